@@ -1,0 +1,40 @@
+# Every target makes and reuses .venv by itself: a fresh clone needs nothing but Python 3.11+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench docs lock clean
+
+demo: $(READY)
+	$(BIN)/batchdp demo
+
+test: $(READY)
+	$(BIN)/pytest -n auto
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python benchmarks/mechanisms.py
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("batchdp needs Python 3.11 or newer; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(READY)
+
+# Refresh the exact versions; needs uv, which nothing else does.
+lock:
+	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
+		--upgrade pyproject.toml --group dev -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist

@@ -1,0 +1,24 @@
+"""How good a strategy can be at all, and what the paper proves about its own."""
+
+from batchdp.bounds.convex import Certificate, certify
+from batchdp.bounds.relaxation import structural_error_bound
+from batchdp.bounds.spectral import (
+    lemma_3_upper_bound,
+    lemma_4_as_printed,
+    lemma_4_lower_bound,
+    singular_values,
+    svd_lower_bound,
+    theorem_2_ratio,
+)
+
+__all__ = [
+    "Certificate",
+    "certify",
+    "lemma_3_upper_bound",
+    "lemma_4_as_printed",
+    "lemma_4_lower_bound",
+    "singular_values",
+    "structural_error_bound",
+    "svd_lower_bound",
+    "theorem_2_ratio",
+]

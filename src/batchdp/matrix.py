@@ -1,0 +1,73 @@
+"""The few operations that serve dense and sparse matrices alike.
+
+A matrix here is a float64 NumPy array or a SciPy sparse array. Large ones are read in blocks of columns,
+so that nothing of the size of a dense workload is ever allocated on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Dense = NDArray[np.float64]
+Matrix = Dense | sparse.csr_array | sparse.csc_array
+
+BLOCK_ENTRIES = 4_000_000
+"""How many entries of a matrix are dense at a time where it is read in blocks: 32 MB."""
+
+
+def dense(matrix: Matrix) -> Dense:
+    """The matrix as a NumPy array."""
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+
+
+def identity(size: int) -> Matrix:
+    """The identity, sparse."""
+    return sparse.eye_array(size, format="csr")
+
+
+def column_blocks(matrix: Matrix) -> Iterator[tuple[slice, Dense]]:
+    """Dense blocks of neighbouring columns, left to right."""
+    rows, columns = matrix.shape
+    width = max(1, BLOCK_ENTRIES // max(1, rows))
+    by_column = matrix if isinstance(matrix, np.ndarray) else sparse.csc_array(matrix)
+    for start in range(0, columns, width):
+        block = slice(start, min(columns, start + width))
+        yield block, dense(by_column[:, block])
+
+
+def column_norms(matrix: Matrix, order: int) -> Dense:
+    """The L1 or L2 norm of every column."""
+    if isinstance(matrix, np.ndarray):
+        return np.asarray(np.linalg.norm(matrix, ord=order, axis=0))
+    magnitudes = abs(matrix) if order == 1 else matrix.multiply(matrix)
+    sums = np.asarray(magnitudes.sum(axis=0), dtype=np.float64).ravel()
+    return sums if order == 1 else np.asarray(np.sqrt(sums))
+
+
+def row_squares(matrix: Matrix) -> Dense:
+    """The sum of squares of every row."""
+    if isinstance(matrix, np.ndarray):
+        return np.asarray(np.einsum("ij,ij->i", matrix, matrix))
+    return np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64).ravel()
+
+
+def scale_rows(matrix: Matrix, factors: Dense) -> Matrix:
+    """Every row times its own factor."""
+    if isinstance(matrix, np.ndarray):
+        return matrix * factors[:, None]
+    return sparse.csr_array(sparse.diags_array(factors) @ matrix)
+
+
+def residual(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> float:
+    """‖W − B L‖_F."""
+    total = 0.0
+    by_column = measure if isinstance(measure, np.ndarray) else sparse.csc_array(measure)
+    for block, W in column_blocks(workload):
+        BL = reconstruct @ by_column[:, block]
+        E = W - (BL if isinstance(BL, np.ndarray) else BL.toarray())
+        total += float(np.sum(E * E))
+    return float(np.sqrt(total))

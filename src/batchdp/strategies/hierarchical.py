@@ -1,0 +1,64 @@
+"""Hierarchies (Hay, Rastogi, Miklau, Suciu): noisy sums of nested intervals, made consistent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from batchdp.errors import StrategyError
+from batchdp.matrix import Dense, dense
+from batchdp.reduction import Indices
+from batchdp.strategy import Strategy
+from batchdp.workload import Workload, as_workload
+
+
+def hierarchical(workload: Workload | ArrayLike | Any, *, branching: int = 2) -> Strategy:
+    """Measure the sum of every node of a tree over the cells; B = W L⁺ is Hay's least-squares consistency.
+
+    Args:
+        branching: how many children a node has; the last node of a level may have fewer.
+    """
+    workload = as_workload(workload)
+    if isinstance(branching, bool) or not isinstance(branching, int) or branching < 2:
+        raise StrategyError(f"branching={branching!r} must be a whole number of at least 2; 2 to 16 is usual")
+    levels = tree_levels(workload.cells, branching)
+    L = tree(workload.cells, levels)
+    B = _reconstruct(dense(workload.matrix), levels)
+    return Strategy(workload, L, B, method="hierarchical")
+
+
+def tree_levels(cells: int, branching: int) -> list[Indices]:
+    """For every level, leaves first, the cells at which its nodes start."""
+    levels, width = [np.arange(cells)], 1
+    while width < cells:
+        width *= branching
+        levels.append(np.arange(0, cells, width))
+    return levels
+
+
+def tree(cells: int, levels: list[Indices]) -> sparse.csr_array:
+    """L: one row a node, 1 for every cell below it."""
+    above = np.concatenate([[0], np.cumsum([len(starts) for starts in levels])])
+    nodes = [np.searchsorted(starts, np.arange(cells), side="right") - 1 for starts in levels]
+    rows = np.concatenate([first + node for first, node in zip(above, nodes, strict=False)])
+    columns = np.tile(np.arange(cells), len(levels))
+    return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(int(above[-1]), cells))
+
+
+def _reconstruct(W: Dense, levels: list[Indices]) -> Dense:
+    """W (LᵀL)⁻¹ Lᵀ, adding one level of nodes after another by the Sherman–Morrison formula.
+
+    LᵀL is the sum over nodes g of 1_g 1_gᵀ and, up to each level, block diagonal in its nodes, so that Y = W M⁻¹
+    and u = M⁻¹ 1 are all there is to keep.
+    """
+    Y, u = W.copy(), np.ones(W.shape[1])
+    for starts in levels[1:]:
+        widths = np.diff(np.append(starts, W.shape[1]))
+        gain = 1 + np.add.reduceat(u, starts)
+        share = np.add.reduceat(Y, starts, axis=1) / gain
+        Y -= np.repeat(share, widths, axis=1) * u
+        u /= np.repeat(gain, widths)
+    return np.concatenate([np.add.reduceat(Y, starts, axis=1) for starts in levels], axis=1)

@@ -1,0 +1,26 @@
+"""Noise on data (the paper's LM): a noisy count for every cell, recombined as the queries say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchdp.matrix import identity
+from batchdp.reduction import reduce
+from batchdp.strategy import Strategy
+from batchdp.workload import Workload, as_workload
+
+
+def noise_on_data(workload: Workload | ArrayLike | Any, *, merged: bool = False) -> Strategy:
+    """Measure every cell: L = I, B = W (Formula 4).
+
+    With `merged`, cells that no query tells apart are measured as one, which is never worse.
+    """
+    workload = as_workload(workload)
+    if merged:
+        reduction = reduce(workload)
+        I = np.eye(reduction.columns)
+        return Strategy.lifted(reduction, I, reduction.reduced, method="merged noise-on-data")
+    return Strategy(workload, identity(workload.cells), workload.matrix, method="noise-on-data")

@@ -1,0 +1,126 @@
+"""p-Identity (McKenna, Miklau, Hay, Machanavajjhala: OPT₀): every cell once, and p shared queries.
+
+L = [I; Θ] with every column divided by 1 + Σ|Θ|, so that all columns have L1 norm 1. Here it works on the
+merged columns of the reduced workload R, whose signs are aligned, so that a non-negative Θ serves signed
+workloads as well. An evaluation costs O(k p n): no n × n matrix appears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from batchdp.errors import StrategyError
+from batchdp.matrix import Dense
+from batchdp.reduction import reduce
+from batchdp.strategy import Strategy
+from batchdp.workload import Workload, as_workload
+
+SCREENING_ROUNDS = 25
+"""Enough to tell a good p from a bad one."""
+POLISHED = 2
+"""How many of the screened starts are run to the end."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One run of the search for Θ."""
+
+    shared: Dense
+    """Θ, p × n."""
+    error: float
+    """‖R L⁺‖²_F of the strategy, whose sensitivity is 1."""
+    rounds: int
+
+    @property
+    def measure(self) -> Dense:
+        """L = [I; Θ] / (1 + Σ|Θ|)."""
+        share = 1 / (1 + np.abs(self.shared).sum(axis=0))
+        return np.vstack([np.diag(share), self.shared * share])
+
+
+def p_identity(
+    workload: Workload | ArrayLike | Any,
+    *,
+    shared: int | None = None,
+    signed: bool = False,
+    seed: int = 0,
+    max_rounds: int = 400,
+) -> Strategy:
+    """The best p-Identity strategy from several starts; never worse than merged noise on data.
+
+    Args:
+        shared: p, how many shared queries; several are tried if left out.
+        signed: whether shared queries may have negative coefficients.
+        seed: of the random starts.
+        max_rounds: of the quasi-Newton method, for each start that is run to the end.
+    """
+    workload = as_workload(workload)
+    if shared is not None and (isinstance(shared, bool) or not isinstance(shared, int) or shared < 1):
+        raise StrategyError(f"shared={shared!r} must be a whole number of at least 1; n/16 is usual")
+    reduction = reduce(workload)
+    R = reduction.reduced
+    if R.size == 0:
+        return Strategy.lifted(reduction, np.zeros((0, 0)), method="p-identity")
+    rng = np.random.default_rng(seed)
+    sizes = [shared] if shared else _sizes(reduction.columns)
+    screened = [fit(R, _start(rng, p, reduction.columns, signed), SCREENING_ROUNDS, signed) for p in sizes]
+    screened.sort(key=lambda found: found.error)
+    found = [fit(R, begun.shared, max_rounds, signed) for begun in screened[:POLISHED]]
+    nothing_shared = Fit(np.zeros((0, reduction.columns)), float(np.sum(R * R)), 0)
+    best = min([*found, nothing_shared], key=lambda fit: fit.error)
+    return Strategy.lifted(reduction, best.measure, method="p-identity")
+
+
+def fit(R: Dense, start: Dense, max_rounds: int, signed: bool = False) -> Fit:
+    """L-BFGS-B from a start.
+
+    Signed entries are split, Θ = Θ⁺ − Θ⁻ with both parts non-negative: the column sum stays linear and the
+    problem smooth.
+    """
+    p, n = start.shape
+    scale = 1 / float(np.sum(R * R))
+
+    def whole(z: Dense) -> tuple[float, Dense]:
+        error, slope, sum_slope = _error(R, z.reshape(p, n), z.reshape(p, n))
+        return error * scale, (slope + sum_slope).ravel() * scale
+
+    def split(z: Dense) -> tuple[float, Dense]:
+        positive, negative = z.reshape(2, p, n)
+        error, slope, sum_slope = _error(R, positive - negative, positive + negative)
+        return error * scale, np.stack([sum_slope + slope, sum_slope - slope]).ravel() * scale
+
+    z = np.stack([np.maximum(start, 0), np.maximum(-start, 0)]) if signed else np.maximum(start, 0)
+    ended = minimize(
+        split if signed else whole,
+        z.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, None)],
+        options={"maxiter": max_rounds, "maxfun": 2 * max_rounds, "ftol": 1e-9, "gtol": 1e-9},
+    )
+    parts = ended.x.reshape(-1, p, n)
+    T = parts[0] - parts[1] if signed else parts[0]
+    return Fit(T, _error(R, T, np.abs(T))[0], int(ended.nit))
+
+
+def _error(R: Dense, T: Dense, magnitude: Dense) -> tuple[float, Dense, Dense]:
+    """‖R L⁺‖²_F, its derivative through Θ with the column sums fixed, and that through the column sums."""
+    C = R * (1 + magnitude.sum(axis=0))
+    K = T @ T.T
+    K[np.diag_indices_from(K)] += 1
+    X = C - cho_solve(cho_factor(K, check_finite=False), T @ C.T, check_finite=False).T @ T
+    return float(np.vdot(C, X)), -2 * (T @ X.T) @ X, 2 * np.einsum("ij,ij->j", X, R)
+
+
+def _sizes(n: int) -> list[int]:
+    return sorted({p for p in (1, 2, 4, 8, 16, n // 16, n // 8) if 1 <= p <= max(1, n // 2)})
+
+
+def _start(rng: np.random.Generator, p: int, n: int, signed: bool) -> Dense:
+    return rng.uniform(-1 if signed else 0, 1, size=(p, n))

@@ -1,0 +1,174 @@
+"""A batch of linear queries as one value: the matrix W, the queries' names and how much each matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from batchdp.errors import WorkloadError
+from batchdp.matrix import Dense, Matrix, row_squares, scale_rows
+
+LARGEST = 1e100
+SMALLEST = 1e-100
+"""Outside these magnitudes the squares that measure error would overflow or vanish."""
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A batch of m linear queries over n cells; the true answers are W x for cell counts x.
+
+    Args:
+        matrix: W, one query a row and one cell a column: any array-like or scipy.sparse matrix of finite
+            real numbers. It is copied and cannot be written to afterwards.
+        names: one distinct name a query; "q1", "q2", … if left out.
+        weights: how much each query's squared error counts when a strategy is chosen; 1 each if left out.
+    """
+
+    matrix: Matrix
+    names: tuple[str, ...]
+    weights: Dense | None
+
+    def __init__(
+        self,
+        matrix: ArrayLike | Any,
+        names: Iterable[str] | None = None,
+        weights: ArrayLike | None = None,
+    ) -> None:
+        W = _checked_matrix(matrix)
+        queries = W.shape[0]
+        object.__setattr__(self, "matrix", W)
+        object.__setattr__(self, "names", _checked_names(names, queries))
+        object.__setattr__(self, "weights", None if weights is None else _checked_weights(weights, queries))
+
+    @property
+    def queries(self) -> int:
+        """m, the number of queries."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def cells(self) -> int:
+        """n, the number of cells."""
+        return int(self.matrix.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the matrix is stored sparse."""
+        return not isinstance(self.matrix, np.ndarray)
+
+    @cached_property
+    def norm(self) -> float:
+        """‖W‖_F, to which residuals are relative."""
+        return float(np.sqrt(np.sum(row_squares(self.matrix))))
+
+    @property
+    def weighted(self) -> Matrix:
+        """W with every row times the square root of its weight: its plain total error is the weighted one."""
+        if self.weights is None:
+            return self.matrix
+        return scale_rows(self.matrix, np.sqrt(self.weights))
+
+    def __repr__(self) -> str:
+        kind = "sparse" if self.is_sparse else "dense"
+        weighted = "" if self.weights is None else ", weighted"
+        return f"Workload({self.queries} queries × {self.cells} cells, {kind}{weighted})"
+
+
+def as_workload(workload: Workload | ArrayLike | Any) -> Workload:
+    """The workload itself, or one made from a matrix with default names and weights."""
+    return workload if isinstance(workload, Workload) else Workload(workload)
+
+
+def _checked_matrix(matrix: Any) -> Matrix:
+    W = _sparse(matrix) if sparse.issparse(matrix) else _array(matrix)
+    if W.shape[0] == 0 or W.shape[1] == 0:
+        raise WorkloadError(f"workload has shape {W.shape}; it needs at least one query and one cell")
+    entries = W if isinstance(W, np.ndarray) else W.data
+    # min and max see every NaN and infinity without a mask of the matrix's size.
+    low, high = (float(entries.min()), float(entries.max())) if entries.size else (0.0, 0.0)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise WorkloadError("workload holds NaN or infinite entries; every coefficient must be finite")
+    if max(-low, high) > LARGEST:
+        raise WorkloadError(
+            f"workload holds an entry of magnitude {max(-low, high):.3g}; rescale the queries so that "
+            f"every coefficient is below {LARGEST:g}"
+        )
+    if np.any((np.abs(entries) < SMALLEST) & (entries != 0)):
+        raise WorkloadError(
+            f"workload holds an entry smaller than {SMALLEST:g} that is not 0; set it to 0 or rescale its query"
+        )
+    entries.flags.writeable = False
+    return W
+
+
+def _sparse(matrix: Any) -> Matrix:
+    if matrix.ndim != 2:
+        raise WorkloadError(f"workload has {matrix.ndim} dimension(s); it must be a matrix, one query a row")
+    _check_kind(matrix.dtype, matrix.data if hasattr(matrix, "data") else None)
+    W = sparse.csr_array(matrix, dtype=np.float64, copy=True)
+    W.sum_duplicates()
+    W.eliminate_zeros()
+    return W
+
+
+def _array(matrix: Any) -> Dense:
+    try:
+        given = np.asarray(matrix)
+    except (ValueError, TypeError) as error:
+        raise WorkloadError(
+            f"workload is not a matrix ({error}); give rows of numbers, all of the same length"
+        ) from error
+    if given.size == 0:
+        raise WorkloadError(f"workload has shape {given.shape}; it needs at least one query and one cell")
+    if given.ndim != 2:
+        raise WorkloadError(
+            f"workload has {given.ndim} dimension(s); it must be a matrix, one query a row: "
+            "wrap a single query in another pair of brackets"
+        )
+    _check_kind(given.dtype, given)
+    return np.array(given, dtype=np.float64, order="C")
+
+
+def _check_kind(dtype: np.dtype[Any], entries: Any) -> None:
+    if dtype.kind not in "biuf":
+        raise WorkloadError(f"workload has entries of type {dtype}; every coefficient must be a real number")
+    if dtype.kind in "iu" and isinstance(entries, np.ndarray) and entries.size:
+        largest = max(abs(int(entries.min())), abs(int(entries.max())))
+        if largest > 2**53:
+            raise WorkloadError(f"workload holds the integer {largest}, which float64 cannot hold; rescale it")
+
+
+def _checked_names(names: Iterable[str] | None, queries: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"q{i}" for i in range(1, queries + 1))
+    if isinstance(names, str):
+        raise WorkloadError(f"names={names!r} is one text; give a list with one name a query")
+    checked = tuple(names)
+    if len(checked) != queries:
+        raise WorkloadError(f"names has {len(checked)} entries for {queries} queries; give one name a query")
+    seen: set[str] = set()
+    for name in checked:
+        if not isinstance(name, str) or not name.strip():
+            raise WorkloadError(f"names holds {name!r}; every name must be a text that is not blank")
+        if name in seen:
+            raise WorkloadError(f"names holds {name!r} twice; every query needs its own name")
+        seen.add(name)
+    return checked
+
+
+def _checked_weights(weights: ArrayLike, queries: int) -> Dense:
+    try:
+        checked = np.array(weights, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise WorkloadError(f"weights={weights!r} are not numbers ({error}); give one number a query") from error
+    if checked.shape != (queries,):
+        raise WorkloadError(f"weights has shape {checked.shape} for {queries} queries; give one number a query")
+    if not np.all(np.isfinite(checked)) or np.any(checked < SMALLEST) or np.any(checked > LARGEST):
+        raise WorkloadError("weights must be finite and above 0; leave out a query that does not matter")
+    checked.flags.writeable = False
+    return checked
