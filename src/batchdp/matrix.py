@@ -44,7 +44,7 @@ def column_norms(matrix: Matrix, order: int) -> Dense:
     if isinstance(matrix, np.ndarray):
         return np.asarray(np.linalg.norm(matrix, ord=order, axis=0))
     magnitudes = abs(matrix) if order == 1 else matrix.multiply(matrix)
-    sums = np.asarray(magnitudes.sum(axis=0), dtype=np.float64).ravel()
+    sums = np.asarray(magnitudes.sum(axis=0, dtype=np.float64)).ravel()
     return sums if order == 1 else np.asarray(np.sqrt(sums))
 
 

@@ -39,7 +39,7 @@ class Reduction:
     classes: Indices
     """For each cell the column of R that stands for it."""
     scales: Dense
-    """For each cell its multiple of that column, at most 1 in magnitude; 0 for a cell that no query touches."""
+    """For each cell its multiple of that column, at most 1 in magnitude; 0 where no query touches it."""
 
     @property
     def rank(self) -> int:
@@ -102,7 +102,7 @@ def _merge_equal(matrix: Matrix) -> tuple[Indices, Indices]:
         else:
             np.add.at(prints, columns, mixed)
     _, first, classes = np.unique(prints, return_index=True, return_inverse=True)
-    return first, classes
+    return _in_order(first, classes)
 
 
 def _entries_by_rows(matrix: Matrix) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32] | None, Dense]]:
@@ -148,9 +148,15 @@ def _merge_parallel(W: Dense) -> tuple[Indices, Indices, Dense]:
     if len(order):
         merged[order] = np.cumsum(starts) - 1
         scales[order] = pivots[order] / pivots[kept[merged[order]]]
-    # Keep the cells' own order: neighbouring cells stay neighbours, which trees and plots rely on.
-    rank = np.argsort(np.argsort(kept))
-    return np.sort(kept), rank[merged] if len(kept) else merged, scales
+    return *_in_order(kept, merged), scales
+
+
+def _in_order(kept: Indices, classes: Indices) -> tuple[Indices, Indices]:
+    """The classes numbered as the cells are: neighbours stay neighbours, which trees and plots rely on."""
+    order = np.argsort(kept)
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    return kept[order], number[classes] if len(order) else classes
 
 
 def _salts(rows: int) -> Hashes:

@@ -52,12 +52,14 @@ class Strategy:
             raise StrategyError(f'privacy={self.privacy!r} must be "pure" (Laplace) or "zcdp" (Gaussian)')
         if L.ndim != 2 or B.ndim != 2 or (B.shape[0], L.shape[1]) != W.shape or B.shape[1] != L.shape[0]:
             raise StrategyError(
-                f"reconstruction {B.shape} times measurement {L.shape} is not of the workload's shape {W.shape}"
+                f"reconstruction {B.shape} times measurement {L.shape} has not the workload's shape {W.shape}"
             )
         for name, matrix in (("measurement", L), ("reconstruction", B)):
             entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
             if not np.all(np.isfinite(entries)):
-                raise StrategyError(f"{name} holds NaN or infinite entries; the method that made it has failed")
+                raise StrategyError(
+                    f"{name} holds NaN or infinite entries; the method that made it has failed"
+                )
             entries.flags.writeable = False
         norm = self.workload.norm
         relative = residual(W, B, L) / (norm if norm > 0 else 1.0)
@@ -146,7 +148,9 @@ class Strategy:
 
 def _budget(name: str, value: float | None, other_name: str, other: float | None) -> float:
     if other is not None:
-        raise PrivacyParameterError(f"{other_name}={other!r} is not this strategy's budget; give {name} instead")
+        raise PrivacyParameterError(
+            f"{other_name}={other!r} is not this strategy's budget; give {name} instead"
+        )
     if value is None:
         raise PrivacyParameterError(f"{name} is missing; give the privacy budget, e.g. {name}=1.0")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):

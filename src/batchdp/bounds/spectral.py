@@ -22,7 +22,7 @@ def singular_values(workload: Workload | ArrayLike | Any) -> Dense:
     """The non-zero singular values of W, largest first."""
     W = dense(as_workload(workload).matrix)
     sigma = np.linalg.svd(W, compute_uv=False)
-    return sigma[sigma > sigma[0] * max(W.shape) * np.finfo(float).eps]
+    return np.asarray(sigma[sigma > sigma[0] * max(W.shape) * np.finfo(float).eps])
 
 
 def svd_lower_bound(workload: Workload | ArrayLike | Any, *, epsilon: float = 1.0) -> float:

@@ -51,8 +51,8 @@ def tree(cells: int, levels: list[Indices]) -> sparse.csr_array:
 def _reconstruct(W: Dense, levels: list[Indices]) -> Dense:
     """W (LᵀL)⁻¹ Lᵀ, adding one level of nodes after another by the Sherman–Morrison formula.
 
-    LᵀL is the sum over nodes g of 1_g 1_gᵀ and, up to each level, block diagonal in its nodes, so that Y = W M⁻¹
-    and u = M⁻¹ 1 are all there is to keep.
+    LᵀL is the sum over nodes g of 1_g 1_gᵀ. Up to each level, that sum M is block diagonal in the level's
+    nodes, so that Y = W M⁻¹ and u = M⁻¹ 1 are all there is to keep.
     """
     Y, u = W.copy(), np.ones(W.shape[1])
     for starts in levels[1:]:

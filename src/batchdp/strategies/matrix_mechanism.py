@@ -80,7 +80,7 @@ def _spectral_projected_gradient(evaluate: Objective, start: Dense, max_rounds: 
     M, value, gradient = evaluate(start)
     best, best_value = M, value
     recent = deque([value], maxlen=MEMORY)
-    step = 1 / np.abs(gradient).max()
+    step = 1 / max(float(np.abs(gradient).max()), 1e-300)
     for _ in range(max_rounds):
         decrease = float(np.sum(gradient * gradient))
         for _ in range(20):

@@ -21,7 +21,7 @@ from batchdp.reduction import reduce
 from batchdp.strategy import Strategy
 from batchdp.workload import Workload, as_workload
 
-SCREENING_ROUNDS = 25
+SCREENING_ROUNDS = 60
 """Enough to tell a good p from a bad one."""
 POLISHED = 2
 """How many of the screened starts are run to the end."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import WorkloadError
-from batchdp.matrix import Dense
 from batchdp.workload import Workload
 from batchdp.workloads._sizes import whole
 
@@ -33,7 +33,7 @@ def sliding(n: int, width: int) -> Workload:
     return _intervals(first, first + width, n)
 
 
-def _intervals(first: Dense | np.ndarray, end: Dense | np.ndarray, n: int) -> Workload:
+def _intervals(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> Workload:
     """Query i sums the cells first[i] to end[i] − 1; sparse when that is the smaller form."""
     cell = np.arange(n)
     lengths = end - first

@@ -1,0 +1,46 @@
+"""How figures look on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from batchdp.comparison import Comparison
+
+console = Console()
+
+
+def tracked(items: Iterable[str], what: str) -> Iterable[str]:
+    """The items, with a progress bar on stderr if that is a terminal."""
+    bar = Console(stderr=True)
+    return track(list(items), description=what, console=bar, transient=True, disable=not bar.is_terminal)
+
+
+def comparison_table(comparison: Comparison, title: str, queries: Sequence[str] = ()) -> Table:
+    """The methods, best first, with the lower bound as the last line."""
+    caption = "Total expected squared error at ε = 1; divide by ε² for another budget."
+    if queries:
+        caption = "Queries: " + "; ".join(queries) + ".\n" + caption
+    table = Table(
+        title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
+    )
+    table.add_column("method", no_wrap=True)
+    for heading in ("error", "× bound", "Δ", "residual", "seconds"):
+        table.add_column(heading, justify="right")
+    for row in sorted(comparison.methods, key=lambda row: row.expected_squared_error):
+        ratio = row.expected_squared_error / comparison.lower_bound if comparison.lower_bound else 1.0
+        table.add_row(
+            row.name,
+            f"{row.expected_squared_error:,.6g}",
+            f"{ratio:.2f}",
+            f"{row.sensitivity:.4g}",
+            f"{row.residual:.0e}",
+            f"{row.seconds:.2f}",
+        )
+    table.add_section()
+    table.add_row("no strategy is below", f"{comparison.lower_bound:,.6g}", "1.00", "", "", "")
+    return table

@@ -1,0 +1,80 @@
+"""Workloads that every method has to cope with, and the figures that other programs reach."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from batchdp import Workload, workloads
+
+PEERS = Path(__file__).parent.parent / "benchmarks" / "peers.csv"
+
+EXAMPLE_1 = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
+EXAMPLE_2 = np.array([[0, 2, 1, 1], [0, 1, 0, 2], [1, 0, 2, 2]])
+
+
+def small_workloads() -> dict[str, Workload]:
+    """One of each kind that could trip a method."""
+    rng = np.random.default_rng(0)
+    repeated = rng.integers(-2, 3, size=(4, 5)).astype(float)
+    return {
+        "example 1": Workload(EXAMPLE_1),
+        "example 2": Workload(EXAMPLE_2),
+        "discrete": workloads.discrete(6, 9),
+        "ranges": workloads.ranges(7, 11),
+        "related": workloads.related(8, 12, 3),
+        "prefix": workloads.prefix(9),
+        "all ranges": workloads.all_ranges(6),
+        "sliding": workloads.sliding(8, 3),
+        "marginals": workloads.marginals((2, 3, 2), 2),
+        "one query": Workload([[1.0, 2.0, -3.0]]),
+        "one cell": Workload([[2.0], [-1.0]]),
+        "one by one": Workload([[3.0]]),
+        "rank one": Workload(np.outer([1.0, -2.0, 0.5], [1, 2, 3, 4])),
+        "zero row": Workload([[1, 1, 0], [0, 0, 0], [0, 1, 1]]),
+        "zero column": Workload([[1, 0, 2], [1, 0, -1]]),
+        "all zero": Workload(np.zeros((2, 3))),
+        "repeated": Workload(np.vstack([np.hstack([repeated, -repeated]), np.hstack([repeated, -repeated])])),
+        "tall": Workload(rng.standard_normal((20, 3))),
+        "wide": Workload(rng.standard_normal((3, 20))),
+        "weighted": Workload(rng.standard_normal((5, 7)), weights=[1, 10, 0.1, 3, 1]),
+        "sparse": Workload(sparse.random_array((6, 15), density=0.3, rng=rng)),
+        "tiny numbers": Workload(rng.standard_normal((3, 4)) * 1e-20),
+        "huge numbers": Workload(rng.standard_normal((3, 4)) * 1e20),
+    }
+
+
+def peer_figures(largest_n: int) -> list[tuple[str, int, int, int, str, float]]:
+    """Rows of (workload, m, n, s, peer, expected squared error per query at ε = 1)."""
+    with PEERS.open() as file:
+        return [
+            (
+                row["workload"],
+                int(row["m"]),
+                n,
+                int(row["s"] or 0),
+                row["peer"],
+                float(row["error_per_query"]),
+            )
+            for row in csv.DictReader(file)
+            if (n := int(row["n"])) <= largest_n and not row["workload"].startswith("Intro")
+        ]
+
+
+def contract_workload(kind: str, m: int, n: int, s: int) -> Workload:
+    """The workload that the peers' figures speak of."""
+    match kind:
+        case "WDiscrete":
+            return workloads.discrete(m, n, 0)
+        case "WRange":
+            return workloads.ranges(m, n, 0)
+        case "WRelated":
+            return workloads.related(m, n, s, 0)
+        case "Prefix":
+            return workloads.prefix(n)
+        case "AllRange":
+            return workloads.all_ranges(n)
+    raise AssertionError(kind)
