@@ -2,7 +2,9 @@
 
 from batchdp import bounds, workloads
 from batchdp.errors import BatchDPError, PrivacyParameterError, StrategyError, WorkloadError
+from batchdp.portfolio import optimize
 from batchdp.strategies import STRATEGIES
+from batchdp.strategies.low_rank import low_rank
 from batchdp.strategy import Strategy
 from batchdp.workload import Workload
 
@@ -15,6 +17,8 @@ __all__ = [
     "Workload",
     "WorkloadError",
     "bounds",
+    "low_rank",
+    "optimize",
     "workloads",
 ]
 __version__ = "0.1.0"

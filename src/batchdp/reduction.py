@@ -59,6 +59,20 @@ class Reduction:
         L *= self.scales
         return L
 
+    def restrict_measure(self, measure: Matrix) -> Dense:
+        """From the measure of a full strategy one for the reduced problem that is never worse.
+
+        Each class takes the column of the cell that stands for it, and measurements that became multiples of one
+        another are made as one: the column norms stay, and one noise takes the place of several.
+        """
+        stands = np.full(self.columns, -1)
+        full = np.flatnonzero(np.abs(self.scales) == 1)
+        stands[self.classes[full[::-1]]] = full[::-1]
+        L = dense(measure[:, stands]) * np.sign(self.scales[stands])
+        kept, merged, scales = merge_parallel(np.ascontiguousarray(L.T))
+        together = np.bincount(merged, np.abs(scales), minlength=len(kept))[: len(kept)]
+        return np.asarray(L[kept] * together[:, None])
+
     def lift_reconstruct(self, reconstruct: Dense) -> Dense:
         """The full B from the reduced one, with the weights taken out again: B = U B_R / √weights."""
         B = self.rows @ reconstruct
@@ -67,11 +81,18 @@ class Reduction:
         return B
 
 
-def reduce(workload: Workload) -> Reduction:
-    """The smallest equivalent problem that merging columns and dropping dependent rows gives."""
+def reduce(workload: Workload, *, merge: bool = True) -> Reduction:
+    """The smallest equivalent problem that merging columns and dropping dependent rows gives.
+
+    Without `merge` every cell keeps its own column and sign.
+    """
+    if not merge:
+        U, R = _independent_rows(dense(workload.weighted))
+        n = workload.cells
+        return Reduction(workload, R, U, np.arange(n), np.ones(n))
     cells, classes = _merge_equal(workload.matrix)
     W = dense(workload.matrix[:, cells])
-    kept, merged, scales = _merge_parallel(W)
+    kept, merged, scales = merge_parallel(W)
     W = W[:, kept]
     if workload.weights is not None:
         W = dense(scale_rows(W, np.sqrt(workload.weights)))
@@ -122,7 +143,7 @@ def _entries_by_rows(matrix: Matrix) -> Iterator[tuple[NDArray[np.int64], NDArra
         yield row, matrix.indices[part], matrix.data[part]
 
 
-def _merge_parallel(W: Dense) -> tuple[Indices, Indices, Dense]:
+def merge_parallel(W: Dense) -> tuple[Indices, Indices, Dense]:
     """Columns to keep, and for every column which of those it is a multiple of and by what factor."""
     p = W.shape[1]
     prints = np.zeros(p, dtype=np.uint64)

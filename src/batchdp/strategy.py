@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 
 from batchdp.bounds.convex import Certificate, certify
+from batchdp.bounds.minimax import WorstCase, certify_worst
+from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.errors import PrivacyParameterError, StrategyError
 from batchdp.matrix import Dense, Matrix, column_norms, dense, residual, row_squares
 from batchdp.reduction import Reduction
@@ -34,6 +36,8 @@ class Strategy:
         measurement: L, one measurement a row and one cell a column; dense or sparse.
         reconstruction: B, one query a row and one measurement a column; dense or sparse.
         method: the family that found it, for people to read.
+        rounds, status: how long the search took and how it ended.
+        relaxation: γ; above 0, ‖W − B L‖_F may be up to γ (Formula 8).
     """
 
     workload: Workload
@@ -41,6 +45,9 @@ class Strategy:
     reconstruction: Matrix = field(repr=False)
     method: str = "own"
     privacy: Privacy = "pure"
+    rounds: int = 0
+    status: str = "closed form"
+    relaxation: float = 0.0
     residual: float = field(init=False)
     """‖W − B L‖_F / ‖W‖_F."""
     sensitivity: float = field(init=False)
@@ -62,8 +69,9 @@ class Strategy:
                 )
             entries.flags.writeable = False
         norm = self.workload.norm
-        relative = residual(W, B, L) / (norm if norm > 0 else 1.0)
-        if not relative <= TOLERANCE:
+        miss = residual(W, B, L)
+        relative = miss / (norm if norm > 0 else 1.0)
+        if not (relative <= TOLERANCE or miss <= self.relaxation * (1 + TOLERANCE)):
             raise StrategyError(
                 f"reconstruction times measurement misses the workload by {relative:.2e} (relative), "
                 f"more than {TOLERANCE:g}; its answers would be wrong whatever the noise"
@@ -81,16 +89,26 @@ class Strategy:
         *,
         method: str,
         privacy: Privacy = "pure",
+        rounds: int = 0,
+        status: str = "closed form",
+        relaxation: float = 0.0,
+        certificate: Certificate | None = None,
     ) -> Strategy:
         """The strategy for the full workload from one for the reduced problem; B is R L⁺ if left out."""
         B = reduction.reduced @ np.linalg.pinv(measure) if reconstruct is None else reconstruct
-        return cls(
+        strategy = cls(
             reduction.workload,
             reduction.lift_measure(measure),
             reduction.lift_reconstruct(B),
             method=method,
             privacy=privacy,
+            rounds=rounds,
+            status=status,
+            relaxation=relaxation,
         )
+        if certificate is not None:
+            strategy.__dict__["certificate"] = certificate  # what the cached property would compute again
+        return strategy
 
     @cached_property
     def measure(self) -> Dense:
@@ -109,34 +127,96 @@ class Strategy:
 
     def noise_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """The variance of the noise on one measurement: 2 (Δ/ε)² for Laplace, Δ²/2ρ for Gaussian."""
-        if self.privacy == "pure":
-            return 2 * (self.sensitivity / _budget("epsilon", epsilon, "rho", rho)) ** 2
-        return self.sensitivity**2 / (2 * _budget("rho", rho, "epsilon", epsilon))
+        return self._at(self.sensitivity**2, epsilon, rho)
 
     def per_query_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
-        """The expected squared error of every answer."""
+        """The variance of the noise in every answer; all of its expected squared error where B L = W."""
         return self.noise_variance(epsilon=epsilon, rho=rho) * self._row_squares
 
-    def expected_squared_error(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """The total over all queries, each times its importance weight: 2 (Δ/ε)² ‖B‖²_F when pure."""
-        weights = self.workload.weights
-        total = np.sum(self._row_squares) if weights is None else weights @ self._row_squares
-        return self.noise_variance(epsilon=epsilon, rho=rho) * float(total)
+    def expected_squared_error(
+        self,
+        *,
+        epsilon: float | None = None,
+        rho: float | None = None,
+        squared_counts: float | None = None,
+    ) -> float:
+        """The total over all queries, each times its importance weight: 2 (Δ/ε)² ‖B‖²_F when pure.
+
+        Args:
+            epsilon, rho: the privacy budget, whichever the strategy's kind of privacy takes.
+            squared_counts: Σ x² or a public bound on it, for a relaxed strategy only. Its answers miss the truth
+                by (W − B L) x even without noise; the bound ‖W − B L‖²_F Σ x² of Theorem 3 is added.
+        """
+        total = self.noise_variance(epsilon=epsilon, rho=rho) * self._total
+        if self.residual <= TOLERANCE:
+            return total
+        if squared_counts is None or not (np.isfinite(squared_counts) and squared_counts >= 0):
+            raise StrategyError(
+                f"squared_counts={squared_counts!r}: this strategy reproduces its workload only up to "
+                f"relaxation={self.relaxation:g}, so its error depends on the counts; give a bound on their "
+                "sum of squares"
+            )
+        heaviest = 1.0 if self.workload.weights is None else float(self.workload.weights.max())
+        return total + heaviest * structural_error_bound(self.residual * self.workload.norm, squared_counts)
 
     def lower_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No strategy of this kind, whatever its B and L, has a smaller expected squared error."""
-        if self.privacy == "pure":
-            return 2 * self.certificate.lower_bound / _budget("epsilon", epsilon, "rho", rho) ** 2
-        return self.certificate.lower_bound / (2 * _budget("rho", rho, "epsilon", epsilon))
+        return self._at(self.certificate.lower_bound, epsilon, rho)
+
+    def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
+        """The lower bound as a sentence: what it says, and what it does not."""
+        bound = self.lower_bound(epsilon=epsilon, rho=rho)
+        error = self.noise_variance(epsilon=epsilon, rho=rho) * self._total
+        budget = f"ε = {epsilon:g}" if epsilon is not None else f"ρ = {rho:g}"
+        noise = "Laplace" if self.privacy == "pure" else "Gaussian"
+        ratio = f", {error / bound:.3g} times that" if bound > 0 else ""
+        loose = " The bound is not tight for Laplace noise." if self.privacy == "pure" else ""
+        return (
+            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
+            f"with {noise} noise at {budget}; this one has {error:.6g}{ratio}.{loose}"
+        )
 
     @cached_property
     def certificate(self) -> Certificate:
         """The convex bound behind `lower_bound`, computed once."""
         return certify(self.workload)
 
+    def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """The worst query's variance, each times its importance weight: what `objective="max"` minimises."""
+        variances = self.per_query_variance(epsilon=epsilon, rho=rho)
+        return float(
+            np.max(variances if self.workload.weights is None else self.workload.weights * variances)
+        )
+
+    def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """No strategy of this kind has a smaller largest variance."""
+        return self._at(self.worst_case.lower_bound, epsilon, rho)
+
+    @cached_property
+    def worst_case(self) -> WorstCase:
+        """The convex bound behind `largest_variance_bound`, computed once."""
+        return certify_worst(self.workload)
+
+    def with_worst_case(self, worst_case: WorstCase) -> Strategy:
+        """The same strategy, not having to compute this bound again."""
+        self.__dict__["worst_case"] = worst_case
+        return self
+
     @cached_property
     def _row_squares(self) -> Dense:
         return row_squares(self.reconstruction)
+
+    def _at(self, squared_scale: float, epsilon: float | None, rho: float | None) -> float:
+        """A squared scale as a variance of this strategy's kind of noise."""
+        if self.privacy == "pure":
+            return 2 * squared_scale / _budget("epsilon", epsilon, "rho", rho) ** 2
+        return squared_scale / (2 * _budget("rho", rho, "epsilon", epsilon))
+
+    @property
+    def _total(self) -> float:
+        """‖B‖²_F, each row times its query's weight."""
+        weights = self.workload.weights
+        return float(np.sum(self._row_squares) if weights is None else weights @ self._row_squares)
 
     def __repr__(self) -> str:
         m, r, n = self.workload.queries, self.measurements, self.workload.cells

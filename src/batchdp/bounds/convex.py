@@ -43,6 +43,7 @@ LARGEST_ACTIVE_SET = 6000
 SMALLEST_WORKING_SET = 256
 """Below this, dropping columns buys nothing."""
 
+Status = Literal["optimal", "out of rounds", "stalled", "cancelled"]
 Progress = Callable[[int, float, float], object]
 Candidate = tuple[float, Dense]
 """An upper bound and K with L = K R."""
@@ -61,7 +62,7 @@ class Certificate:
     weights: Dense
     """v: how much each class of cells matters; the lower bound can be recomputed from it alone."""
     rounds: int
-    status: Literal["optimal", "out of rounds", "stalled", "cancelled"]
+    status: Status
 
     @property
     def gap(self) -> float:
@@ -93,11 +94,11 @@ def solve(
     best: tuple[Dense, Dense] | None = None  # u and log q where the lower bound was largest
     dual = np.ones(p)
     credit, rejected, rounds = 0.0, 0, 0
-    status: Literal["optimal", "out of rounds", "stalled", "cancelled"] = "out of rounds"
+    status: Status = "out of rounds"
 
     for rounds in range(1, max_rounds + 1):
         Rw = R if columns.size == p else R[:, columns]
-        l, U = _root(Rw, np.exp(u))
+        l, U = root(Rw, np.exp(u))
         Y = U.T @ Rw
         q = np.einsum("ij,ij->j", Y, Y / l[:, None])
         c = l.sum() / np.exp(u).sum()  # scale v so that Σv = tr P, where the bound is tr P itself
@@ -156,14 +157,14 @@ def solve(
             memory.restrict(~gone)
 
     if not np.isfinite(upper):  # never checked on all columns: any K is a factorisation once it is scaled
-        l, U = _root(R[:, columns], np.exp(u))
+        l, U = root(R[:, columns], np.exp(u))
         upper, K, _ = _check_all(R, (np.inf, U.T / np.sqrt(l)[:, None]), (np.inf, K), columns)
     L = K @ R
     L /= float(np.sqrt(np.einsum("ij,ij->j", L, L).max()))
     return Certificate(lower * scale**2, upper * scale**2, L, dual, rounds, status)
 
 
-def _root(R: Dense, v: Dense) -> tuple[Dense, Dense]:
+def root(R: Dense, v: Dense) -> tuple[Dense, Dense]:
     """Eigenvalues l (all positive) and eigenvectors U of P = (R diag(v) Rᵀ)^½."""
     squares, U = np.linalg.eigh((R * v) @ R.T)
     if squares[0] > 1e-11 * squares[-1]:

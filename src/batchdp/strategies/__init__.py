@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from batchdp.strategies.gaussian import gaussian
 from batchdp.strategies.hierarchical import hierarchical
+from batchdp.strategies.low_rank import low_rank
 from batchdp.strategies.matrix_mechanism import matrix_mechanism
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
@@ -30,4 +32,6 @@ STRATEGIES: dict[str, Method] = {
     "hierarchical": hierarchical,
     "matrix-mechanism": matrix_mechanism,
     "p-identity": p_identity,
+    "low-rank": low_rank,
+    "gaussian": gaussian,
 }

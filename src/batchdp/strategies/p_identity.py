@@ -19,6 +19,7 @@ from batchdp.errors import StrategyError
 from batchdp.matrix import Dense
 from batchdp.reduction import reduce
 from batchdp.strategy import Strategy
+from batchdp.threads import one_thread
 from batchdp.workload import Workload, as_workload
 
 SCREENING_ROUNDS = 60
@@ -44,6 +45,7 @@ class Fit:
         return np.vstack([np.diag(share), self.shared * share])
 
 
+@one_thread
 def p_identity(
     workload: Workload | ArrayLike | Any,
     *,
@@ -64,17 +66,27 @@ def p_identity(
     if shared is not None and (isinstance(shared, bool) or not isinstance(shared, int) or shared < 1):
         raise StrategyError(f"shared={shared!r} must be a whole number of at least 1; n/16 is usual")
     reduction = reduce(workload)
-    R = reduction.reduced
-    if R.size == 0:
+    if reduction.rank == 0:
         return Strategy.lifted(reduction, np.zeros((0, 0)), method="p-identity")
+    found = search(reduction.reduced, shared=shared, signed=signed, seed=seed, max_rounds=max_rounds)
+    return Strategy.lifted(
+        reduction, found.measure, method="p-identity", rounds=found.rounds, status="best of several starts"
+    )
+
+
+def search(
+    R: Dense, *, shared: int | None = None, signed: bool = False, seed: int = 0, max_rounds: int = 400
+) -> Fit:
+    """Screen random starts of several p, run the best to the end; sharing nothing is one of them."""
+    n = R.shape[1]
     rng = np.random.default_rng(seed)
-    sizes = [shared] if shared else _sizes(reduction.columns)
-    screened = [fit(R, _start(rng, p, reduction.columns, signed), SCREENING_ROUNDS, signed) for p in sizes]
+    starts = [rng.uniform(-1 if signed else 0, 1, size=(p, n)) for p in ([shared] if shared else _sizes(n))]
+    screened = [fit(R, start, SCREENING_ROUNDS, signed) for start in starts]
     screened.sort(key=lambda found: found.error)
     found = [fit(R, begun.shared, max_rounds, signed) for begun in screened[:POLISHED]]
-    nothing_shared = Fit(np.zeros((0, reduction.columns)), float(np.sum(R * R)), 0)
-    best = min([*found, nothing_shared], key=lambda fit: fit.error)
-    return Strategy.lifted(reduction, best.measure, method="p-identity")
+    nothing_shared = Fit(np.zeros((0, n)), float(np.sum(R * R)), 0)
+    best = min([*found, nothing_shared], key=lambda found: found.error)
+    return Fit(best.shared, best.error, sum(run.rounds for run in (*screened, *found)))
 
 
 def fit(R: Dense, start: Dense, max_rounds: int, signed: bool = False) -> Fit:
@@ -106,7 +118,7 @@ def fit(R: Dense, start: Dense, max_rounds: int, signed: bool = False) -> Fit:
     )
     parts = ended.x.reshape(-1, p, n)
     T = parts[0] - parts[1] if signed else parts[0]
-    return Fit(T, _error(R, T, np.abs(T))[0], int(ended.nit))
+    return Fit(T, _error(R, T, np.abs(T))[0], int(ended.nfev))
 
 
 def _error(R: Dense, T: Dense, magnitude: Dense) -> tuple[float, Dense, Dense]:
@@ -118,9 +130,30 @@ def _error(R: Dense, T: Dense, magnitude: Dense) -> tuple[float, Dense, Dense]:
     return float(np.vdot(C, X)), -2 * (T @ X.T) @ X, 2 * np.einsum("ij,ij->j", X, R)
 
 
+def screen(R: Dense, start: Dense, max_rounds: int) -> Fit:
+    """Like `fit` for Θ ≥ 0, as Θ = u² without bounds: for a few rounds from a positive start.
+
+    SciPy spends microseconds a variable and call on bounds, which in a short run with many columns is more than the
+    rounds themselves. It creeps where Θ is near zero, so `fit` takes over for the survivors.
+    """
+    p, n = start.shape
+    scale = 1 / float(np.sum(R * R))
+
+    def squared(z: Dense) -> tuple[float, Dense]:
+        u = z.reshape(p, n)
+        error, slope, sum_slope = _error(R, u * u, u * u)
+        return error * scale, (2 * scale * (slope + sum_slope) * u).ravel()
+
+    ended = minimize(
+        squared,
+        np.sqrt(np.maximum(start, 0)).ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": max_rounds, "maxfun": 2 * max_rounds, "ftol": 1e-9, "gtol": 1e-9},
+    )
+    T = ended.x.reshape(p, n) ** 2
+    return Fit(T, _error(R, T, T)[0], int(ended.nfev))
+
+
 def _sizes(n: int) -> list[int]:
     return sorted({p for p in (1, 2, 4, 8, 16, n // 16, n // 8) if 1 <= p <= max(1, n // 2)})
-
-
-def _start(rng: np.random.Generator, p: int, n: int, signed: bool) -> Dense:
-    return rng.uniform(-1 if signed else 0, 1, size=(p, n))

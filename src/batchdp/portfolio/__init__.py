@@ -1,0 +1,109 @@
+"""`optimize`: the best strategy that any method here finds within a budget, never worse than a baseline."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchdp.errors import StrategyError
+from batchdp.matrix import Dense
+from batchdp.portfolio.baselines import baselines
+from batchdp.portfolio.low_rank import improve_baseline, may_pay, search_low_rank, search_registered
+from batchdp.portfolio.search import EndedError, Progress, Search
+from batchdp.portfolio.shared import search_shared
+from batchdp.reduction import Reduction, reduce
+from batchdp.strategies.gaussian import gaussian
+from batchdp.strategy import Privacy, Strategy
+from batchdp.threads import one_thread
+from batchdp.workload import Workload, as_workload
+
+CLASSES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+"""`seconds` is rounded down to one of these."""
+NOMINAL_SHARE = 0.5
+"""Of the seconds that are planned with: the account is an estimate, and it must hold on slower machines too."""
+
+
+def optimize(
+    workload: Workload | ArrayLike | Any,
+    privacy: Privacy = "pure",
+    *,
+    objective: Literal["sum", "max"] = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Strategy:
+    """The strategy with the least expected error that can be found.
+
+    Args:
+        workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors.
+        privacy: "pure" for ε-differential privacy with Laplace noise, by a portfolio of methods; "zcdp" for Gaussian
+            noise, where the optimum is exact to a duality gap of 1e-3.
+        objective: "sum" of all queries' squared errors, or "max" for the largest.
+        seconds: the time to spend; chosen by the problem's size if left out (seconds for hundreds of cells).
+        seed: the same seed and class of budget give the same strategy.
+        progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
+            answer ends the search with the best strategy so far.
+    """
+    workload = as_workload(workload)
+    if privacy not in ("pure", "zcdp"):
+        raise StrategyError(f'privacy={privacy!r} must be "pure" (Laplace) or "zcdp" (Gaussian)')
+    if objective not in ("sum", "max"):
+        raise StrategyError(f'objective={objective!r} must be "sum" or "max"')
+    if seconds is not None and not (
+        isinstance(seconds, (int, float)) and np.isfinite(seconds) and seconds > 0
+    ):
+        raise StrategyError(f"seconds={seconds!r} must be a finite number above 0, or None for a default")
+    if objective == "max":
+        from batchdp.portfolio.minimax import optimize_max
+
+        return optimize_max(workload, privacy, seconds, seed, progress)
+    return gaussian(workload) if privacy == "zcdp" else optimize_sum(workload, seconds, seed, progress)
+
+
+@one_thread
+def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress: Progress | None) -> Strategy:
+    """The portfolio for Laplace noise and the (weighted) sum of squared errors."""
+    reduction = reduce(workload)
+    if reduction.rank == 0:
+        return Strategy.lifted(reduction, np.zeros((0, reduction.columns)), method="nothing to measure")
+    scale = np.sqrt(reduction.columns) / float(np.linalg.norm(reduction.reduced))
+    R = reduction.reduced * scale
+    search = Search(R, _nominal(R, seconds), progress, scale)
+    try:
+        _run_members(search, reduction, seed)
+    except EndedError:
+        pass
+    assert search.best is not None  # noise on data is always there
+    return Strategy.lifted(
+        reduction,
+        search.best.measure,
+        search.best.reconstruct / scale,
+        method=search.method,
+        rounds=search.rounds,
+        status=search.status,
+    )
+
+
+def _run_members(search: Search, reduction: Reduction, seed: int) -> None:
+    """Cheap members first, then time where an estimate says it can pay."""
+    for name, measure in baselines(reduction):
+        search.offer(name, measure)
+    if reduction.columns == 1:
+        return
+    improve_baseline(search)
+    low_rank_may_pay = may_pay(search.R)
+    search_shared(search, seed, 0.3 if low_rank_may_pay else 1.0)
+    search_registered(search, seed)
+    if low_rank_may_pay:
+        search_low_rank(search, seed)
+
+
+def _nominal(R: Dense, seconds: float | None) -> float:
+    """The budget in nominal seconds."""
+    if seconds is not None:
+        return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=0.5 * CLASSES[0])
+    size = R.size
+    nominal = 0.6 + min(4e-5 * size, 8.0) + min(5e-6 * size, 12.0)
+    return nominal + (min(0.3 + 2e-4 * size, 20.0) if may_pay(R) else 0.0)

@@ -1,0 +1,123 @@
+"""The low-rank family: several ranks, and the form between low rank and p-Identity."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from batchdp.matrix import Dense
+from batchdp.portfolio.search import Search, low_rank_price, shared_price
+from batchdp.strategies.low_rank import PENALTIES, fast
+from batchdp.strategies.low_rank.program import first_measure
+
+FEW_COLUMNS = 0.05
+"""Below this many k² columns a low-rank strategy never came near p-Identity; above 0.7 it usually wins."""
+TINY = 400
+"""Entries of R up to which every rank is tried with several seeds."""
+SMALL = 4000
+"""Entries of R up to which the registered mechanism is run as it stands."""
+SLOWER = 1.06
+"""Growth of β for those who have time: better, and slower."""
+
+
+def may_pay(R: Dense) -> bool:
+    """Whether low rank can win at all."""
+    k, n = R.shape
+    return bool(n > FEW_COLUMNS * k * k)
+
+
+def search_low_rank(search: Search, seed: int) -> None:
+    """Spend what is left on low rank."""
+    k, n = search.R.shape
+    tiny = k * n <= TINY
+    ranks = sorted({k, k + 1, k + 2, 2 * k}) if tiny else [ceil(1.2 * k), k, 2 * k]
+    plan = [(rank, trial, fast.SLOW) for trial in range(3 if tiny else 1) for rank in ranks]
+    plan += [(k, 1, SLOWER), (k, 2, SLOWER), (ranks[1], 3, SLOWER), (2 * k, 4, SLOWER)]
+    hopeless = 0
+    for rank, trial, growth in plan:
+        price = 1.2 * fast.STEPS * low_rank_price(k, n, rank)
+        if search.left < (170 if growth == SLOWER else 120) * price and not (tiny and search.left > 0):
+            continue
+        start = first_measure(search.R, rank, np.random.default_rng(seed + trial))
+        penalty = (0.1 if tiny else 0.03) * rank
+        found = _run(
+            search, start, penalty, growth, 1.3 * search.error, price, f"low-rank, {rank} measurements"
+        )
+        if found is None:
+            hopeless += 1
+            if hopeless >= 2:
+                return
+            continue
+        if k > 1 and not (tiny and trial > 0):
+            _with_singles(search, found, (0.4, 0.1, 0.5) if trial == 0 else (0.1,))
+
+
+def search_registered(search: Search, seed: int) -> None:
+    """What STRATEGIES offers, where that is quick: never be worse."""
+    k, n = search.R.shape
+    if k * n > SMALL:
+        return
+    rank = ceil(1.2 * k)
+    price = 1.2 * fast.STEPS * low_rank_price(k, n, rank)
+    for penalty in PENALTIES:
+        start = first_measure(search.R, rank, np.random.default_rng(seed))
+        _run(search, start, penalty * rank, fast.SLOW, search.error, price, f"low-rank, {rank} measurements")
+
+
+def improve_baseline(search: Search) -> None:
+    """Start the low-rank program at the best measure so far, if that is not noise on data."""
+    k, n = search.R.shape
+    if search.best is None or search.method == "noise-on-data" or len(search.best.measure) >= n:
+        return
+    start, rank = search.best.measure, len(search.best.measure)
+    price = 1.2 * fast.STEPS * low_rank_price(k, n, rank)
+    if 80 * price <= 0.5 * search.budget:
+        _run(search, start, float(rank), fast.SLOW, search.error, price, f"low-rank from {search.method}")
+
+
+def _with_singles(search: Search, measure: Dense, diagonals: tuple[float, ...]) -> None:
+    """Give single columns a measurement of their own: the farther low rank is from the best, the more need one."""
+    k, n = search.R.shape
+    rank = len(measure)
+    price = 1.5 * fast.STEPS * shared_price(k, n, rank)
+    for diagonal in diagonals:
+        if search.left < 45 * price:
+            return
+        start = np.vstack([np.full(n, diagonal), (1 - diagonal) * measure])
+        name = f"low-rank, {rank} shared measurements and single columns"
+        _run(search, start, 0.3 * rank, fast.SLOW, search.error, price, name, fast.WithSingles())
+
+
+def _run(
+    search: Search,
+    start: Dense,
+    penalty: float,
+    growth: float,
+    give_up_above: float,
+    price: float,
+    name: str,
+    form: fast.Form | None = None,
+) -> Dense | None:
+    """One run of the augmented Lagrangian, entered in the account; its measure unless it was given up."""
+    rounds = 0
+
+    def watch(round_: int, residual: float, size: float) -> None:
+        nonlocal rounds
+        rounds = round_
+
+    pair = fast.solve(
+        search.R,
+        start,
+        form=form,
+        penalty=penalty,
+        growth=growth,
+        give_up_above=give_up_above,
+        progress=watch,
+    )
+    search.charge(rounds, price)
+    if pair is None:
+        search.tell(name)
+        return None
+    search.offer(name, pair.measure)
+    return pair.measure

@@ -1,0 +1,100 @@
+"""The least largest error: give the worst queries more weight until they are no longer the worst.
+
+For Gaussian noise the weights and the strategy are found together, exactly. For Laplace noise the problem is not
+convex; the Gaussian weights are a good beginning, and a few rounds of reweighting follow. The best strategy that was
+seen is returned, baselines included.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from batchdp.bounds.minimax import certify_worst
+from batchdp.matrix import Dense
+from batchdp.portfolio.search import Progress
+from batchdp.reduction import reduce
+from batchdp.strategies.hierarchical import hierarchical
+from batchdp.strategies.noise_on_data import noise_on_data
+from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategies.wavelet import wavelet
+from batchdp.strategy import Privacy, Strategy
+from batchdp.workload import LARGEST, SMALLEST, Workload
+
+ROUNDS = 6
+LEAST_WEIGHT = 1e-3
+"""Of the mean: a query that matters little must still be answerable."""
+MANY_CELLS = 4096
+"""Above this, baselines on single cells are left out: they are only there for small batches."""
+
+
+def optimize_max(
+    workload: Workload, privacy: Privacy, seconds: float | None, seed: int, progress: Progress | None
+) -> Strategy:
+    """The strategy with the least largest (importance times) variance."""
+    worst = certify_worst(workload)
+    if privacy == "zcdp":
+        reduction = reduce(workload)
+        strategy = Strategy.lifted(
+            reduction,
+            worst.measure,
+            method="gaussian, worst query",
+            privacy="zcdp",
+            rounds=worst.rounds,
+            status=worst.status,
+        )
+        return strategy.with_worst_case(worst)
+    candidates = _baselines(workload)
+    weights, cancelled = worst.query_weights, False
+
+    def watch(share: float, doing: str, error: float) -> bool:
+        nonlocal cancelled
+        cancelled = cancelled or bool(progress and progress((round_ + share) / ROUNDS, doing, error))
+        return cancelled
+
+    for round_ in range(ROUNDS):
+        strategy = _weighted(workload, weights, None if seconds is None else seconds / ROUNDS, seed, watch)
+        candidates.append(strategy)
+        if cancelled:
+            break
+        variances = _importance(workload) * strategy.per_query_variance(epsilon=1.0)
+        mean = float(weights @ variances)
+        if mean == 0:
+            break
+        weights = np.maximum(weights * variances / mean, LEAST_WEIGHT / len(weights))
+        weights /= weights.sum()
+    best = min(
+        candidates, key=lambda one: float(np.max(_importance(workload) * one.per_query_variance(epsilon=1.0)))
+    )
+    return best.with_worst_case(worst)
+
+
+def _importance(workload: Workload) -> Dense:
+    return np.ones(workload.queries) if workload.weights is None else workload.weights
+
+
+def _weighted(
+    workload: Workload, weights: Dense, seconds: float | None, seed: int, progress: Progress
+) -> Strategy:
+    """The best sum with these weights on top of the workload's own, as a strategy for the workload itself."""
+    from batchdp.portfolio import optimize_sum
+
+    heavy = np.maximum(weights, LEAST_WEIGHT / len(weights)) * _importance(workload)
+    heavy = np.clip(heavy / heavy.max(), SMALLEST, LARGEST)
+    found = optimize_sum(Workload(workload.matrix, workload.names, heavy), seconds, seed, progress)
+    return Strategy(
+        workload,
+        found.measurement,
+        found.reconstruction,
+        method=f"{found.method}, worst query",
+        rounds=found.rounds,
+        status=found.status,
+    )
+
+
+def _baselines(workload: Workload) -> list[Strategy]:
+    small = workload.cells <= MANY_CELLS
+    merged = [noise_on_data(workload, merged=True)]
+    if not small:
+        return merged
+    least_squares = noise_on_results(workload, least_squares=True)
+    return [*merged, noise_on_results(workload), least_squares, wavelet(workload), hierarchical(workload)]

@@ -1,0 +1,98 @@
+"""What a search knows so far, and what it has spent.
+
+Work is counted in nominal seconds, from the sizes of the products it takes, never by the clock: the same workload,
+seed and class of budget give the same strategy on every run. The clock is only a far safety limit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from batchdp.matrix import Dense
+from batchdp.strategies.low_rank.program import Pair, completed
+
+Progress = Callable[[float, str, float], object]
+"""Called with (share of the budget spent, what is being tried, best total expected squared error at ε = 1).
+
+A true answer ends the search with the best strategy so far.
+"""
+
+PATIENCE = 10
+"""How many times the nominal budget the clock may run."""
+FLOPS = 2e10
+"""What one core does in a second."""
+
+
+class EndedError(Exception):
+    """The observer asked to end, or the safety limit has passed; never leaves the portfolio."""
+
+
+@dataclass(eq=False)
+class Search:
+    """The best strategy so far for a reduced workload R, and the account of work done."""
+
+    R: Dense
+    budget: float
+    progress: Progress | None = None
+    scale: float = 1.0
+    """R is the workload times this."""
+    spent: float = 0.0
+    rounds: int = 0
+    method: str = "none"
+    best: Pair | None = None
+    status: str = "budget spent"
+    deadline: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + PATIENCE * max(self.budget, 2.0)
+
+    @property
+    def error(self) -> float:
+        """‖B‖²_F of the best strategy so far."""
+        return np.inf if self.best is None else self.best.error
+
+    @property
+    def left(self) -> float:
+        """Nominal seconds."""
+        return self.budget - self.spent
+
+    def charge(self, rounds: int, price: float) -> None:
+        """Enter work of so many rounds."""
+        self.rounds += rounds
+        self.spent += rounds * price
+
+    def offer(self, method: str, measure: Dense) -> None:
+        """Keep a measure if its exact strategy is the best so far."""
+        pair = completed(self.R, measure)
+        if pair is not None and pair.error < self.error * (1 - 1e-12):
+            self.best, self.method = pair, method
+        self.tell(method)
+
+    def tell(self, doing: str) -> None:
+        """Report to the observer."""
+        share = min(1.0, self.spent / self.budget)
+        if self.progress is not None and self.progress(share, doing, 2 * self.error / self.scale**2):
+            self.status = "cancelled"
+            raise EndedError
+        if time.monotonic() > self.deadline:
+            self.status = "out of time"
+            raise EndedError
+
+
+def shared_price(k: int, n: int, p: int) -> float:
+    """One evaluation of p-Identity with p shared queries."""
+    return 2e-4 + 8.0 * k * n * p / FLOPS + 8e-9 * k * n + 3e-8 * n * p
+
+
+def dense_price(k: int, n: int, r: int) -> float:
+    """One evaluation with all r × n entries free: Gram matrix, Cholesky, solve, two products."""
+    return 3e-4 + (r * n * n + n**3 / 3 + 2.0 * n * n * k + 4.0 * r * n * k) / FLOPS + 4e-8 * r * n
+
+
+def low_rank_price(k: int, n: int, r: int) -> float:
+    """One ridge regression with its projection."""
+    return 3e-4 + (2.0 * r * r * n + 6.0 * r * k * n + r**3) / FLOPS + 3e-8 * r * n

@@ -1,0 +1,163 @@
+"""Formula (7) solved well: the paper's augmented Lagrangian with B eliminated.
+
+For fixed L, multiplier π and penalty β, the best B is a ridge regression. With R̃ = R + π/β and
+Z = R̃ (LᵀL + I/β)⁻¹ it leaves ⟨Z, R̃⟩ to be minimised over the column L1 balls, with gradient −2 L ZᵀZ, best
+B = Z Lᵀ, next multiplier Z and residual R − B L = (Z − π)/β. Three things make it work where the printed schedule
+stalls: β starts low and grows slowly (starting high freezes a poor solution), rows of L that died are revived, and
+the end is repaired exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from batchdp.matrix import Dense
+from batchdp.strategies.low_rank.descent import descend
+from batchdp.strategies.low_rank.program import Pair, Progress, repaired, revived
+
+CLOSE_ENOUGH = 1e-5
+"""The relative residual at which the exact problem (γ = 0) is handed to the repair."""
+LARGEST_PENALTY = 1e7
+HEIGHT = 30.0
+"""Of a revived row's largest entry, as a multiple of 1/r."""
+STEPS = 10
+"""Projected gradient steps a round."""
+SLOW = 1.1
+"""Growth of β whenever the residual stops shrinking."""
+
+
+class Form(Protocol):
+    """How a matrix of variables stands for L."""
+
+    def evaluate(self, target: Dense, variables: Dense, penalty: float) -> tuple[float, Dense, Dense]:
+        """⟨Z, R̃⟩, its gradient in the variables, and Z."""
+
+    def measure(self, variables: Dense) -> Dense:
+        """L."""
+
+    def revived(self, variables: Dense, residual: Dense) -> Dense:
+        """The variables with what died brought back from the residual; the same object if nothing did."""
+
+
+class Full:
+    """Every entry of L is a variable; r × r systems."""
+
+    def evaluate(self, target: Dense, variables: Dense, penalty: float) -> tuple[float, Dense, Dense]:
+        """By the ridge regression for B."""
+        L = variables
+        G = L @ L.T
+        G[np.diag_indices_from(G)] += 1 / penalty
+        B = cho_solve(cho_factor(G, lower=True, check_finite=False), L @ target.T, check_finite=False).T
+        Z = penalty * (target - B @ L)
+        return float(np.vdot(Z, target)), -2.0 * B.T @ Z, Z
+
+    def measure(self, variables: Dense) -> Dense:
+        """The variables themselves."""
+        return variables
+
+    def revived(self, variables: Dense, residual: Dense) -> Dense:
+        """Zero rows re-seeded."""
+        return revived(variables, residual, HEIGHT)
+
+
+class WithSingles:
+    """L = [diag(d); Θ], the variables being the rows d, Θ, where d may vanish: only outlying columns keep theirs.
+
+    Lies between p-Identity, where every column has its own measurement, and low rank, where none has.
+    """
+
+    def evaluate(self, target: Dense, variables: Dense, penalty: float) -> tuple[float, Dense, Dense]:
+        """By Woodbury, with p × p systems for p rows of Θ."""
+        d, T = variables[0], variables[1:]
+        e = 1 / np.sqrt(d * d + 1 / penalty)
+        P, C = T * e, target * e
+        K = P @ P.T
+        K[np.diag_indices_from(K)] += 1
+        X = C - cho_solve(cho_factor(K, lower=True, check_finite=False), P @ C.T, check_finite=False).T @ P
+        Z = X * e
+        gradient = np.empty_like(variables)
+        gradient[0] = -2 * d * np.einsum("ij,ij->j", Z, Z)
+        gradient[1:] = -2 * (T @ Z.T) @ Z
+        return float(np.vdot(X, C)), gradient, Z
+
+    def measure(self, variables: Dense) -> Dense:
+        """L without its zero rows."""
+        d, T = variables[0], variables[1:]
+        return np.vstack([np.diag(d)[d > 0], T[np.abs(T).sum(axis=1) > 0]])
+
+    def revived(self, variables: Dense, residual: Dense) -> Dense:
+        """Nothing: d keeps every direction alive while it matters."""
+        return variables
+
+
+def solve(
+    R: Dense,
+    start: Dense,
+    *,
+    form: Form | None = None,
+    penalty: float,
+    growth: float = SLOW,
+    max_rounds: int = 250,
+    relaxation: float = 0.0,
+    give_up_above: float = np.inf,
+    progress: Progress | None = None,
+) -> Pair | None:
+    """The pair found from a start, or None if it was given up or cannot be made exact.
+
+    Args:
+        R: the reduced workload.
+        start: of the variables of `form`, columns of L1 norm at most 1.
+        penalty: the first β, for R scaled to ‖R‖²_F = its number of columns.
+        growth: of β.
+        relaxation: γ; the run ends as soon as ‖R − B L‖_F is at most this, and the pair is not repaired.
+        give_up_above: while the residual shrinks ‖B‖² only grows, so a run above this is hopeless.
+        progress: told of every round, may cancel.
+    """
+    form = Full() if form is None else form
+    norm = float(np.linalg.norm(R))
+    scale = np.sqrt(R.shape[1]) / norm
+    R = R * scale
+    enough = relaxation / norm if relaxation > 0 else CLOSE_ENOUGH
+    M, beta, last = start, penalty, np.inf
+    pi = np.zeros_like(R)
+    step: float | None = None
+    status, rounds = "out of rounds", 0
+    for rounds in range(1, max_rounds + 1):
+        target = R + pi / beta
+        try:
+            found = descend(lambda M: form.evaluate(target, M, beta), M, STEPS, step=step, tolerance=1e-14)  # noqa: B023
+        except LinAlgError:  # L lost rank while β is already large
+            return None
+        M, Z, step = found.point, found.extra, found.step
+        E = (Z - pi) / beta
+        residual = float(np.linalg.norm(E)) / np.sqrt(R.shape[1])
+        size = (found.value - float(np.vdot(Z, Z)) / beta) / scale**2  # ‖B‖²_F
+        if progress is not None and progress(rounds, residual, size):
+            status = "cancelled"
+            break
+        if rounds >= 5 and size > give_up_above * (1.02 if residual < 0.01 else 1.1):
+            return None
+        if residual <= enough:
+            status = "converged"
+            break
+        pi = Z
+        if rounds < 0.7 * max_rounds:
+            alive = form.revived(M, E)
+            step = step if alive is M else None
+            M = alive
+        if residual > 0.9 * last:
+            # Once the residual is small the vertices no longer move: hurry.
+            beta *= growth if residual > 1e-2 else growth**2 if residual > 1e-3 else growth**4
+        last = residual
+        if beta > LARGEST_PENALTY:
+            return None  # L lost rank: a residual that β cannot move
+    L = form.measure(M)
+    B = Z @ L.T / scale
+    if relaxation > 0 and status == "converged":
+        return Pair(L, B, rounds, status)
+    pair = repaired(R / scale, L, B, rounds, status)
+    exact = np.linalg.norm(R / scale - pair.reconstruct @ pair.measure) <= 1e-10 * norm
+    return pair if exact else None

@@ -1,0 +1,100 @@
+"""Algorithms 1 and 2 of the paper as printed, with the one safeguard that they need.
+
+Formulas (7) and (8) by the inexact augmented Lagrangian
+
+    J(B, L) = ½ tr(BᵀB) + ⟨π, R − B L⟩ + β/2 ‖R − B L‖²_F,   every column of L in the L1 ball.
+
+Where the paper leaves something open:
+
+- It works on R of W = U R, U orthonormal. From π = 0 on, every π is U (Uᵀπ), so Equation (9), Formula (10) and
+  the residual are the same with R in place of W and B = U B_R: the same iterates for less work.
+- L starts as in the proof of Lemma 3: the right singular vectors, spread over the r rows by a random rotation and
+  scaled to sensitivity 1, so that W = B L holds at the start and no row of L is zero.
+- Line 12 of Algorithm 2 compares with J at the projected point; at the unprojected U it would never end.
+- ω starts each call at a quarter of the last accepted one: the same powers of two, found sooner.
+- "Converged" in line 4 of Algorithm 1: J fell by less than 1 %, or `ALTERNATIONS` were made.
+
+The safeguard: at the printed start β = 1, the ridge in Equation (9) outweighs all but the leading directions. Rows
+of L become exactly 0, then so do the columns of B, and neither can ever come back (rank 2 of 60 on WDiscrete
+64 × 128). So after each round a zero row of L is re-seeded with a leading right singular vector of R − B L.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from batchdp.l1_ball import project_columns
+from batchdp.matrix import Dense
+from batchdp.strategies.low_rank.program import Pair, Progress, first_measure, repaired, revived
+
+MOST_ROUNDS = 400
+ALTERNATIONS = 5
+NESTEROV_STEPS = 10
+INNER_TOLERANCE = 1e-2
+LARGEST_PENALTY = 1e10
+HEIGHT = 10.0
+"""Of a revived row's largest entry, as a multiple of 1/r."""
+CLOSE_ENOUGH = 3e-6
+"""The relative residual at which the exact problem (γ = 0) is handed to the repair."""
+
+
+def solve(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress | None = None) -> Pair:
+    """Algorithm 1: the pair for the reduced workload R; `relaxation` is γ."""
+    norm = float(np.linalg.norm(R))
+    enough = relaxation if relaxation > 0 else CLOSE_ENOUGH * norm
+    L = first_measure(R, rank, np.random.default_rng(seed))
+    pi, beta, omega = np.zeros_like(R), 1.0, 1.0
+    B, E = np.zeros((len(R), rank)), R
+    status, rounds = "out of rounds", 0
+    for rounds in range(1, MOST_ROUNDS + 1):
+        target, last = beta * R + pi, np.inf
+        for _ in range(ALTERNATIONS):
+            B = np.linalg.solve(beta * (L @ L.T) + np.eye(rank), L @ target.T).T  # Equation (9)
+            L, omega = _nesterov(B, target, L, beta, omega)
+            E = R - B @ L
+            J = 0.5 * float(np.vdot(B, B)) + float(np.vdot(pi, E)) + 0.5 * beta * float(np.vdot(E, E))
+            if last - J < INNER_TOLERANCE * abs(J):
+                break
+            last = J
+        tau = float(np.linalg.norm(E))
+        if progress is not None and progress(rounds, tau / norm, float(np.vdot(B, B))):
+            status = "cancelled"
+            break
+        if tau <= enough or beta >= LARGEST_PENALTY:
+            status = "converged" if tau <= enough else "penalty at its limit"
+            break
+        if rounds % 10 == 0:
+            beta *= 2
+        pi += beta * E
+        L = revived(L, E, HEIGHT)
+    if relaxation > 0 and status == "converged":
+        return Pair(L, B, rounds, status)
+    return repaired(R, L, B, rounds, status)
+
+
+def _nesterov(B: Dense, target: Dense, start: Dense, beta: float, omega: float) -> tuple[Dense, float]:
+    """Algorithm 2: minimise β/2 tr(Lᵀ Bᵀ B L) − tr(targetᵀ B L) with target = β R + π (Formula 10).
+
+    The objective is quadratic, so that line 12 reads ⟨D, β BᵀB D⟩ ≤ ω ‖D‖² with D = L − S.
+    """
+    H, F = beta * (B.T @ B), B.T @ target
+    chi, omega = start.size * 1e-12, max(1.0, omega / 4)
+    L = before = start
+    older, newer = 0.0, 1.0  # δ(t−2), δ(t−1)
+    for _ in range(NESTEROV_STEPS):
+        S = L + (older - 1) / newer * (L - before)
+        slope = H @ S - F
+        while True:
+            after = project_columns(S - slope / omega)
+            D = after - S
+            moved = float(np.vdot(D, D))
+            if moved < chi * chi:
+                return after, omega
+            if float(np.vdot(D, H @ D)) <= omega * moved * (1 + 1e-12):
+                break
+            omega *= 2
+        before, L = L, after
+        older, newer = newer, (1 + sqrt(1 + 4 * newer * newer)) / 2
+    return L, omega
