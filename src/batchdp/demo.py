@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from batchdp.comparison import METHODS as COMPARED
 from batchdp.comparison import Comparison, compare
-from batchdp.strategies import STRATEGIES, Method
+from batchdp.strategies import Method
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.workload import Workload
@@ -20,7 +21,7 @@ EXAMPLES = {
 }
 
 METHODS: dict[str, Method] = {
-    **STRATEGIES,
+    **COMPARED,
     "noise-on-data, cells merged": lambda workload: noise_on_data(workload, merged=True),
     "noise-on-results, least squares": lambda workload: noise_on_results(workload, least_squares=True),
 }

@@ -64,9 +64,7 @@ class Strategy:
         for name, matrix in (("measurement", L), ("reconstruction", B)):
             entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
             if not np.all(np.isfinite(entries)):
-                raise StrategyError(
-                    f"{name} holds NaN or infinite entries; the method that made it has failed"
-                )
+                raise StrategyError(f"{name} holds NaN or infinite entries; the method that made it has failed")
             entries.flags.writeable = False
         norm = self.workload.norm
         miss = residual(W, B, L)
@@ -184,9 +182,7 @@ class Strategy:
     def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """The worst query's variance, each times its importance weight: what `objective="max"` minimises."""
         variances = self.per_query_variance(epsilon=epsilon, rho=rho)
-        return float(
-            np.max(variances if self.workload.weights is None else self.workload.weights * variances)
-        )
+        return float(np.max(variances if self.workload.weights is None else self.workload.weights * variances))
 
     def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No strategy of this kind has a smaller largest variance."""
@@ -228,9 +224,7 @@ class Strategy:
 
 def _budget(name: str, value: float | None, other_name: str, other: float | None) -> float:
     if other is not None:
-        raise PrivacyParameterError(
-            f"{other_name}={other!r} is not this strategy's budget; give {name} instead"
-        )
+        raise PrivacyParameterError(f"{other_name}={other!r} is not this strategy's budget; give {name} instead")
     if value is None:
         raise PrivacyParameterError(f"{name} is missing; give the privacy budget, e.g. {name}=1.0")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):

@@ -140,9 +140,7 @@ def _check_kind(dtype: np.dtype[Any], entries: Any) -> None:
     if dtype.kind in "iu" and isinstance(entries, np.ndarray) and entries.size:
         largest = max(abs(int(entries.min())), abs(int(entries.max())))
         if largest > 2**53:
-            raise WorkloadError(
-                f"workload holds the integer {largest}, which float64 cannot hold; rescale it"
-            )
+            raise WorkloadError(f"workload holds the integer {largest}, which float64 cannot hold; rescale it")
 
 
 def _checked_names(names: Iterable[str] | None, queries: int) -> tuple[str, ...]:
@@ -167,13 +165,9 @@ def _checked_weights(weights: ArrayLike, queries: int) -> Dense:
     try:
         checked = np.array(weights, dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise WorkloadError(
-            f"weights={weights!r} are not numbers ({error}); give one number a query"
-        ) from error
+        raise WorkloadError(f"weights={weights!r} are not numbers ({error}); give one number a query") from error
     if checked.shape != (queries,):
-        raise WorkloadError(
-            f"weights has shape {checked.shape} for {queries} queries; give one number a query"
-        )
+        raise WorkloadError(f"weights has shape {checked.shape} for {queries} queries; give one number a query")
     if not np.all(np.isfinite(checked)) or np.any(checked < SMALLEST) or np.any(checked > LARGEST):
         raise WorkloadError("weights must be finite and above 0; leave out a query that does not matter")
     checked.flags.writeable = False

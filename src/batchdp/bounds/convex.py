@@ -75,9 +75,7 @@ def certify(workload: Workload, *, tolerance: float = 1e-3, max_rounds: int = 50
     return solve(reduce(workload).reduced, tolerance=tolerance, max_rounds=max_rounds)
 
 
-def solve(
-    R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress: Progress | None = None
-) -> Certificate:
+def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress: Progress | None = None) -> Certificate:
     """Minimise ‖B‖²_F over R = B L with columns of L of L2 norm at most 1; R has full row rank.
 
     `progress(round, lower bound, upper bound)` may return True to cancel; the best so far is returned.
@@ -106,9 +104,7 @@ def solve(
         bound = float(l.sum())
 
         if bound < lower * (1 - 1e-9) and best is not None and rejected < 8:
-            rejected += (
-                1  # the extrapolation overshot: back to the best point, one safe step, forget the past
-            )
+            rejected += 1  # the extrapolation overshot: back to the best point, one safe step, forget the past
             memory.forget()
             u = best[0] + best[1]
             continue

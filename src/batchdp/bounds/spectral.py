@@ -41,9 +41,7 @@ def lemma_3_upper_bound(workload: Workload | ArrayLike | Any, *, epsilon: float 
     return 2 * len(squares) * float(squares.sum()) / epsilon**2
 
 
-def lemma_4_lower_bound(
-    workload: Workload | ArrayLike | Any, *, epsilon: float = 1.0, constant: float = 1.0
-) -> float:
+def lemma_4_lower_bound(workload: Workload | ArrayLike | Any, *, epsilon: float = 1.0, constant: float = 1.0) -> float:
     """constant · r³ vol^(2/r) / ε²: Hardt and Talwar's order of growth for any ε-private mechanism.
 
     Their theorem has an unnamed absolute constant, so this shows how a workload scales; it certifies nothing.
@@ -60,9 +58,7 @@ def lemma_4_lower_bound(
     return constant * _volume_term(np.abs(np.diag(R))[:r]) / epsilon**2
 
 
-def lemma_4_as_printed(
-    workload: Workload | ArrayLike | Any, *, epsilon: float = 1.0, constant: float = 1.0
-) -> float:
+def lemma_4_as_printed(workload: Workload | ArrayLike | Any, *, epsilon: float = 1.0, constant: float = 1.0) -> float:
     """constant · ((2^r / r!) Π λ_k)^(2/r) r³ / ε², for comparison with the paper; not a bound in general."""
     sigma = singular_values(workload)
     return constant * _volume_term(sigma) / epsilon**2 if len(sigma) else 0.0

@@ -25,9 +25,7 @@ def comparison_table(comparison: Comparison, title: str, queries: Sequence[str] 
     caption = "Total expected squared error at ε = 1; divide by ε² for another budget."
     if queries:
         caption = "Queries: " + "; ".join(queries) + ".\n" + caption
-    table = Table(
-        title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
-    )
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("method", no_wrap=True)
     for heading in ("error", "× bound", "Δ", "residual", "seconds"):
         table.add_column(heading, justify="right")
@@ -43,4 +41,13 @@ def comparison_table(comparison: Comparison, title: str, queries: Sequence[str] 
         )
     table.add_section()
     table.add_row("no strategy is below", f"{comparison.lower_bound:,.6g}", "1.00", "", "", "")
+    best = comparison.gaussian
+    table.add_row(
+        "Gaussian noise, ρ = ε²/2",
+        f"{best.expected_squared_error:,.6g}",
+        "",
+        f"{best.sensitivity:.4g}",
+        f"{best.residual:.0e}",
+        f"{best.seconds:.2f}",
+    )
     return table

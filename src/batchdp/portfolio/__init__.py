@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -51,9 +52,7 @@ def optimize(
         raise StrategyError(f'privacy={privacy!r} must be "pure" (Laplace) or "zcdp" (Gaussian)')
     if objective not in ("sum", "max"):
         raise StrategyError(f'objective={objective!r} must be "sum" or "max"')
-    if seconds is not None and not (
-        isinstance(seconds, (int, float)) and np.isfinite(seconds) and seconds > 0
-    ):
+    if seconds is not None and not (isinstance(seconds, (int, float)) and np.isfinite(seconds) and seconds > 0):
         raise StrategyError(f"seconds={seconds!r} must be a finite number above 0, or None for a default")
     if objective == "max":
         from batchdp.portfolio.minimax import optimize_max
@@ -71,10 +70,8 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
     scale = np.sqrt(reduction.columns) / float(np.linalg.norm(reduction.reduced))
     R = reduction.reduced * scale
     search = Search(R, _nominal(R, seconds), progress, scale)
-    try:
+    with suppress(EndedError):
         _run_members(search, reduction, seed)
-    except EndedError:
-        pass
     assert search.best is not None  # noise on data is always there
     return Strategy.lifted(
         reduction,
@@ -94,8 +91,8 @@ def _run_members(search: Search, reduction: Reduction, seed: int) -> None:
         return
     improve_baseline(search)
     low_rank_may_pay = may_pay(search.R)
-    search_shared(search, seed, 0.3 if low_rank_may_pay else 1.0)
-    search_registered(search, seed)
+    search_shared(search, reduction.reduced, seed, 0.3 if low_rank_may_pay else 1.0)
+    search_registered(search, reduction.reduced)
     if low_rank_may_pay:
         search_low_rank(search, seed)
 

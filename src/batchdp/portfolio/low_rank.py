@@ -8,7 +8,7 @@ import numpy as np
 
 from batchdp.matrix import Dense
 from batchdp.portfolio.search import Search, low_rank_price, shared_price
-from batchdp.strategies.low_rank import PENALTIES, fast
+from batchdp.strategies.low_rank import fast, solve_fast
 from batchdp.strategies.low_rank.program import first_measure
 
 FEW_COLUMNS = 0.05
@@ -41,9 +41,7 @@ def search_low_rank(search: Search, seed: int) -> None:
             continue
         start = first_measure(search.R, rank, np.random.default_rng(seed + trial))
         penalty = (0.1 if tiny else 0.03) * rank
-        found = _run(
-            search, start, penalty, growth, 1.3 * search.error, price, f"low-rank, {rank} measurements"
-        )
+        found = _run(search, start, penalty, growth, 1.3 * search.error, price, f"low-rank, {rank} measurements")
         if found is None:
             hopeless += 1
             if hopeless >= 2:
@@ -53,16 +51,16 @@ def search_low_rank(search: Search, seed: int) -> None:
             _with_singles(search, found, (0.4, 0.1, 0.5) if trial == 0 else (0.1,))
 
 
-def search_registered(search: Search, seed: int) -> None:
-    """What STRATEGIES offers, where that is quick: never be worse."""
-    k, n = search.R.shape
+def search_registered(search: Search, R: Dense) -> None:
+    """What STRATEGIES offers for the workload as it stands, where that is quick: never be worse."""
+    k, n = R.shape
     if k * n > SMALL:
         return
     rank = ceil(1.2 * k)
-    price = 1.2 * fast.STEPS * low_rank_price(k, n, rank)
-    for penalty in PENALTIES:
-        start = first_measure(search.R, rank, np.random.default_rng(seed))
-        _run(search, start, penalty * rank, fast.SLOW, search.error, price, f"low-rank, {rank} measurements")
+    pair = solve_fast(R, rank, 0.0, seed=0)
+    if pair is not None:
+        search.charge(fast.STEPS * pair.rounds, 2.4 * low_rank_price(k, n, rank))
+        search.offer(f"low-rank, {rank} measurements", pair.measure)
 
 
 def improve_baseline(search: Search) -> None:

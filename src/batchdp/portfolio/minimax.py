@@ -1,8 +1,8 @@
 """The least largest error: give the worst queries more weight until they are no longer the worst.
 
 For Gaussian noise the weights and the strategy are found together, exactly. For Laplace noise the problem is not
-convex; the Gaussian weights are a good beginning, and a few rounds of reweighting follow. The best strategy that was
-seen is returned, baselines included.
+convex; equal weights come first, then the Gaussian ones, and a few rounds of reweighting follow. The best strategy
+that was seen is returned, baselines included.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def optimize_max(
         )
         return strategy.with_worst_case(worst)
     candidates = _baselines(workload)
-    weights, cancelled = worst.query_weights, False
+    equal = np.full(workload.queries, 1 / workload.queries)
+    weights, cancelled = equal, False
 
     def watch(share: float, doing: str, error: float) -> bool:
         nonlocal cancelled
@@ -60,11 +61,10 @@ def optimize_max(
         mean = float(weights @ variances)
         if mean == 0:
             break
-        weights = np.maximum(weights * variances / mean, LEAST_WEIGHT / len(weights))
+        moved = worst.query_weights if round_ == 0 else weights * variances / mean
+        weights = np.maximum(moved, LEAST_WEIGHT / len(weights))
         weights /= weights.sum()
-    best = min(
-        candidates, key=lambda one: float(np.max(_importance(workload) * one.per_query_variance(epsilon=1.0)))
-    )
+    best = min(candidates, key=lambda one: float(np.max(_importance(workload) * one.per_query_variance(epsilon=1.0))))
     return best.with_worst_case(worst)
 
 
@@ -72,9 +72,7 @@ def _importance(workload: Workload) -> Dense:
     return np.ones(workload.queries) if workload.weights is None else workload.weights
 
 
-def _weighted(
-    workload: Workload, weights: Dense, seconds: float | None, seed: int, progress: Progress
-) -> Strategy:
+def _weighted(workload: Workload, weights: Dense, seconds: float | None, seed: int, progress: Progress) -> Strategy:
     """The best sum with these weights on top of the workload's own, as a strategy for the workload itself."""
     from batchdp.portfolio import optimize_sum
 

@@ -19,7 +19,7 @@ SMALLEST_DIAGONAL = 1e-6
 
 def pack(shared: Dense) -> Dense:
     """Rows d, Θ of the strategy [diag(d); Θ] that p-Identity makes of its shared queries."""
-    return np.vstack([np.ones(shared.shape[1]), shared]) / (1 + np.abs(shared).sum(axis=0))
+    return np.asarray(np.vstack([np.ones(shared.shape[1]), shared]) / (1 + np.abs(shared).sum(axis=0)))
 
 
 def unpack(packed: Dense) -> Dense:

@@ -30,15 +30,17 @@ class Contender:
     kind: Kind
 
 
-def search_shared(search: Search, seed: int, share: float) -> None:
-    """Spend a share of the budget on p-Identity."""
+def search_shared(search: Search, R: Dense, seed: int, share: float) -> None:
+    """Spend a share of the budget on p-Identity; R is the workload before it was scaled."""
     k, n = search.R.shape
     limit = search.spent + share * search.left
-    registered = search_registered(search.R)  # what STRATEGIES offers: never be worse
+    registered = search_registered(R)  # what STRATEGIES offers: never be worse
     search.charge(registered.rounds, shared_price(k, n, max(1, len(registered.shared))))
     search.offer("p-identity", registered.measure)
 
-    pool = [Contender(registered.error, registered.shared, "random")] if len(registered.shared) else []
+    pool = (
+        [Contender(registered.error * search.scale**2, registered.shared, "random")] if len(registered.shared) else []
+    )
     pool = sorted(pool + _screened(search, seed, limit), key=lambda one: one.error)
     if pool[0].error > 0.9999 * float(np.vdot(search.R, search.R)):
         pool = pool[:2]  # sharing gains nothing over noise on data: do not insist
@@ -103,7 +105,8 @@ def _run_on(search: Search, pool: list[Contender], limit: float) -> list[Contend
 
 def _descended(search: Search, one: Contender, rounds: int, *, last: bool) -> Contender:
     """Signed strategies by projected gradient, the others by L-BFGS, with bounds only in the end."""
-    price = shared_price(*search.R.shape, len(one.shared))
+    k, n = search.R.shape
+    price = shared_price(k, n, len(one.shared))
     if one.kind == "signed":
         ended = polish_shared(search.R, pack(one.shared), rounds)
         search.charge(ended.evaluations, price)

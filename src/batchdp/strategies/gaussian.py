@@ -13,9 +13,7 @@ from batchdp.strategy import Strategy
 from batchdp.workload import Workload, as_workload
 
 
-def gaussian(
-    workload: Workload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500
-) -> Strategy:
+def gaussian(workload: Workload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500) -> Strategy:
     """The strategy with the least total error under Gaussian noise, within a relative `tolerance`.
 
     Its `certificate` holds the duality gap that was reached: no strategy is below `lower_bound`.

@@ -74,9 +74,7 @@ def p_identity(
     )
 
 
-def search(
-    R: Dense, *, shared: int | None = None, signed: bool = False, seed: int = 0, max_rounds: int = 400
-) -> Fit:
+def search(R: Dense, *, shared: int | None = None, signed: bool = False, seed: int = 0, max_rounds: int = 400) -> Fit:
     """Screen random starts of several p, run the best to the end; sharing nothing is one of them."""
     n = R.shape[1]
     rng = np.random.default_rng(seed)

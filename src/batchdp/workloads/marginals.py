@@ -29,9 +29,7 @@ def marginals(shape: Iterable[int], order: int) -> Workload:
         raise WorkloadError(f"order={order!r} must be a whole number from 0 to {len(sizes)}, the attributes")
     cells = prod(sizes)
     if cells * comb(len(sizes), order) > MOST_ENTRIES:
-        raise WorkloadError(
-            f"shape={sizes!r} with order={order} has too many cells; fewer or smaller attributes"
-        )
+        raise WorkloadError(f"shape={sizes!r} with order={order} has too many cells; fewer or smaller attributes")
     values = np.unravel_index(np.arange(cells), sizes)
     names: list[str] = []
     tables: list[sparse.csr_array] = []

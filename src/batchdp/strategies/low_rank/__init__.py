@@ -12,7 +12,7 @@ from batchdp.errors import StrategyError
 from batchdp.matrix import Dense
 from batchdp.reduction import Indices, reduce
 from batchdp.strategies.low_rank import fast, paper
-from batchdp.strategies.low_rank.program import Pair, Progress, first_measure
+from batchdp.strategies.low_rank.program import Pair, Progress, completed, first_measure
 from batchdp.strategy import Strategy
 from batchdp.threads import one_thread
 from batchdp.workload import Workload, as_workload
@@ -57,11 +57,13 @@ def low_rank(
     gamma = relaxation / np.sqrt(_heaviest_class(reduction.classes)) if algorithm == "fast" else relaxation
     if workload.weights is not None:
         gamma *= float(np.sqrt(workload.weights.min()))
-    pair = (
-        paper.solve(R, r, gamma, seed, progress)
-        if algorithm == "paper"
-        else _fast(R, r, gamma, seed, progress)
-    )
+    solve = paper.solve if algorithm == "paper" else solve_fast
+    pair = solve(R, r, gamma, seed, progress)
+    if pair is None and relaxation > 0:
+        raise StrategyError(f"relaxation={relaxation!r} was not reached with rank={r}; raise one of the two")
+    # The start is exact (Lemma 3): what is left of a run that was cancelled early or lost a direction for good.
+    pair = pair or completed(R, first_measure(R, r, np.random.default_rng(seed)), status="fell back to its start")
+    assert pair is not None
     return Strategy.lifted(
         reduction,
         pair.measure,
@@ -73,21 +75,24 @@ def low_rank(
     )
 
 
-def _fast(R: Dense, rank: int, gamma: float, seed: int, progress: Progress | None) -> Pair:
+def solve_fast(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress | None = None) -> Pair | None:
     """The better of a quick and a careful schedule: which one that is depends on the workload."""
     best: Pair | None = None
+    cancelled = False
+
+    def watch(round_: int, residual: float, size: float) -> bool:
+        nonlocal cancelled
+        cancelled = bool(progress and progress(round_, residual, size))
+        return cancelled
+
     for penalty in PENALTIES:
         start = first_measure(R, rank, np.random.default_rng(seed))
         bar = np.inf if best is None else best.error
-        pair = fast.solve(
-            R, start, penalty=penalty * rank, relaxation=gamma, give_up_above=bar, progress=progress
-        )
-        if pair is not None and pair.error < bar:
-            best = pair
-        if best is not None and best.status == "cancelled":
+        pair = fast.solve(R, start, penalty=penalty * rank, relaxation=relaxation, give_up_above=bar, progress=watch)
+        best = pair if pair is not None and pair.error < bar else best
+        if cancelled:
             break
-    # Both lost a direction for good: the printed algorithm keeps them all.
-    return paper.solve(R, rank, gamma, seed, progress) if best is None else best
+    return best
 
 
 def _heaviest_class(classes: Indices) -> int:

@@ -105,7 +105,7 @@ def solve(
     give_up_above: float = np.inf,
     progress: Progress | None = None,
 ) -> Pair | None:
-    """The pair found from a start, or None if it was given up or cannot be made exact.
+    """The pair found from a start, or None if it was given up, lost a direction or never came within γ.
 
     Args:
         R: the reduced workload.
@@ -158,6 +158,4 @@ def solve(
     B = Z @ L.T / scale
     if relaxation > 0 and status == "converged":
         return Pair(L, B, rounds, status)
-    pair = repaired(R / scale, L, B, rounds, status)
-    exact = np.linalg.norm(R / scale - pair.reconstruct @ pair.measure) <= 1e-10 * norm
-    return pair if exact else None
+    return repaired(R / scale, L, B, rounds, status) if relaxation == 0 else None

@@ -40,8 +40,8 @@ CLOSE_ENOUGH = 3e-6
 """The relative residual at which the exact problem (γ = 0) is handed to the repair."""
 
 
-def solve(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress | None = None) -> Pair:
-    """Algorithm 1: the pair for the reduced workload R; `relaxation` is γ."""
+def solve(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress | None = None) -> Pair | None:
+    """Algorithm 1: the pair for the reduced workload R, or None if it lost a direction or never came within γ."""
     norm = float(np.linalg.norm(R))
     enough = relaxation if relaxation > 0 else CLOSE_ENOUGH * norm
     L = first_measure(R, rank, np.random.default_rng(seed))
@@ -51,7 +51,7 @@ def solve(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress 
     for rounds in range(1, MOST_ROUNDS + 1):
         target, last = beta * R + pi, np.inf
         for _ in range(ALTERNATIONS):
-            B = np.linalg.solve(beta * (L @ L.T) + np.eye(rank), L @ target.T).T  # Equation (9)
+            B = np.asarray(np.linalg.solve(beta * (L @ L.T) + np.eye(rank), L @ target.T).T, np.float64)  # Equation (9)
             L, omega = _nesterov(B, target, L, beta, omega)
             E = R - B @ L
             J = 0.5 * float(np.vdot(B, B)) + float(np.vdot(pi, E)) + 0.5 * beta * float(np.vdot(E, E))
@@ -71,7 +71,7 @@ def solve(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress 
         L = revived(L, E, HEIGHT)
     if relaxation > 0 and status == "converged":
         return Pair(L, B, rounds, status)
-    return repaired(R, L, B, rounds, status)
+    return repaired(R, L, B, rounds, status) if relaxation == 0 else None
 
 
 def _nesterov(B: Dense, target: Dense, start: Dense, beta: float, omega: float) -> tuple[Dense, float]:

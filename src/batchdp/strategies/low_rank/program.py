@@ -14,6 +14,10 @@ Progress = Callable[[int, float, float], object]
 """Called with (round, relative residual, ‖B‖²_F); a true answer ends the run."""
 
 
+EXACT = 1e-11
+"""The relative residual up to which R = B L counts as held to rounding."""
+
+
 @dataclass(frozen=True, eq=False)
 class Pair:
     """L and B for the reduced workload, columns of L of L1 norm at most 1, and how the search ended."""
@@ -53,20 +57,20 @@ def revived(L: Dense, residual: Dense, height: float) -> Dense:
     return np.asarray(L / np.maximum(1.0, np.abs(L).sum(axis=0)))
 
 
-def repaired(R: Dense, L: Dense, B: Dense, rounds: int, status: str) -> Pair:
+def repaired(R: Dense, L: Dense, B: Dense, rounds: int, status: str) -> Pair | None:
     """The nearby pair with R = B L to rounding: L + B⁺ (R − B L), scaled to sensitivity 1, and B = R L⁺.
 
     R L⁺ is the least B for this L. Where L has nearly dependent rows the pseudo-inverse may cut directions that R
-    needs; B then stays as it is, which is exact too.
+    needs; B then stays as it is, which is exact too. None if the pair has lost a direction of R for good.
     """
     for _ in range(2):  # the second pass removes the rounding of the first
         L = L + np.linalg.lstsq(B, R - B @ L, rcond=1e-13)[0]
-    least = least_reconstruct(R, L)
-    norm = np.linalg.norm(R)
-    if np.linalg.norm(R - least @ L) <= 1e-11 * norm or not np.linalg.norm(R - B @ L) <= 1e-10 * norm:
-        B = least
+    least = completed(R, L, rounds, status)
+    if least is not None:
+        return least
     sensitivity = float(np.abs(L).sum(axis=0).max(initial=0.0)) or 1.0
-    return Pair(L / sensitivity, B * sensitivity, rounds, status)
+    exact = np.linalg.norm(R - B @ L) <= EXACT * np.linalg.norm(R)
+    return Pair(L / sensitivity, B * sensitivity, rounds, status) if exact else None
 
 
 def completed(R: Dense, L: Dense, rounds: int = 0, status: str = "closed form") -> Pair | None:
@@ -76,7 +80,7 @@ def completed(R: Dense, L: Dense, rounds: int = 0, status: str = "closed form") 
         return None
     L = L / sensitivity
     B = least_reconstruct(R, L)
-    exact = np.linalg.norm(R - B @ L) <= 1e-11 * np.linalg.norm(R)
+    exact = np.linalg.norm(R - B @ L) <= EXACT * np.linalg.norm(R)
     return Pair(L, B, rounds, status) if exact else None
 
 

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from batchdp import STRATEGIES, StrategyError, bounds, optimize, workloads
+from batchdp.matrix import dense
+from batchdp.strategies.gaussian import gaussian
+from cases import contract_workload, peer_figures, small_workloads
+
+CONTRACT = sorted({figure[:4] for figure in peer_figures(1024) if figure[0].startswith("W")})
+
+
+@pytest.mark.parametrize("case", CONTRACT, ids=str)
+def test_the_optimum_is_certified_on_every_contract_workload(case: tuple[str, int, int, int]) -> None:
+    strategy = optimize(contract_workload(*case), privacy="zcdp")
+    assert strategy.certificate.gap <= 1e-3
+    assert strategy.residual <= 1e-9
+    error, bound = strategy.expected_squared_error(rho=0.5), strategy.lower_bound(rho=0.5)
+    assert bound <= error <= bound * 1.001
+
+
+def test_a_thousand_running_totals_within_one_percent() -> None:
+    strategy = optimize(workloads.prefix(1024), privacy="zcdp")
+    assert strategy.expected_squared_error(rho=0.5) <= 1.01 * strategy.lower_bound(rho=0.5)
+
+
+@pytest.mark.parametrize("name", small_workloads())
+def test_no_other_pair_is_better_under_gaussian_noise(name: str) -> None:
+    workload = small_workloads()[name]
+    best = gaussian(workload, tolerance=1e-6).expected_squared_error(rho=0.5)
+    weights = np.ones(workload.queries) if workload.weights is None else workload.weights
+    for other in ("noise-on-data", "noise-on-results", "wavelet", "p-identity"):
+        pair = STRATEGIES[other](workload)
+        L2 = np.linalg.norm(pair.measure, axis=0).max(initial=0.0)
+        assert best <= L2**2 * float(weights @ np.square(pair.reconstruct).sum(axis=1)) * (1 + 2e-6)
+
+
+def test_a_smaller_tolerance_gives_a_smaller_gap() -> None:
+    W = workloads.discrete(20, 40)
+    assert gaussian(W, tolerance=1e-8).certificate.gap <= 1e-8
+    for bad in (0, -1, 1, np.nan):
+        with pytest.raises(StrategyError, match="tolerance"):
+            gaussian(W, tolerance=bad)
+
+
+def test_out_of_rounds_is_said_and_still_a_valid_pair() -> None:
+    strategy = gaussian(workloads.discrete(20, 40), tolerance=1e-12, max_rounds=2)
+    assert strategy.status == "out of rounds"
+    assert strategy.residual <= 1e-9
+    assert strategy.expected_squared_error(rho=0.5) >= strategy.lower_bound(rho=0.5)
+
+
+@pytest.mark.parametrize("name", small_workloads())
+def test_the_worst_query_under_gaussian_noise_is_optimal(name: str) -> None:
+    workload = small_workloads()[name]
+    strategy = optimize(workload, privacy="zcdp", objective="max")
+    largest, bound = strategy.largest_variance(rho=0.5), strategy.largest_variance_bound(rho=0.5)
+    assert bound * (1 - 1e-9) <= largest <= bound * 1.0011
+    assert largest <= optimize(workload, privacy="zcdp").largest_variance(rho=0.5) * 1.0011
+
+
+def test_the_worst_case_bound_can_be_recomputed_from_its_weights() -> None:
+    """By weak duality the weighted-sum bound for the same weights is a bound on the largest variance."""
+    W = dense(workloads.ranges(10, 16).matrix)
+    from batchdp import Workload
+
+    worst = bounds.certify_worst(Workload(W))
+    weighted = bounds.certify(Workload(W, weights=worst.query_weights), tolerance=1e-6)
+    assert weighted.upper_bound >= worst.lower_bound * (1 - 1e-6)
+    assert weighted.lower_bound <= worst.upper_bound * (1 + 1e-6)
+
+
+def test_the_certificate_is_a_sentence() -> None:
+    laplace, normal = optimize(workloads.prefix(8)), optimize(workloads.prefix(8), privacy="zcdp")
+    assert "Laplace noise at ε = 0.5" in laplace.certified(epsilon=0.5)
+    assert "not tight" in laplace.certified(epsilon=0.5)
+    assert "Gaussian noise at ρ = 2" in normal.certified(rho=2)
+    assert f"{normal.lower_bound(rho=2):.6g}" in normal.certified(rho=2)

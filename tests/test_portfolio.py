@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchdp import STRATEGIES, StrategyError, Workload, optimize, workloads
+from batchdp.matrix import dense
+from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
+
+# (workload, m, n, s): what has to be reached per query at ε = 1, and nothing above it.
+# benchmarks/portfolio.py measures these and the slowest three.
+TO_REACH = {
+    ("WDiscrete", 64, 128, 0): 52.61,
+    ("WRange", 64, 128, 0): 32.45,
+    ("WRelated", 64, 128, 32): 7995.3,
+    ("WDiscrete", 64, 256, 0): 82.73,
+    ("WRange", 64, 256, 0): 37.06,
+    ("WRelated", 64, 256, 32): 15958.5,
+    ("WDiscrete", 256, 256, 0): 96.9,
+    ("WRange", 256, 256, 0): 59.05,
+    ("WRelated", 256, 256, 128): 65556.1,
+    ("WRange", 256, 512, 0): 71.72,
+    ("WRelated", 256, 512, 128): 131300.3,
+    ("WRange", 256, 1024, 0): 81.13,
+    ("WRelated", 256, 1024, 26): 25302.0,
+    ("Prefix", 256, 256, 0): 53.9,
+}
+
+
+@pytest.mark.parametrize("case", TO_REACH, ids=str)
+def test_optimize_reaches_what_no_other_program_does(case: tuple[str, int, int, int]) -> None:
+    strategy = optimize(contract_workload(*case))
+    assert strategy.residual <= 1e-9
+    assert strategy.expected_squared_error(epsilon=1.0) / case[1] <= TO_REACH[case]
+
+
+def test_the_papers_examples() -> None:
+    assert optimize(EXAMPLE_1).expected_squared_error(epsilon=1) == pytest.approx(8)
+    assert optimize(EXAMPLE_2).expected_squared_error(epsilon=1) <= 38.001
+
+
+def assert_best(workload: Workload, seed: int = 0) -> None:
+    strategy = optimize(workload, seed=seed)
+    error = strategy.expected_squared_error(epsilon=1.0)
+    assert strategy.residual <= 1e-9
+    assert strategy.lower_bound(epsilon=1.0) <= error * (1 + 1e-9)
+    for name, method in STRATEGIES.items():
+        other = method(workload)
+        if other.privacy == "pure":
+            assert error <= other.expected_squared_error(epsilon=1.0) * (1 + 1e-9), name
+
+
+@pytest.mark.parametrize("name", small_workloads())
+def test_no_registered_mechanism_is_better_on_any_kind_of_workload(name: str) -> None:
+    assert_best(small_workloads()[name])
+
+
+@st.composite
+def random_workloads(draw: st.DrawFn) -> Workload:
+    m, n, seed = draw(st.integers(1, 12)), draw(st.integers(1, 12)), draw(st.integers(0, 2**16))
+    kind = draw(st.sampled_from(["discrete", "ranges", "related", "prefix", "all_ranges", "sliding", "marginals"]))
+    match kind:
+        case "prefix" | "all_ranges":
+            W = dense(getattr(workloads, kind)(min(n, 6)).matrix)
+        case "sliding":
+            W = dense(workloads.sliding(n, draw(st.integers(1, n))).matrix)
+        case "marginals":
+            W = dense(workloads.marginals((2, 2, 3), draw(st.integers(0, 3))).matrix)
+        case _:
+            W = dense(getattr(workloads, kind)(m, n, seed=seed).matrix)
+    rng = np.random.default_rng(seed)
+    if draw(st.booleans()):
+        W = W[rng.integers(0, len(W), size=len(W) + 2)]  # repeated rows
+    if draw(st.booleans()):
+        W = W[:, rng.integers(0, W.shape[1], size=W.shape[1] + 2)]  # repeated columns
+    if draw(st.booleans()):
+        W = np.vstack([W, np.zeros(W.shape[1])])
+    weights = rng.uniform(0.1, 10, size=len(W)) if draw(st.booleans()) else None
+    return Workload(W, weights=weights)
+
+
+@settings(max_examples=25, deadline=None)
+@given(workload=random_workloads(), seed=st.integers(0, 3))
+def test_no_registered_mechanism_is_better_on_random_workloads(workload: Workload, seed: int) -> None:
+    assert_best(workload, seed)
+
+
+def test_many_more_queries_than_cells_and_the_other_way_round() -> None:
+    rng = np.random.default_rng(0)
+    assert_best(Workload(rng.integers(0, 2, size=(300, 5))))
+    assert_best(Workload(rng.standard_normal((2, 60))))
+
+
+def test_the_same_seed_and_class_of_budget_give_the_same_strategy() -> None:
+    W = workloads.ranges(20, 40)
+    one, same = optimize(W, seconds=1.0, seed=5), optimize(W, seconds=1.9, seed=5)
+    assert np.array_equal(one.measure, same.measure)
+    assert np.array_equal(one.reconstruct, same.reconstruct)
+    assert (one.method, one.rounds) == (same.method, same.rounds)
+
+
+def test_weights_move_accuracy_to_where_it_counts() -> None:
+    W = dense(workloads.ranges(12, 24).matrix)
+    weights = np.where(np.arange(12) < 2, 100.0, 1.0)
+    heavy, plain = optimize(Workload(W, weights=weights)), optimize(W)
+    assert heavy.per_query_variance(epsilon=1)[:2].sum() < plain.per_query_variance(epsilon=1)[:2].sum()
+    as_weighted = float(weights @ plain.per_query_variance(epsilon=1))
+    assert heavy.expected_squared_error(epsilon=1) < as_weighted
+
+
+def test_progress_is_reported() -> None:
+    seen: list[tuple[float, str, float]] = []
+    strategy = optimize(workloads.ranges(20, 40), progress=lambda *told: seen.append(told))
+    shares, doing, errors = zip(*seen, strict=True)
+    assert all(0 <= share <= 1 for share in shares)
+    assert list(shares) == sorted(shares)
+    assert list(errors) == sorted(errors, reverse=True)
+    assert errors[-1] == pytest.approx(strategy.expected_squared_error(epsilon=1.0))
+    assert len(set(doing)) > 3
+    assert strategy.rounds > 0
+
+
+@pytest.mark.parametrize("objective", ["sum", "max"])
+@pytest.mark.parametrize("after", [1, 12])
+def test_a_search_can_be_cancelled_and_keeps_the_best_so_far(objective: Any, after: int) -> None:
+    told = 0
+
+    def enough(*_: object) -> bool:
+        nonlocal told
+        told += 1
+        return told >= after
+
+    strategy = optimize(workloads.ranges(20, 40), objective=objective, progress=enough)
+    assert told == after
+    assert strategy.residual <= 1e-9
+    if objective == "sum":
+        assert strategy.status == "cancelled"
+
+
+def test_the_worst_query_is_better_than_with_the_best_sum() -> None:
+    W = workloads.ranges(16, 32)
+    total, worst = optimize(W), optimize(W, objective="max")
+    assert worst.largest_variance(epsilon=1) < total.largest_variance(epsilon=1)
+    assert worst.largest_variance(epsilon=1) >= worst.largest_variance_bound(epsilon=1)
+    assert worst.residual <= 1e-9
+
+
+@pytest.mark.parametrize("name", small_workloads())
+def test_the_worst_query_is_never_worse_than_any_baselines(name: str) -> None:
+    workload = small_workloads()[name]
+    worst = optimize(workload, objective="max", seconds=0.5)
+    assert worst.largest_variance(epsilon=1) >= worst.largest_variance_bound(epsilon=1) * (1 - 1e-9)
+    for other in ("noise-on-data", "noise-on-results", "wavelet", "hierarchical"):
+        largest = STRATEGIES[other](workload).largest_variance(epsilon=1)
+        assert worst.largest_variance(epsilon=1) <= largest * (1 + 1e-9), other
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"privacy": "approximate"}, "privacy"),
+        ({"objective": "median"}, "objective"),
+        ({"seconds": 0}, "seconds"),
+        ({"seconds": -1}, "seconds"),
+        ({"seconds": np.nan}, "seconds"),
+        ({"seconds": "10"}, "seconds"),
+    ],
+)
+def test_impossible_options_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(StrategyError, match=message):
+        optimize(np.eye(2), **arguments)
