@@ -20,6 +20,7 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/mechanisms.py
+	$(BIN)/python benchmarks/portfolio.py --low-rank --gaussian
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict
