@@ -60,7 +60,7 @@ def search_registered(search: Search, R: Dense) -> None:
     pair = solve_fast(R, rank, 0.0, seed=0)
     if pair is not None:
         search.charge(fast.STEPS * pair.rounds, 2.4 * low_rank_price(k, n, rank))
-        search.offer(f"low-rank, {rank} measurements", pair.measure)
+        search.offer("low-rank", pair.measure, f"low-rank, {rank} measurements")
 
 
 def improve_baseline(search: Search) -> None:
@@ -83,8 +83,8 @@ def _with_singles(search: Search, measure: Dense, diagonals: tuple[float, ...]) 
         if search.left < 45 * price:
             return
         start = np.vstack([np.full(n, diagonal), (1 - diagonal) * measure])
-        name = f"low-rank, {rank} shared measurements and single columns"
-        _run(search, start, 0.3 * rank, fast.SLOW, search.error, price, name, fast.WithSingles())
+        doing = f"low-rank, {rank} shared measurements and single columns"
+        _run(search, start, 0.3 * rank, fast.SLOW, search.error, price, doing, fast.WithSingles())
 
 
 def _run(
@@ -94,7 +94,7 @@ def _run(
     growth: float,
     give_up_above: float,
     price: float,
-    name: str,
+    doing: str,
     form: fast.Form | None = None,
 ) -> Dense | None:
     """One run of the augmented Lagrangian, entered in the account; its measure unless it was given up."""
@@ -115,7 +115,7 @@ def _run(
     )
     search.charge(rounds, price)
     if pair is None:
-        search.tell(name)
+        search.tell(doing)
         return None
-    search.offer(name, pair.measure)
+    search.offer("low-rank", pair.measure, doing)
     return pair.measure

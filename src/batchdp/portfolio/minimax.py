@@ -37,7 +37,7 @@ def optimize_max(
         strategy = Strategy.lifted(
             reduction,
             worst.measure,
-            method="gaussian, worst query",
+            method="gaussian",
             privacy="zcdp",
             rounds=worst.rounds,
             status=worst.status,
@@ -83,7 +83,7 @@ def _weighted(workload: Workload, weights: Dense, seconds: float | None, seed: i
         workload,
         found.measurement,
         found.reconstruction,
-        method=f"{found.method}, worst query",
+        method=found.method,
         rounds=found.rounds,
         status=found.status,
     )

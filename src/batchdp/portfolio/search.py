@@ -65,12 +65,12 @@ class Search:
         self.rounds += rounds
         self.spent += rounds * price
 
-    def offer(self, method: str, measure: Dense) -> None:
-        """Keep a measure if its exact strategy is the best so far."""
+    def offer(self, method: str, measure: Dense, doing: str = "") -> None:
+        """Keep a measure of a family if its exact strategy is the best so far."""
         pair = completed(self.R, measure)
         if pair is not None and pair.error < self.error * (1 - 1e-12):
             self.best, self.method = pair, method
-        self.tell(method)
+        self.tell(doing or method)
 
     def tell(self, doing: str) -> None:
         """Report to the observer."""

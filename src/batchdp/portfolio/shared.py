@@ -55,7 +55,8 @@ def search_shared(search: Search, R: Dense, seed: int, share: float) -> None:
     if rounds >= 10:
         ended = polish_dense(search.R, measure, rounds)
         search.charge(ended.evaluations, dense_price(k, n, len(measure)))
-        search.offer("p-identity, every entry free", ended.point[np.abs(ended.point).sum(axis=1) > 0])
+        kept = ended.point[np.abs(ended.point).sum(axis=1) > 0]
+        search.offer("p-identity", kept, "p-identity, every entry free")
 
 
 def _counts(n: int) -> list[int]:
