@@ -83,7 +83,7 @@ def random_workloads(draw: st.DrawFn) -> Workload:
     return Workload(W, weights=weights)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(workload=random_workloads(), seed=st.integers(0, 3))
 def test_no_registered_mechanism_is_better_on_random_workloads(workload: Workload, seed: int) -> None:
     assert_best(workload, seed)
@@ -149,7 +149,9 @@ def test_the_worst_query_is_better_than_with_the_best_sum() -> None:
     assert worst.residual <= 1e-9
 
 
-@pytest.mark.parametrize("name", small_workloads())
+@pytest.mark.parametrize(
+    "name", ["example 2", "ranges", "rank one", "zero row", "all zero", "weighted", "sparse", "wide"]
+)
 def test_the_worst_query_is_never_worse_than_any_baselines(name: str) -> None:
     workload = small_workloads()[name]
     worst = optimize(workload, objective="max", seconds=0.5)
