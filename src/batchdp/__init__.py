@@ -1,8 +1,20 @@
 """Answer a whole batch of counting queries under differential privacy, with the least noise to be had."""
 
 from batchdp import bounds, workloads
-from batchdp.errors import BatchDPError, PrivacyParameterError, StrategyError, WorkloadError
+from batchdp.audit import audit
+from batchdp.errors import (
+    BatchDPError,
+    BudgetError,
+    LatticeError,
+    LedgerError,
+    PrivacyParameterError,
+    ReleaseError,
+    StrategyError,
+    WorkloadError,
+)
+from batchdp.ledger import Ledger
 from batchdp.portfolio import optimize
+from batchdp.release import Answer, Release, answer, epsilon_for, load_release
 from batchdp.strategies import STRATEGIES
 from batchdp.strategies.low_rank import low_rank
 from batchdp.strategy import Strategy
@@ -10,13 +22,24 @@ from batchdp.workload import Workload
 
 __all__ = [
     "STRATEGIES",
+    "Answer",
     "BatchDPError",
+    "BudgetError",
+    "LatticeError",
+    "Ledger",
+    "LedgerError",
     "PrivacyParameterError",
+    "Release",
+    "ReleaseError",
     "Strategy",
     "StrategyError",
     "Workload",
     "WorkloadError",
+    "answer",
+    "audit",
     "bounds",
+    "epsilon_for",
+    "load_release",
     "low_rank",
     "optimize",
     "workloads",

@@ -55,6 +55,24 @@ def row_squares(matrix: Matrix) -> Dense:
     return np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64).ravel()
 
 
+def row_maxima(matrix: Matrix) -> Dense:
+    """The largest magnitude of every row."""
+    if isinstance(matrix, np.ndarray):
+        return np.asarray(np.abs(matrix).max(axis=1, initial=0.0))
+    rows = sparse.csr_array(matrix)
+    maxima = np.zeros(rows.shape[0])
+    filled = np.flatnonzero(np.diff(rows.indptr))
+    if filled.size:
+        maxima[filled] = np.maximum.reduceat(np.abs(rows.data), rows.indptr[filled])
+    return maxima
+
+
+def dense_product(left: Matrix, right: Matrix) -> Dense:
+    """The product of two matrices, as a NumPy array."""
+    product = left @ right
+    return np.asarray(product if isinstance(product, np.ndarray) else product.toarray(), dtype=np.float64)
+
+
 def scale_rows(matrix: Matrix, factors: Dense) -> Matrix:
     """Every row times its own factor."""
     if isinstance(matrix, np.ndarray):
@@ -67,7 +85,6 @@ def residual(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> float:
     total = 0.0
     by_column = measure if isinstance(measure, np.ndarray) else sparse.csc_array(measure)
     for block, W in column_blocks(workload):
-        BL = reconstruct @ by_column[:, block]
-        E = W - (BL if isinstance(BL, np.ndarray) else BL.toarray())
+        E = W - dense_product(reconstruct, by_column[:, block])
         total += float(np.sum(E * E))
     return float(np.sqrt(total))

@@ -38,6 +38,7 @@ class Strategy:
         method: the family that found it, for people to read.
         rounds, status: how long the search took and how it ended.
         relaxation: γ; above 0, ‖W − B L‖_F may be up to γ (Formula 8).
+        reason: why this kind of noise was chosen, where it was.
     """
 
     workload: Workload
@@ -48,6 +49,7 @@ class Strategy:
     rounds: int = 0
     status: str = "closed form"
     relaxation: float = 0.0
+    reason: str = ""
     residual: float = field(init=False)
     """‖W − B L‖_F / ‖W‖_F."""
     sensitivity: float = field(init=False)
@@ -205,7 +207,8 @@ class Strategy:
     def _at(self, squared_scale: float, epsilon: float | None, rho: float | None) -> float:
         """A squared scale as a variance of this strategy's kind of noise."""
         if self.privacy == "pure":
-            return 2 * squared_scale / _budget("epsilon", epsilon, "rho", rho) ** 2
+            budget = _budget("epsilon", epsilon, "rho", rho)
+            return 2 * squared_scale / budget / budget  # a tiny budget squared would be 0
         return squared_scale / (2 * _budget("rho", rho, "epsilon", epsilon))
 
     @property

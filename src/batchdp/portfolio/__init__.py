@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
 from batchdp.matrix import Dense
 from batchdp.portfolio.baselines import baselines
@@ -28,11 +30,13 @@ NOMINAL_SHARE = 0.5
 
 def optimize(
     workload: Workload | ArrayLike | Any,
-    privacy: Privacy = "pure",
+    privacy: Privacy | Literal["auto"] = "pure",
     *,
     objective: Literal["sum", "max"] = "sum",
     seconds: float | None = None,
     seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
     progress: Progress | None = None,
 ) -> Strategy:
     """The strategy with the least expected error that can be found.
@@ -40,25 +44,48 @@ def optimize(
     Args:
         workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors.
         privacy: "pure" for ε-differential privacy with Laplace noise, by a portfolio of methods; "zcdp" for Gaussian
-            noise, where the optimum is exact to a duality gap of 1e-3.
+            noise, where the optimum is exact to a duality gap of 1e-3; "auto" for whichever has the smaller error at
+            the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
         objective: "sum" of all queries' squared errors, or "max" for the largest.
         seconds: the time to spend; chosen by the problem's size if left out (seconds for hundreds of cells).
         seed: the same seed and class of budget give the same strategy.
+        epsilon, delta: what "auto" compares at; not used otherwise.
         progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
             answer ends the search with the best strategy so far.
     """
     workload = as_workload(workload)
-    if privacy not in ("pure", "zcdp"):
-        raise StrategyError(f'privacy={privacy!r} must be "pure" (Laplace) or "zcdp" (Gaussian)')
+    if privacy not in ("pure", "zcdp", "auto"):
+        raise StrategyError(f'privacy={privacy!r} must be "pure" (Laplace), "zcdp" (Gaussian) or "auto"')
     if objective not in ("sum", "max"):
         raise StrategyError(f'objective={objective!r} must be "sum" or "max"')
     if seconds is not None and not (isinstance(seconds, (int, float)) and np.isfinite(seconds) and seconds > 0):
         raise StrategyError(f"seconds={seconds!r} must be a finite number above 0, or None for a default")
+    if privacy == "auto":
+        options = {"objective": objective, "seconds": seconds, "seed": seed, "progress": progress}
+        return _better(workload, epsilon, delta, options)
     if objective == "max":
         from batchdp.portfolio.minimax import optimize_max
 
         return optimize_max(workload, privacy, seconds, seed, progress)
     return gaussian(workload) if privacy == "zcdp" else optimize_sum(workload, seconds, seed, progress)
+
+
+def _better(workload: Workload, epsilon: float, delta: float | None, options: dict[str, Any]) -> Strategy:
+    """Laplace or Gaussian noise, by the smaller error at the same (ε, δ)."""
+    if delta is None:
+        raise StrategyError('delta=None: privacy="auto" needs a delta, below one over the number of people')
+    rho = rho_for(epsilon, delta)
+    laplace, gauss = optimize(workload, "pure", **options), optimize(workload, "zcdp", **options)
+    if options["objective"] == "max":
+        ours, theirs = laplace.largest_variance(epsilon=epsilon), gauss.largest_variance(rho=rho)
+    else:
+        ours, theirs = laplace.expected_squared_error(epsilon=epsilon), gauss.expected_squared_error(rho=rho)
+    chosen, name, other = (laplace, "Laplace", "Gaussian") if ours <= theirs else (gauss, "Gaussian", "Laplace")
+    return replace(
+        chosen,
+        reason=f"{name} noise has an expected squared error of {min(ours, theirs):.4g} at ε = {epsilon:g} and "
+        f"δ = {delta:g} (ρ = {rho:.4g}); {other} noise would have {max(ours, theirs):.4g}",
+    )
 
 
 @one_thread

@@ -1,0 +1,258 @@
+"""Does a release keep what it promises? Exact checks of its arithmetic, and an attack on its noise.
+
+The exact checks re-derive everything from the stored integers with Python's own whole numbers. The attack runs the real
+noise on neighbouring tables and bounds the privacy loss from below with Clopper–Pearson intervals: a bound above what
+is charged is a proof that the promise is broken, with a chance of one in a million of saying so wrongly.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import ndtri
+from scipy.stats import beta
+
+from batchdp.lattice import LARGEST, Lattice
+from batchdp.matrix import Dense
+from batchdp.noise import Mechanism
+from batchdp.release.law import NoiseLaw
+from batchdp.release.neighbours import Neighbours, Relation
+from batchdp.release.preparing import MOST_BIAS, checked_budget, prepared
+from batchdp.strategy import Strategy
+
+FALSE_ALARM = 1e-6
+RUNS = 100_000
+"""Releases on each of two neighbouring tables."""
+MOST_ROWS = 4
+"""Measurements of a cell that the attack looks at: those that move most."""
+PILOT = 0.1
+"""Share of the runs that choose the event; the others measure it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was looked at, whether it held, and the figures."""
+
+    check: str
+    held: bool
+    figures: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All findings for a strategy at a budget."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check held."""
+        return all(finding.held for finding in self.findings)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{'ok    ' if f.held else 'BROKEN'} {f.check}: {f.figures}" for f in self.findings)
+
+
+def audit(
+    strategy: Strategy,
+    *,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    neighbours: Relation = "add-remove",
+    rows_per_unit: int = 1,
+    max_rows: int | None = None,
+    runs: int = RUNS,
+) -> Audit:
+    """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
+    relation = Neighbours(neighbours, rows_per_unit)
+    budget = checked_budget(strategy, epsilon, rho)
+    lattice, noise, law = prepared(strategy, relation, budget, max_rows)
+    return Audit((*exact(lattice, noise, law, relation, budget), *attacked(lattice, noise, relation, budget, runs)))
+
+
+def exact(
+    lattice: Lattice, noise: Mechanism, law: NoiseLaw, neighbours: Neighbours, budget: float
+) -> Iterator[Finding]:
+    """The checks that need no randomness, in whole numbers and fractions."""
+    true = true_sensitivity(lattice, neighbours)
+    used = noise.sensitivity
+    covers = used * used >= true if lattice.privacy == "zcdp" else used >= true
+    kind = "Δ₂²" if lattice.privacy == "zcdp" else "Δ₁"
+    yield Finding("sensitivity", covers, f"{kind} = {true} re-derived, noise made for {used}")
+
+    scale = Fraction(noise.scale) if math.isfinite(noise.scale) else Fraction(0)
+    loss = _loss(lattice.privacy, true, scale)
+    yield Finding(
+        "privacy loss",
+        loss is not None and loss <= Fraction(budget) and noise.loss <= budget,
+        f"{float(loss) if loss is not None else math.inf:.9g} of {budget:.9g} charged",
+    )
+
+    rng = np.random.default_rng(0)
+    cells = lattice.integers.shape[1]
+    totals = rng.multinomial(min(lattice.largest_total, 2**40), np.full(cells, 1 / cells))
+    far = np.full(cells, 2**62, dtype=np.int64)
+    at_cap = np.zeros(cells, dtype=np.int64)
+    at_cap[0] = lattice.largest_total
+    same = all(
+        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, x) for x in (totals, at_cap, far)
+    )
+    yield Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
+
+    bias, errors = lattice.bias_bound, law.standard_errors
+    share = float(np.max(bias / np.where(errors > 0, errors, 1), initial=0.0))
+    yield Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
+
+
+def attacked(lattice: Lattice, noise: Mechanism, neighbours: Neighbours, budget: float, runs: int) -> Iterator[Finding]:
+    """The checks that run the noise itself."""
+    if not (math.isfinite(noise.scale) and noise.scale > 0):
+        yield Finding("noise", False, f"a scale of {noise.scale}")
+        return
+    columns = sparse.csc_array(lattice.integers)
+    for cell, name in worst_cells(columns).items():
+        moved = np.sort(np.abs(columns.data[columns.indptr[cell] : columns.indptr[cell + 1]]))[::-1]
+        shift = moved[:MOST_ROWS] * neighbours.factor
+        bound = lower_bound(noise, shift, runs, lattice.privacy)
+        yield Finding(f"attack on the {name}", bound <= budget, f"{bound:.4f} proven of {budget:.6g} charged")
+    draws = np.array([float(z) for z in noise.draw([0] * runs)])
+    if not np.any(draws):
+        yield Finding("noise", False, "there is none")
+        return
+    yield _scale_finding(draws, noise)
+    yield _independence_finding(draws)
+    yield _fork_finding(noise)
+
+
+def worst_cells(columns: sparse.csc_array) -> dict[int, str]:
+    """The cell that moves the measurements most, and the one whose movement is most concentrated, if another."""
+    sums = np.asarray(abs(columns).sum(axis=0)).ravel()
+    tops = np.asarray(abs(columns).max(axis=0).toarray()).ravel()
+    return {int(np.argmax(tops)): "most concentrated column", int(np.argmax(sums)): "largest column"}
+
+
+def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
+    """Δ₁, or Δ₂² for Gaussian noise, times the neighbours' factor, in Python's whole numbers."""
+    columns = sparse.csc_array(lattice.integers)
+    power = 1 if lattice.privacy == "pure" else 2
+    largest = 0
+    for start, end in zip(columns.indptr[:-1], columns.indptr[1:], strict=True):
+        largest = max(largest, sum(abs(int(q)) ** power for q in columns.data[start:end]))
+    return int(largest * neighbours.factor**power)
+
+
+def lower_bound(noise: Mechanism, shift: np.ndarray, runs: int, privacy: str) -> float:
+    """A lower bound on the privacy loss between measurements 0 and `shift`, wrong with a chance of one in a million."""
+    if shift.size == 0:
+        return 0.0
+    one = _released(noise, np.zeros_like(shift), runs)
+    other = _released(noise, shift, runs)
+    statistic = _laplace_evidence if privacy == "pure" else _gaussian_evidence
+    here, there = statistic(one, shift, noise.scale), statistic(other, shift, noise.scale)
+    pilot = int(PILOT * runs)
+    thresholds = np.quantile(np.concatenate([here[:pilot], there[:pilot]]), np.linspace(0.02, 0.98, 49))
+    prove = _proven_epsilon if privacy == "pure" else _proven_rho
+    best = max(thresholds, key=lambda level: prove(here[:pilot] >= level, there[:pilot] >= level, 1e-2))
+    return prove(here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)
+
+
+def _released(noise: Mechanism, measurements: np.ndarray, runs: int) -> Dense:
+    values = noise.draw([int(z) for z in measurements] * runs)
+    return np.array([float(z) for z in values]).reshape(runs, len(measurements))
+
+
+def _laplace_evidence(released: Dense, shift: np.ndarray, scale: float) -> Dense:
+    """The log likelihood ratio of `shift` against 0; ties at its ends are as they should be."""
+    return np.asarray((np.abs(released) - np.abs(released - shift)).sum(axis=1) / scale)
+
+
+def _gaussian_evidence(released: Dense, shift: np.ndarray, scale: float) -> Dense:
+    return np.asarray(released @ shift / (np.linalg.norm(shift) * scale))
+
+
+def _proven_epsilon(here: np.ndarray, there: np.ndarray, chance: float) -> float:
+    """log of the least true over the greatest false positive rate, and the same for the complements."""
+    forward = math.log(max(_least(there, chance), 1e-300) / _most(here, chance))
+    backward = math.log(max(_least(~here, chance), 1e-300) / _most(~there, chance))
+    return max(0.0, forward, backward)
+
+
+def _proven_rho(here: np.ndarray, there: np.ndarray, chance: float) -> float:
+    """μ²/2 for the least μ of a Gaussian trade-off between the two error rates."""
+    separation = float(ndtri(_least(there, chance)) - ndtri(_most(here, chance)))
+    return max(0.0, separation) ** 2 / 2
+
+
+def _least(events: np.ndarray, chance: float) -> float:
+    """Clopper–Pearson: the probability of the event is at least this."""
+    hits = int(events.sum())
+    return float(beta.ppf(chance / 2, hits, len(events) - hits + 1)) if hits else 0.0
+
+
+def _most(events: np.ndarray, chance: float) -> float:
+    hits = int(events.sum())
+    return float(beta.isf(chance / 2, hits + 1, len(events) - hits)) if hits < len(events) else 1.0
+
+
+def _scale_finding(draws: Dense, noise: Mechanism) -> Finding:
+    """A score test of the scale: its maximum likelihood estimate against its own standard error."""
+    if noise.privacy == "pure":
+        ratio, error = float(np.mean(np.abs(draws))) / noise.scale, 1 / math.sqrt(len(draws))
+    else:
+        ratio, error = float(np.mean(np.square(draws))) / noise.scale**2, math.sqrt(2 / len(draws))
+    limit = -float(ndtri(FALSE_ALARM / 2)) * error
+    return Finding("noise scale", abs(ratio - 1) <= limit, f"{ratio:.4f} of what is claimed, ±{limit:.4f} allowed")
+
+
+def _independence_finding(draws: Dense) -> Finding:
+    """Neighbouring draws must not depend on one another; equal halves would be one draw used twice."""
+    centred = np.sign(draws) * np.minimum(np.abs(draws), np.quantile(np.abs(draws), 0.99))
+    halves = np.corrcoef(centred[0::2], centred[1::2][: len(centred[0::2])])[0, 1]
+    limit = -float(ndtri(FALSE_ALARM / 2)) / math.sqrt(len(draws) / 2)
+    return Finding("independent draws", bool(abs(halves) <= limit), f"correlation {halves:.4f}, ±{limit:.4f} allowed")
+
+
+def _fork_finding(noise: Mechanism) -> Finding:
+    """Two forked children and their parent must draw different noise."""
+    if not hasattr(os, "fork"):
+        return Finding("forked processes", True, "this system does not fork")
+    drawn = [_in_child(lambda: noise.draw([0] * 8)), _in_child(lambda: noise.draw([0] * 8)), repr(noise.draw([0] * 8))]
+    return Finding("forked processes", len(set(drawn)) == 3, f"{len(set(drawn))} of 3 draw differently")
+
+
+def _in_child(draw: Callable[[], Sequence[int]]) -> str:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, repr(draw()).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        drawn = pipe.read()
+    os.waitpid(child, 0)
+    return drawn
+
+
+def _loss(privacy: str, sensitivity: int, scale: Fraction) -> Fraction | None:
+    """Δ₁ / b, or Δ₂² / 2σ²: the theorem behind OpenDP's map, in fractions."""
+    if scale <= 0:
+        return None
+    return Fraction(sensitivity) / scale if privacy == "pure" else Fraction(sensitivity) / (2 * scale * scale)
+
+
+def _clamped_product(Q: Any, counts: np.ndarray) -> list[int]:
+    rows = sparse.csr_array(Q)
+    product = []
+    for start, end in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
+        pairs = zip(rows.data[start:end], rows.indices[start:end], strict=True)
+        product.append(sum(int(q) * int(counts[j]) for q, j in pairs))
+    return [max(-LARGEST, min(LARGEST, z)) for z in product]

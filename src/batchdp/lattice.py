@@ -1,0 +1,159 @@
+"""What is measured, as integers: noise on a lattice is exact where noise on floats leaves gaps.
+
+Q = trunc(L · 2^b), toward zero, so that no column grows; Q x is computed exactly; sensitivities are integers; and B is
+fitted to the Q that is really measured. What Q cannot express is a bias, bounded here by a public cap on the counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from batchdp.errors import LatticeError
+from batchdp.matrix import Dense, Matrix, column_blocks, dense, dense_product, row_maxima, row_squares
+from batchdp.strategy import Privacy, Strategy
+from batchdp.workload import Workload
+
+MOST_BITS, FEWEST_BITS = 40, 20
+LARGEST = 2**61
+"""Measurements are clamped to this magnitude, which leaves noise its room in 64 bits."""
+LIMB = 20
+"""Bits of the halves in which squares are summed exactly."""
+LARGEST_REFIT = 4000
+"""Measurements up to which B is fitted anew."""
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """Integer measurements of a workload, and how to read them.
+
+    Args:
+        workload: the batch W.
+        integers: Q, one measurement a row; L is Q / 2^bits.
+        reconstruct: B, for answers B (Q x + noise) / 2^bits.
+        bits: b.
+        largest_total: the public cap on the number of records that Q x cannot overflow at.
+        privacy: the kind of noise that the sensitivity is for.
+    """
+
+    workload: Workload
+    integers: sparse.csr_array
+    reconstruct: Matrix
+    bits: int
+    largest_total: int
+    privacy: Privacy
+
+    @cached_property
+    def measure(self) -> sparse.csr_array:
+        """L = Q / 2^bits, exactly."""
+        return sparse.csr_array(
+            (self.integers.data / 2.0**self.bits, self.integers.indices, self.integers.indptr),
+            shape=self.integers.shape,
+        )
+
+    @cached_property
+    def column_sums(self) -> int:
+        """Δ₁, exactly: the largest Σ_i |Q_ij| of any cell."""
+        sums = np.asarray(abs(self.integers).sum(axis=0, dtype=np.int64)).ravel()
+        return int(sums.max(initial=0))
+
+    @cached_property
+    def column_squares(self) -> int:
+        """Δ₂², exactly: the largest Σ_i Q_ij² of any cell. Halves of 20 bits keep every partial sum in 64 bits."""
+        columns = sparse.csc_array(self.integers)
+        magnitudes = np.abs(columns.data.astype(np.int64))
+        high, low = magnitudes >> LIMB, magnitudes & ((1 << LIMB) - 1)
+        parts = []
+        for products in (high * high, high * low, low * low):
+            part = sparse.csc_array((products, columns.indices, columns.indptr), shape=columns.shape)
+            parts.append(np.asarray(part.sum(axis=0, dtype=np.int64)).ravel())
+        return max(
+            ((int(hh) << 2 * LIMB) + (int(hl) << LIMB + 1) + int(ll) for hh, hl, ll in zip(*parts, strict=True)),
+            default=0,
+        )
+
+    @property
+    def sensitivity(self) -> int:
+        """How much one record changes Q x, rounded up to an integer: Δ₁ for Laplace noise, Δ₂ for Gaussian."""
+        if self.privacy == "pure":
+            return self.column_sums
+        squares = self.column_squares
+        return isqrt(squares - 1) + 1 if squares > 0 else 0
+
+    def measured(self, counts: Integers) -> list[int]:
+        """Q x, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
+        if int(counts.sum(dtype=object)) <= self.largest_total:
+            return [int(z) for z in self.integers @ counts]  # within 64 bits by the choice of bits
+        Q, x = self.integers, counts.tolist()
+        exact = [0] * Q.shape[0]
+        for i in range(Q.shape[0]):
+            part = slice(Q.indptr[i], Q.indptr[i + 1])
+            exact[i] = sum(q * x[j] for q, j in zip(Q.data[part].tolist(), Q.indices[part].tolist(), strict=True))
+        return [max(-LARGEST, min(LARGEST, z)) for z in exact]
+
+    @cached_property
+    def bias_per_record(self) -> Dense:
+        """For every query the most that one record adds to |(W − B L) x|."""
+        B, W = self.reconstruct, self.workload.matrix
+        if isinstance(B, np.ndarray) or isinstance(W, np.ndarray):
+            worst = np.zeros(self.workload.queries)
+            columns = sparse.csc_array(self.measure)
+            for block, W_block in column_blocks(W):
+                E = W_block - dense_product(B, columns[:, block])
+                worst = np.maximum(worst, np.abs(E).max(axis=1, initial=0.0))
+        else:
+            worst = row_maxima(sparse.csr_array(W - B @ self.measure))
+        # Rounding of the products themselves, here and when the answers are computed: Σ_k |B_ik| |L_kj| is at most
+        # the largest |B_ik| times the column norm of L.
+        rounding = 2 * np.finfo(float).eps * (self.integers.shape[0] + 64)
+        return np.asarray(worst + rounding * row_maxima(B) * self.column_sums / 2.0**self.bits)
+
+    @property
+    def bias_bound(self) -> Dense:
+        """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
+        return self.bias_per_record * self.largest_total
+
+    @cached_property
+    def row_squares(self) -> Dense:
+        """‖B_i‖² of every query."""
+        return row_squares(self.reconstruct)
+
+
+def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
+    """The strategy on the finest lattice of 20 to 40 bits on which `largest_total` records cannot overflow."""
+    if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
+        raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
+    L = sparse.csr_array(strategy.measurement)
+    top = float(np.abs(L.data).max(initial=0.0)) or 1.0
+    # Entries of at most 1: the scale of a measurement is free. (Dividing the sparse array would multiply by 1 / top.)
+    L = sparse.csr_array((L.data / top, L.indices, L.indptr), shape=L.shape)
+    bits = min(MOST_BITS, (LARGEST // int(largest_total)).bit_length() - 1)
+    if bits < FEWEST_BITS:
+        raise LatticeError(
+            f"largest_total={largest_total} leaves {bits} bits for the measurements, fewer than {FEWEST_BITS}; "
+            f"lower the public cap to at most {LARGEST >> FEWEST_BITS}"
+        )
+    Q = sparse.csr_array((np.trunc(L.data * 2.0**bits).astype(np.int64), L.indices, L.indptr), shape=L.shape, copy=True)
+    Q.eliminate_zeros()
+    B = strategy.reconstruction
+    scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
+    return _refitted(Lattice(strategy.workload, Q, scaled, bits, int(largest_total), strategy.privacy))
+
+
+def _refitted(lattice: Lattice) -> Lattice:
+    """With B + (W − B L) L⁺ for the L that Q stands for; as it is where B L is exact or too large to solve for."""
+    W, B, L = lattice.workload.matrix, lattice.reconstruct, lattice.measure
+    if L.shape[0] > LARGEST_REFIT:
+        return lattice
+    E = dense(W) - dense_product(B, L)
+    if not np.any(E):
+        return lattice
+    correction = np.linalg.lstsq(np.asarray(L.toarray(), np.float64).T, E.T, rcond=1e-13)[0].T
+    return replace(lattice, reconstruct=np.asarray(dense(B) + correction, np.float64))

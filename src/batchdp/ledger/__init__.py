@@ -1,0 +1,6 @@
+"""The privacy budget: a file that is charged before an answer is drawn, and survives crashes."""
+
+from batchdp.ledger.ledger import Ledger
+from batchdp.ledger.records import Entry, Reservation, StoredRelease
+
+__all__ = ["Entry", "Ledger", "Reservation", "StoredRelease"]

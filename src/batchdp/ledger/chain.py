@@ -1,0 +1,131 @@
+"""The entries of a ledger: each holds the hash of the one before, so the last hash vouches for all of them.
+
+Whoever can write the file can also compute a new chain. That is why releases print the head: an old head that is
+missing from the chain shows that the ledger was edited or put back to an earlier state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from batchdp.ledger.accounting import Unit
+
+Kind = Literal["create", "reserve", "release"]
+
+START = "0" * 64
+"""What stands for the previous hash in the first entry."""
+
+
+class BrokenChainError(Exception):
+    """An entry is not what it was when it was written; becomes a LedgerError that names the file."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One entry. The first says the total; a reserve takes its charge from what remains; a release takes nothing."""
+
+    number: int
+    kind: Kind
+    time: str
+    release_id: str
+    plan_digest: str
+    table: str
+    unit: Unit
+    """What was asked for; in the first entry, the ledger's own unit."""
+    requested: float
+    charged: int
+    """In billionths of the ledger's unit, as is `remaining`."""
+    remaining: int
+    output_sha256: str
+    previous: str
+
+    @classmethod
+    def create(cls, unit: Unit, requested: float, total: int) -> Event:
+        """The entry that a ledger begins with."""
+        return cls(0, "create", _now(), "", "", "", unit, requested, 0, total, "", START)
+
+    def reserve(
+        self, *, release_id: str, plan_digest: str, table: str, unit: Unit, requested: float, charged: int
+    ) -> Event:
+        """The spend that follows this entry."""
+        left = self.remaining - charged
+        number, time = self.number + 1, _now()
+        return Event(
+            number, "reserve", time, release_id, plan_digest, table, unit, requested, charged, left, "", self.hash
+        )
+
+    def release(self, reserved: Event, output: bytes) -> Event:
+        """The completion, following this entry, of one reserved earlier."""
+        return replace(
+            reserved,
+            number=self.number + 1,
+            kind="release",
+            time=_now(),
+            charged=0,
+            remaining=self.remaining,
+            output_sha256=sha256(output),
+            previous=self.hash,
+        )
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the fields as JSON, the previous hash among them."""
+        return sha256(json.dumps(vars(self), sort_keys=True, separators=(",", ":")).encode())
+
+    @classmethod
+    def read(cls, row: Sequence[Any]) -> Event:
+        """An entry from its stored fields and, last, its stored hash, which must agree."""
+        *fields, stored = row
+        event = cls(*fields)
+        try:
+            unchanged = event.hash == stored
+        except TypeError:  # a blob where text was
+            unchanged = False
+        if not unchanged:
+            raise BrokenChainError(f"entry {fields[0]} was changed after it was written")
+        return event
+
+
+def check(entries: Iterable[tuple[Event, bytes | None]]) -> list[str]:
+    """The hash of every entry, first to last, once each is found to follow from those before it.
+
+    Args:
+        entries: each with the output stored beside it; all as `Event.read` gave them.
+    """
+    hashes: list[str] = []
+    open_ids: set[str] = set()
+    before: Event | None = None
+    for event, output in entries:
+        if event.number != len(hashes) or event.previous != (hashes[-1] if hashes else START):
+            raise BrokenChainError(f"entry {event.number} does not follow the one before it; entries are missing")
+        if event.kind == "reserve":
+            open_ids.add(event.release_id)
+        elif event.kind == "release" and event.release_id not in open_ids:
+            raise BrokenChainError(f"entry {event.number} releases {event.release_id!r}, which was never charged")
+        elif event.kind == "release":
+            open_ids.remove(event.release_id)
+        if (before is None) != (event.kind == "create"):
+            raise BrokenChainError(f"entry {event.number} is out of place; only the first one creates a ledger")
+        if (before is not None and before.remaining - event.charged != event.remaining) or event.remaining < 0:
+            raise BrokenChainError(f"entry {event.number} does not add up with the one before it")
+        if ("" if output is None else sha256(output)) != event.output_sha256:
+            raise BrokenChainError(f"the output stored with entry {event.number} was changed after it was written")
+        hashes.append(event.hash)
+        before = event
+    if not hashes:
+        raise BrokenChainError("its entries are missing")
+    return hashes
+
+
+def sha256(content: bytes) -> str:
+    """In hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")

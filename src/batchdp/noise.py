@@ -1,0 +1,77 @@
+"""The noise: OpenDP's discrete Laplace and discrete Gaussian samplers on integer vectors, and nothing else.
+
+Nothing here can be seeded. A mechanism refuses to exist unless OpenDP's own privacy map of the exact sensitivity is at
+most what will be charged.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from batchdp.errors import PrivacyParameterError
+from batchdp.strategy import Privacy
+
+LARGEST_SCALE = 2.0**55
+"""Noise beyond this could leave 64 bits."""
+ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Adds noise to integer measurements; ε- or ρ-private for vectors that differ by the sensitivity at most."""
+
+    privacy: Privacy
+    scale: float
+    """Of the discrete Laplace (b) or discrete Gaussian (σ) distribution, in lattice units."""
+    sensitivity: int
+    budget: float
+    """What is charged: ε or ρ."""
+    loss: float
+    """OpenDP's privacy map of the sensitivity; at most the budget."""
+    draw: Callable[[Sequence[int]], list[int]]
+
+    @property
+    def variance(self) -> float:
+        """Of one measurement's noise, in lattice units squared; on so fine a lattice that of the continuous law."""
+        return 2 * self.scale**2 if self.privacy == "pure" else self.scale**2
+
+
+def mechanism(privacy: Privacy, sensitivity: int, budget: float) -> Mechanism:
+    """The least noise that OpenDP certifies for this sensitivity and budget.
+
+    Guarantee: `draw` is `budget`-private (ε, or ρ of zCDP) between any two integer vectors at an L1 distance
+    (an L2 distance for zCDP) of at most `sensitivity`.
+    """
+    if isinstance(sensitivity, bool) or not isinstance(sensitivity, int) or sensitivity < 1:
+        raise PrivacyParameterError(f"sensitivity={sensitivity!r} must be a whole number of at least 1")
+    if isinstance(budget, bool) or not (math.isfinite(budget) and budget > 0):
+        raise PrivacyParameterError(f"budget={budget!r} must be finite and above 0")
+    scale = sensitivity / budget if privacy == "pure" else sensitivity / math.sqrt(2 * budget)
+    for _ in range(ATTEMPTS):
+        if not (math.isfinite(scale) and sys.float_info.min <= scale <= LARGEST_SCALE):
+            raise PrivacyParameterError(
+                f"budget={budget!r} asks for noise of scale {scale!r}, outside {sys.float_info.min:.0e} to "
+                f"{LARGEST_SCALE:.0e}; raise the budget or lower the public cap"
+            )
+        measurement, loss = _opendp(privacy, scale, sensitivity)
+        if loss <= budget:
+            return Mechanism(privacy, scale, sensitivity, float(budget), loss, measurement)
+        scale = math.nextafter(scale, math.inf)
+    raise PrivacyParameterError(f"budget={budget!r}: no scale satisfies OpenDP's privacy map; choose another budget")
+
+
+def _opendp(privacy: Privacy, scale: float, sensitivity: int) -> tuple[Any, float]:
+    """OpenDP's measurement and its privacy map at the sensitivity."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    if privacy == "pure":
+        measurement: Any = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+        return measurement, float(measurement.map(sensitivity))
+    measurement = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+    return measurement, float(measurement.map(float(sensitivity)))

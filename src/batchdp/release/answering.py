@@ -1,0 +1,181 @@
+"""`answer`: the one way from counts to published answers.
+
+The order is the guarantee: everything that can be refused is refused first; then the ledger is charged and the charge
+is on disk; only then are counts read, noise drawn, and the answers stored under the release's id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from batchdp.errors import PrivacyParameterError, ReleaseError
+from batchdp.lattice import Integers, Lattice
+from batchdp.ledger import Ledger, StoredRelease
+from batchdp.matrix import Dense
+from batchdp.release.law import checked_confidence
+from batchdp.release.neighbours import Neighbours, Relation
+from batchdp.release.preparing import checked_budget, prepared
+from batchdp.release.records import Certificate, Release
+from batchdp.strategy import Strategy
+
+Draw = Callable[[Sequence[int]], list[int]]
+
+
+def answer(
+    strategy: Strategy,
+    counts: Any,
+    *,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    ledger: Ledger,
+    release_id: str | None = None,
+    table: str = "counts",
+    neighbours: Relation = "add-remove",
+    rows_per_unit: int = 1,
+    max_rows: int | None = None,
+    confidence: float = 0.95,
+) -> Release:
+    """Private answers to the strategy's workload.
+
+    Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced), for any
+    counts whatever. The ledger is charged before the counts are read; a crash may waste budget but gives none away.
+
+    Args:
+        strategy: from `optimize`, or any other.
+        counts: how many records fall in each cell, as whole numbers in the workload's order.
+        epsilon, rho: the budget, whichever the strategy's kind of noise takes.
+        ledger: what the budget is taken from.
+        release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
+        table: what the ledger's history calls the data.
+        neighbours: "add-remove" (default) or "replace".
+        rows_per_unit: at most how many records one person has.
+        max_rows: a public cap on the number of records, which decides how fine the lattice can be. If left out, the
+            largest power of ten up to 10^12 with which the bias stays below 1 % of the noise; the certificate names
+            it as `largest_total`. With more records the answers stay private but may be far too low.
+        confidence: of the intervals.
+    """
+    return release(
+        strategy,
+        counts,
+        epsilon=epsilon,
+        rho=rho,
+        ledger=ledger,
+        release_id=release_id,
+        table=table,
+        neighbours=Neighbours(neighbours, rows_per_unit),
+        max_rows=max_rows,
+        confidence=confidence,
+    )
+
+
+def release(
+    strategy: Strategy,
+    counts: Any,
+    *,
+    epsilon: float | None,
+    rho: float | None,
+    ledger: Ledger,
+    release_id: str | None,
+    table: str,
+    neighbours: Neighbours,
+    max_rows: int | None,
+    confidence: float,
+    draw: Draw | None = None,
+) -> Release:
+    """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise."""
+    checked_confidence(confidence)
+    if strategy.relaxation > 0:
+        raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
+    x = _structure_checked(counts, strategy.workload.cells)
+    budget = checked_budget(strategy, epsilon, rho)
+    lattice, noise, law = prepared(strategy, neighbours, budget, max_rows)
+    digest = plan_digest(lattice, neighbours)
+
+    charge = {"epsilon": budget} if strategy.privacy == "pure" else {"rho": budget}
+    identity = release_id or uuid.uuid4().hex
+    reserved = ledger.reserve(identity, **charge, plan_digest=digest, table=table)
+    if isinstance(reserved, StoredRelease):
+        stored = json.loads(reserved.output)
+        certificate, noisy = Certificate(**stored["certificate"]), np.array(stored["measurements"])
+    else:
+        # From here on counts are read. Nothing below may raise because of what they are.
+        noisy_integers = (draw or noise.draw)(lattice.measured(x))
+        noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
+        certificate = Certificate(
+            release_id=identity,
+            privacy=lattice.privacy,
+            budget=budget,
+            neighbours=str(neighbours),
+            sensitivity=noise.sensitivity,
+            scale=noise.scale,
+            loss=noise.loss,
+            bits=lattice.bits,
+            largest_total=lattice.largest_total,
+            bias_bound=float(lattice.bias_bound.max(initial=0.0)),
+            plan_digest=digest,
+            table=table,
+            ledger_head=reserved.head,
+            opendp=version("opendp"),
+        )
+        output = {"certificate": certificate.__dict__, "measurements": noisy.tolist()}
+        ledger.complete(reserved, json.dumps(output).encode())
+    return Release(
+        names=strategy.workload.names,
+        values=_reconstructed(lattice, noisy),
+        law=law,
+        measurements=noisy,
+        measure=lattice.measure,
+        workload=sparse.csr_array(strategy.workload.matrix),
+        certificate=certificate,
+        confidence=confidence,
+    )
+
+
+def plan_digest(lattice: Lattice, neighbours: Neighbours) -> str:
+    """A fingerprint of everything that decides what is released, apart from the data and the budget."""
+    digest = hashlib.sha256()
+    Q = lattice.integers
+    header = [lattice.privacy, lattice.bits, lattice.largest_total, str(neighbours), Q.shape, lattice.workload.names]
+    digest.update(json.dumps(header).encode())
+    B = sparse.csr_array(lattice.reconstruct)
+    for matrix in (Q, B, sparse.csr_array(lattice.workload.matrix)):
+        for part in (matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)):
+            digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
+
+
+def _reconstructed(lattice: Lattice, noisy: Dense) -> Dense:
+    """B y, summed pairwise: rounding grows with the logarithm of the number of measurements."""
+    B = lattice.reconstruct
+    if not isinstance(B, np.ndarray):
+        return np.asarray(B @ noisy)
+    rows = max(1, 4_000_000 // max(1, B.shape[1]))
+    parts = [(B[start : start + rows] * noisy).sum(axis=1) for start in range(0, len(B), rows)]
+    return np.concatenate(parts)
+
+
+def _structure_checked(counts: Any, cells: int) -> Integers:
+    """The counts as whole numbers: their shape and type are public and checked; their values are never judged.
+
+    Values are clamped to what 63 bits and a count can be, which moves no two neighbours further apart.
+    """
+    array = np.asarray(counts)
+    if array.shape != (cells,):
+        raise PrivacyParameterError(
+            f"counts has shape {array.shape}; the workload has {cells} cells: give one count each"
+        )
+    if array.dtype.kind not in "iub":
+        raise PrivacyParameterError(
+            f"counts has entries of type {array.dtype}; counts must be whole numbers (integers)"
+        )
+    wide = array if array.dtype == np.uint64 else np.maximum(array.astype(np.int64), 0)
+    clamped: Integers = np.minimum(wide, np.array(2**62, dtype=wide.dtype)).astype(np.int64)
+    return clamped

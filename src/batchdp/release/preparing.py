@@ -1,0 +1,52 @@
+"""Everything that can be refused before the ledger is charged: the lattice, the noise on it, and the bias beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from batchdp.errors import LatticeError
+from batchdp.lattice import Lattice, quantise
+from batchdp.noise import Mechanism, mechanism
+from batchdp.release.law import NoiseLaw
+from batchdp.release.neighbours import Neighbours
+from batchdp.strategy import Strategy
+
+CAPS = tuple(10**power for power in range(12, 5, -1))
+"""Public caps on the number of records that are tried where none is given, the largest first."""
+LEAST_SCALE = 64.0
+"""Of the noise in lattice steps: above it, discrete noise has the law of continuous noise to many digits."""
+MOST_BIAS = 0.01
+"""Of an answer's standard error."""
+
+
+def prepared(
+    strategy: Strategy, neighbours: Neighbours, budget: float, max_rows: int | None
+) -> tuple[Lattice, Mechanism, NoiseLaw]:
+    """The lattice, the noise on it and its law; refused unless the bias is below 1 % of every answer's noise."""
+    caps = CAPS if max_rows is None else (max_rows,)
+    for cap in caps:
+        lattice = quantise(strategy, largest_total=cap)
+        # A workload of zeros measures nothing; noise for a sensitivity of 1 is then added to nothing.
+        noise = mechanism(lattice.privacy, max(1, lattice.sensitivity * neighbours.factor), budget)
+        if noise.scale < LEAST_SCALE and lattice.sensitivity:
+            raise LatticeError(
+                f"a budget of {budget:g} leaves noise of {noise.scale:.2g} lattice steps, too little to hide behind; "
+                "lower the budget"
+            )
+        law = NoiseLaw(lattice.reconstruct, noise.scale / 2.0**lattice.bits, lattice.privacy)
+        over = lattice.bias_bound - MOST_BIAS * law.standard_errors
+        if np.all(over <= 0):
+            return lattice, noise, law
+    worst = int(np.argmax(over))
+    raise LatticeError(
+        f"max_rows={cap}: query {strategy.workload.names[worst]!r} could be off by {lattice.bias_bound[worst]:.3g} "
+        f"beside noise of {law.standard_errors[worst]:.3g}, more than 1 %; lower max_rows or the budget"
+    )
+
+
+def checked_budget(strategy: Strategy, epsilon: float | None, rho: float | None) -> float:
+    """The budget of the strategy's kind, checked."""
+    strategy.noise_variance(epsilon=epsilon, rho=rho)  # refuses what is missing, of the wrong kind or not positive
+    budget = epsilon if strategy.privacy == "pure" else rho
+    assert budget is not None
+    return float(budget)

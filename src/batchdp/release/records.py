@@ -1,0 +1,222 @@
+"""A release: answers that may be published, with what is needed to judge them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import lsq_linear
+
+from batchdp.errors import ReleaseError
+from batchdp.matrix import Dense
+from batchdp.release.law import NoiseLaw, checked_confidence
+
+FORMAT = "batchdp-release-1"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One private answer; the interval holds the truth with the release's confidence."""
+
+    name: str
+    value: float
+    standard_error: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Why the release is private, in numbers that `audit` re-derives."""
+
+    release_id: str
+    privacy: str
+    budget: float
+    """ε of pure differential privacy, or ρ of zCDP."""
+    neighbours: str
+    sensitivity: int
+    """Of the integer measurements to one privacy unit, exactly."""
+    scale: float
+    """Of the discrete noise, in lattice units."""
+    loss: float
+    """OpenDP's privacy map of the sensitivity; at most the budget."""
+    bits: int
+    largest_total: int
+    bias_bound: float
+    """The most that any answer is off apart from noise; below 1 % of its standard error."""
+    plan_digest: str
+    table: str
+    ledger_head: str
+    opendp: str
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Private answers with intervals, covariance and certificate; holds no exact count.
+
+    Args:
+        names: of the queries.
+        values: the private answers.
+        law: of the noise in them.
+        measurements: the noisy measurements that the answers were computed from; as public as the answers.
+        measure: L, what was measured.
+        workload: W.
+        certificate: why this is private.
+        confidence: of the intervals in `answers`.
+    """
+
+    names: tuple[str, ...]
+    values: Dense
+    law: NoiseLaw
+    measurements: Dense
+    measure: sparse.csr_array
+    workload: sparse.csr_array
+    certificate: Certificate
+    confidence: float = 0.95
+
+    @cached_property
+    def answers(self) -> tuple[Answer, ...]:
+        """Every query's answer with its standard error and interval, computed when first asked for."""
+        return self._answers(self.law.half_widths(self.confidence))
+
+    def simultaneous(self, confidence: float | None = None) -> tuple[Answer, ...]:
+        """The answers with intervals that hold all truths at once with this confidence."""
+        return self._answers(self.law.simultaneous_half_widths(confidence or self.confidence))
+
+    def with_confidence(self, confidence: float) -> Release:
+        """The same release with other intervals."""
+        checked_confidence(confidence)
+        return Release(**{**self._fields(), "confidence": confidence})
+
+    @property
+    def covariance(self) -> Dense:
+        """Of the noise in all answers, m × m, computed on demand."""
+        return self.law.covariance
+
+    def rounded(self) -> Dense:
+        """Whole numbers nearest to the answers: adds an error of at most ½, unbiased for wide noise."""
+        return np.rint(self.values)
+
+    def non_negative(self) -> Dense:
+        """Answers below 0 raised to 0: closer to a truth that cannot be negative, but biased upwards near 0."""
+        return np.maximum(self.values, 0.0)
+
+    def consistent(self) -> Dense:
+        """Answers W x of the non-negative cell counts x that fit the noisy measurements best.
+
+        Answers agree with one another and with a table that could exist. Biased upwards where cells are near empty.
+        """
+        L, kept = self._distinct_columns()
+        fitted = lsq_linear(L.toarray(), self.measurements, bounds=(0, np.inf))
+        return np.asarray(self.workload[:, kept] @ fitted.x)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """One file without pickle, written beside and moved into place; readable by `load_release`."""
+        B = sparse.csr_array(self.law.reconstruct)
+        buffer = io.BytesIO()
+        np.savez_compressed(
+            buffer,
+            header=np.array(json.dumps(self._header())),
+            values=self.values,
+            measurements=self.measurements,
+            **_parts("B", B),
+            **_parts("L", self.measure),
+            **_parts("W", self.workload),
+        )
+        write_atomically(Path(path), buffer.getvalue())
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "names": self.names,
+            "confidence": self.confidence,
+            "scale": self.law.scale,
+            "dense": isinstance(self.law.reconstruct, np.ndarray),
+            "privacy": self.law.privacy,
+            "certificate": asdict(self.certificate),
+        }
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def _answers(self, half_widths: Dense) -> tuple[Answer, ...]:
+        errors = self.law.standard_errors
+        rows = zip(self.names, self.values.tolist(), errors.tolist(), half_widths.tolist(), strict=True)
+        return tuple(Answer(name, value, error, value - half, value + half) for name, value, error, half in rows)
+
+    def _distinct_columns(self) -> tuple[sparse.csc_array, np.ndarray]:
+        """Cells that neither L nor W tells apart can be fitted as one."""
+        both = sparse.csc_array(sparse.vstack([self.measure, self.workload]))
+        keys: dict[bytes, int] = {}
+        for j in range(both.shape[1]):
+            part = slice(both.indptr[j], both.indptr[j + 1])
+            keys.setdefault(both.indices[part].tobytes() + both.data[part].tobytes(), j)
+        kept = np.array(sorted(keys.values()))
+        return sparse.csc_array(self.measure)[:, kept], kept
+
+    def __repr__(self) -> str:
+        c = self.certificate
+        unit = "ε" if c.privacy == "pure" else "ρ"
+        return f"Release({len(self.names)} answers, {unit} = {c.budget:g}, {c.neighbours}, id {c.release_id})"
+
+
+def load_release(path: str | os.PathLike[str]) -> Release:
+    """A release that was saved; nothing in the file is executed."""
+    try:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            if header.get("format") != FORMAT:
+                raise ReleaseError(f"{path} is of format {header.get('format')!r}; this version reads {FORMAT}")
+            B = _whole("B", file)
+            law = NoiseLaw(B.toarray() if header["dense"] else B, float(header["scale"]), header["privacy"])
+            return Release(
+                names=tuple(header["names"]),
+                values=file["values"],
+                law=law,
+                measurements=file["measurements"],
+                measure=_whole("L", file),
+                workload=_whole("W", file),
+                certificate=Certificate(**header["certificate"]),
+                confidence=float(header["confidence"]),
+            )
+    except OSError as error:
+        raise ReleaseError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+        raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside the target and move into place: a reader sees the old file, the new one, or none."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ReleaseError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _parts(name: str, matrix: sparse.csr_array) -> dict[str, Any]:
+    return {
+        f"{name}_data": matrix.data,
+        f"{name}_indices": matrix.indices,
+        f"{name}_indptr": matrix.indptr,
+        f"{name}_shape": np.array(matrix.shape),
+    }
+
+
+def _whole(name: str, file: Any) -> sparse.csr_array:
+    parts = (file[f"{name}_data"], file[f"{name}_indices"], file[f"{name}_indptr"])
+    rows, columns = (int(size) for size in file[f"{name}_shape"])
+    return sparse.csr_array(parts, shape=(rows, columns))
