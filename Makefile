@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench docs lock clean
+.PHONY: demo test lint bench audit docs lock clean
 
 demo: $(READY)
 	$(BIN)/batchdp demo
@@ -21,6 +21,12 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/mechanisms.py
 	$(BIN)/python benchmarks/portfolio.py --low-rank --gaussian
+
+# The long privacy checks, about half an hour: a million runs a side, 10 000 exact examples, 10 000 kills, 32 processes.
+audit: $(READY)
+	$(BIN)/python benchmarks/audit.py
+	BATCHDP_EXAMPLES=10000 $(BIN)/pytest -n auto tests/test_lattice.py tests/test_audit.py
+	$(BIN)/python benchmarks/ledger.py
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

@@ -135,7 +135,7 @@ def interrupted(ledger: Ledger, kill: int) -> int:
 def race(path: Path, processes: int, attempts: int) -> dict[str, float]:
     """Processes that ask, all at once, for twice what there is."""
     affordable = processes * attempts // 2
-    ledger = Ledger.create(path, epsilon=affordable * EPSILON, timeout=600)
+    ledger = Ledger.create(path, epsilon=affordable * EPSILON)
     start = time.perf_counter()
     children = [
         forked(lambda: spend_all(ledger, path.with_suffix(f".{i}"), f"p{i}", attempts))  # noqa: B023

@@ -98,7 +98,7 @@ def test_clamping_moves_no_two_neighbours_further_apart() -> None:
     lattice = lattice_of(np.array([[2**40, -(2**39)], [2**38, 1]]), largest_total=10)
     for total in (10**5, 2**21, 2**61):
         x = np.array([total, 3])
-        here, there = lattice.measured(x), lattice.measured(x + [1, 0])
+        here, there = lattice.measured(x), lattice.measured(x + np.array([1, 0]))
         assert all(abs(z) <= LARGEST for z in here)
         assert sum(abs(a - b) for a, b in zip(here, there, strict=True)) <= lattice.sensitivity
 

@@ -602,6 +602,11 @@ def corrupt(path: Path) -> None:
         stream.write(b"\xff" * 4096)
 
 
+def with_an_unreadable_schema(path: Path) -> None:
+    Ledger.create(path, epsilon=3.0)
+    path.write_bytes(path.read_bytes().replace(b"CREATE UNIQUE", b"CREATE \xacNIQUE"))
+
+
 def with_two_names(path: Path) -> None:
     Ledger.create(path, epsilon=3.0)
     os.link(path, path.with_name("second"))
@@ -621,6 +626,7 @@ def with_two_names(path: Path) -> None:
         (truncated, "is damaged or truncated"),
         (cut_in_its_header, "is damaged or truncated"),
         (corrupt, "is damaged or truncated"),
+        (with_an_unreadable_schema, "is damaged or truncated"),
         (with_two_names, "has 2 names"),
     ],
 )

@@ -126,8 +126,8 @@ def attacked(lattice: Lattice, noise: Mechanism, neighbours: Neighbours, budget:
     if not np.any(draws):
         yield Finding("noise", False, "there is none")
         return
-    yield _scale_finding(draws, noise)
-    yield _independence_finding(draws)
+    yield scale_finding(draws, noise)
+    yield independence_finding(draws)
     yield _fork_finding(noise)
 
 
@@ -201,7 +201,7 @@ def _most(events: np.ndarray, chance: float) -> float:
     return float(beta.isf(chance / 2, hits + 1, len(events) - hits)) if hits < len(events) else 1.0
 
 
-def _scale_finding(draws: Dense, noise: Mechanism) -> Finding:
+def scale_finding(draws: Dense, noise: Mechanism) -> Finding:
     """A score test of the scale: its maximum likelihood estimate against its own standard error."""
     if noise.privacy == "pure":
         ratio, error = float(np.mean(np.abs(draws))) / noise.scale, 1 / math.sqrt(len(draws))
@@ -211,7 +211,7 @@ def _scale_finding(draws: Dense, noise: Mechanism) -> Finding:
     return Finding("noise scale", abs(ratio - 1) <= limit, f"{ratio:.4f} of what is claimed, ±{limit:.4f} allowed")
 
 
-def _independence_finding(draws: Dense) -> Finding:
+def independence_finding(draws: Dense) -> Finding:
     """Neighbouring draws must not depend on one another; equal halves would be one draw used twice."""
     centred = np.sign(draws) * np.minimum(np.abs(draws), np.quantile(np.abs(draws), 0.99))
     halves = np.corrcoef(centred[0::2], centred[1::2][: len(centred[0::2])])[0, 1]
