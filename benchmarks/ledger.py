@@ -69,9 +69,11 @@ def crashes(folder: Path, kills: int, rng: random.Random) -> dict[str, float]:
             seen: set[str] = set()
         held = rng.random() < 0.5
         ready, tell = os.pipe()
-        child = forked(lambda: spend_and_show(ledger, shown, f"k{kill}", 10**6, held=held, tell=tell))  # noqa: B023
+        child = forked(
+            lambda: spend_and_show(ledger, shown, f"k{kill}", 10**6, held=held, tell=tell, when=kill % 3)  # noqa: B023
+        )
         os.read(ready, 1)
-        time.sleep(rng.uniform(0, 0.02))
+        time.sleep(rng.uniform(0, 0.012))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(ready)
@@ -93,15 +95,15 @@ def crashes(folder: Path, kills: int, rng: random.Random) -> dict[str, float]:
 
 
 def spend_and_show(
-    ledger: Ledger, shown: Path, name: str, times: int, *, held: bool = False, tell: int | None = None
+    ledger: Ledger, shown: Path, name: str, times: int, *, held: bool = False, tell: int = -1, when: int = -1
 ) -> None:
-    """Reserve, complete, then append the output to a file, as a caller would."""
+    """Reserve, complete, then append the output to a file, as a caller would; `tell` a pipe when so many are done."""
     file = os.open(shown, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     if held:
         ledger.__enter__()
-    if tell is not None:
-        os.write(tell, b"!")
     for i in range(times):
+        if i == when:
+            os.write(tell, b"!")
         reservation = ledger.reserve(f"{name}-{i}", epsilon=EPSILON, plan_digest="plan", table="table")
         assert not isinstance(reservation, StoredRelease)
         output = os.urandom(random.choice([8, 1000])).hex()  # with and without pages of its own

@@ -34,7 +34,7 @@ def test_demo_shows_both_examples() -> None:
         "Example 1",
         "Example 2",
         "noise-on-data, cells merged",
-        "no strategy is below",
+        "no Laplace strategy is below",
         *LAPLACE,
     ):
         assert text in done.stdout
@@ -77,6 +77,18 @@ def test_a_bad_file_is_one_clear_line_and_exit_code_1(
     assert printed.out == ""
     assert len(printed.err.strip().splitlines()) == 1
     assert printed.err.startswith("batchdp: ")
+
+
+def test_a_byte_order_mark_and_brackets_in_the_name_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "we[red]ird.csv"
+    path.write_bytes(b"\xef\xbb\xbf1,0\n0,1\n")
+    done = run("compare", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "[red]" in done.stdout
+
+
+def test_the_version_is_said() -> None:
+    assert run("--version").stdout.startswith("batchdp 0.")
 
 
 def test_a_pickle_is_not_opened(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,14 @@ def test_a_budget_that_is_not_there_is_refused_and_nothing_is_drawn(tmp_path: Pa
         answer(optimize(W), COUNTS, epsilon=0.75, ledger=books)
     assert len(books.history()) == 1
     assert books.remaining == 0.25
+
+
+def test_ten_times_a_tenth_fits_into_one(tmp_path: Path) -> None:
+    books = Ledger.create(tmp_path / "tenths.db", epsilon=1)
+    strategy = STRATEGIES["noise-on-data"](np.eye(2))
+    losses = [answer(strategy, [1, 2], epsilon=0.1, ledger=books).certificate.loss for _ in range(10)]
+    assert books.remaining == 0
+    assert all(Fraction(loss) <= Fraction(1, 10) for loss in losses)
 
 
 def test_pure_and_gaussian_releases_share_a_rho_ledger(rho_ledger: Ledger) -> None:

@@ -80,13 +80,17 @@ BAD = {
     "a single row": ([1, 2, 3], "1 dimension"),
     "a cube": (np.ones((2, 2, 2)), "3 dimension"),
     "a number": (3, "0 dimension"),
-    "None": (None, "matrix|type"),
+    "None": (None, "real number"),
     "texts": ([["a", "b"]], "real number"),
     "complex": ([[1j, 2]], "real number"),
     "objects": (np.array([[object(), 1]]), "real number"),
     "huge integers": ([[2**60 + 1, 1]], "float64 cannot hold"),
     "huge": ([[1e200, 1]], "rescale"),
     "vanishing": ([[1e-200, 1]], "set it to 0"),
+    "masked": (np.ma.masked_array([[1.0, 2.0]], mask=[[True, False]]), "masked"),
+    "too wide floats": ([[np.longdouble("1e400")]], "infinite"),
+    "sparse huge integers": (sparse.lil_array(np.array([[2**60 + 1]])), "float64 cannot hold"),
+    "a text": ("abc", "real number"),
     "sparse complex": (sparse.csr_array([[1j]]), "real number"),
     "sparse one-dimensional": (sparse.coo_array(np.array([1.0, 2.0])), "1 dimension"),
 }
@@ -108,6 +112,7 @@ def test_bad_matrices_are_refused_with_the_argument_and_a_remedy(name: str) -> N
         (["a", " "], "not blank"),
         (["a", 3], "must be a text"),
         ("ab", "one text"),
+        (5, "not a list"),
     ],
 )
 def test_bad_names_are_refused(names: Any, message: str) -> None:
@@ -115,10 +120,15 @@ def test_bad_names_are_refused(names: Any, message: str) -> None:
         Workload(W, names=names)
 
 
-@pytest.mark.parametrize("weights", [[1], [1, 0], [1, -1], [1, np.nan], [1, np.inf], ["a", "b"], [[1, 2]]])
+@pytest.mark.parametrize("weights", [[1], [1, 0], [1, -1], [1, np.nan], [1, np.inf], ["a", "b"], [[1, 2]], [1j, 2]])
 def test_bad_weights_are_refused(weights: Any) -> None:
     with pytest.raises(WorkloadError, match="weights"):
         Workload(W, weights=weights)
+
+
+def test_duplicates_of_small_integers_add_up() -> None:
+    matrix = sparse.coo_array((np.array([100, 100], dtype=np.int8), ([0, 0], [1, 1])), shape=(1, 2))
+    assert np.array_equal(dense(Workload(matrix).matrix), [[0, 200]])
 
 
 def test_weights_scale_the_rows_whose_error_they_weigh() -> None:

@@ -86,10 +86,16 @@ def test_marginals_count_every_combination() -> None:
         lambda: workloads.marginals((2, 0), 1),
         lambda: workloads.marginals((2, 2), 3),
         lambda: workloads.marginals((10,) * 20, 2),
+        lambda: workloads.marginals((), 0),
+        lambda: workloads.marginals(4, 1),  # type: ignore[arg-type]
+        lambda: workloads.prefix(10**9),
+        lambda: workloads.all_ranges(10**6),
+        lambda: workloads.prefix(True),
+        lambda: workloads.discrete(2, 2, -1),
     ],
 )
 def test_sizes_out_of_range_are_refused(make: Any) -> None:
-    with pytest.raises(WorkloadError, match=r"must be|at most|fewer"):
+    with pytest.raises(WorkloadError, match=r"must be|at most|fewer|shape"):
         make()
 
 

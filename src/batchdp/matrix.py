@@ -24,6 +24,22 @@ def dense(matrix: Matrix) -> Dense:
     return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 
+def frozen(matrix: Matrix) -> Matrix:
+    """A copy that cannot be written to, or the matrix itself where it already is one."""
+    if isinstance(matrix, np.ndarray):
+        if not matrix.flags.writeable and matrix.base is None:
+            return matrix
+        copy = matrix.copy()
+        copy.flags.writeable = False
+        return copy
+    if not matrix.data.flags.writeable and not matrix.indices.flags.writeable:
+        return matrix
+    kept = matrix.copy()
+    for part in (kept.data, kept.indices, kept.indptr):
+        part.flags.writeable = False
+    return kept
+
+
 def identity(size: int) -> Matrix:
     """The identity, sparse."""
     return sparse.eye_array(size, format="csr")
@@ -80,11 +96,11 @@ def scale_rows(matrix: Matrix, factors: Dense) -> Matrix:
     return sparse.csr_array(sparse.diags_array(factors) @ matrix)
 
 
-def residual(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> float:
-    """‖W − B L‖_F."""
-    total = 0.0
+def row_residuals(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> Dense:
+    """‖W_i − B_i L‖ of every row."""
+    total = np.zeros(workload.shape[0])
     by_column = measure if isinstance(measure, np.ndarray) else sparse.csc_array(measure)
     for block, W in column_blocks(workload):
         E = W - dense_product(reconstruct, by_column[:, block])
-        total += float(np.sum(E * E))
-    return float(np.sqrt(total))
+        total += np.einsum("ij,ij->i", E, E)
+    return np.asarray(np.sqrt(total))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.matrix import BLOCK_ENTRIES, Dense, Matrix, dense, scale_rows
+from batchdp.matrix import BLOCK_ENTRIES, Dense, Matrix, dense, row_maxima, scale_rows
 from batchdp.workload import Workload
 
 Indices = NDArray[np.int64]
@@ -65,13 +66,24 @@ class Reduction:
         Each class takes the column of the cell that stands for it, and measurements that became multiples of one
         another are made as one: the column norms stay, and one noise takes the place of several.
         """
-        stands = np.full(self.columns, -1)
-        full = np.flatnonzero(np.abs(self.scales) == 1)
-        stands[self.classes[full[::-1]]] = full[::-1]
-        L = dense(measure[:, stands]) * np.sign(self.scales[stands])
+        stands = self._representatives
+        L = dense(measure[:, stands]) * self.scales[stands]
         kept, merged, scales = merge_parallel(np.ascontiguousarray(L.T))
         together = np.bincount(merged, np.abs(scales), minlength=len(kept))[: len(kept)]
         return np.asarray(L[kept] * together[:, None])
+
+    def merged_workload(self) -> Dense:
+        """W itself on the cells that stand for their classes, exactly: m × p."""
+        stands = self._representatives
+        return np.asarray(dense(self.workload.matrix[:, stands]) * self.scales[stands])
+
+    @cached_property
+    def _representatives(self) -> Indices:
+        """For every class the first cell whose column is ± the class's own."""
+        stands = np.zeros(self.columns, dtype=np.int64)
+        full = np.flatnonzero(np.abs(self.scales) == 1)[::-1]
+        stands[self.classes[full]] = full
+        return stands
 
     def lift_reconstruct(self, reconstruct: Dense) -> Dense:
         """The full B from the reduced one, with the weights taken out again: B = U B_R / √weights."""
@@ -92,7 +104,9 @@ def reduce(workload: Workload, *, merge: bool = True) -> Reduction:
         return Reduction(workload, R, U, np.arange(n), np.ones(n))
     cells, classes = _merge_equal(workload.matrix)
     W = dense(workload.matrix[:, cells])
-    kept, merged, scales = merge_parallel(W)
+    # Queries of one size each, so that small ones count when columns are compared.
+    sizes = np.frexp(row_maxima(W))[1]
+    kept, merged, scales = merge_parallel(np.ldexp(W, -sizes[:, None]))
     W = W[:, kept]
     if workload.weights is not None:
         W = dense(scale_rows(W, np.sqrt(workload.weights)))

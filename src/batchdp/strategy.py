@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 
 from batchdp.bounds.convex import Certificate, certify
 from batchdp.bounds.minimax import WorstCase, certify_worst
 from batchdp.bounds.relaxation import structural_error_bound
+from batchdp.checks import finite
 from batchdp.errors import PrivacyParameterError, StrategyError
-from batchdp.matrix import Dense, Matrix, column_norms, dense, residual, row_squares
+from batchdp.matrix import Dense, Matrix, column_norms, dense, frozen, row_residuals, row_squares
 from batchdp.reduction import Reduction
 from batchdp.workload import Workload
 
@@ -56,7 +59,10 @@ class Strategy:
     """Δ: how much one record can change L x, in the norm that the noise is scaled to."""
 
     def __post_init__(self) -> None:
-        W, L, B = self.workload.matrix, self.measurement, self.reconstruction
+        if not isinstance(self.workload, Workload):
+            raise StrategyError(f"workload is a {type(self.workload).__name__}; wrap it in a Workload")
+        W, L, B = self.workload.matrix, _real(self.measurement), _real(self.reconstruction)
+        object.__setattr__(self, "relaxation", finite("relaxation", self.relaxation, least=0))
         if self.privacy not in ("pure", "zcdp"):
             raise StrategyError(f'privacy={self.privacy!r} must be "pure" (Laplace) or "zcdp" (Gaussian)')
         if L.ndim != 2 or B.ndim != 2 or (B.shape[0], L.shape[1]) != W.shape or B.shape[1] != L.shape[0]:
@@ -67,14 +73,21 @@ class Strategy:
             entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
             if not np.all(np.isfinite(entries)):
                 raise StrategyError(f"{name} holds NaN or infinite entries; the method that made it has failed")
-            entries.flags.writeable = False
+        object.__setattr__(self, "measurement", frozen(L))
+        object.__setattr__(self, "reconstruction", frozen(B))
         norm = self.workload.norm
-        miss = residual(W, B, L)
+        misses = row_residuals(W, B, L)
+        miss = float(np.linalg.norm(misses))
         relative = miss / (norm if norm > 0 else 1.0)
-        if not (relative <= TOLERANCE or miss <= self.relaxation * (1 + TOLERANCE)):
+        # Query by query: a small one must not be wrong in the shadow of the large ones.
+        sizes = np.sqrt(row_squares(W))
+        shares = misses / np.where(sizes > 0, sizes, norm or 1.0)
+        if not (np.all(shares <= TOLERANCE) or 0 < miss <= self.relaxation * (1 + TOLERANCE)):
+            worst = int(np.argmax(shares))
             raise StrategyError(
-                f"reconstruction times measurement misses the workload by {relative:.2e} (relative), "
-                f"more than {TOLERANCE:g}; its answers would be wrong whatever the noise"
+                f"reconstruction times measurement misses the workload: query {self.workload.names[worst]!r} by "
+                f"{shares[worst]:.2e} (relative), more than {TOLERANCE:g}, so its answer would be wrong whatever the "
+                "noise; if its coefficients or weights are far from the others' in size, rescale it"
             )
         object.__setattr__(self, "residual", relative)
         norms = column_norms(L, 1 if self.privacy == "pure" else 2)
@@ -150,14 +163,14 @@ class Strategy:
         total = self.noise_variance(epsilon=epsilon, rho=rho) * self._total
         if self.residual <= TOLERANCE:
             return total
-        if squared_counts is None or not (np.isfinite(squared_counts) and squared_counts >= 0):
+        if not isinstance(squared_counts, Real) or not (np.isfinite(squared_counts) and squared_counts >= 0):
             raise StrategyError(
                 f"squared_counts={squared_counts!r}: this strategy reproduces its workload only up to "
                 f"relaxation={self.relaxation:g}, so its error depends on the counts; give a bound on their "
                 "sum of squares"
             )
         heaviest = 1.0 if self.workload.weights is None else float(self.workload.weights.max())
-        return total + heaviest * structural_error_bound(self.residual * self.workload.norm, squared_counts)
+        return total + heaviest * structural_error_bound(self.residual * self.workload.norm, float(squared_counts))
 
     def lower_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No strategy of this kind, whatever its B and L, has a smaller expected squared error."""
@@ -165,6 +178,8 @@ class Strategy:
 
     def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
         """The lower bound as a sentence: what it says, and what it does not."""
+        if self.residual > TOLERANCE:
+            return "This strategy reproduces its workload only nearly; the bound speaks of those that do so exactly."
         bound = self.lower_bound(epsilon=epsilon, rho=rho)
         error = self.noise_variance(epsilon=epsilon, rho=rho) * self._total
         budget = f"ε = {epsilon:g}" if epsilon is not None else f"ρ = {rho:g}"
@@ -223,6 +238,17 @@ class Strategy:
             f"Strategy({self.method}, {self.privacy}: {m} queries from {r} measurements of {n} cells, "
             f"sensitivity {self.sensitivity:.6g}, residual {self.residual:.1e})"
         )
+
+
+def _real(matrix: Any) -> Matrix:
+    """A factor as a matrix of floats."""
+    try:
+        if not sparse.issparse(matrix):
+            return np.asarray(matrix, dtype=np.float64)
+        rows: Any = matrix
+        return sparse.csr_array(rows.tocsr().astype(np.float64))
+    except (TypeError, ValueError) as error:
+        raise StrategyError(f"measurement and reconstruction must be matrices of numbers ({error})") from error
 
 
 def _budget(name: str, value: float | None, other_name: str, other: float | None) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.errors import WorkloadError
-from batchdp.matrix import Dense, Matrix, row_squares, scale_rows
+from batchdp.matrix import Dense, Matrix, frozen, row_squares, scale_rows
 
 LARGEST = 1e100
 SMALLEST = 1e-100
@@ -102,15 +102,16 @@ def _checked_matrix(matrix: Any) -> Matrix:
         raise WorkloadError(
             f"workload holds an entry below {SMALLEST:g} that is not 0; set it to 0 or rescale its query"
         )
-    entries.flags.writeable = False
-    return W
+    return frozen(W)
 
 
 def _sparse(matrix: Any) -> Matrix:
     if matrix.ndim != 2:
         raise WorkloadError(f"workload has {matrix.ndim} dimension(s); it must be a matrix, one query a row")
-    _check_kind(matrix.dtype, matrix.data if hasattr(matrix, "data") else None)
-    W = sparse.csr_array(matrix, dtype=np.float64, copy=True)
+    entries = sparse.coo_array(matrix)
+    _check_kind(entries.dtype, entries.data)
+    # Floats first: small integers would overflow where duplicates are summed.
+    W = sparse.csr_array(entries.astype(np.float64))
     W.sum_duplicates()
     W.eliminate_zeros()
     return W
@@ -123,15 +124,18 @@ def _array(matrix: Any) -> Dense:
         raise WorkloadError(
             f"workload is not a matrix ({error}); give rows of numbers, all of the same length"
         ) from error
+    if isinstance(given, np.ma.MaskedArray) or isinstance(matrix, np.ma.MaskedArray):
+        raise WorkloadError("workload is a masked array; fill its gaps, for instance with 0")
     if given.size == 0:
         raise WorkloadError(f"workload has shape {given.shape}; it needs at least one query and one cell")
+    _check_kind(given.dtype, given)
     if given.ndim != 2:
         raise WorkloadError(
             f"workload has {given.ndim} dimension(s); it must be a matrix, one query a row: "
             "wrap a single query in another pair of brackets"
         )
-    _check_kind(given.dtype, given)
-    return np.array(given, dtype=np.float64, order="C")
+    with np.errstate(over="ignore"):  # wider floats become infinite, which is refused
+        return np.array(given, dtype=np.float64, order="C")
 
 
 def _check_kind(dtype: np.dtype[Any], entries: Any) -> None:
@@ -148,7 +152,10 @@ def _checked_names(names: Iterable[str] | None, queries: int) -> tuple[str, ...]
         return tuple(f"q{i}" for i in range(1, queries + 1))
     if isinstance(names, str):
         raise WorkloadError(f"names={names!r} is one text; give a list with one name a query")
-    checked = tuple(names)
+    try:
+        checked = tuple(names)
+    except TypeError as error:
+        raise WorkloadError(f"names={names!r} is not a list; give one name a query") from error
     if len(checked) != queries:
         raise WorkloadError(f"names has {len(checked)} entries for {queries} queries; give one name a query")
     seen: set[str] = set()
@@ -163,6 +170,8 @@ def _checked_names(names: Iterable[str] | None, queries: int) -> tuple[str, ...]
 
 def _checked_weights(weights: ArrayLike, queries: int) -> Dense:
     try:
+        if np.iscomplexobj(weights):
+            raise TypeError("complex numbers")
         checked = np.array(weights, dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise WorkloadError(f"weights={weights!r} are not numbers ({error}); give one number a query") from error

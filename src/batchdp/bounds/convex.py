@@ -67,7 +67,9 @@ class Certificate:
     @property
     def gap(self) -> float:
         """The relative duality gap, upper / lower − 1."""
-        return max(0.0, self.upper_bound / self.lower_bound - 1) if self.lower_bound > 0 else 0.0
+        if self.lower_bound > 0:
+            return max(0.0, self.upper_bound / self.lower_bound - 1)
+        return 0.0 if self.upper_bound == 0 else np.inf
 
 
 def certify(workload: Workload, *, tolerance: float = 1e-3, max_rounds: int = 500) -> Certificate:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from io import TextIOWrapper
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -26,8 +27,18 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"batchdp {version('batchdp')}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version.")] = False,
+) -> None:
     """Answer a batch of counting queries under differential privacy with the least noise to be had."""
 
 
@@ -61,6 +72,9 @@ def compare(
 
 def main() -> None:
     """Run the command line; errors of our own become one line and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters still gets its figures
     try:
         app()
     except BatchDPError as error:

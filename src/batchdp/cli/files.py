@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from scipy import sparse
@@ -20,18 +19,22 @@ def read_matrix(path: Path) -> Workload:
     ending = path.suffix.lower()
     try:
         if ending == ".npy":
-            return Workload(np.load(path, allow_pickle=False))
+            with path.open("rb") as file:
+                return Workload(np.load(file, allow_pickle=False))
         if ending == ".npz":
-            return Workload(sparse.load_npz(path))
+            with path.open("rb") as file:
+                loaded = sparse.csr_array(sparse.load_npz(file))
+            loaded.check_format(full_check=True)
+            return Workload(loaded)
         if ending == ".csv":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # an empty file: Workload says so better
-                return Workload(np.loadtxt(path, delimiter=",", ndmin=2))
+                return Workload(np.loadtxt(path, delimiter=",", ndmin=2, encoding="utf-8-sig"))
     except OSError as error:
         raise WorkloadError(f"cannot read {path}: {error.strerror or error}") from error
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from error
-    except (ValueError, KeyError, BadZipFile, EOFError) as error:
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise WorkloadError(f"{path} does not hold a matrix ({first_line}); it must be {READABLE}") from error
+    except Exception as error:  # whatever a damaged file makes NumPy, zipfile or the tokenizer say
+        hint = "numbers separated by commas, one query a line, without a header" if ending == ".csv" else READABLE
+        raise WorkloadError(f"{path} does not hold a matrix; it must be {hint}") from error
     raise WorkloadError(f"{path} ends in {ending or 'nothing'}; it must be {READABLE}")

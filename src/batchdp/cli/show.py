@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
 from batchdp.comparison import Comparison
 
-console = Console()
+console = Console() if Console().is_terminal else Console(width=100)
+"""Tables keep their figures whole when they are piped."""
 
 
 def tracked(items: Iterable[str], what: str) -> Iterable[str]:
@@ -25,10 +27,12 @@ def comparison_table(comparison: Comparison, title: str, queries: Sequence[str] 
     caption = "Total expected squared error at ε = 1; divide by ε² for another budget."
     if queries:
         caption = "Queries: " + "; ".join(queries) + ".\n" + caption
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=escape(title), caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
+    )
     table.add_column("method", no_wrap=True)
     for heading in ("error", "× bound", "Δ", "residual", "seconds"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in sorted(comparison.methods, key=lambda row: row.expected_squared_error):
         ratio = row.expected_squared_error / comparison.lower_bound if comparison.lower_bound else 1.0
         table.add_row(
@@ -40,7 +44,7 @@ def comparison_table(comparison: Comparison, title: str, queries: Sequence[str] 
             f"{row.seconds:.2f}",
         )
     table.add_section()
-    table.add_row("no strategy is below", f"{comparison.lower_bound:,.6g}", "1.00", "", "", "")
+    table.add_row("no Laplace strategy is below", f"{comparison.lower_bound:,.6g}", "1.00", "", "", "")
     best = comparison.gaussian
     table.add_row(
         "Gaussian noise, ρ = ε²/2",

@@ -1,4 +1,8 @@
-"""`optimize`: the best strategy that any method here finds within a budget, never worse than a baseline."""
+"""`optimize`: the best strategy that any method here finds.
+
+Left to itself it runs every registered mechanism that can win and is never worse than any of them; with a time budget
+of the caller's it is never worse than those in closed form.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchdp.checks import finite, whole
 from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
 from batchdp.matrix import Dense
@@ -18,6 +23,7 @@ from batchdp.portfolio.search import EndedError, Progress, Search
 from batchdp.portfolio.shared import search_shared
 from batchdp.reduction import Reduction, reduce
 from batchdp.strategies.gaussian import gaussian
+from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategy import Privacy, Strategy
 from batchdp.threads import one_thread
 from batchdp.workload import Workload, as_workload
@@ -37,6 +43,7 @@ def optimize(
     seed: int = 0,
     epsilon: float = 1.0,
     delta: float | None = None,
+    tolerance: float = 1e-3,
     progress: Progress | None = None,
 ) -> Strategy:
     """The strategy with the least expected error that can be found.
@@ -47,9 +54,11 @@ def optimize(
             noise, where the optimum is exact to a duality gap of 1e-3; "auto" for whichever has the smaller error at
             the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
         objective: "sum" of all queries' squared errors, or "max" for the largest.
-        seconds: the time to spend; chosen by the problem's size if left out (seconds for hundreds of cells).
+        seconds: the time to spend. If left out, it follows from the problem's size (seconds for hundreds of cells),
+            and the result is never worse than any registered mechanism.
         seed: the same seed and class of budget give the same strategy.
         epsilon, delta: what "auto" compares at; not used otherwise.
+        tolerance: the relative duality gap at which the search under Gaussian noise ends.
         progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
             answer ends the search with the best strategy so far.
     """
@@ -58,8 +67,8 @@ def optimize(
         raise StrategyError(f'privacy={privacy!r} must be "pure" (Laplace), "zcdp" (Gaussian) or "auto"')
     if objective not in ("sum", "max"):
         raise StrategyError(f'objective={objective!r} must be "sum" or "max"')
-    if seconds is not None and not (isinstance(seconds, (int, float)) and np.isfinite(seconds) and seconds > 0):
-        raise StrategyError(f"seconds={seconds!r} must be a finite number above 0, or None for a default")
+    seconds = None if seconds is None else finite("seconds", seconds, above=0)
+    seed = whole("seed", seed, 0)
     if privacy == "auto":
         options = {"objective": objective, "seconds": seconds, "seed": seed, "progress": progress}
         return _better(workload, epsilon, delta, options)
@@ -67,7 +76,10 @@ def optimize(
         from batchdp.portfolio.minimax import optimize_max
 
         return optimize_max(workload, privacy, seconds, seed, progress)
-    return gaussian(workload) if privacy == "zcdp" else optimize_sum(workload, seconds, seed, progress)
+    if privacy == "zcdp":
+        watch = None if progress is None else lambda _, lower, upper: progress(lower / upper, "gaussian", upper)
+        return gaussian(workload, tolerance=tolerance, progress=watch)
+    return optimize_sum(workload, seconds, seed, progress)
 
 
 def _better(workload: Workload, epsilon: float, delta: float | None, options: dict[str, Any]) -> Strategy:
@@ -96,18 +108,21 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
         return Strategy.lifted(reduction, np.zeros((0, reduction.columns)), method="nothing to measure")
     scale = np.sqrt(reduction.columns) / float(np.linalg.norm(reduction.reduced))
     R = reduction.reduced * scale
-    search = Search(R, _nominal(R, seconds), progress, scale)
+    search = Search(R, _nominal(R, seconds), progress, scale, thorough=seconds is None)
     with suppress(EndedError):
         _run_members(search, reduction, seed)
     assert search.best is not None  # noise on data is always there
-    return Strategy.lifted(
-        reduction,
-        search.best.measure,
-        search.best.reconstruct / scale,
-        method=search.method,
-        rounds=search.rounds,
-        status=search.status,
-    )
+    try:
+        return Strategy.lifted(
+            reduction,
+            search.best.measure,
+            search.best.reconstruct / scale,
+            method=search.method,
+            rounds=search.rounds,
+            status=search.status,
+        )
+    except StrategyError:  # queries or weights of so different sizes that rounding drowns some of them
+        return noise_on_data(workload, merged=True)
 
 
 def _run_members(search: Search, reduction: Reduction, seed: int) -> None:

@@ -11,16 +11,23 @@ import numpy as np
 
 from batchdp.bounds.minimax import certify_worst
 from batchdp.matrix import Dense
+from batchdp.portfolio.baselines import FEW_CELLS
+from batchdp.portfolio.low_rank import may_pay
 from batchdp.portfolio.search import Progress
 from batchdp.reduction import reduce
 from batchdp.strategies.hierarchical import hierarchical
+from batchdp.strategies.low_rank import low_rank
+from batchdp.strategies.matrix_mechanism import matrix_mechanism
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategies.p_identity import p_identity
 from batchdp.strategies.wavelet import wavelet
 from batchdp.strategy import Privacy, Strategy
-from batchdp.workload import LARGEST, SMALLEST, Workload
+from batchdp.workload import SMALLEST, Workload
 
 ROUNDS = 6
+DEFAULT_SECONDS = 2.0
+"""Of a round."""
 LEAST_WEIGHT = 1e-3
 """Of the mean: a query that matters little must still be answerable."""
 MANY_CELLS = 4096
@@ -43,7 +50,7 @@ def optimize_max(
             status=worst.status,
         )
         return strategy.with_worst_case(worst)
-    candidates = _baselines(workload)
+    candidates = _baselines(workload, registered=seconds is None)
     equal = np.full(workload.queries, 1 / workload.queries)
     weights, cancelled = equal, False
 
@@ -52,8 +59,9 @@ def optimize_max(
         cancelled = cancelled or bool(progress and progress((round_ + share) / ROUNDS, doing, error))
         return cancelled
 
+    share_of_time = DEFAULT_SECONDS if seconds is None else seconds / ROUNDS
     for round_ in range(ROUNDS):
-        strategy = _weighted(workload, weights, None if seconds is None else seconds / ROUNDS, seed, watch)
+        strategy = _weighted(workload, weights, share_of_time, seed, watch)
         candidates.append(strategy)
         if cancelled:
             break
@@ -77,7 +85,7 @@ def _weighted(workload: Workload, weights: Dense, seconds: float | None, seed: i
     from batchdp.portfolio import optimize_sum
 
     heavy = np.maximum(weights, LEAST_WEIGHT / len(weights)) * _importance(workload)
-    heavy = np.clip(heavy / heavy.max(), SMALLEST, LARGEST)
+    heavy = np.maximum(heavy / heavy.max(), SMALLEST)
     found = optimize_sum(Workload(workload.matrix, workload.names, heavy), seconds, seed, progress)
     return Strategy(
         workload,
@@ -89,10 +97,16 @@ def _weighted(workload: Workload, weights: Dense, seconds: float | None, seed: i
     )
 
 
-def _baselines(workload: Workload) -> list[Strategy]:
-    small = workload.cells <= MANY_CELLS
-    merged = [noise_on_data(workload, merged=True)]
-    if not small:
-        return merged
-    least_squares = noise_on_results(workload, least_squares=True)
-    return [*merged, noise_on_results(workload), least_squares, wavelet(workload), hierarchical(workload)]
+def _baselines(workload: Workload, *, registered: bool) -> list[Strategy]:
+    """Mechanisms that the result must not be worse than; the searching ones only where there is time for them."""
+    found = [noise_on_data(workload, merged=True)]
+    if workload.cells <= MANY_CELLS:
+        found += [noise_on_results(workload), wavelet(workload), hierarchical(workload)]
+        found.append(noise_on_results(workload, least_squares=True))
+    if registered:
+        found.append(p_identity(workload))
+        if may_pay(reduce(workload).reduced) or workload.cells <= FEW_CELLS:
+            found.append(low_rank(workload))
+        if workload.cells <= FEW_CELLS:
+            found.append(matrix_mechanism(workload))
+    return found

@@ -40,6 +40,8 @@ class Search:
     progress: Progress | None = None
     scale: float = 1.0
     """R is the workload times this."""
+    thorough: bool = True
+    """Whether the registered mechanisms are run as they stand, which takes the time it takes."""
     spent: float = 0.0
     rounds: int = 0
     method: str = "none"

@@ -11,7 +11,7 @@ from batchdp.portfolio.polish import pack, polish_dense, polish_shared, unpack
 from batchdp.portfolio.search import Search, dense_price, shared_price
 from batchdp.portfolio.starts import KINDS, Kind, shared_start
 from batchdp.strategies.p_identity import fit, screen
-from batchdp.strategies.p_identity import search as search_registered
+from batchdp.strategies.p_identity import search as registered_search
 
 MOST_SHARED = 48
 """Beyond this many shared queries nothing was ever gained."""
@@ -34,14 +34,14 @@ def search_shared(search: Search, R: Dense, seed: int, share: float) -> None:
     """Spend a share of the budget on p-Identity; R is the workload before it was scaled."""
     k, n = search.R.shape
     limit = search.spent + share * search.left
-    registered = search_registered(R)  # what STRATEGIES offers: never be worse
-    search.charge(registered.rounds, shared_price(k, n, max(1, len(registered.shared))))
-    search.offer("p-identity", registered.measure)
-
-    pool = (
-        [Contender(registered.error * search.scale**2, registered.shared, "random")] if len(registered.shared) else []
-    )
-    pool = sorted(pool + _screened(search, seed, limit), key=lambda one: one.error)
+    pool = _screened(search, seed, limit)
+    if search.thorough:
+        registered = registered_search(R)  # what STRATEGIES offers: never be worse
+        search.charge(registered.rounds, shared_price(k, n, max(1, len(registered.shared))))
+        search.offer("p-identity", registered.measure)
+        if len(registered.shared):
+            pool.append(Contender(registered.error * search.scale**2, registered.shared, "random"))
+    pool.sort(key=lambda one: one.error)
     if pool[0].error > 0.9999 * float(np.vdot(search.R, search.R)):
         pool = pool[:2]  # sharing gains nothing over noise on data: do not insist
     survivors = _run_on(search, [one for one in pool if one.error < 1.15 * pool[0].error][:SURVIVORS], limit)
@@ -163,7 +163,7 @@ def _hop(packed: Dense, rng: np.random.Generator) -> Dense:
         T[one] += T[other]
         T = np.delete(T, other, axis=0)
     elif move == 1:
-        support = np.flatnonzero(np.abs(T[one]) > 1e-6 * level)
+        support = np.flatnonzero(np.abs(T[one]) > 1e-6 * np.abs(T[one]).max())
         low = np.arange(n) < support[len(support) // 2]
         T = np.vstack([T, T[one] * ~low])
         T[one] *= low

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import uuid
 from collections.abc import Callable, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
@@ -95,13 +98,13 @@ def release(
     if strategy.relaxation > 0:
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
     x = _structure_checked(counts, strategy.workload.cells)
-    budget = checked_budget(strategy, epsilon, rho)
+    charge, budget = exact_charge(checked_budget(strategy, epsilon, rho))
     lattice, noise, law = prepared(strategy, neighbours, budget, max_rows)
     digest = plan_digest(lattice, neighbours)
 
-    charge = {"epsilon": budget} if strategy.privacy == "pure" else {"rho": budget}
     identity = release_id or uuid.uuid4().hex
-    reserved = ledger.reserve(identity, **charge, plan_digest=digest, table=table)
+    name = "epsilon" if strategy.privacy == "pure" else "rho"
+    reserved = ledger.reserve(identity, **{name: charge}, plan_digest=digest, table=table)
     if isinstance(reserved, StoredRelease):
         stored = json.loads(reserved.output)
         certificate, noisy = Certificate(**stored["certificate"]), np.array(stored["measurements"])
@@ -137,6 +140,16 @@ def release(
         certificate=certificate,
         confidence=confidence,
     )
+
+
+def exact_charge(budget: float) -> tuple[Decimal, float]:
+    """The decimal number that the user wrote, which is charged, and the largest float not above it, for the noise.
+
+    The float 0.1 is a little more than 1/10. Charged as it is it would cost 0.100000001, and ten such releases would
+    not fit into 1.
+    """
+    charge = Decimal(repr(budget))
+    return charge, budget if Fraction(budget) <= Fraction(charge) else math.nextafter(budget, 0.0)
 
 
 def plan_digest(lattice: Lattice, neighbours: Neighbours) -> str:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from scipy import sparse
@@ -81,6 +80,12 @@ class Release:
     workload: sparse.csr_array
     certificate: Certificate
     confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        m, (r, n) = len(self.names), self.measure.shape
+        shapes = (self.values.shape, self.measurements.shape, self.law.reconstruct.shape, self.workload.shape)
+        if shapes != ((m,), (r,), (m, r), (m, n)):
+            raise ReleaseError(f"release: its parts do not fit together, shapes {shapes} for {m} answers")
 
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
@@ -189,7 +194,9 @@ def load_release(path: str | os.PathLike[str]) -> Release:
             )
     except OSError as error:
         raise ReleaseError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+    except ReleaseError:
+        raise
+    except Exception as error:  # whatever a damaged archive makes zipfile, zlib, NumPy or JSON say
         raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error
 
 
@@ -219,4 +226,6 @@ def _parts(name: str, matrix: sparse.csr_array) -> dict[str, Any]:
 def _whole(name: str, file: Any) -> sparse.csr_array:
     parts = (file[f"{name}_data"], file[f"{name}_indices"], file[f"{name}_indptr"])
     rows, columns = (int(size) for size in file[f"{name}_shape"])
-    return sparse.csr_array(parts, shape=(rows, columns))
+    matrix = sparse.csr_array(parts, shape=(rows, columns))
+    matrix.check_format(full_check=True)  # an index out of range would read beyond the arrays
+    return matrix

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from batchdp.errors import StrategyError
+from batchdp.checks import whole
 from batchdp.matrix import Dense, dense
 from batchdp.reduction import Indices
 from batchdp.strategy import Strategy
@@ -22,8 +22,7 @@ def hierarchical(workload: Workload | ArrayLike | Any, *, branching: int = 2) ->
         branching: how many children a node has; the last node of a level may have fewer.
     """
     workload = as_workload(workload)
-    if isinstance(branching, bool) or not isinstance(branching, int) or branching < 2:
-        raise StrategyError(f"branching={branching!r} must be a whole number of at least 2; 2 to 16 is usual")
+    branching = whole("branching", branching, 2)
     levels = tree_levels(workload.cells, branching)
     L = tree(workload.cells, levels)
     B = _reconstruct(dense(workload.matrix), levels)

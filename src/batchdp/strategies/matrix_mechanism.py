@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchdp.checks import finite, whole
 from batchdp.matrix import Dense, dense
 from batchdp.strategy import Strategy
 from batchdp.workload import Workload, as_workload
@@ -28,6 +29,7 @@ def matrix_mechanism(
     (Formula 14), by a spectral projected gradient; L = M^½ and B = W M^-½.
     """
     workload = as_workload(workload)
+    max_rounds, smoothing = whole("max_rounds", max_rounds, 0), finite("smoothing", smoothing, above=0, below=1)
     W = dense(workload.weighted)
     G = W.T @ W
     n = workload.cells

@@ -21,6 +21,6 @@ def noise_on_data(workload: Workload | ArrayLike | Any, *, merged: bool = False)
     workload = as_workload(workload)
     if merged:
         reduction = reduce(workload)
-        I = np.eye(reduction.columns)
-        return Strategy.lifted(reduction, I, reduction.reduced, method="merged noise-on-data")
+        L = reduction.lift_measure(np.eye(reduction.columns))
+        return Strategy(workload, L, reduction.merged_workload(), method="noise-on-data")
     return Strategy(workload, identity(workload.cells), workload.matrix, method="noise-on-data")

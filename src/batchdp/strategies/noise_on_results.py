@@ -26,5 +26,5 @@ def noise_on_results(workload: Workload | ArrayLike | Any, *, least_squares: boo
         # W⁺ acts through the span of the weighted rows: U B_R with B_R = Uᵀ √weights.
         B = reduction.rows.T if workload.weights is None else reduction.rows.T * workload.weights**0.5
         reconstruct = reduction.lift_reconstruct(B)
-        return Strategy(workload, workload.matrix, reconstruct, method="least-squares noise-on-results")
+        return Strategy(workload, workload.matrix, reconstruct, method="noise-on-results")
     return Strategy(workload, workload.matrix, identity(workload.queries), method="noise-on-results")

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from batchdp.errors import StrategyError
+from batchdp.checks import whole
 from batchdp.matrix import Dense
 from batchdp.reduction import reduce
 from batchdp.strategy import Strategy
@@ -63,8 +63,8 @@ def p_identity(
         max_rounds: of the quasi-Newton method, for each start that is run to the end.
     """
     workload = as_workload(workload)
-    if shared is not None and (isinstance(shared, bool) or not isinstance(shared, int) or shared < 1):
-        raise StrategyError(f"shared={shared!r} must be a whole number of at least 1; n/16 is usual")
+    shared = None if shared is None else whole("shared", shared, 1)
+    seed, max_rounds = whole("seed", seed, 0), whole("max_rounds", max_rounds, 1)
     reduction = reduce(workload)
     if reduction.rank == 0:
         return Strategy.lifted(reduction, np.zeros((0, 0)), method="p-identity")

@@ -1,21 +1,18 @@
-"""The check that every generator makes of its sizes."""
+"""The checks that every generator makes of its sizes and seed."""
 
 from __future__ import annotations
 
-import operator
+import numpy as np
 
+from batchdp import checks
 from batchdp.errors import WorkloadError
 
 
 def whole(**named: int) -> tuple[int, ...]:
     """The values, each checked to be a whole number of at least 1."""
-    checked = []
-    for name, value in named.items():
-        try:
-            number = operator.index(value)
-        except TypeError:
-            number = 0
-        if number < 1:
-            raise WorkloadError(f"{name}={value!r} must be a whole number of at least 1")
-        checked.append(number)
-    return tuple(checked)
+    return tuple(checks.whole(name, value, 1, WorkloadError) for name, value in named.items())
+
+
+def generator(seed: int) -> np.random.Generator:
+    """The random numbers that a seed stands for."""
+    return np.random.default_rng(checks.whole("seed", seed, 0, WorkloadError))

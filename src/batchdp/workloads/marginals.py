@@ -9,10 +9,12 @@ from math import comb, prod
 import numpy as np
 from scipy import sparse
 
+from batchdp import checks
 from batchdp.errors import WorkloadError
 from batchdp.workload import Workload
 from batchdp.workloads._sizes import whole
 
+MOST_ATTRIBUTES = 32
 MOST_ENTRIES = 100_000_000
 """Non-zero coefficients; each marginal table has one a cell."""
 
@@ -24,9 +26,16 @@ def marginals(shape: Iterable[int], order: int) -> Workload:
         shape: how many values each attribute has; the last attribute varies fastest along the cells.
         order: how many attributes each table keeps; 0 is the grand total alone.
     """
-    sizes = whole(**{f"shape[{i}]": size for i, size in enumerate(shape)})
-    if order not in range(len(sizes) + 1):
-        raise WorkloadError(f"order={order!r} must be a whole number from 0 to {len(sizes)}, the attributes")
+    try:
+        sizes = whole(**{f"shape[{i}]": size for i, size in enumerate(shape)})
+    except TypeError as error:
+        raise WorkloadError(f"shape={shape!r} is not a list of sizes, one an attribute") from error
+    order = checks.whole("order", order, 0, WorkloadError)
+    if not 1 <= len(sizes) <= MOST_ATTRIBUTES or order > len(sizes):
+        raise WorkloadError(
+            f"shape has {len(sizes)} attributes and order={order}; give 1 to {MOST_ATTRIBUTES} attributes and keep "
+            "at most all of them"
+        )
     cells = prod(sizes)
     if cells * comb(len(sizes), order) > MOST_ENTRIES:
         raise WorkloadError(f"shape={sizes!r} with order={order} has too many cells; fewer or smaller attributes")

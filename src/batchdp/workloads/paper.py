@@ -9,20 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from batchdp.workload import Workload
-from batchdp.workloads._sizes import whole
+from batchdp.workloads._sizes import generator, whole
 
 
 def discrete(m: int, n: int, seed: int = 0) -> Workload:
     """WDiscrete: every coefficient is 1 with probability 0.02 and −1 otherwise."""
     m, n = whole(m=m, n=n)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     return Workload(np.where(rng.random((m, n)) < 0.02, 1.0, -1.0))
 
 
 def ranges(m: int, n: int, seed: int = 0) -> Workload:
     """WRange: every query sums the cells between two cells drawn uniformly, both included."""
     m, n = whole(m=m, n=n)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     ends = np.sort(rng.integers(0, n, size=(m, 2)), axis=1)
     cell = np.arange(n)
     return Workload((ends[:, :1] <= cell) & (cell <= ends[:, 1:]))
@@ -32,7 +32,7 @@ def related(m: int, n: int, s: int | None = None, seed: int = 0) -> Workload:
     """WRelated: m random mixtures of s random base queries, W = C A; s is half of min(m, n) if left out."""
     m, n = whole(m=m, n=n)
     (s,) = whole(s=max(1, min(m, n) // 2) if s is None else s)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     A = rng.standard_normal((s, n))
     C = rng.standard_normal((m, s))
     return Workload(C @ A)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from math import ceil, isfinite
+from math import ceil
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchdp.checks import finite, whole
 from batchdp.errors import StrategyError
 from batchdp.matrix import Dense
-from batchdp.reduction import Indices, reduce
+from batchdp.reduction import reduce
 from batchdp.strategies.low_rank import fast, paper
 from batchdp.strategies.low_rank.program import Pair, Progress, completed, first_measure
 from batchdp.strategy import Strategy
@@ -46,20 +47,22 @@ def low_rank(
     workload = as_workload(workload)
     if algorithm not in ALGORITHMS:
         raise StrategyError(f'algorithm={algorithm!r} must be "fast" or "paper"')
-    if not (isinstance(relaxation, (int, float)) and isfinite(relaxation) and relaxation >= 0):
-        raise StrategyError(f"relaxation={relaxation!r} must be a finite number of at least 0")
-    reduction = reduce(workload, merge=algorithm == "fast")
+    relaxation = finite("relaxation", relaxation, least=0)
+    seed = whole("seed", seed, 0)
+    # ‖W − B L‖_F counts every cell, so a relaxed problem keeps them all.
+    reduction = reduce(workload, merge=algorithm == "fast" and relaxation == 0)
     R, k = reduction.reduced, reduction.rank
     r = _checked_rank(rank, k, relaxation)
     if k == 0:
         return Strategy.lifted(reduction, np.zeros((0, reduction.columns)), method="low-rank")
-    # ‖W − B L‖_F is measured on all cells; a merged column stands for several of them.
-    gamma = relaxation / np.sqrt(_heaviest_class(reduction.classes)) if algorithm == "fast" else relaxation
-    if workload.weights is not None:
-        gamma *= float(np.sqrt(workload.weights.min()))
+    # The lightest query's residual counts least in the weighted problem, and as much as any in ‖W − B L‖_F.
+    gamma = relaxation if workload.weights is None else relaxation * float(np.sqrt(workload.weights.min()))
     solve = paper.solve if algorithm == "paper" else solve_fast
     pair = solve(R, r, gamma, seed, progress)
-    if pair is None and relaxation > 0:
+    if relaxation > 0 and r >= k:
+        exact = solve(R, r, 0.0, seed, progress)  # within γ too, and sometimes better
+        pair = exact if pair is None or (exact is not None and exact.error < pair.error) else pair
+    if pair is None and relaxation > 0 and r < k:
         raise StrategyError(f"relaxation={relaxation!r} was not reached with rank={r}; raise one of the two")
     # The start is exact (Lemma 3): what is left of a run that was cancelled early or lost a direction for good.
     pair = pair or completed(R, first_measure(R, r, np.random.default_rng(seed)), status="fell back to its start")
@@ -95,18 +98,13 @@ def solve_fast(R: Dense, rank: int, relaxation: float, seed: int, progress: Prog
     return best
 
 
-def _heaviest_class(classes: Indices) -> int:
-    return int(np.bincount(classes).max()) if len(classes) else 1
-
-
 def _checked_rank(rank: int | None, rank_of_workload: int, relaxation: float) -> int:
     if rank is None:
         return max(1, ceil(1.2 * rank_of_workload))
-    if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
-        raise StrategyError(f"rank={rank!r} must be a whole number of at least 1")
+    rank = whole("rank", rank, 1)
     if rank < rank_of_workload and relaxation == 0:
         raise StrategyError(
             f"rank={rank} is below the workload's rank {rank_of_workload}: no such pair reproduces it; "
             "raise it, or allow a relaxation"
         )
-    return int(rank)
+    return rank

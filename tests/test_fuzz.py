@@ -1,0 +1,67 @@
+"""Damaged files: the right answer or an error from the exception tree, never anything else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from batchdp import BatchDPError, Ledger, answer, load_release, optimize
+from batchdp.cli.files import read_matrix
+
+changes = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=6)
+
+
+def damaged(content: bytes, edits: list[tuple[float, int]], cut: float) -> bytes:
+    changed = bytearray(content)
+    for place, value in edits:
+        changed[int(place * len(changed))] = value
+    return bytes(changed[: int(len(changed) * cut)])
+
+
+@cache
+def saved_release() -> bytes:
+    with TemporaryDirectory() as folder:
+        ledger = Ledger.create(Path(folder) / "l.db", epsilon=1)
+        done = answer(optimize(np.eye(3)), [1, 2, 3], epsilon=0.5, ledger=ledger)
+        done.save(Path(folder) / "r.npz")
+        return (Path(folder) / "r.npz").read_bytes()
+
+
+@cache
+def saved_matrix(ending: str) -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"w{ending}"
+        if ending == ".npy":
+            np.save(path, np.eye(4))
+        elif ending == ".npz":
+            sparse.save_npz(path, sparse.eye_array(4, format="csr"))
+        else:
+            np.savetxt(path, np.eye(4), delimiter=",")
+        return path.read_bytes()
+
+
+@settings(max_examples=150, deadline=None)
+@given(edits=changes, cut=st.sampled_from([1.0, 1.0, 0.9, 0.3]))
+def test_damaged_releases(edits: list[tuple[float, int]], cut: float) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "r.npz"
+        path.write_bytes(damaged(saved_release(), edits, cut))
+        with suppress(BatchDPError):
+            assert len(load_release(path).answers) == 3
+
+
+@settings(max_examples=150, deadline=None)
+@given(edits=changes, cut=st.sampled_from([1.0, 0.5]), ending=st.sampled_from([".npy", ".npz", ".csv"]))
+def test_damaged_matrices(edits: list[tuple[float, int]], cut: float, ending: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"w{ending}"
+        path.write_bytes(damaged(saved_matrix(ending), edits, cut))
+        with suppress(BatchDPError):
+            assert read_matrix(path).queries > 0
