@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench audit docs lock clean
+.PHONY: demo test test-slow lint bench audit docs lock clean
 
 demo: $(READY)
 	$(BIN)/batchdp demo
 
 test: $(READY)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto -m "not slow"
+
+test-slow: $(READY)
+	$(BIN)/pytest -n auto -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

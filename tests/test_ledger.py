@@ -326,6 +326,7 @@ def test_values_are_frozen(ledger: Ledger) -> None:
 # Processes, threads, forks, crashes
 
 
+@pytest.mark.slow
 def test_kills_and_processes_at_once_by_the_benchmark() -> None:
     """The long version of this is `python benchmarks/ledger.py`."""
     command = [sys.executable, "-W", "error", str(ROOT / "benchmarks/ledger.py"), "--spends", "20"]

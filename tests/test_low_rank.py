@@ -33,7 +33,9 @@ def test_the_printed_algorithm_reaches_the_authors_own_program(case: tuple[str, 
     assert strategy.status == "converged"
 
 
-@pytest.mark.parametrize("case", [case for case in AUTHORS if case[1] == 64 or case[0] == "WRange"], ids=str)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] * (case[1] > 64)) for case in AUTHORS], ids=str
+)
 def test_the_fast_algorithm_is_never_worse_and_mostly_much_better(case: tuple[str, int, int, int]) -> None:
     strategy = low_rank(contract_workload(*case))
     assert strategy.residual <= 1e-9
