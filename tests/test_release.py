@@ -28,6 +28,7 @@ from batchdp import (
     optimize,
     workloads,
 )
+from batchdp.conversion import epsilon_at
 from batchdp.lattice import quantise
 from batchdp.matrix import dense
 from batchdp.release.answering import release
@@ -181,6 +182,17 @@ def test_a_budget_that_is_not_there_is_refused_and_nothing_is_drawn(tmp_path: Pa
         answer(optimize(W), COUNTS, epsilon=0.75, ledger=books)
     assert len(books.history()) == 1
     assert books.remaining == 0.25
+
+
+def test_epsilon_and_delta_are_reported(ledger: Ledger, rho_ledger: Ledger) -> None:
+    pure = answer(optimize(W), COUNTS, epsilon=1.0, ledger=ledger)
+    gauss = answer(optimize(W, privacy="zcdp"), COUNTS, rho=0.5, ledger=rho_ledger)
+    assert pure.epsilon_at(1e-6) == 1.0 == ledger.epsilon_at(1e-6)
+    assert gauss.epsilon_at(1e-6) == pytest.approx(epsilon_at(0.5, 1e-6))
+    assert rho_ledger.epsilon_at(1e-6) == pytest.approx(gauss.epsilon_at(1e-6))
+    for one in (pure, gauss, ledger, rho_ledger):
+        with pytest.raises(PrivacyParameterError, match="delta"):
+            one.epsilon_at(0)
 
 
 def test_ten_times_a_tenth_fits_into_one(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger.accounting import Amount, Unit, as_float, as_float_below, as_text, billionths, charge, exact, one_of
 from batchdp.ledger.books import Books
@@ -86,6 +87,12 @@ class Ledger:
     def remaining(self) -> float:
         """What may still be spent; asking for exactly this is not refused."""
         return as_float_below(self._ends()[1].remaining)
+
+    def epsilon_at(self, delta: float) -> float:
+        """The ε of the (ε, δ)-differential privacy of everything spent so far, converted from ρ in a ρ ledger."""
+        checked_delta(delta)
+        spent = self.spent
+        return spent if self.unit == "epsilon" or spent == 0 else epsilon_at(spent, delta)
 
     @property
     def head(self) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import lsq_linear
 
+from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import ReleaseError
 from batchdp.matrix import Dense
 from batchdp.release.law import NoiseLaw, checked_confidence
@@ -100,6 +101,12 @@ class Release:
         """The same release with other intervals."""
         checked_confidence(confidence)
         return Release(**{**self._fields(), "confidence": confidence})
+
+    def epsilon_at(self, delta: float) -> float:
+        """The ε of the (ε, δ)-differential privacy of this release: its own when pure, else converted from ρ."""
+        checked_delta(delta)
+        budget = self.certificate.budget
+        return budget if self.certificate.privacy == "pure" else epsilon_at(budget, delta)
 
     @property
     def covariance(self) -> Dense:
