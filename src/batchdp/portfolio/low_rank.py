@@ -57,7 +57,8 @@ def search_registered(search: Search, R: Dense) -> None:
     if not search.thorough or (k * n > SMALL and not may_pay(R)):
         return
     rank = ceil(1.2 * k)
-    pair = solve_fast(R, rank, 0.0, seed=0)
+    # While the residual shrinks ‖B‖² only grows, so a run that is above the best so far need not end.
+    pair = solve_fast(R, rank, 0.0, seed=0, give_up_above=1.001 * search.error / search.scale**2)
     if pair is not None:
         search.rounds += fast.STEPS * pair.rounds
         search.offer("low-rank", pair.measure, f"low-rank, {rank} measurements")

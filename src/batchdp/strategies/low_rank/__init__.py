@@ -78,8 +78,18 @@ def low_rank(
     )
 
 
-def solve_fast(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress | None = None) -> Pair | None:
-    """The better of a quick and a careful schedule: which one that is depends on the workload."""
+def solve_fast(
+    R: Dense,
+    rank: int,
+    relaxation: float,
+    seed: int,
+    progress: Progress | None = None,
+    give_up_above: float = np.inf,
+) -> Pair | None:
+    """The better of a quick and a careful schedule: which one that is depends on the workload.
+
+    None if neither can come below `give_up_above` in ‖B‖²_F.
+    """
     best: Pair | None = None
     cancelled = False
 
@@ -90,7 +100,7 @@ def solve_fast(R: Dense, rank: int, relaxation: float, seed: int, progress: Prog
 
     for penalty in PENALTIES:
         start = first_measure(R, rank, np.random.default_rng(seed))
-        bar = np.inf if best is None else best.error
+        bar = give_up_above if best is None else best.error
         pair = fast.solve(R, start, penalty=penalty * rank, relaxation=relaxation, give_up_above=bar, progress=watch)
         best = pair if pair is not None and pair.error < bar else best
         if cancelled:
