@@ -57,8 +57,9 @@ def search_registered(search: Search, R: Dense) -> None:
     if not search.thorough or (k * n > SMALL and not may_pay(R)):
         return
     rank = ceil(1.2 * k)
-    # While the residual shrinks ‖B‖² only grows, so a run that is above the best so far need not end.
-    pair = solve_fast(R, rank, 0.0, seed=0, give_up_above=1.001 * search.error / search.scale**2)
+    # While the residual shrinks ‖B‖² grows, so a long run that is far above the best so far need not end.
+    hopeless = np.inf if k * n <= SMALL else 1.3 * search.error / search.scale**2
+    pair = solve_fast(R, rank, 0.0, seed=0, give_up_above=hopeless)
     if pair is not None:
         search.rounds += fast.STEPS * pair.rounds
         search.offer("low-rank", pair.measure, f"low-rank, {rank} measurements")
