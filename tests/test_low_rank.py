@@ -100,8 +100,8 @@ def test_a_relaxed_strategy_stays_within_gamma_and_pays_for_it(algorithm: Any, g
     miss = np.linalg.norm(matrix - strategy.reconstruct @ strategy.measure)
     assert miss <= gamma
     assert strategy.residual == pytest.approx(miss / np.linalg.norm(matrix), abs=1e-12)
-    if strategy.residual <= 1e-9:
-        return  # the exact pair was better
+    if gamma < 0.1 and strategy.residual <= 1e-9:
+        return  # so small a γ buys nothing: the exact pair was better
     with pytest.raises(StrategyError, match="squared_counts"):
         strategy.expected_squared_error(epsilon=1.0)
     with pytest.raises(StrategyError, match="squared_counts"):
@@ -120,7 +120,7 @@ def test_a_relaxation_is_never_worse_than_none() -> None:
     W = workloads.ranges(8, 60, 1)
     exact = low_rank(W).noise_variance(epsilon=1) * np.square(low_rank(W).reconstruct).sum()
     relaxed = low_rank(W, relaxation=3.0)
-    assert relaxed.noise_variance(epsilon=1) * np.square(relaxed.reconstruct).sum() <= exact * 1.1
+    assert relaxed.noise_variance(epsilon=1) * np.square(relaxed.reconstruct).sum() <= exact
     assert low_rank(W, relaxation=1e-12).residual <= 1e-9  # an exact pair is within any γ
 
 
