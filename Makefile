@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPILE := uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url pyproject.toml
 
 .PHONY: demo test test-slow lint bench audit docs lock clean
 
@@ -43,8 +44,8 @@ $(READY): pyproject.toml requirements.lock
 
 # Refresh the exact versions; needs uv, which nothing else does.
 lock:
-	uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
-		--upgrade pyproject.toml --group dev -o requirements.lock
+	$(COMPILE) --upgrade --extra postgres --group dev -o requirements.lock
+	$(COMPILE) --extra spark -c requirements.lock -o requirements-spark.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist
