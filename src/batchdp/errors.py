@@ -1,6 +1,9 @@
 """Everything batchdp raises on purpose.
 
     BatchDPError
+    ├── DomainError              a domain file that does not say what is public about the table
+    ├── QueryError               SQL that is not a batch of linear queries over the declared columns
+    ├── TableError               a table that cannot be opened, or does not have the declared columns
     ├── WorkloadError            the queries are not a matrix of finite numbers
     ├── StrategyError            a pair (measure, reconstruct) that does not answer its workload
     ├── LatticeError             a strategy that cannot be measured in integers accurately enough
@@ -17,6 +20,18 @@ from __future__ import annotations
 
 class BatchDPError(Exception):
     """The root: catch this to catch all of batchdp's own errors."""
+
+
+class DomainError(BatchDPError, ValueError):
+    """The domain cannot be used as it is."""
+
+
+class QueryError(BatchDPError, ValueError):
+    """The SQL cannot be answered as linear queries; nothing was executed."""
+
+
+class TableError(BatchDPError):
+    """The table cannot be opened or counted. Never says anything that depends on its rows."""
 
 
 class WorkloadError(BatchDPError, ValueError):

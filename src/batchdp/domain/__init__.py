@@ -1,0 +1,17 @@
+"""What is public about a table: its columns, their possible values, and whose privacy is protected."""
+
+from batchdp.domain.columns import Column, Dates, Integers, Listed, Numbers
+from batchdp.domain.domain import Domain, Privacy, as_domain, load_domain, read_domain
+
+__all__ = [
+    "Column",
+    "Dates",
+    "Domain",
+    "Integers",
+    "Listed",
+    "Numbers",
+    "Privacy",
+    "as_domain",
+    "load_domain",
+    "read_domain",
+]

@@ -1,0 +1,244 @@
+"""The kinds of columns. Each declares its public values, so that nothing has to be looked up in the data."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    Tag,
+    model_validator,
+)
+
+from batchdp.domain.names import checked_text
+from batchdp.queries.conditions import Cut, OneOf, Place, Value, Within
+
+MOST_VALUES = 100_000
+LARGEST = 2**53
+"""Beyond it, float64 skips whole numbers."""
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{value!r} is not a number")
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} is not finite")
+    if abs(value) > LARGEST:
+        raise ValueError(f"{value!r} is beyond ±2^53")
+    return int(value) if value == int(value) else value
+
+
+def _day(value: Any) -> Any:
+    if isinstance(value, datetime):
+        raise ValueError(f"{value} has a time of day; give a date like 2020-01-31")
+    if isinstance(value, str):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f'{value!r} is not a date; write it as "2020-01-31"') from None
+    if not isinstance(value, date):
+        raise ValueError(f'{value!r} is not a date; write it as "2020-01-31"')
+    return value
+
+
+def _text(value: Any) -> Any:
+    return checked_text(value) if isinstance(value, str) else value
+
+
+Number = Annotated[int | float, BeforeValidator(_number)]
+Day = Annotated[date, BeforeValidator(_day)]
+Whole = Annotated[int, BeforeValidator(_number)]
+Listable = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_text)]
+
+
+class _Column(BaseModel):
+    """What every kind has: the policy for NULL and for values that are not declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    other: Literal["keep", "drop"] = "keep"
+
+
+class Listed(_Column):
+    """A few values, each by itself: texts, whole numbers, or true and false."""
+
+    values: tuple[Listable, ...] = Field(min_length=1, max_length=MOST_VALUES)
+
+    @model_validator(mode="after")
+    def _check(self) -> Listed:
+        if len({type(value) for value in self.values}) > 1:
+            raise ValueError("values mix texts, whole numbers and booleans; give values of one type")
+        if len(set(self.values)) < len(self.values):
+            twice = next(value for i, value in enumerate(self.values) if value in self.values[:i])
+            raise ValueError(f"values hold {twice!r} twice")
+        if any(isinstance(value, int) and abs(value) > LARGEST for value in self.values):
+            raise ValueError("values hold a number beyond ±2^53")
+        return self
+
+    @property
+    def kind(self) -> Literal["text", "integer", "boolean"]:
+        """The type of the values."""
+        first = self.values[0]
+        return "boolean" if isinstance(first, bool) else "integer" if isinstance(first, int) else "text"
+
+    def groups(self, name: str) -> tuple[tuple[str, OneOf], ...]:
+        """What GROUP BY gives: every declared value, with what a record must fulfil."""
+        return tuple((label(value), OneOf(name, frozenset([value]))) for value in self.values)
+
+
+class _Line(_Column):
+    """Values in an order, with two ends and perhaps bins."""
+
+    def ends(self) -> tuple[Place, Place]:
+        """The lowest and the highest declared value."""
+        raise NotImplementedError
+
+    def _binned(self, name: str, edges: list[tuple[str | None, Place]], shown: Any) -> tuple[tuple[str, Within], ...]:
+        _, top = self.ends()
+        groups = []
+        for i, (title, edge) in enumerate(edges):
+            last = i + 1 == len(edges)
+            high = Cut(top, after=True) if last else Cut(edges[i + 1][1])
+            until = f"{shown(edge)} to {shown(top)}" if last else f"{shown(edge)} to under {shown(edges[i + 1][1])}"
+            groups.append((title or until, Within(name, Cut(edge), high)))
+        return tuple(groups)
+
+
+class Numbers(_Line):
+    """Any number from one end to the other, both included; optionally in bins, named by their lower edges."""
+
+    range: tuple[Number, Number]
+    bins: tuple[Number, ...] | dict[str, Number] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Numbers:
+        _check_ends("range", *self.range)
+        _check_bins(self.bins, *self.range)
+        return self
+
+    def ends(self) -> tuple[Place, Place]:
+        """The lowest and the highest declared value."""
+        return self.range
+
+    def groups(self, name: str) -> tuple[tuple[str, Within], ...] | None:
+        """The bins, or None if there are none."""
+        return None if self.bins is None else self._binned(name, _edges(self.bins), label)
+
+
+class Integers(_Line):
+    """Whole numbers from one end to the other, each its own value; SUM is allowed."""
+
+    integers: tuple[Whole, Whole]
+    bins: tuple[Whole, ...] | dict[str, Whole] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Integers:
+        _check_ends("integers", *self.integers)
+        _check_bins(self.bins, *self.integers)
+        return self
+
+    def ends(self) -> tuple[Place, Place]:
+        """The lowest and the highest declared value."""
+        return self.integers
+
+    def groups(self, name: str) -> tuple[tuple[str, Within], ...] | None:
+        """The bins, or every number; None if these are too many to list."""
+        low, high = self.integers
+        if self.bins is not None:
+            return self._binned(name, _edges(self.bins), label)
+        if high - low >= MOST_VALUES:
+            return None
+        return tuple((label(value), Within(name, Cut(value), Cut(value, after=True))) for value in range(low, high + 1))
+
+
+class Dates(_Line):
+    """Days from one end to the other, both included; a time of day is cut off."""
+
+    dates: tuple[Day, Day]
+    bins: tuple[Day, ...] | dict[str, Day] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Dates:
+        _check_ends("dates", *self.dates)
+        _check_bins(self.bins, *self.dates)
+        return self
+
+    def ends(self) -> tuple[Place, Place]:
+        """The first and the last day, as numbers of days."""
+        first, last = self.dates
+        return first.toordinal(), last.toordinal()
+
+    def groups(self, name: str) -> tuple[tuple[str, Within], ...] | None:
+        """The bins, or None if there are none."""
+        if self.bins is None:
+            return None
+        edges: list[tuple[str | None, Place]] = [(title, day.toordinal()) for title, day in _edges(self.bins)]
+        groups = self._binned(name, edges, date.fromordinal)
+        # Days have no places between them: after the last day is before the next.
+        return tuple((title, Within(name, within.low, day_cut(within.high))) for title, within in groups)
+
+
+def day_cut(cut: Cut | None) -> Cut | None:
+    """A cut after a day as the one before the next day."""
+    return Cut(cut.value + 1) if cut is not None and cut.after else cut
+
+
+def label(value: Value | Place) -> str:
+    """A value as people read it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _edges(bins: Any) -> list[tuple[str | None, Any]]:
+    return list(bins.items()) if isinstance(bins, dict) else [(None, edge) for edge in bins]
+
+
+def _check_ends(key: str, low: Any, high: Any) -> None:
+    if low > high:
+        raise ValueError(f"{key} goes from {low} down to {high}; give the lower end first")
+
+
+def _check_bins(bins: Any, low: Any, high: Any) -> None:
+    if bins is None:
+        return
+    edges = [edge for _, edge in _edges(bins)]
+    if isinstance(bins, dict):
+        for name in bins:
+            checked_text(name)
+    if not edges:
+        raise ValueError("bins are empty; leave them out or give lower edges")
+    if len(edges) > MOST_VALUES:
+        raise ValueError(f"bins hold {len(edges)} edges, more than {MOST_VALUES}")
+    if any(not a < b for a, b in pairwise(edges)):
+        raise ValueError("bins must be lower edges in ascending order, each once")
+    if edges[0] != low or edges[-1] > high:
+        raise ValueError(f"bins must start at {low}, the lower end of the column, and stay within it (to {high})")
+
+
+def _kind_of(column: Any) -> str | None:
+    if isinstance(column, _Column):
+        return {Listed: "values", Numbers: "range", Integers: "integers", Dates: "dates"}[type(column)]
+    kinds = [key for key in ("values", "range", "integers", "dates") if isinstance(column, dict) and key in column]
+    return kinds[0] if len(kinds) == 1 else None
+
+
+Column = Annotated[
+    Annotated[Listed, Tag("values")]
+    | Annotated[Numbers, Tag("range")]
+    | Annotated[Integers, Tag("integers")]
+    | Annotated[Dates, Tag("dates")],
+    Discriminator(
+        _kind_of,
+        custom_error_type="column_kind",
+        custom_error_message="needs exactly one of values, range, integers, dates",
+    ),
+]

@@ -1,0 +1,1 @@
+"""SQL to linear queries: parsed to an allow-list of syntax; no text of the user's ever reaches an engine."""

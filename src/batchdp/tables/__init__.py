@@ -1,0 +1,1 @@
+"""Tables in any engine: opened read-only, counted there in one pass."""
