@@ -1,0 +1,196 @@
+"""Aggregates in SQL as the amount that every record adds, and linear combinations of them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from sqlglot import exp
+
+from batchdp.domain import Integers
+from batchdp.queries import Amount, Choice, Constant, Missing, Negation, Scaled, Total, ValueOf
+from batchdp.sql.conditions import condition, one_of
+from batchdp.sql.literals import exact_number
+from batchdp.sql.places import Node
+from batchdp.sql.scope import Scope, unwrapped
+
+MOST_BRANCHES = 200
+LONGEST_FRACTION = 4096
+"""Bits."""
+
+_NOTHING = Constant(0.0)
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div)
+
+
+def combination(scope: Scope, node: Node) -> Amount:
+    """A sum of multiples of aggregates. From the top down, so that a chain of thousands needs no recursion."""
+    terms: list[Amount] = []
+    rest = Fraction(0)
+    pending: list[tuple[Node, Fraction]] = [(node, Fraction(1))]
+    while pending:
+        part, factor = pending.pop()
+        part = unwrapped(part)
+        match part:
+            case exp.Neg():
+                pending.append((part.this, -factor))
+            case exp.Add():
+                pending += [(part.expression, factor), (part.this, factor)]
+            case exp.Sub():
+                pending += [(part.expression, -factor), (part.this, factor)]
+            case exp.Mul() | exp.Div():
+                inner, multiple = _scaled(scope, part)
+                pending.append((inner, _checked(scope, part, factor * multiple)))
+            case exp.Literal() | exp.Null():
+                rest = _checked(scope, part, rest + factor * _constant(scope, part))
+            case _:
+                terms.append(_aggregate(scope, part, factor))
+    if not terms:
+        raise scope.refusal(node, "no count or sum is asked for", "write COUNT(*) or SUM(…)")
+    if rest != 0:
+        remedy = "leave it out and add it to the answer: that costs no privacy"
+        raise scope.refusal(node, f"a constant term of {float(rest):g} is not supported", remedy)
+    return terms[0] if len(terms) == 1 else Total(tuple(terms))
+
+
+def _aggregate(scope: Scope, node: Node, factor: Fraction) -> Amount:
+    """What a record adds to a multiple of an aggregate. Factors go down to the numbers, to be rounded only once."""
+    if isinstance(node, exp.Filter):
+        if not isinstance(node.this, (exp.Count, exp.Sum)):
+            raise scope.refusal(node, "FILTER of anything but COUNT or SUM", "write COUNT(*) FILTER (WHERE …)")
+        return Choice(condition(scope, node.expression.this), _aggregate(scope, node.this, factor), _NOTHING)
+    if isinstance(node, exp.Count):
+        return _count(scope, node, factor)
+    if isinstance(node, exp.Sum):
+        return _summed(scope, node.this, factor)
+    if isinstance(node, exp.Column):
+        name, _ = scope.column(node)
+        raise scope.refusal(node, "a column that is neither counted nor grouped by", f"add GROUP BY {name}")
+    if isinstance(node, exp.Star):
+        raise scope.refusal(node, "rows cannot be shown, only counted", "write COUNT(*)")
+    if isinstance(node, exp.Case):
+        raise scope.refusal(node, "CASE outside SUM", "write SUM(CASE WHEN … THEN … ELSE … END)")
+    raise scope.refusal(node, "neither a count nor a sum", "write COUNT(*), COUNT(*) FILTER (WHERE …) or SUM(…)")
+
+
+def _count(scope: Scope, node: Node, factor: Fraction) -> Amount:
+    inner = unwrapped(node.this)
+    one = Constant(_float(scope, node, factor))
+    if isinstance(inner, (exp.Star, exp.Literal)):
+        return one
+    if isinstance(inner, exp.Column):
+        return Choice(Negation(Missing(scope.column(inner)[0])), one, _NOTHING)
+    raise scope.refusal(node, "COUNT of anything but * or a column", "write COUNT(*) FILTER (WHERE …)")
+
+
+def _summed(scope: Scope, node: Node, factor: Fraction) -> Amount:
+    """What a record adds to a multiple of a SUM; nothing where SQL has NULL."""
+    inner = unwrapped(node)
+    while isinstance(inner, (exp.Neg, exp.Mul, exp.Div)) and not is_constant(inner):
+        inner, multiple = (inner.this, Fraction(-1)) if isinstance(inner, exp.Neg) else _scaled(scope, inner)
+        inner, factor = unwrapped(inner), _checked(scope, inner, factor * multiple)
+    if isinstance(inner, exp.Case):
+        return _case(scope, inner, factor)
+    if isinstance(inner, exp.Column):
+        name, column = scope.column(inner)
+        if not isinstance(column, Integers):
+            remedy = f"declare {name} as integers = [lowest, highest], or write SUM(CASE WHEN … THEN number END)"
+            raise scope.refusal(inner, f"a sum of {name}, which is not declared as integers", remedy)
+        return ValueOf(name) if factor == 1 else Scaled(_float(scope, inner, factor), ValueOf(name))
+    if isinstance(inner, exp.Null):
+        return _NOTHING
+    if is_constant(inner):
+        return Constant(_float(scope, inner, factor * _constant(scope, inner)))
+    if isinstance(inner, (exp.Add, exp.Sub)):
+        raise scope.refusal(inner, "a sum of several things inside SUM is not supported", "write SUM(…) + SUM(…)")
+    raise scope.refusal(inner, "not a number for every record", "write SUM(CASE WHEN … THEN number ELSE number END)")
+
+
+def _case(scope: Scope, node: Node, factor: Fraction) -> Amount:
+    branches = node.args["ifs"]
+    if len(branches) > MOST_BRANCHES:
+        raise scope.refusal(node, f"CASE with {len(branches)} branches", f"at most {MOST_BRANCHES} are allowed")
+    default = node.args.get("default")
+    amount = _NOTHING if default is None else _summed(scope, default, factor)
+    subject = None if node.this is None else unwrapped(node.this)
+    if subject is not None and not isinstance(subject, exp.Column):
+        raise scope.refusal(subject, "CASE of anything but a column", "write CASE WHEN condition THEN …")
+    for branch in reversed(branches):
+        if subject is None:
+            holds = condition(scope, branch.this)
+        else:
+            holds = one_of(scope, *scope.column(subject), [branch.this])
+        amount = Choice(holds, _summed(scope, branch.args["true"], factor), amount)
+    return amount
+
+
+def is_constant(node: Node) -> bool:
+    """Whether a node is made of numbers alone."""
+    pending = [node]
+    while pending:
+        part = unwrapped(pending.pop())
+        if isinstance(part, _ARITHMETIC):
+            pending += [part.this, part.expression]
+        elif isinstance(part, exp.Neg):
+            pending.append(part.this)
+        elif not isinstance(part, exp.Literal):
+            return False
+    return True
+
+
+def _scaled(scope: Scope, node: Node) -> tuple[Node, Fraction]:
+    """A product or quotient as the part that is not constant, and its multiple."""
+    if is_constant(node.expression):
+        number = _constant(scope, node.expression)
+        if isinstance(node, exp.Div):
+            if number == 0:
+                raise scope.refusal(node, "a division by zero", "divide by another number")
+            number = 1 / number
+        return node.this, number
+    if isinstance(node, exp.Mul) and is_constant(node.this):
+        return node.expression, _constant(scope, node.this)
+    what = "product" if isinstance(node, exp.Mul) else "ratio"
+    remedy = "ask for both and combine the answers: that costs no privacy"
+    raise scope.refusal(node, f"a {what} of two things that depend on the data is not linear", remedy)
+
+
+def _constant(scope: Scope, node: Node) -> Fraction:
+    """The exact value of arithmetic on numbers; recursive in parentheses only."""
+    chain = []
+    node = unwrapped(node)
+    while isinstance(node, _ARITHMETIC):
+        chain.append(node)
+        node = unwrapped(node.this)
+    if isinstance(node, exp.Neg):
+        value = -_constant(scope, node.this)
+    elif isinstance(node, exp.Literal) and not node.is_string:
+        value = exact_number(scope, node)
+    else:
+        raise scope.refusal(node, "not a number", "write numbers like 1000, 0.5 or 1e3")
+    for step in reversed(chain):
+        other = _constant(scope, step.expression)
+        if isinstance(step, exp.Div) and other == 0:
+            raise scope.refusal(step, "a division by zero", "divide by another number")
+        match step:
+            case exp.Add():
+                value += other
+            case exp.Sub():
+                value -= other
+            case exp.Mul():
+                value *= other
+            case _:
+                value /= other
+        value = _checked(scope, step, value)
+    return value
+
+
+def _checked(scope: Scope, node: Node, number: Fraction) -> Fraction:
+    """Refuse numbers whose exact fraction takes too long to compute with."""
+    if max(number.numerator.bit_length(), number.denominator.bit_length()) > LONGEST_FRACTION:
+        raise scope.refusal(node, "arithmetic with numbers that are too long", "write the result as one number")
+    return number
+
+
+def _float(scope: Scope, node: Node, number: Fraction) -> float:
+    size = abs(number)
+    if number != 0 and not Fraction(1, 10**100) < size < 10**100:
+        raise scope.refusal(node, "a factor that is too large or too small", "use factors from 1e-100 to 1e100")
+    return float(number)

@@ -1,0 +1,71 @@
+"""What the names in a statement stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from sqlglot import exp
+
+from batchdp.domain import Column, Domain
+from batchdp.domain.names import folded
+from batchdp.errors import QueryError
+from batchdp.sql.places import Node, Statement
+from batchdp.sql.script import shown
+
+MOST_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A statement, the declared columns, and the name that the statement calls the table."""
+
+    statement: Statement
+    domain: Domain
+    names: dict[str, str]
+    """The declared name of every column by its folded one."""
+    table: str
+
+    def refusal(self, node: Node, problem: str, remedy: str) -> QueryError:
+        """The error for a node."""
+        return self.statement.refusal(node, problem, remedy)
+
+    def column(self, node: Node) -> tuple[str, Column]:
+        """The declared column that a node names."""
+        table = node.args.get("table")
+        if table is not None and folded(table.name) != folded(self.table):
+            raise self.refusal(table, "not the table of this query", f"write {self.table}.{node.name}, or {node.name}")
+        name = self.names.get(folded(node.name))
+        if name is None:
+            remedy = f"declared are {listed(list(self.domain.columns), folded(node.name))}"
+            raise self.refusal(node, "a column that is not declared", remedy)
+        return name, self.domain.columns[name]
+
+
+def opened(statement: Statement, domain: Domain, names: dict[str, str]) -> Scope:
+    """The scope of a statement, whose table has to be the declared one."""
+    source = statement.tree.args.get("from_") or statement.tree.args.get("from")
+    if source is None:
+        raise statement.refusal_at("SELECT", "a query without a table", f"add FROM {domain.table}")
+    table = source.this
+    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+        raise statement.refusal(source, "not the declared table", f"write FROM {domain.table}")
+    if folded(table.name) != folded(domain.table):
+        raise statement.refusal(table.this, "a table that is not declared", f"write FROM {domain.table}")
+    return Scope(statement, domain, names, table.alias or table.name)
+
+
+def listed(names: list[str], near: str = "") -> str:
+    """A few of the names, and the closest one if there is any."""
+    few = ", ".join(shown(name) for name in names[:MOST_SHOWN])
+    more = "" if len(names) <= MOST_SHOWN else f" and {len(names) - MOST_SHOWN} more"
+    by_folded = {folded(name): name for name in names}
+    close = get_close_matches(folded(near), list(by_folded), 1) if near and len(near) < 100 else []
+    return f"{few}{more}" + (f"; did you mean {shown(by_folded[close[0]])}?" if close else "")
+
+
+def unwrapped(node: Node) -> Node:
+    """The node without the parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node

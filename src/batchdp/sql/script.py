@@ -1,0 +1,164 @@
+"""The text of the queries, cut into words and symbols, with errors that show the place."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from batchdp.errors import QueryError
+
+MOST_CHARACTERS = 1_000_000
+DEEPEST = 20
+"""Parentheses and CASEs inside one another. The parser of sqlglot gives up at 33."""
+LONGEST_SNIPPET = 60
+
+EXAMPLE = "a query looks like SELECT COUNT(*) AS adults FROM patients WHERE age >= 18"
+
+_LEXEME = re.compile(
+    r"""
+      (?P<blank>[ \t\r\n\f\v]+ | --[^\r\n]* | /\*(?!\+)(?:(?!\*/|/\*).)*\*/)
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")+")
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<symbol><>|!=|<=|>=|::|[-+*/=<>(),.;])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_ODD = {
+    "'": ("a text that is not closed", "end it with '"),
+    '"': ("a quoted name that is not closed, or empty", 'write it as "name"'),
+    "/*": ("a comment that is not closed, or nested", "end it with */, with no /* inside"),
+    "/*+": ("a hint", "leave it out"),
+    "?": ("a parameter", "write the constant itself"),
+    "$": ("a parameter or dollar-quoted text", "write the constant itself"),
+    ":": ("a parameter", "write the constant itself"),
+    "@": ("a parameter", "write the constant itself"),
+    "`": ("a name in back quotes", 'use double quotes, like "name"'),
+    "%": ("the operator %", "declare a column for it, with values or integers"),
+    "^": ("the operator ^", "write the number itself"),
+    "|": ("the operator |", "join conditions with OR, and compare whole values"),
+    "&": ("the operator &", "join conditions with AND"),
+    "!": ("the operator !", "write NOT, or <> for unequal"),
+    "[": ("a bracket", "a list is written IN ('a', 'b')"),
+    "{": ("a brace", EXAMPLE),
+    "\\": ("a backslash", EXAMPLE),
+    "“": ("a typographic quote", "texts stand in plain '…'"),
+    "”": ("a typographic quote", "texts stand in plain '…'"),
+    "‘": ("a typographic quote", "texts stand in plain '…'"),
+    "’": ("a typographic quote", "texts stand in plain '…'"),
+}
+"""What is wrong with text that begins like this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lexeme:
+    """A word, number, text, quoted name or symbol, and where it stands."""
+
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """Behind its last character."""
+        return self.start + len(self.text)
+
+    @property
+    def word(self) -> str:
+        """In upper case, for keywords and symbols; nothing for texts and quoted names."""
+        return self.text.upper() if self.kind in ("word", "symbol") else ""
+
+
+class Script:
+    """A text of SQL under a name, and its lexemes."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text = text
+        self.name = name
+        if len(text) > MOST_CHARACTERS:
+            raise QueryError(
+                f"{name} holds {len(text)} characters, more than {MOST_CHARACTERS}; split it into several batches"
+            )
+        self.lexemes = tuple(self._cut())
+        self._check_nesting()
+
+    def refusal(self, start: int, end: int, problem: str, remedy: str) -> QueryError:
+        """The error for this stretch of text."""
+        line = self.text.count("\n", 0, start) + 1
+        column = start - self.text.rfind("\n", 0, start)
+        snippet = shown(self.text[start:end])
+        return QueryError(f"{self.name} line {line}, column {column}: {problem} ({snippet}); {remedy}")
+
+    def statements(self) -> list[tuple[int, int]]:
+        """The first and the last lexeme (excluded) of every statement that is not empty."""
+        ends = [i for i, lexeme in enumerate(self.lexemes) if lexeme.text == ";"] + [len(self.lexemes)]
+        starts = [0, *(end + 1 for end in ends)]
+        return [(start, end) for start, end in zip(starts, ends, strict=False) if start < end]
+
+    def index(self, place: int) -> int:
+        """The number of the lexeme at or before a place in the text."""
+        return max(bisect_right(self._starts, place) - 1, 0)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [lexeme.start for lexeme in self.lexemes]
+
+    def _cut(self) -> Iterator[Lexeme]:
+        place, before = 0, None
+        while place < len(self.text):
+            match = _LEXEME.match(self.text, place)
+            if match is None:
+                raise self._odd(place)
+            kind = str(match.lastgroup)
+            if kind != "blank":
+                lexeme = Lexeme(kind, match.group(), place)
+                if before is not None:
+                    self._check_neighbours(before, lexeme)
+                yield lexeme
+                before = lexeme
+            place = match.end()
+
+    def _odd(self, place: int) -> QueryError:
+        beginning = next((odd for odd in ("/*+", "/*") if self.text.startswith(odd, place)), self.text[place])
+        problem, remedy = _ODD.get(beginning, (f"the character U+{ord(beginning[0]):04X}", "leave it out"))
+        return self.refusal(place, place + 20, problem, remedy)
+
+    def _check_neighbours(self, before: Lexeme, lexeme: Lexeme) -> None:
+        """Refuse what engines read differently: 1_000, 0x1F, E'…', ==, and a dot that joins no names."""
+        if before.text == "." and lexeme.kind not in ("word", "quoted"):
+            problem, remedy = "a dot with no name behind it", "write table.column, and numbers like 0.5"
+        elif before.end < lexeme.start:
+            return
+        elif before.kind == "number" and lexeme.kind in ("word", "number", "quoted", "text"):
+            problem, remedy = "a number that runs into a word", "write numbers like 1000, 0.5 or 1e3"
+        elif lexeme.kind == "text" and before.word in ("B", "E", "N", "R", "U", "X", "BR", "RB"):
+            problem, remedy = "a text with a prefix", "write it in plain quotes, like 'NY'"
+        elif before.kind == lexeme.kind == "symbol" and before.text in "*/=<>" and lexeme.text in "*/=<>":
+            problem, remedy = f"the operator {before.text}{lexeme.text}", "compare with =, <>, <, <=, > or >="
+        else:
+            return
+        raise self.refusal(before.start, lexeme.end, problem, remedy)
+
+    def _check_nesting(self) -> None:
+        depth = prefixes = 0
+        for lexeme in self.lexemes:
+            word = lexeme.word
+            depth += (word in ("(", "CASE")) - (word in (")", "END"))
+            depth = 0 if word == ";" else max(depth, 0)
+            prefixes = prefixes + 1 if word in ("NOT", "-", "+") else 0
+            if depth > DEEPEST or prefixes > 3:
+                remedy = f"at most {DEEPEST} parentheses and CASEs inside one another, and 3 signs or NOTs in a row"
+                raise self.refusal(lexeme.start, lexeme.end + 20, "nested too deeply", remedy)
+
+
+def shown(text: str) -> str:
+    """A text in one short line that is safe to print."""
+    short = " ".join(text[: 10 * LONGEST_SNIPPET].split())
+    if len(short) > LONGEST_SNIPPET or len(text) > 10 * LONGEST_SNIPPET:
+        short = short[: LONGEST_SNIPPET - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)

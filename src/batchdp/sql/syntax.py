@@ -1,0 +1,177 @@
+"""A statement as a syntax tree of which every node and every part is known. Anything else is refused here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlglot import Dialect, Token, exp
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
+
+from batchdp.errors import QueryError
+from batchdp.sql.places import Node, Statement
+from batchdp.sql.remedies import advice_on_node, advice_on_part, advice_on_statement
+from batchdp.sql.script import EXAMPLE, Script
+
+PARTS: dict[type, frozenset[str]] = {
+    kind: frozenset(parts.split())
+    for kind, parts in {
+        exp.Select: "expressions from from_ where group",
+        exp.From: "this",
+        exp.Table: "this alias",
+        exp.TableAlias: "this",
+        exp.Where: "this",
+        exp.Group: "expressions",
+        exp.Alias: "this alias",
+        exp.Column: "this table",
+        exp.Identifier: "this quoted",
+        exp.Literal: "this is_string",
+        exp.Boolean: "this",
+        exp.Null: "",
+        exp.Star: "",
+        exp.Count: "this big_int",
+        exp.Sum: "this",
+        exp.Filter: "this expression",
+        exp.Case: "this ifs default",
+        exp.If: "this true",
+        exp.Paren: "this",
+        exp.Neg: "this",
+        exp.Add: "this expression",
+        exp.Sub: "this expression",
+        exp.Mul: "this expression",
+        exp.Div: "this expression",
+        exp.Cast: "this to",
+        exp.DataType: "this nested",
+        exp.And: "this expression",
+        exp.Or: "this expression",
+        exp.Not: "this",
+        exp.EQ: "this expression",
+        exp.NEQ: "this expression",
+        exp.LT: "this expression",
+        exp.LTE: "this expression",
+        exp.GT: "this expression",
+        exp.GTE: "this expression",
+        exp.Between: "this low high",
+        exp.In: "this expressions",
+        exp.Is: "this expression",
+    }.items()
+}
+"""Every kind of node that is understood, and the parts that it may have."""
+
+
+def parsed(script: Script) -> Iterator[Statement]:
+    """The statements of a script, each checked to hold nothing but what is understood."""
+    stretches = script.statements()
+    if not stretches:
+        raise QueryError(f"{script.name} holds no query; {EXAMPLE}")
+    for first, last in stretches:
+        if script.lexemes[first].word != "SELECT":
+            problem, remedy = advice_on_statement(script.lexemes[first].word)
+            raise script.refusal(script.lexemes[first].start, script.lexemes[last - 1].end, problem, remedy)
+    dialect = Dialect.get_or_raise(None)
+    # The default dialect: its tokens are those of standard SQL, and it does not rewrite what it reads.
+    parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
+    with _silence():
+        tokens = _tokens(dialect, script)
+    at = 0
+    for number, (first, last) in enumerate(stretches, 1):
+        start, end = script.lexemes[first].start, script.lexemes[last - 1].end
+        while tokens[at].start < start:
+            at += 1
+        until = at
+        while until < len(tokens) and tokens[until].start < end:
+            until += 1
+        with _silence():
+            tree = _tree(parser, tokens[at:until], script, first, last)
+        at = until
+        statement = Statement(tree, number, script, first, last)
+        _check_parts(statement)
+        yield statement
+
+
+def _tokens(dialect: Dialect, script: Script) -> list[Token]:
+    """What sqlglot reads, checked to be what is written: nothing skipped, and only keywords taken together."""
+    try:
+        tokens = dialect.tokenize(script.text)
+    except SqlglotError as error:
+        raise QueryError(f"{script.name} cannot be read; {EXAMPLE}") from error
+    lexemes = script.lexemes
+    i = 0
+    for token in tokens:
+        if token.text == "." and i < len(lexemes) and lexemes[i].kind == "number" and lexemes[i].start == token.start:
+            continue  # sqlglot takes .5 for a dot and a number
+        first = i
+        while i < len(lexemes) and lexemes[i].start <= token.end:
+            i += 1
+        group = lexemes[first:i]
+        begins = bool(group) and token.start == group[0].start + (group[0].text[0] == "." and group[0].kind == "number")
+        together = len(group) == 1 or all(lexeme.kind == "word" for lexeme in group)
+        if not (begins and together and group[-1].end == token.end + 1):
+            raise script.refusal(token.start, token.end + 1, "not standard SQL", EXAMPLE)
+    if i < len(lexemes):
+        raise script.refusal(lexemes[i].start, lexemes[i].end, "not standard SQL", EXAMPLE)
+    return tokens
+
+
+def _tree(parser: Any, tokens: list[Token], script: Script, first: int, last: int) -> Node:
+    lexemes = script.lexemes
+    whole = lexemes[first].start, lexemes[last - 1].end
+    try:
+        trees = parser.parse(tokens, script.text)
+    except ParseError as error:
+        detail = error.errors[0] if error.errors else {}
+        # sqlglot gives the column behind the token that it stumbled over.
+        at = _place(script.text, detail.get("line"), detail.get("col"))
+        i = first if at is None else min(max(script.index(at), first), last - 1)
+        said = str(detail.get("description") or "")
+        problem = "not SQL that can be read"
+        if said.startswith("Expecting "):
+            problem = f"not SQL: expecting {said.removeprefix('Expecting ')}"
+        raise script.refusal(lexemes[i].start, lexemes[min(i + 6, last) - 1].end, problem, EXAMPLE) from None
+    except RecursionError:
+        remedy = "write it with fewer parentheses, or as several queries"
+        raise script.refusal(*whole, "nested too deeply", remedy) from None
+    except SqlglotError as error:
+        raise script.refusal(*whole, "not SQL that can be read", EXAMPLE) from error
+    if len(trees) != 1 or trees[0] is None:
+        raise script.refusal(*whole, "not one query", EXAMPLE)
+    return trees[0]
+
+
+def _place(text: str, line: int | None, column: int | None) -> int | None:
+    if line is None or column is None:
+        return None
+    start = 0
+    for _ in range(line - 1):
+        start = text.find("\n", start) + 1
+    return max(start + column - 1, 0)
+
+
+def _check_parts(statement: Statement) -> None:
+    for node in statement.tree.walk():
+        known = PARTS.get(type(node))
+        if known is None:
+            problem, remedy, word = advice_on_node(node)
+            if word:
+                raise statement.refusal_at(word, problem, remedy)
+            raise statement.refusal(node, problem, remedy)
+        for part, value in node.args.items():
+            if part not in known and value is not None and value is not False and value != []:
+                problem, remedy, word = advice_on_part(type(node).__name__, part)
+                if word:
+                    raise statement.refusal_at(word, problem, remedy)
+                raise statement.refusal(node, problem, remedy)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep sqlglot's log to itself: it quotes the text, and its warnings come back as errors here."""
+    log = logging.getLogger("sqlglot")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before
