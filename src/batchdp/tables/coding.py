@@ -1,0 +1,175 @@
+"""A record becomes the numbers of its atoms, in the engine: expressions over the table's columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+import ibis  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+
+from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
+from batchdp.queries.conditions import Cut, Place
+
+LARGEST_CODE = 2**62
+
+
+@ibis.udf.scalar.builtin(name="floor")  # type: ignore[untyped-decorator]
+def _floor(x: float) -> float:
+    """The engine's own: ibis would cast the result to an integer, which overflows."""
+    raise NotImplementedError
+
+
+# ── columns ──
+
+
+def plain(column: Any, kind: str) -> Any:
+    """The column as its atoms see it: a moment is its day, and a column of nothing but NULL gets a type."""
+    dtype = column.type()
+    if dtype.is_null():
+        return column.cast({"text": "string", "boolean": "boolean", "date": "date"}.get(kind, "int64"))
+    return column.date() if kind == "date" and dtype.is_timestamp() else column
+
+
+def missing(column: Any) -> Any:
+    """NULL or not a number."""
+    return column.isnull() | column.isnan() if column.type().is_floating() else column.isnull()
+
+
+def before(column: Any, cut: Cut) -> Any:
+    """Whether a value lies before the cut."""
+    dtype = column.type()
+    if dtype.is_date():
+        if cut.value > date.max.toordinal():
+            return ibis.literal(True)
+        return column < ibis.literal(date.fromordinal(int(cut.value)))
+    cut = _among(cut, dtype)
+    if not _held(cut.value, dtype):
+        return ibis.literal(cut.value > 0)
+    return column <= _number(cut.value, dtype) if cut.after else column < _number(cut.value, dtype)
+
+
+def _among(cut: Cut, dtype: Any) -> Cut:
+    """A cut between two numbers that the type can hold, as the one before the upper number."""
+    if dtype.is_integer() and cut.value != int(cut.value):
+        return Cut(math.ceil(cut.value))
+    if dtype.is_decimal() and dtype.scale is not None:
+        exact = _decimal(cut.value)
+        upper = exact.scaleb(dtype.scale).to_integral_value(ROUND_CEILING).scaleb(-dtype.scale)
+        if upper != exact:
+            return Cut(upper)  # type: ignore[arg-type]
+    return cut
+
+
+def _held(value: Place, dtype: Any) -> bool:
+    """Whether a column of this type can hold exactly this number."""
+    if dtype.is_integer():
+        return value == int(value)
+    if dtype.is_decimal() and dtype.scale is not None:
+        steps = _decimal(value).scaleb(dtype.scale)
+        return steps == steps.to_integral_value() and abs(steps) < Decimal(10) ** dtype.precision
+    return True
+
+
+def _number(value: Place, dtype: Any) -> Any:
+    """A literal that the engine compares exactly with a column of this type.
+
+    It is spelled as a text and cast, so that no engine reads 0.1 as a fraction of a type of its own choosing.
+    """
+    if dtype.is_integer():
+        return ibis.literal(int(value))
+    if dtype.is_decimal():
+        return ibis.literal(format(_decimal(value), "f")).cast(dtype(nullable=True))
+    rounded = float(value) if dtype.is_float64() else float(np.float32(value))
+    return ibis.literal(repr(rounded)).cast(dtype(nullable=True))
+
+
+def _decimal(value: Place | Decimal) -> Decimal:
+    return value if isinstance(value, Decimal) else Decimal(repr(value))
+
+
+# ── atoms ──
+
+
+def code(column: Any, atoms: Atoms, stride: int) -> Any:
+    """The number of the record's atom, times the stride, as a 64-bit integer."""
+    found = _line_code(column, atoms, stride) if isinstance(atoms, LineAtoms) else _listed_code(column, atoms, stride)
+    # One leaf with a type is enough: ibis leaves it to the engine, which would take 32 bits and overflow in sums.
+    return ibis.ifelse(missing(column), whole(stride * (atoms.size - 1)), found)
+
+
+def whole(value: int) -> Any:
+    """A literal of 64 bits."""
+    return ibis.literal(value).cast("int64") if value < 2**31 else ibis.literal(value)
+
+
+def _line_code(column: Any, atoms: LineAtoms, stride: int) -> Any:
+    def tree(first: int, last: int) -> Any:
+        if first == last:
+            return ibis.literal(stride * first)
+        middle = (first + last) // 2
+        return ibis.ifelse(before(column, atoms.cuts[middle]), tree(first, middle), tree(middle + 1, last))
+
+    return tree(0, len(atoms.cuts))
+
+
+def _listed_code(column: Any, atoms: ListedAtoms, stride: int) -> Any:
+    branches = [
+        (column.isin(values), ibis.literal(stride * i))
+        for i, group in enumerate(atoms.groups)
+        if (values := _values(group, column.type()))
+    ]
+    other = ibis.literal(stride * len(atoms.groups))
+    return ibis.cases(*branches, else_=other) if branches else other
+
+
+def _values(group: Sequence[Any], dtype: Any) -> list[Any]:
+    if not dtype.is_numeric() or dtype.is_boolean():
+        return list(group)
+    return [_number(value, dtype) for value in group if _held(value, dtype)]
+
+
+def kept(column: Any, atoms: Atoms) -> Any:
+    """Whether the domain says to keep a record; None where it keeps every one."""
+    if atoms.declared is None:
+        return None
+    if isinstance(atoms, ListedAtoms):
+        values = _values(atoms.declared, column.type())
+        return column.isin(values) if values else ibis.literal(False)
+    low, high = atoms.declared
+    top = Cut(high + 1) if atoms.kind == "date" else Cut(high, after=True)
+    inside = ~missing(column) & ~before(column, Cut(low)) & before(column, top)
+    if atoms.whole and not column.type().is_integer():
+        inside = inside & (_floor(column) == column)
+    return inside
+
+
+# ── packing ──
+
+
+def packing(sizes: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """Which atoms go into which integer: for each integer, (position, stride) of the columns in it."""
+    packs: list[list[tuple[int, int]]] = [[]]
+    stride = 1
+    for i, size in enumerate(sizes):
+        if stride * size > LARGEST_CODE:
+            packs.append([])
+            stride = 1
+        packs[-1].append((i, stride))
+        stride *= size
+    return packs
+
+
+def unpacked(
+    codes: Sequence[npt.NDArray[np.int64]], packs: Sequence[Sequence[tuple[int, int]]], sizes: Sequence[int]
+) -> npt.NDArray[np.int32]:
+    """The atoms' numbers again, one column for each."""
+    atoms = np.empty((len(codes[0]), len(sizes)), np.int32)
+    for pack, together in zip(packs, codes, strict=True):
+        for i, stride in pack:
+            atoms[:, i] = (together // stride) % sizes[i]
+    return atoms

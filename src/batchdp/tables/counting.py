@@ -1,0 +1,109 @@
+"""How many records there are of every combination of atoms: one query in the engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from operator import add
+from typing import Any
+
+import ibis  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+
+from batchdp.cells.atoms import Atoms
+from batchdp.tables.coding import code, kept, missing, packing, plain, unpacked, whole
+from batchdp.tables.shield import shielded, shielded_all
+from batchdp.tables.source import Source
+
+Progress = Callable[[float, str], None]
+POLL_SECONDS = 0.2
+
+
+def count(
+    source: Source,
+    atoms: Sequence[Atoms],
+    *,
+    unit: str | None = None,
+    rows_per_unit: int = 1,
+    progress: Progress | None = None,
+) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]:
+    """Batches of (codes, counts): a row of atoms' numbers for every combination that occurs, and how often it does.
+
+    With a unit, at most `rows_per_unit` records of each are counted: those with the least codes, so that every engine
+    chooses the same ones. Records that the domain drops are dropped before; so are records whose unit is NULL.
+
+    The counts are exact, hence secret: add noise before anybody sees them.
+    """
+    packs = packing([one.size for one in atoms])
+    task = f"counting in {source.description}"
+    query = shielded(lambda: _query(source, atoms, packs, unit, rows_per_unit), task)
+    with _reported(source, progress):
+        for columns in shielded_all(source.engine.batches(query), task):
+            if len(columns[0]):
+                yield unpacked(columns[:-1], packs, [one.size for one in atoms]), columns[-1]
+
+
+def _query(
+    source: Source,
+    atoms: Sequence[Atoms],
+    packs: Sequence[Sequence[tuple[int, int]]],
+    unit: str | None,
+    rows_per_unit: int,
+) -> Any:
+    """Columns p0, p1, … with the packed codes, then n with the count."""
+    columns = {f"c{i}": plain(source.column(one.column), one.kind) for i, one in enumerate(atoms)}
+    if unit is not None:
+        columns["unit"] = source.column(unit)
+    rows = source.table.select(**columns) if columns else source.table
+    conditions = [kept(rows[f"c{i}"], one) for i, one in enumerate(atoms)]
+    conditions = [condition for condition in conditions if condition is not None]
+    if unit is not None:
+        conditions.append(~missing(rows["unit"]))
+    if conditions:
+        rows = rows.filter(*conditions)
+    names = [f"p{i}" for i in range(len(packs))]
+    codes = {
+        name: reduce(add, [code(rows[f"c{i}"], atoms[i], stride) for i, stride in pack]) if pack else whole(0)
+        for name, pack in zip(names, packs, strict=True)
+    }
+    if unit is None:
+        rows = rows.select(**codes)
+    else:
+        rows = _bounded(rows.select(**codes, unit=rows["unit"]), names, rows_per_unit)
+    return rows.group_by(names).aggregate(n=rows.count())
+
+
+def _bounded(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:
+    """At most so many rows of each unit, those with the least codes."""
+    if rows_per_unit == 1 and len(names) == 1:
+        return rows.group_by("unit").aggregate(**{names[0]: rows[names[0]].min()})
+    place = ibis.row_number().over(group_by=rows["unit"], order_by=[rows[name] for name in names])
+    placed = rows.mutate(place=place)
+    return placed.filter(placed["place"] < rows_per_unit)
+
+
+@contextmanager
+def _reported(source: Source, progress: Progress | None) -> Iterator[None]:
+    """Tell how far the engine is, from a thread, until the block ends. Says nothing about the records."""
+    if progress is None:
+        yield
+        return
+    ended = threading.Event()
+    text = f"counting in {source.description}"
+
+    def report() -> None:
+        while not ended.wait(POLL_SECONDS):
+            progress(source.engine.progress(), text)
+
+    progress(source.engine.progress(), text)
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    progress(1.0, text)

@@ -1,0 +1,135 @@
+"""CSV and Parquet files, one or a folder of them, read by an embedded DuckDB that reads nothing else."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections.abc import Collection
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from batchdp.domain import Domain
+from batchdp.errors import TableError
+from batchdp.tables.duck import DuckEngine, lock, named_table, own_database
+from batchdp.tables.kinds import find_name, kind_of, needed
+from batchdp.tables.shield import shielded
+
+ENDINGS = {".csv": "CSV", ".tsv": "CSV", ".csv.gz": "CSV", ".tsv.gz": "CSV", ".parquet": "Parquet", ".pq": "Parquet"}
+DATABASES = (".duckdb", ".db", ".ddb")
+DELIMITERS = ",;\t|"
+LONGEST_HEADER = 1_000_000
+MOST_FILES = 100_000
+PARSED = {"text": "{}", "integer": "TRY_CAST({} AS DOUBLE)", "number": "TRY_CAST({} AS DOUBLE)"}
+PARSED |= {"boolean": "TRY_CAST({} AS BOOLEAN)", "date": "TRY_CAST({} AS DATE)"}
+
+
+def open_files(path: Path, domain: Domain, columns: Collection[str] | None) -> tuple[str, Any, DuckEngine]:
+    """Description, ibis table and engine of a file or folder."""
+    files, kind = found(path)
+    description = str(path)
+    select = _csv(files, domain, columns) if kind == "CSV" else _parquet(files)
+    undo = ExitStack()
+    connection = own_database()
+    undo.callback(connection.close)
+    with undo:
+
+        def bind() -> Any:
+            connection.execute(f"CREATE TEMP VIEW records AS {select}")
+            lock(connection, files)
+            return named_table(connection, "records", None, description)
+
+        table = shielded(bind, f"reading the schema of {path}")
+        return description, table, DuckEngine(connection, undo.pop_all())
+
+
+def ending(path: Path) -> str | None:
+    """The kind of table in a file, by its name."""
+    name = path.name.lower()
+    return next((kind for end, kind in ENDINGS.items() if name.endswith(end)), None)
+
+
+def found(path: Path) -> tuple[list[Path], str]:
+    """The files of a table, all of one kind and readable, and the kind."""
+    if not path.exists():
+        raise TableError(f"there is no file or folder {path}")
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if ending(file) and file.is_file() and not _hidden(file, path))
+        if not files:
+            raise TableError(f"the folder {path} holds no table; it should hold files ending in {', '.join(ENDINGS)}")
+        if len(files) > MOST_FILES:
+            raise TableError(f"the folder {path} holds more than {MOST_FILES} files; merge them")
+    else:
+        files = [path]
+    kinds = {ending(file) for file in files}
+    if len(kinds) > 1:
+        raise TableError(f"the folder {path} mixes CSV and Parquet files; keep one kind in it")
+    kind = kinds.pop()
+    if kind is None:
+        raise TableError(f"{path} is not a table that can be read; its name should end in {', '.join(ENDINGS)}")
+    for file in files:
+        if not os.access(file, os.R_OK):
+            raise TableError(f"{file} cannot be read: permission denied")
+    return [file.resolve() for file in files], kind
+
+
+def _hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+
+
+def _parquet(files: list[Path]) -> str:
+    # By name, so that the files' types are reconciled from their schemas before any is read.
+    return f"SELECT * FROM read_parquet({_literals(files)}, union_by_name = true)"
+
+
+def _csv(files: list[Path], domain: Domain, columns: Collection[str] | None) -> str:
+    """Nothing is guessed from the records: names and delimiter come from the header, types from the domain."""
+    header, delimiter = _header(files[0])
+    for file in files[1:]:
+        if _header(file) != (header, delimiter):
+            raise TableError(f"{file} has another header than {files[0]}; give all files of a folder the same columns")
+    chosen = []
+    for name in needed(domain, columns):
+        actual = find_name(name, header, str(files[0]))
+        declared = domain.column(name)
+        kind = "text" if declared is None else kind_of(domain.columns[declared])
+        chosen.append(f"{PARSED[kind].format(f'c{header.index(actual)}')} AS {_quoted(actual)}")
+    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(header)))
+    compression = "gzip" if files[0].name.lower().endswith(".gz") else "none"
+    return (
+        f"SELECT {', '.join(chosen) or 'c0'} FROM read_csv({_literals(files)}, columns = {{{types}}}, header = true, "
+        f"delim = {_literal(delimiter)}, quote = '\"', escape = '\"', nullstr = '', auto_detect = false, "
+        f"strict_mode = false, ignore_errors = true, compression = '{compression}')"
+    )
+
+
+def _header(file: Path) -> tuple[list[str], str]:
+    """The names in the first line, and the delimiter: the one that is there most often."""
+    zipped = file.name.lower().endswith(".gz")
+    try:
+        with gzip.open(file, "rb") if zipped else file.open("rb") as opened:
+            line = opened.readline(LONGEST_HEADER + 1)
+        text = line.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise TableError(f"the header of {file} is not text in UTF-8; save the file as UTF-8") from None
+    except (OSError, EOFError) as error:
+        raise TableError(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'not a gzip file'}") from None
+    if len(line) > LONGEST_HEADER:
+        raise TableError(f"the header of {file} is longer than {LONGEST_HEADER} bytes; is it a CSV file?")
+    if not text:
+        raise TableError(f"{file} has no header; its first line should name the columns")
+    delimiter = "\t" if ".tsv" in "".join(file.suffixes).lower() else max(DELIMITERS, key=text.count)
+    return next(csv.reader([text], delimiter=delimiter)), delimiter
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _literals(files: list[Path]) -> str:
+    return f"[{', '.join(_literal(str(file)) for file in files)}]"

@@ -1,0 +1,35 @@
+"""Any other engine that ibis can talk to, by a table that the user has opened with it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
+
+
+class IbisEngine:
+    """The backend that the table is bound to."""
+
+    def batches(self, query: Any) -> Iterator[Columns]:
+        """The columns of a query's result, batch by batch."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # ibis calls what its engines have renamed
+            reader = query.to_pyarrow_batches()
+            batch = next(reader, None)
+        while batch is not None:
+            yield as_columns(batch)
+            batch = next(reader, None)
+
+    def progress(self) -> float:
+        """Not to be had through ibis."""
+        return UNKNOWN_PROGRESS
+
+    def close(self) -> None:
+        """The connection is the user's."""
+
+
+def open_ibis(table: Any) -> tuple[str, Any, IbisEngine]:
+    """Description, ibis table and engine."""
+    return f"the {table.get_backend().name} table", table, IbisEngine()

@@ -1,0 +1,88 @@
+"""Whatever the user calls a table, opened for reading."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from batchdp.domain import Domain
+from batchdp.errors import TableError
+from batchdp.tables.kinds import check_schema
+from batchdp.tables.source import Source
+
+ACCEPTED = (
+    "a path to CSV or Parquet files, a postgresql:// or duckdb:// address, a pandas, Polars or PyArrow frame, a DuckDB "
+    "connection or relation, an ibis table or a Spark DataFrame"
+)
+
+
+def open_table(table: Any, domain: Domain, *, columns: Collection[str] | None = None) -> Source:
+    """The table, open for reading, once its schema has proved to fit the domain. No record is read.
+
+    Looks for all declared columns, or only for those in `columns`, and for the privacy unit's. What is opened here is
+    closed with the source; the user's own connections and sessions stay open, and as they were.
+    """
+    description, opened, engine = _opened(table, domain, columns)
+    try:
+        names = check_schema(opened.schema(), domain, columns, description)
+    except BaseException:
+        engine.close()
+        raise
+    return Source(description, opened, engine, names)
+
+
+def _opened(table: Any, domain: Domain, columns: Collection[str] | None) -> tuple[str, Any, Any]:
+    """Description, ibis table and engine. Each kind's module is imported only when it is asked for."""
+    if isinstance(table, str) and "://" in table:
+        return _address(table, domain)
+    if isinstance(table, (str, os.PathLike)):
+        return _path(Path(table), domain, columns)
+    library = type(table).__module__.partition(".")[0].lstrip("_")
+    names = {kind.__name__ for kind in type(table).__mro__}
+    if library == "duckdb" and names & {"DuckDBPyConnection", "DuckDBPyRelation"}:
+        from batchdp.tables.duck import open_connection, open_relation
+
+        return open_connection(table, domain) if "DuckDBPyConnection" in names else open_relation(table)
+    if (library in ("pandas", "polars") and names & {"DataFrame", "LazyFrame"}) or library == "pyarrow":
+        from batchdp.tables.frames import open_frame
+
+        return open_frame(table, domain, columns)
+    if library == "ibis" and "Table" in names:
+        from batchdp.tables.foreign import open_ibis
+
+        return open_ibis(table)
+    if library == "pyspark" and "DataFrame" in names:
+        from batchdp.tables.spark import open_spark
+
+        return open_spark(table)
+    raise TableError(f"table is a {type(table).__module__}.{type(table).__name__}; give {ACCEPTED}")
+
+
+def _path(path: Path, domain: Domain, columns: Collection[str] | None) -> tuple[str, Any, Any]:
+    from batchdp.tables.files import DATABASES, open_files
+
+    if path.suffix.lower() in DATABASES and not path.is_dir():
+        from batchdp.tables.duck import open_database
+
+        return open_database(path, None, domain)
+    return open_files(path, domain, columns)
+
+
+def _address(address: str, domain: Domain) -> tuple[str, Any, Any]:
+    """A database's address, perhaps with `#table` or `#schema.table` behind it."""
+    scheme = address.partition("://")[0].lower()
+    before, mark, behind = address.rpartition("#")
+    # A password may hold a # of its own; what follows it is never free of @ and /.
+    named = bool(mark) and not set(behind) & set("@/")
+    where, table = (before, behind) if named else (address, None)
+    if scheme in ("postgresql", "postgres"):
+        from batchdp.tables.postgres import open_postgres
+
+        return open_postgres(where, table, domain)
+    if scheme == "duckdb":
+        from batchdp.tables.duck import open_database
+
+        return open_database(Path(where.partition("://")[2]), table, domain)
+    raise TableError(f"table is a {scheme}:// address; give {ACCEPTED}")

@@ -1,0 +1,69 @@
+"""An open table: what it looks like, and the engine that counts in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from batchdp.domain.names import folded
+from batchdp.errors import TableError
+
+UNKNOWN_PROGRESS = math.nan
+
+Columns = list[npt.NDArray[np.int64]]
+"""One array for each column of a query's result."""
+
+
+def as_columns(batch: Any) -> Columns:
+    """An Arrow record batch of integers."""
+    return [np.asarray(column, np.int64) for column in batch.columns]
+
+
+class Engine(Protocol):
+    """Whatever runs a query."""
+
+    def batches(self, query: Any) -> Iterator[Columns]:
+        """The columns of a query's result, batch by batch; the query is an ibis expression over the source's table."""
+
+    def progress(self) -> float:
+        """The share of the running query that is done, or NaN where the engine does not say."""
+
+    def close(self) -> None:
+        """Put everything back as it was: close what was opened, drop what was made."""
+
+
+@dataclass(frozen=True, repr=False)
+class Source:
+    """A table that is open for reading. Use it in a `with` block, or close it."""
+
+    description: str
+    """What it is, for messages; without passwords."""
+    table: Any
+    """An ibis table, whose schema is all that has been looked at."""
+    engine: Engine
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Declared columns, by their folded names, as the table spells them."""
+
+    def column(self, name: str) -> Any:
+        """The table's column of a declared name."""
+        if folded(name) not in self.names:
+            raise TableError(f"column {name!r} was not asked for when {self.description} was opened")
+        return self.table[self.names[folded(name)]]
+
+    def close(self) -> None:
+        """Leave the engine as it was."""
+        self.engine.close()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Source: {self.description}, columns {', '.join(self.names.values())}>"

@@ -1,0 +1,76 @@
+"""A Spark DataFrame, counted by its own session through a temporary view."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import ibis  # type: ignore[import-untyped]
+
+from batchdp.errors import TableError
+from batchdp.tables.compiling import compiled
+from batchdp.tables.shield import shielded
+from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
+
+TIME_ZONE = "spark.sql.session.timeZone"
+
+
+class SparkEngine:
+    """A Spark session with our view in it."""
+
+    def __init__(self, session: Any, undo: ExitStack) -> None:
+        self._session = session
+        self._undo = undo
+
+    def batches(self, query: Any) -> Iterator[Columns]:
+        """The columns of a query's result, batch by batch."""
+        result = self._session.sql(compiled(query, "pyspark"))
+        if hasattr(result, "toArrow"):
+            yield from map(as_columns, result.toArrow().to_batches())
+        else:  # before Spark 4
+            frame = result.toPandas()
+            yield [frame[name].to_numpy() for name in frame.columns]
+
+    def progress(self) -> float:
+        """Spark counts tasks of stages that it has not planned yet."""
+        return UNKNOWN_PROGRESS
+
+    def close(self) -> None:
+        """Drop the view and put the time zone back."""
+        self._undo.close()
+
+
+def open_spark(frame: Any) -> tuple[str, Any, SparkEngine]:
+    """Description, ibis table and engine."""
+    try:
+        schema = ibis.pyspark and _schema(frame)
+    except (ImportError, AttributeError):
+        raise TableError("a Spark DataFrame needs ibis's part for Spark: pip install 'batchdp[spark]'") from None
+    name = f"batchdp_{secrets.token_hex(8)}"
+    session = frame.sparkSession
+    undo = ExitStack()
+
+    def bind() -> None:
+        if any(dtype.is_timestamp() for dtype in schema.types):
+            undo.callback(session.conf.set, TIME_ZONE, session.conf.get(TIME_ZONE))
+            session.conf.set(TIME_ZONE, "UTC")
+        frame.createTempView(name)
+        undo.callback(session.catalog.dropTempView, name)
+
+    with undo:
+        shielded(bind, "looking at the Spark DataFrame")
+        return "the Spark DataFrame", ibis.table(schema, name=name), SparkEngine(session, undo.pop_all())
+
+
+def _schema(frame: Any) -> Any:
+    from ibis.backends.pyspark.datatypes import PySparkType  # type: ignore[import-untyped]
+
+    types = {}
+    for field in frame.schema.fields:
+        try:
+            types[field.name] = PySparkType.to_ibis(field.dataType)
+        except Exception:  # types that ibis does not know: fine as long as they are not declared
+            types[field.name] = ibis.expr.datatypes.unknown
+    return ibis.schema(types)
