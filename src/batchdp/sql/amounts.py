@@ -68,6 +68,8 @@ def _aggregate(scope: Scope, node: Node, factor: Fraction) -> Amount:
         raise scope.refusal(node, "rows cannot be shown, only counted", "write COUNT(*)")
     if isinstance(node, exp.Case):
         raise scope.refusal(node, "CASE outside SUM", "write SUM(CASE WHEN … THEN … ELSE … END)")
+    if isinstance(node, exp.Cast):
+        raise scope.refusal(node, "a CAST of an answer", "leave it out and convert the answer")
     raise scope.refusal(node, "neither a count nor a sum", "write COUNT(*), COUNT(*) FILTER (WHERE …) or SUM(…)")
 
 

@@ -63,6 +63,7 @@ def _comparison(scope: Scope, node: Node) -> Condition:
         left, right, kind = unwrapped(right), left, _MIRRORED[kind]
     name, column = _column(scope, left, node)
     if isinstance(unwrapped(right), exp.Column):
+        scope.column(unwrapped(right))
         remedy = "compare each with a constant, or declare a column that holds the comparison"
         raise scope.refusal(node, "a comparison of two columns is not supported", remedy)
     if not is_literal(right):

@@ -82,6 +82,8 @@ def _number(scope: Scope, name: str, node: Node) -> Fraction:
     inner = unwrapped(node)
     if isinstance(inner, exp.Neg):
         return -_number(scope, name, inner.this)
+    if isinstance(inner, exp.Cast):
+        check_date_type(scope, inner)
     if not isinstance(inner, exp.Literal) or inner.is_string:
         remedy = "write it without quotes" if isinstance(inner, exp.Literal) else f"write {name} = 1"
         raise scope.refusal(node, f"not a number, which {name} holds", remedy)

@@ -63,7 +63,7 @@ _NODES = {
     "Date": ("the function DATE", "write DATE '2024-01-31'"),
     "TryCast": ("TRY_CAST", "write DATE '2024-01-31'"),
     "Tuple": ("a tuple", "compare one column at a time, joined by AND"),
-    "Concat": ("joined texts", "write one text"),
+    "Concat": ("a text in pieces", "write one text"),
     "Collate": ("COLLATE", "texts are compared as they are"),
     "AtTimeZone": ("AT TIME ZONE", _DAYS),
     "Dot": ("a name of several parts", "write column or table.column"),
@@ -82,7 +82,7 @@ _PARTS = {
     "distinct": ("DISTINCT", "GROUP BY the column counts every declared value", "DISTINCT"),
     "having": ("HAVING", "leave it out and pick from the answers: that costs no privacy", "HAVING"),
     "order": ("ORDER BY", "leave it out: answers come in the order of the queries", "ORDER"),
-    "limit": ("LIMIT", "leave it out and pick from the answers: that costs no privacy", "LIMIT"),
+    "limit": ("LIMIT", "leave it out and pick from the answers: that costs no privacy", "LIMIT FETCH TOP"),
     "offset": ("OFFSET", "leave it out and pick from the answers: that costs no privacy", "OFFSET"),
     "qualify": ("QUALIFY", "leave it out and pick from the answers: that costs no privacy", "QUALIFY"),
     "windows": ("WINDOW", "GROUP BY gives one count a group", "WINDOW"),
@@ -114,7 +114,9 @@ def advice_on_node(node: Any) -> tuple[str, str, str]:
     name = type(node).__name__
     if name in _NODES:
         what, remedy = _NODES[name]
-        return f"{what} is not supported", remedy, what if name in ("Union", "Except", "Intersect", "Distinct") else ""
+        # Operators are shown with both sides, functions know their place, and other keywords are looked for.
+        word = "" if isinstance(node, exp.Binary) or "start" in node.meta else what
+        return f"{what} is not supported", remedy, word.split()[0] if word.isupper() else ""
     if isinstance(node, exp.Query):
         return "a subquery is not supported", "write the condition on the columns of the declared table", ""
     if isinstance(node, exp.Func):
@@ -131,6 +133,8 @@ def advice_on_part(kind: str, part: str) -> tuple[str, str, str]:
         return f"{what} is not supported", remedy, word
     if (kind, part) == ("Count", "expressions"):
         return "COUNT of several columns is not supported", "write COUNT(*) FILTER (WHERE …)", ""
+    if (kind, part) == ("If", "false"):
+        return "IF is not supported", _SUM_OF_CASE, "IF"
     if (kind, part) == ("In", "field"):
         return "IN without a list is not supported", _LIST, ""
     return f"{part.strip('_').replace('_', ' ').upper()} is not supported", EXAMPLE, ""

@@ -38,6 +38,8 @@ class Scope:
         name = self.names.get(folded(node.name))
         if name is None:
             remedy = f"declared are {listed(list(self.domain.columns), folded(node.name))}"
+            if node.this.args.get("quoted"):
+                remedy = f"texts stand in single quotes; {remedy}"
             raise self.refusal(node, "a column that is not declared", remedy)
         return name, self.domain.columns[name]
 

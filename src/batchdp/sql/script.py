@@ -129,9 +129,11 @@ class Script:
         return self.refusal(place, place + 20, problem, remedy)
 
     def _check_neighbours(self, before: Lexeme, lexeme: Lexeme) -> None:
-        """Refuse what engines read differently: 1_000, 0x1F, E'…', ==, and a dot that joins no names."""
+        """Refuse what engines read differently: 1_000, 0x1F, E'…', ==, a dot that joins no names, a comma too many."""
         if before.text == "." and lexeme.kind not in ("word", "quoted"):
             problem, remedy = "a dot with no name behind it", "write table.column, and numbers like 0.5"
+        elif before.text == "," and lexeme.word in ("FROM", ",", ")", ";"):
+            problem, remedy = "a comma with nothing behind it", "leave it out"
         elif before.end < lexeme.start:
             return
         elif before.kind == "number" and lexeme.kind in ("word", "number", "quoted", "text"):

@@ -153,16 +153,12 @@ def _check_parts(statement: Statement) -> None:
     for node in statement.tree.walk():
         known = PARTS.get(type(node))
         if known is None:
-            problem, remedy, word = advice_on_node(node)
-            if word:
-                raise statement.refusal_at(word, problem, remedy)
-            raise statement.refusal(node, problem, remedy)
+            problem, remedy, words = advice_on_node(node)
+            raise statement.refusal_at(words, problem, remedy, node)
         for part, value in node.args.items():
             if part not in known and value is not None and value is not False and value != []:
-                problem, remedy, word = advice_on_part(type(node).__name__, part)
-                if word:
-                    raise statement.refusal_at(word, problem, remedy)
-                raise statement.refusal(node, problem, remedy)
+                problem, remedy, words = advice_on_part(type(node).__name__, part)
+                raise statement.refusal_at(words, problem, remedy, node)
 
 
 @contextmanager
