@@ -19,7 +19,7 @@ LARGEST_CODE = 2**62
 
 
 @ibis.udf.scalar.builtin(name="floor")  # type: ignore[untyped-decorator]
-def _floor(x: float) -> float:
+def floor(x: float) -> float:
     """The engine's own: ibis would cast the result to an integer, which overflows."""
     raise NotImplementedError
 
@@ -95,9 +95,17 @@ def _decimal(value: Place | Decimal) -> Decimal:
 # ── atoms ──
 
 
-def code(column: Any, atoms: Atoms, stride: int) -> Any:
-    """The number of the record's atom, times the stride, as a 64-bit integer."""
-    found = _line_code(column, atoms, stride) if isinstance(atoms, LineAtoms) else _listed_code(column, atoms, stride)
+def code(column: Any, atoms: Atoms, stride: int, looked_up: Any = None) -> Any:
+    """The number of the record's atom, times the stride, as a 64-bit integer.
+
+    `looked_up` is the number of a listed value's atom, or NULL for anything else, where a join has found it.
+    """
+    if isinstance(atoms, LineAtoms):
+        found = _line_code(column, atoms, stride)
+    elif looked_up is None:
+        found = _listed_code(column, atoms, stride)
+    else:
+        found = ibis.coalesce(looked_up * stride, ibis.literal(stride * len(atoms.groups)))
     # One leaf with a type is enough: ibis leaves it to the engine, which would take 32 bits and overflow in sums.
     return ibis.ifelse(missing(column), whole(stride * (atoms.size - 1)), found)
 
@@ -133,10 +141,12 @@ def _values(group: Sequence[Any], dtype: Any) -> list[Any]:
     return [_number(value, dtype) for value in group if _held(value, dtype)]
 
 
-def kept(column: Any, atoms: Atoms) -> Any:
+def kept(column: Any, atoms: Atoms, looked_up: Any = None) -> Any:
     """Whether the domain says to keep a record; None where it keeps every one."""
     if atoms.declared is None:
         return None
+    if looked_up is not None:
+        return looked_up.notnull()
     if isinstance(atoms, ListedAtoms):
         values = _values(atoms.declared, column.type())
         return column.isin(values) if values else ibis.literal(False)
@@ -144,7 +154,7 @@ def kept(column: Any, atoms: Atoms) -> Any:
     top = Cut(high + 1) if atoms.kind == "date" else Cut(high, after=True)
     inside = ~missing(column) & ~before(column, Cut(low)) & before(column, top)
     if atoms.whole and not column.type().is_integer():
-        inside = inside & (_floor(column) == column)
+        inside = inside & (floor(column) == column)
     return inside
 
 

@@ -1,13 +1,29 @@
-"""An ibis expression as the SQL of an engine."""
+"""A query as the SQL of an engine."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import ibis  # type: ignore[import-untyped]
 
+from batchdp.tables.lookups import Lookup
 
-def compiled(query: Any, dialect: str) -> str:
+
+@dataclass(frozen=True, repr=False)
+class Query:
+    """An ibis expression over a source's table and, by their names, over lookup tables that go along with it."""
+
+    expression: Any
+    lookups: tuple[Lookup, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """How many columns it gives."""
+        return len(self.expression.schema().names)
+
+
+def compiled(query: Query, dialect: str) -> str:
     """The SQL of a query.
 
     Nested selects stay nested: fused, each of a hundred comparisons would parse or cast its column anew.
@@ -15,6 +31,10 @@ def compiled(query: Any, dialect: str) -> str:
     fused = ibis.options.sql.fuse_selects
     ibis.options.sql.fuse_selects = False
     try:
-        return str(ibis.to_sql(query, dialect=dialect, pretty=False))
+        sql = str(ibis.to_sql(query.expression, dialect=dialect, pretty=False))
     finally:
         ibis.options.sql.fuse_selects = fused
+    if not query.lookups:
+        return sql
+    tables = ", ".join(lookup.sql() for lookup in query.lookups)
+    return f"WITH {tables} SELECT * FROM ({sql}) AS counted"

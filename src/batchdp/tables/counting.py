@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from batchdp.cells.atoms import Atoms
 from batchdp.tables.coding import code, kept, missing, packing, plain, unpacked, whole
+from batchdp.tables.compiling import Query
+from batchdp.tables.lookups import joined, lookup
 from batchdp.tables.shield import shielded, shielded_all
 from batchdp.tables.source import Source
 
@@ -52,28 +54,35 @@ def _query(
     packs: Sequence[Sequence[tuple[int, int]]],
     unit: str | None,
     rows_per_unit: int,
-) -> Any:
+) -> Query:
     """Columns p0, p1, … with the packed codes, then n with the count."""
+    tables = {
+        i: table for i, one in enumerate(atoms) if (table := lookup(one, f"batchdp_values_{i}", source.engine.dialect))
+    }
     columns = {f"c{i}": plain(source.column(one.column), one.kind) for i, one in enumerate(atoms)}
     if unit is not None:
         columns["unit"] = source.column(unit)
     rows = source.table.select(**columns) if columns else source.table
-    conditions = [kept(rows[f"c{i}"], one) for i, one in enumerate(atoms)]
+    for i, table in tables.items():
+        rows = joined(rows, f"c{i}", table, f"a{i}")
+    looked_up = {i: rows[f"a{i}"] for i in tables}
+    conditions = [kept(rows[f"c{i}"], one, looked_up.get(i)) for i, one in enumerate(atoms)]
     conditions = [condition for condition in conditions if condition is not None]
     if unit is not None:
         conditions.append(~missing(rows["unit"]))
     if conditions:
         rows = rows.filter(*conditions)
+        looked_up = {i: rows[f"a{i}"] for i in tables}
     names = [f"p{i}" for i in range(len(packs))]
     codes = {
-        name: reduce(add, [code(rows[f"c{i}"], atoms[i], stride) for i, stride in pack]) if pack else whole(0)
+        name: reduce(add, (code(rows[f"c{i}"], atoms[i], stride, looked_up.get(i)) for i, stride in pack), whole(0))
         for name, pack in zip(names, packs, strict=True)
     }
     if unit is None:
         rows = rows.select(**codes)
     else:
         rows = _bounded(rows.select(**codes, unit=rows["unit"]), names, rows_per_unit)
-    return rows.group_by(names).aggregate(n=rows.count())
+    return Query(rows.group_by(names).aggregate(n=rows.count()), tuple(tables.values()))
 
 
 def _bounded(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:

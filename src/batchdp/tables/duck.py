@@ -15,7 +15,7 @@ from ibis.backends.sql.datatypes import DuckDBType  # type: ignore[import-untype
 from batchdp.domain import Domain
 from batchdp.domain.names import folded
 from batchdp.errors import TableError
-from batchdp.tables.compiling import compiled
+from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.kinds import listing
 from batchdp.tables.shield import shielded
 from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
@@ -48,13 +48,15 @@ TABLES = """
 class DuckEngine:
     """A DuckDB connection. What is changed there, `undo` changes back."""
 
+    dialect = "duckdb"
+
     def __init__(self, connection: duckdb.DuckDBPyConnection, undo: ExitStack) -> None:
         self._connection = connection
         self._undo = undo
 
-    def batches(self, query: Any) -> Iterator[Columns]:
+    def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
-        yield from map(as_columns, _reader(self._connection.execute(compiled(query, "duckdb"))))
+        yield from map(as_columns, _reader(self._connection.execute(compiled(query, self.dialect))))
 
     def progress(self) -> float:
         """DuckDB counts in per cent and says −1 where it does not know."""
@@ -69,14 +71,16 @@ class DuckEngine:
 class RelationEngine:
     """A relation, which alone knows its connection."""
 
+    dialect = "duckdb"
+
     def __init__(self, relation: duckdb.DuckDBPyRelation, name: str) -> None:
         self._relation = relation
         self._name = name
 
-    def batches(self, query: Any) -> Iterator[Columns]:
+    def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch; the view that DuckDB makes for it is dropped."""
         try:
-            yield from map(as_columns, _reader(self._relation.query(self._name, compiled(query, "duckdb"))))
+            yield from map(as_columns, _reader(self._relation.query(self._name, compiled(query, self.dialect))))
         finally:
             self._relation.query(self._name, f"DROP VIEW {self._name}")
 

@@ -6,17 +6,20 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from batchdp.tables.compiling import Query
 from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
 
 
 class IbisEngine:
     """The backend that the table is bound to."""
 
-    def batches(self, query: Any) -> Iterator[Columns]:
+    dialect = None
+
+    def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # ibis calls what its engines have renamed
-            reader = query.to_pyarrow_batches()
+            reader = query.expression.to_pyarrow_batches()
             batch = next(reader, None)
         while batch is not None:
             yield as_columns(batch)

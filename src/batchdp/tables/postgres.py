@@ -12,7 +12,7 @@ import numpy as np
 from batchdp.domain import Domain
 from batchdp.domain.names import folded
 from batchdp.errors import TableError
-from batchdp.tables.compiling import compiled
+from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.kinds import listing
 from batchdp.tables.shield import shielded
 from batchdp.tables.source import UNKNOWN_PROGRESS, Columns
@@ -59,18 +59,20 @@ BATCH_BYTES = 2**24
 class PostgresEngine:
     """A connection of our own."""
 
+    dialect = "postgres"
+
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def batches(self, query: Any) -> Iterator[Columns]:
+    def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch.
 
         By COPY, because a cursor would forbid the server to work on the query in several processes.
         """
-        width = len(query.schema().names)
+        width = query.width
         fields = [(f"{part}{i}", type_) for i in range(width) for part, type_ in (("length", ">i4"), ("value", ">i8"))]
         record = np.dtype([("fields", ">i2"), *fields])
-        copying = f"COPY ({compiled(query, 'postgres')}) TO STDOUT (FORMAT BINARY)"
+        copying = f"COPY ({compiled(query, self.dialect)}) TO STDOUT (FORMAT BINARY)"
         buffer = bytearray()
         header = COPY_HEADER
         with self._connection.cursor() as cursor, cursor.copy(copying) as copy:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from batchdp.domain.names import folded
 from batchdp.errors import TableError
+from batchdp.tables.compiling import Query
 
 UNKNOWN_PROGRESS = math.nan
 
@@ -27,8 +28,11 @@ def as_columns(batch: Any) -> Columns:
 class Engine(Protocol):
     """Whatever runs a query."""
 
-    def batches(self, query: Any) -> Iterator[Columns]:
-        """The columns of a query's result, batch by batch; the query is an ibis expression over the source's table."""
+    dialect: str | None
+    """Whose SQL it speaks, where that is known well enough for lookup tables."""
+
+    def batches(self, query: Query) -> Iterator[Columns]:
+        """The columns of a query's result, batch by batch; the query is over the source's table."""
 
     def progress(self) -> float:
         """The share of the running query that is done, or NaN where the engine does not say."""

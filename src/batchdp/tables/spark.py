@@ -1,4 +1,7 @@
-"""A Spark DataFrame, counted by its own session through a temporary view."""
+"""A Spark DataFrame, counted by its own session through a temporary view.
+
+The day of a moment is the one that the session shows: Spark keeps all its timestamps with a time zone.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,23 @@ from typing import Any
 import ibis  # type: ignore[import-untyped]
 
 from batchdp.errors import TableError
-from batchdp.tables.compiling import compiled
+from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.shield import shielded
 from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
-
-TIME_ZONE = "spark.sql.session.timeZone"
 
 
 class SparkEngine:
     """A Spark session with our view in it."""
 
+    dialect = "pyspark"
+
     def __init__(self, session: Any, undo: ExitStack) -> None:
         self._session = session
         self._undo = undo
 
-    def batches(self, query: Any) -> Iterator[Columns]:
+    def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
-        result = self._session.sql(compiled(query, "pyspark"))
+        result = self._session.sql(compiled(query, self.dialect))
         if hasattr(result, "toArrow"):
             yield from map(as_columns, result.toArrow().to_batches())
         else:  # before Spark 4
@@ -38,7 +41,7 @@ class SparkEngine:
         return UNKNOWN_PROGRESS
 
     def close(self) -> None:
-        """Drop the view and put the time zone back."""
+        """Drop the view; the session is the user's."""
         self._undo.close()
 
 
@@ -53,9 +56,6 @@ def open_spark(frame: Any) -> tuple[str, Any, SparkEngine]:
     undo = ExitStack()
 
     def bind() -> None:
-        if any(dtype.is_timestamp() for dtype in schema.types):
-            undo.callback(session.conf.set, TIME_ZONE, session.conf.get(TIME_ZONE))
-            session.conf.set(TIME_ZONE, "UTC")
         frame.createTempView(name)
         undo.callback(session.catalog.dropTempView, name)
 
