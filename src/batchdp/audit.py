@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,11 +117,9 @@ def attacked(lattice: Lattice, noise: Mechanism, neighbours: Neighbours, budget:
     if not (math.isfinite(noise.scale) and noise.scale > 0):
         yield Finding("noise", False, f"a scale of {noise.scale}")
         return
-    columns = sparse.csc_array(lattice.integers)
-    for cell, name in worst_cells(columns).items():
-        moved = np.sort(np.abs(columns.data[columns.indptr[cell] : columns.indptr[cell + 1]]))[::-1]
-        shift = moved[:MOST_ROWS] * neighbours.factor
-        bound = lower_bound(noise, shift, runs, lattice.privacy)
+    for name, moved in worst_records(lattice).items():
+        largest = np.sort(np.abs(moved[moved != 0]))[::-1]
+        bound = lower_bound(noise, largest[:MOST_ROWS] * neighbours.factor, runs, lattice.privacy)
         yield Finding(f"attack on the {name}", bound <= budget, f"{bound:.4f} proven of {budget:.6g} charged")
     draws = np.array([float(z) for z in noise.draw([0] * runs)])
     if not np.any(draws):
@@ -131,21 +130,39 @@ def attacked(lattice: Lattice, noise: Mechanism, neighbours: Neighbours, budget:
     yield _fork_finding(noise)
 
 
-def worst_cells(columns: sparse.csc_array) -> dict[int, str]:
-    """The cell that moves the measurements most, and the one whose movement is most concentrated, if another."""
+def worst_records(lattice: Lattice) -> dict[str, np.ndarray]:
+    """How a record moves the measurements: one that moves them most, and one whose movement is most concentrated."""
+    columns = sparse.csc_array(lattice.integers)
     sums = np.asarray(abs(columns).sum(axis=0)).ravel()
     tops = np.asarray(abs(columns).max(axis=0).toarray()).ravel()
-    return {int(np.argmax(tops)): "most concentrated column", int(np.argmax(sums)): "largest column"}
+    found = {}
+    for name, sizes in (("most concentrated column", tops), ("largest column", sums)):
+        ends = np.cumsum(lattice.workload.blocks)
+        cells = [
+            end - size + int(np.argmax(sizes[end - size : end]))
+            for end, size in zip(ends, lattice.workload.blocks, strict=True)
+        ]
+        found[tuple(cells)] = (name, np.asarray(columns[:, cells].sum(axis=1)).ravel())
+    return dict(found.values())
 
 
 def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
-    """Δ₁, or Δ₂² for Gaussian noise, times the neighbours' factor, in Python's whole numbers."""
+    """Δ₁, or Δ₂² for Gaussian noise, times the neighbours' factor, in Python's whole numbers.
+
+    A record has a cell in every block. Norms of the blocks add up; squares do where measurements see one block each.
+    """
     columns = sparse.csc_array(lattice.integers)
     power = 1 if lattice.privacy == "pure" else 2
-    largest = 0
-    for start, end in zip(columns.indptr[:-1], columns.indptr[1:], strict=True):
-        largest = max(largest, sum(abs(int(q)) ** power for q in columns.data[start:end]))
-    return int(largest * neighbours.factor**power)
+    largest, rows, start = [], [], 0
+    for size in lattice.workload.blocks:
+        bounds = columns.indptr[start : start + size + 1]
+        spans = [slice(a, b) for a, b in pairwise(bounds)]
+        largest.append(max(sum(abs(int(q)) ** power for q in columns.data[span]) for span in spans))
+        rows.append(set(columns.indices[bounds[0] : bounds[-1]].tolist()))
+        start += size
+    apart = sum(map(len, rows)) == len(set().union(*rows))
+    total = sum(largest) if power == 1 or apart else sum(math.isqrt(max(0, square - 1)) + 1 for square in largest) ** 2
+    return int(total * neighbours.factor**power)
 
 
 def lower_bound(noise: Mechanism, shift: np.ndarray, runs: int, privacy: str) -> float:

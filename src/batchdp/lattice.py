@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.matrix import Dense, Matrix, column_blocks, dense, dense_product, row_maxima, row_squares
+from batchdp.matrix import Dense, Matrix, column_blocks, dense, dense_product, row_maxima, row_squares, rows_span
 from batchdp.strategy import Privacy, Strategy
 from batchdp.workload import Workload
 
@@ -60,13 +60,16 @@ class Lattice:
 
     @cached_property
     def column_sums(self) -> int:
-        """Δ₁, exactly: the largest Σ_i |Q_ij| of any cell."""
+        """Δ₁, exactly: the largest Σ_i |Q_ij| of any cell; over several blocks the sum of theirs."""
         sums = np.asarray(abs(self.integers).sum(axis=0, dtype=np.int64)).ravel()
-        return int(sums.max(initial=0))
+        return sum(int(largest) for largest in self.workload.largest_by_block(sums))
 
     @cached_property
     def column_squares(self) -> int:
-        """Δ₂², exactly: the largest Σ_i Q_ij² of any cell. Halves of 20 bits keep every partial sum in 64 bits."""
+        """Δ₂², exactly: the largest Σ_i Q_ij² of any cell. Halves of 20 bits keep every partial sum in 64 bits.
+
+        Over several blocks squares add up where no measurement sees two blocks; else their roots do, rounded up.
+        """
         columns = sparse.csc_array(self.integers)
         magnitudes = np.abs(columns.data.astype(np.int64))
         high, low = magnitudes >> LIMB, magnitudes & ((1 << LIMB) - 1)
@@ -74,22 +77,22 @@ class Lattice:
         for products in (high * high, high * low, low * low):
             part = sparse.csc_array((products, columns.indices, columns.indptr), shape=columns.shape)
             parts.append(np.asarray(part.sum(axis=0, dtype=np.int64)).ravel())
-        return max(
-            ((int(hh) << 2 * LIMB) + (int(hl) << LIMB + 1) + int(ll) for hh, hl, ll in zip(*parts, strict=True)),
-            default=0,
-        )
+        squares = [(int(hh) << 2 * LIMB) + (int(hl) << LIMB + 1) + int(ll) for hh, hl, ll in zip(*parts, strict=True)]
+        largest = self.workload.largest_by_block(np.array(squares, dtype=object))
+        if len(largest) > 1 and rows_span(self.integers, self.workload.blocks):
+            return int(sum(_root_above(square) for square in largest) ** 2)
+        return int(sum(largest))
 
     @property
     def sensitivity(self) -> int:
         """How much one record changes Q x, rounded up to an integer: Δ₁ for Laplace noise, Δ₂ for Gaussian."""
         if self.privacy == "pure":
             return self.column_sums
-        squares = self.column_squares
-        return isqrt(squares - 1) + 1 if squares > 0 else 0
+        return _root_above(self.column_squares)
 
     def measured(self, counts: Integers) -> list[int]:
         """Q x, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
-        if int(counts.sum(dtype=object)) <= self.largest_total:
+        if int(counts.sum(dtype=object)) <= self.largest_total * len(self.workload.blocks):
             return [int(z) for z in self.integers @ counts]  # within 64 bits by the choice of bits
         Q, x = self.integers, counts.tolist()
         exact = [0] * Q.shape[0]
@@ -102,7 +105,9 @@ class Lattice:
     def bias_per_record(self) -> Dense:
         """For every query the most that one record adds to |(W − B L) x|."""
         B, W = self.reconstruct, self.workload.matrix
-        if isinstance(B, np.ndarray) or isinstance(W, np.ndarray):
+        if len(self.workload.blocks) > 1:
+            worst = self._bias_by_block()
+        elif isinstance(B, np.ndarray) or isinstance(W, np.ndarray):
             worst = np.zeros(self.workload.queries)
             columns = sparse.csc_array(self.measure)
             for block, W_block in column_blocks(W):
@@ -114,6 +119,13 @@ class Lattice:
         # the largest |B_ik| times the column norm of L.
         rounding = 2 * np.finfo(float).eps * (self.integers.shape[0] + 64)
         return np.asarray(worst + rounding * row_maxima(B) * self.column_sums / 2.0**self.bits)
+
+    def _bias_by_block(self) -> Dense:
+        """The largest |W − B L| of every query in each block, summed over the blocks."""
+        E = sparse.csc_array(sparse.csr_array(self.workload.matrix) - sparse.csr_array(self.reconstruct) @ self.measure)
+        ends = np.cumsum(self.workload.blocks)
+        parts = (E[:, end - size : end] for end, size in zip(ends, self.workload.blocks, strict=True))
+        return np.asarray(sum(row_maxima(sparse.csr_array(part)) for part in parts))
 
     @property
     def bias_bound(self) -> Dense:
@@ -134,17 +146,23 @@ def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
     top = float(np.abs(L.data).max(initial=0.0)) or 1.0
     # Entries of at most 1: the scale of a measurement is free. (Dividing the sparse array would multiply by 1 / top.)
     L = sparse.csr_array((L.data / top, L.indices, L.indptr), shape=L.shape)
-    bits = min(MOST_BITS, (LARGEST // int(largest_total)).bit_length() - 1)
+    times = len(strategy.workload.blocks)  # a record is counted once in every block
+    bits = min(MOST_BITS, (LARGEST // (int(largest_total) * times)).bit_length() - 1)
     if bits < FEWEST_BITS:
         raise LatticeError(
             f"largest_total={largest_total} leaves {bits} bits for the measurements, fewer than {FEWEST_BITS}; "
-            f"lower the public cap to at most {LARGEST >> FEWEST_BITS}"
+            f"lower the public cap to at most {LARGEST // times >> FEWEST_BITS}"
         )
     Q = sparse.csr_array((np.trunc(L.data * 2.0**bits).astype(np.int64), L.indices, L.indptr), shape=L.shape, copy=True)
     Q.eliminate_zeros()
     B = strategy.reconstruction
     scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
     return _refitted(Lattice(strategy.workload, Q, scaled, bits, int(largest_total), strategy.privacy))
+
+
+def _root_above(square: int) -> int:
+    """The square root, rounded up, exactly."""
+    return isqrt(square - 1) + 1 if square > 0 else 0
 
 
 def _refitted(lattice: Lattice) -> Lattice:

@@ -6,7 +6,7 @@ so that nothing of the size of a dense workload is ever allocated on the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,3 +104,14 @@ def row_residuals(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> Den
         E = W - dense_product(reconstruct, by_column[:, block])
         total += np.einsum("ij,ij->i", E, E)
     return np.asarray(np.sqrt(total))
+
+
+def rows_span(matrix: Matrix, blocks: Sequence[int]) -> bool:
+    """Whether a row has entries in more than one block of columns."""
+    rows = sparse.coo_array(matrix)
+    block = np.repeat(np.arange(len(blocks)), blocks)[rows.coords[1]]
+    first = np.full(matrix.shape[0], len(blocks))
+    last = np.full(matrix.shape[0], -1)
+    np.minimum.at(first, rows.coords[0], block)
+    np.maximum.at(last, rows.coords[0], block)
+    return bool(np.any(last > first))

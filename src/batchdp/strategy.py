@@ -15,7 +15,7 @@ from batchdp.bounds.minimax import WorstCase, certify_worst
 from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.checks import finite
 from batchdp.errors import PrivacyParameterError, StrategyError
-from batchdp.matrix import Dense, Matrix, column_norms, dense, frozen, row_residuals, row_squares
+from batchdp.matrix import Dense, Matrix, column_norms, dense, frozen, row_residuals, row_squares, rows_span
 from batchdp.reduction import Reduction
 from batchdp.workload import Workload
 
@@ -90,8 +90,7 @@ class Strategy:
                 "noise; if its coefficients or weights are far from the others' in size, rescale it"
             )
         object.__setattr__(self, "residual", relative)
-        norms = column_norms(L, 1 if self.privacy == "pure" else 2)
-        object.__setattr__(self, "sensitivity", float(np.max(norms, initial=0.0)))
+        object.__setattr__(self, "sensitivity", _sensitivity(self.workload, L, self.privacy))
 
     @classmethod
     def lifted(
@@ -238,6 +237,14 @@ class Strategy:
             f"Strategy({self.method}, {self.privacy}: {m} queries from {r} measurements of {n} cells, "
             f"sensitivity {self.sensitivity:.6g}, residual {self.residual:.1e})"
         )
+
+
+def _sensitivity(workload: Workload, L: Matrix, privacy: Privacy) -> float:
+    """The largest column norm; a record has a cell in every block, so blocks add up."""
+    norms = workload.largest_by_block(column_norms(L, 1 if privacy == "pure" else 2))
+    if privacy == "zcdp" and not rows_span(L, workload.blocks):
+        return float(np.linalg.norm(norms))  # measurements of different blocks are at right angles
+    return float(norms.sum())
 
 
 def _real(matrix: Any) -> Matrix:

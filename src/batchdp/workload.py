@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from batchdp.checks import whole
 from batchdp.errors import WorkloadError
 from batchdp.matrix import Dense, Matrix, frozen, row_squares, scale_rows
 
@@ -28,23 +29,28 @@ class Workload:
             real numbers. It is copied and cannot be written to afterwards.
         names: one distinct name a query; "q1", "q2", … if left out.
         weights: how much each query's squared error counts when a strategy is chosen; 1 each if left out.
+        blocks: how many cells each block has, left to right. A record falls into at most one cell of every block;
+            there is one block with all cells if left out.
     """
 
     matrix: Matrix
     names: tuple[str, ...]
     weights: Dense | None
+    blocks: tuple[int, ...]
 
     def __init__(
         self,
         matrix: ArrayLike | Any,
         names: Iterable[str] | None = None,
         weights: ArrayLike | None = None,
+        blocks: Iterable[int] | None = None,
     ) -> None:
         W = _checked_matrix(matrix)
         queries = W.shape[0]
         object.__setattr__(self, "matrix", W)
         object.__setattr__(self, "names", _checked_names(names, queries))
         object.__setattr__(self, "weights", None if weights is None else _checked_weights(weights, queries))
+        object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else _checked_blocks(blocks, W.shape[1]))
 
     @property
     def queries(self) -> int:
@@ -73,10 +79,30 @@ class Workload:
             return self.matrix
         return scale_rows(self.matrix, np.sqrt(self.weights))
 
+    def largest_by_block(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The largest of one value a cell in every block: a record can have all of them at once."""
+        starts = np.cumsum((0, *self.blocks[:-1]))
+        return np.asarray(np.maximum.reduceat(values, starts))
+
+    def parts(self) -> Iterator[tuple[NDArray[np.intp], slice, Workload]]:
+        """Every block as a workload of its own: which queries it has, its cells, and it."""
+        columns = self.matrix if isinstance(self.matrix, np.ndarray) else sparse.csc_array(self.matrix)
+        start = 0
+        for size in self.blocks:
+            cells = slice(start, start + size)
+            part = columns[:, cells]
+            rows = np.flatnonzero(row_squares(part if isinstance(part, np.ndarray) else sparse.csr_array(part)))
+            if rows.size:
+                weights = None if self.weights is None else self.weights[rows]
+                own = part if isinstance(part, np.ndarray) else sparse.csr_array(part)
+                yield rows, cells, Workload(own[rows], [self.names[q] for q in rows], weights)
+            start += size
+
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
         weighted = "" if self.weights is None else ", weighted"
-        return f"Workload({self.queries} queries × {self.cells} cells, {kind}{weighted})"
+        blocks = "" if len(self.blocks) == 1 else f" in {len(self.blocks)} blocks"
+        return f"Workload({self.queries} queries × {self.cells} cells{blocks}, {kind}{weighted})"
 
 
 def as_workload(workload: Workload | ArrayLike | Any) -> Workload:
@@ -180,4 +206,14 @@ def _checked_weights(weights: ArrayLike, queries: int) -> Dense:
     if not np.all(np.isfinite(checked)) or np.any(checked < SMALLEST) or np.any(checked > LARGEST):
         raise WorkloadError("weights must be finite and above 0; leave out a query that does not matter")
     checked.flags.writeable = False
+    return checked
+
+
+def _checked_blocks(blocks: Iterable[int], cells: int) -> tuple[int, ...]:
+    try:
+        checked = tuple(whole("blocks", size, 1, WorkloadError) for size in blocks)
+    except TypeError as error:
+        raise WorkloadError(f"blocks={blocks!r} is not a list; give the number of cells in each") from error
+    if sum(checked) != cells:
+        raise WorkloadError(f"blocks have {sum(checked)} cells in all, the workload {cells}; give the sizes in order")
     return checked

@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, qr, solve_triangular
+from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve, cholesky, qr, solve_triangular
 
 from batchdp.bounds.anderson import Anderson
 from batchdp.matrix import Dense
@@ -72,8 +72,26 @@ class Certificate:
         return 0.0 if self.upper_bound == 0 else np.inf
 
 
+def _summed(found: list[Certificate]) -> Certificate:
+    worst = max(found, key=lambda one: one.gap, default=None)
+    return Certificate(
+        lower_bound=sum(one.lower_bound for one in found),
+        upper_bound=sum(one.upper_bound for one in found),
+        measure=block_diag(*(one.measure for one in found)),
+        weights=np.concatenate([one.weights * (one.lower_bound / one.weights.sum()) for one in found] or [np.zeros(1)]),
+        rounds=sum(one.rounds for one in found),
+        status=worst.status if worst is not None else "optimal",
+    )
+
+
 def certify(workload: Workload, *, tolerance: float = 1e-3, max_rounds: int = 500) -> Certificate:
-    """The convex bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds."""
+    """The convex bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds.
+
+    Over several blocks it is the sum of theirs: a strategy for all queries answers those of every block.
+    """
+    if len(workload.blocks) > 1:
+        found = [certify(part, tolerance=tolerance, max_rounds=max_rounds) for _, _, part in workload.parts()]
+        return _summed(found)
     return solve(reduce(workload).reduced, tolerance=tolerance, max_rounds=max_rounds)
 
 

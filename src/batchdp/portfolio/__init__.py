@@ -72,6 +72,10 @@ def optimize(
     if privacy == "auto":
         options = {"objective": objective, "seconds": seconds, "seed": seed, "progress": progress}
         return _better(workload, epsilon, delta, options)
+    if len(workload.blocks) > 1:
+        from batchdp.portfolio.blocks import optimize_blocks
+
+        return optimize_blocks(workload, privacy, objective, seconds, seed, tolerance, progress)
     if objective == "max":
         from batchdp.portfolio.minimax import optimize_max
 

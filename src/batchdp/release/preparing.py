@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from batchdp.errors import LatticeError
-from batchdp.lattice import Lattice, quantise
+from batchdp.lattice import FEWEST_BITS, LARGEST, Lattice, quantise
 from batchdp.noise import Mechanism, mechanism
 from batchdp.release.law import NoiseLaw
 from batchdp.release.neighbours import Neighbours
 from batchdp.strategy import Strategy
+from batchdp.workload import Workload
 
 CAPS = tuple(10**power for power in range(12, 5, -1))
 """Public caps on the number of records that are tried where none is given, the largest first."""
@@ -23,7 +24,7 @@ def prepared(
     strategy: Strategy, neighbours: Neighbours, budget: float, max_rows: int | None
 ) -> tuple[Lattice, Mechanism, NoiseLaw]:
     """The lattice, the noise on it and its law; refused unless the bias is below 1 % of every answer's noise."""
-    caps = CAPS if max_rows is None else (max_rows,)
+    caps = feasible_caps(strategy.workload) if max_rows is None else (max_rows,)
     for cap in caps:
         lattice = quantise(strategy, largest_total=cap)
         # A workload of zeros measures nothing; noise for a sensitivity of 1 is then added to nothing.
@@ -42,6 +43,11 @@ def prepared(
         f"max_rows={cap}: query {strategy.workload.names[worst]!r} could be off by {lattice.bias_bound[worst]:.3g} "
         f"beside noise of {law.standard_errors[worst]:.3g}, more than 1 %; lower max_rows or the budget"
     )
+
+
+def feasible_caps(workload: Workload) -> tuple[int, ...]:
+    """Those of `CAPS` that leave the lattice bits enough; a record is counted once in every block."""
+    return tuple(cap for cap in CAPS if cap * len(workload.blocks) <= LARGEST >> FEWEST_BITS) or CAPS[-1:]
 
 
 def checked_budget(strategy: Strategy, epsilon: float | None, rho: float | None) -> float:

@@ -1,0 +1,117 @@
+"""A batch whose classes are too many, split into blocks of queries with few classes each.
+
+A record has one class in every block, so blocks share the privacy budget as measurements do: a block with expected
+error E (at its whole budget) that gets the share p has E / p², and the best shares leave (Σ E^⅓)³ in all. Queries
+belong together when joining them makes this smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from batchdp.cells.atoms import Atoms
+from batchdp.cells.classes import Classes, TooManyClassesError, classes_of, joined
+from batchdp.cells.splitting import parts_of
+from batchdp.errors import QueryError
+from batchdp.matrix import column_norms
+from batchdp.queries import Query
+
+MOST_TO_JOIN = 1024
+"""Classes of a block that was joined from several: small enough to be optimised well."""
+CANDIDATES = 3
+"""Blocks that a group of queries is tried in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some of the queries, by position, and the classes that they tell apart."""
+
+    queries: tuple[int, ...]
+    columns: frozenset[str]
+    classes: Classes
+
+    @cached_property
+    def cost(self) -> float:
+        """The cube root of an estimate of its error: the better of noise on data and noise on results."""
+        W = self.classes.matrix
+        on_results = len(self.queries) * float(column_norms(W, 1).max(initial=0.0)) ** 2
+        return float(min(on_results, W.multiply(W).sum()) ** (1 / 3))
+
+    def with_(self, other: Block, atoms: Sequence[Atoms], most: int) -> Block:
+        """Both as one; `TooManyClassesError` if it would have more than `most` classes."""
+        both = joined(self.classes, other.classes, atoms, most)
+        return Block(self.queries + other.queries, self.columns | other.columns, both)
+
+
+def blocks(
+    queries: Sequence[Query],
+    atoms: Sequence[Atoms],
+    most: int,
+    progress: Callable[[float, str], object] | None = None,
+) -> tuple[Block, ...]:
+    """One block with all queries if it has at most `most` classes, otherwise several."""
+    singles = []
+    for q, query in enumerate(queries):
+        if progress is not None:
+            progress(q / len(queries), "Reading queries")
+        single = Block((q,), frozenset(part.column for part in parts_of(query.amount)), classes_of(query, atoms))
+        if single.classes.size > most:
+            raise QueryError(_too_wide(query, single, atoms, most))
+        singles.append(single)
+    # Queries over the same columns first: their classes merge best.
+    alike: dict[frozenset[str], list[Block]] = {}
+    for single in sorted(singles, key=lambda block: -len(block.columns)):
+        alike.setdefault(single.columns, []).append(single)
+    pieces = [piece for group in alike.values() for piece in _together(group, atoms, most)]
+    whole = _together(pieces, atoms, most, whole=True)
+    return tuple(whole) if len(whole) == 1 else tuple(_grouped(pieces, atoms, most, progress))
+
+
+def _together(group: list[Block], atoms: Sequence[Atoms], most: int, *, whole: bool = False) -> list[Block]:
+    """As one block, joined in halves; where that is too large, the halves (or nothing, if only a whole will do)."""
+    if len(group) == 1:
+        return group
+    middle = len(group) // 2
+    left, right = (_together(half, atoms, most, whole=whole) for half in (group[:middle], group[middle:]))
+    if len(left) == len(right) == 1:
+        try:
+            return [left[0].with_(right[0], atoms, most)]
+        except TooManyClassesError:
+            pass
+    return [] if whole else left + right
+
+
+def _grouped(
+    pieces: list[Block], atoms: Sequence[Atoms], most: int, progress: Callable[[float, str], object] | None
+) -> list[Block]:
+    """Pieces joined one by one to whichever block they make cheaper together, or kept as a block of their own."""
+    found: list[Block] = []
+    for i, piece in enumerate(pieces):
+        if progress is not None:
+            progress(i / len(pieces), "Grouping queries")
+        best, partner, gain = piece, None, 0.0
+        near = sorted(found, key=lambda other: -len(piece.columns & other.columns) / len(piece.columns | other.columns))
+        for other in near[:CANDIDATES]:
+            if not piece.columns & other.columns:
+                break
+            try:
+                both = other.with_(piece, atoms, min(most, MOST_TO_JOIN))
+            except TooManyClassesError:
+                continue
+            if (saved := piece.cost + other.cost - both.cost) > gain:
+                best, partner, gain = both, other, saved
+        if partner is not None:
+            found.remove(partner)
+        found.append(best)
+    return found
+
+
+def _too_wide(query: Query, block: Block, atoms: Sequence[Atoms], most: int) -> str:
+    widest = sorted((column for column in atoms if column.column in block.columns), key=lambda column: -column.size)
+    listed = ", ".join(f"{column.column} ({column.size} pieces)" for column in widest[:3])
+    return (
+        f"query {query.name!r} tells {block.classes.size} classes of records apart, more than {most}; its widest "
+        f"columns are {listed}: use fewer cut points or values there, or raise max_cells"
+    )

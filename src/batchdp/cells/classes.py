@@ -1,0 +1,161 @@
+"""Classes of records that a batch of queries treats alike, found one column at a time.
+
+The product of all columns' atoms can be astronomically large; the number of *different* columns of W rarely is. So a
+record is followed through its columns as through an automaton: its state is what remains of the queries when only the
+first few columns are known, and equal states are one. One query's automaton is small. That of two batches together has
+the pairs of states that some record reaches, so batches are joined without looking at the queries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from batchdp.cells.atoms import Atoms
+from batchdp.cells.partial import restricted
+from batchdp.cells.splitting import outcomes, parts_of, possible
+from batchdp.queries import Amount, Constant, Query
+
+Indices = NDArray[np.int32]
+
+MOST_STATES = 65_536
+"""On the way: there may be more than classes in the end, since later columns merge states again."""
+
+
+class TooManyClassesError(Exception):
+    """Caught where the batch is then split."""
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Which class every combination of atoms belongs to, and what a record of each class adds to every query."""
+
+    transitions: tuple[Indices | None, ...]
+    """For every column, state × atom → next state; None where the column changes nothing."""
+    amounts: NDArray[np.float64]
+    """Query × last state."""
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Which of the last states add to a query at all: these are the cells."""
+        counted = np.any(self.amounts != 0, axis=0)
+        return counted if counted.any() else np.ones_like(counted)  # a workload has at least one cell
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return int(self.counted.sum())
+
+    @property
+    def matrix(self) -> sparse.csr_array:
+        """W: query × cell."""
+        return sparse.csr_array(self.amounts[:, self.counted])
+
+    def of(self, codes: NDArray[np.integer]) -> Indices:
+        """The cell of every row of atoms, one column of `codes` for every column of the table; −1 if not counted."""
+        states = np.zeros(len(codes), dtype=np.int32)
+        for column, table in enumerate(self.transitions):
+            if table is not None:
+                states = table[states, codes[:, column]]
+        cells = np.where(self.counted, np.cumsum(self.counted, dtype=np.int32) - np.int32(1), np.int32(-1))
+        return np.asarray(cells[states], dtype=np.int32)
+
+
+def classes_of(query: Query, atoms: Sequence[Atoms]) -> Classes:
+    """The classes that one query tells apart."""
+    remainders: list[Amount] = [restricted(query.amount, {})]
+    transitions: list[Indices | None] = []
+    for column in atoms:
+        parts = [dict.fromkeys(part for part in parts_of(rest) if part.column == column.column) for rest in remainders]
+        if not any(parts):
+            transitions.append(None)
+            continue
+        known = {part: outcomes(part, column) for group in parts for part in group}
+        numbers: dict[Amount, int] = {}
+        alive = np.flatnonzero(possible(column))
+        table = np.zeros((len(remainders), column.size), dtype=np.int32)  # impossible atoms lead anywhere
+        for state, (rest, here) in enumerate(zip(remainders, parts, strict=True)):
+            if not here:
+                table[state] = numbers.setdefault(rest, len(numbers))
+                continue
+            signatures, inverse = np.unique([known[part][alive] for part in here], axis=1, return_inverse=True)
+            rests = [restricted(rest, dict(zip(here, signature, strict=True))) for signature in signatures.T.tolist()]
+            table[state, alive] = np.array([numbers.setdefault(rest, len(numbers)) for rest in rests])[
+                inverse.reshape(-1)
+            ]
+        remainders = list(numbers)
+        transitions.append(table)
+    amounts = np.array([[rest.number for rest in remainders if isinstance(rest, Constant)]])
+    return _fewest(transitions, amounts)
+
+
+def joined(one: Classes, other: Classes, atoms: Sequence[Atoms], most: int) -> Classes:
+    """The classes of two batches together; `TooManyClassesError` if there are more than `most`."""
+    pairs = np.zeros((1, 2), dtype=np.int64)
+    transitions: list[Indices | None] = []
+    for column, first, second in zip(atoms, one.transitions, other.transitions, strict=True):
+        if first is None and second is None:
+            transitions.append(None)
+            continue
+        if len(pairs) * column.size > 200_000_000:
+            raise TooManyClassesError
+        alive = np.flatnonzero(possible(column))
+        ahead = pairs[:, 0, None] if first is None else first[pairs[:, 0]][:, alive].astype(np.int64)
+        beside = pairs[:, 1, None] if second is None else second[pairs[:, 1]][:, alive]
+        width = int(beside.max()) + 1
+        keys, reached = _numbered(ahead * width + beside)
+        if len(keys) > max(MOST_STATES, most):
+            raise TooManyClassesError
+        table = np.zeros((len(pairs), column.size), dtype=np.int32)
+        table[:, alive] = reached.reshape(len(pairs), -1)
+        transitions.append(table)
+        pairs = np.stack([keys // width, keys % width], axis=1)
+    amounts = np.concatenate([one.amounts[:, pairs[:, 0]], other.amounts[:, pairs[:, 1]]])
+    found = _fewest(transitions, amounts)
+    if found.size > most:
+        raise TooManyClassesError
+    return found
+
+
+def _fewest(transitions: list[Indices | None], amounts: NDArray[np.float64]) -> Classes:
+    """The same classes with as few states as there can be: from the end backwards, equal futures are one state."""
+    columns, future = _distinct_rows(np.ascontiguousarray(amounts.T))
+    fewest: list[Indices | None] = []
+    for table in reversed(transitions):
+        if table is None:
+            fewest.append(None)
+            continue
+        distinct, future = _distinct_rows(future[table])
+        fewest.append(distinct)
+    return Classes(tuple(reversed(fewest)), np.ascontiguousarray(columns.T))
+
+
+def _numbered(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different keys in ascending order, and for every key its place among them."""
+    largest = int(keys.max(initial=0))
+    if largest > 8 * keys.size + 1_000_000:
+        different, places = np.unique(keys, return_inverse=True)
+        return different, places
+    # Few possible keys: a list of all of them is quicker than sorting.
+    seen = np.zeros(largest + 1, dtype=bool)
+    seen[keys] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[keys]
+
+
+def _distinct_rows(rows: NDArray[Any]) -> tuple[NDArray[Any], Indices]:
+    """The different rows, the first row first, and for every row its place among them."""
+    # Sorting one random product a row is much quicker than sorting rows; whether it told them apart is then checked.
+    salt = np.random.default_rng(0).integers(0, 2**64, size=rows.shape[1], dtype=np.uint64) | np.uint64(1)
+    words = rows.view(np.uint64) if rows.dtype == np.float64 else rows.astype(np.uint64)
+    _, first, inverse = np.unique(words @ salt, return_index=True, return_inverse=True)
+    if not np.array_equal(rows[first][inverse], rows):
+        _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), dtype=np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    return rows[first[order]], place[inverse.reshape(-1)]
