@@ -19,7 +19,7 @@ LARGEST_CODE = 2**62
 
 
 @ibis.udf.scalar.builtin(name="floor")  # type: ignore[untyped-decorator]
-def floor(x: float) -> float:
+def _floor(x: float) -> float:
     """The engine's own: ibis would cast the result to an integer, which overflows."""
     raise NotImplementedError
 
@@ -38,6 +38,11 @@ def plain(column: Any, kind: str) -> Any:
 def missing(column: Any) -> Any:
     """NULL or not a number."""
     return column.isnull() | column.isnan() if column.type().is_floating() else column.isnull()
+
+
+def is_whole(column: Any) -> Any:
+    """Whether a float or decimal has no fraction, without a cast that could overflow."""
+    return _floor(column) == column if column.type().is_floating() else column % 1 == 0
 
 
 def before(column: Any, cut: Cut) -> Any:
@@ -154,7 +159,7 @@ def kept(column: Any, atoms: Atoms, looked_up: Any = None) -> Any:
     top = Cut(high + 1) if atoms.kind == "date" else Cut(high, after=True)
     inside = ~missing(column) & ~before(column, Cut(low)) & before(column, top)
     if atoms.whole and not column.type().is_integer():
-        inside = inside & (floor(column) == column)
+        inside = inside & is_whole(column)
     return inside
 
 

@@ -14,7 +14,7 @@ import sqlglot.expressions as sge
 from batchdp.cells.atoms import Atoms, ListedAtoms
 from batchdp.domain.columns import LARGEST
 from batchdp.queries.conditions import Value
-from batchdp.tables.coding import floor
+from batchdp.tables.coding import is_whole
 
 SHORT = 32
 """So many values are tried one by one."""
@@ -84,4 +84,4 @@ def _whole(column: Any) -> Any:
     if column.type().is_integer():
         return column
     inside = (column >= -LARGEST) & (column <= LARGEST)
-    return ibis.ifelse(inside, ibis.ifelse(floor(column) == column, column.cast("int64"), ibis.null()), ibis.null())
+    return ibis.ifelse(inside, ibis.ifelse(is_whole(column), column.cast("int64"), ibis.null()), ibis.null())
