@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import duckdb
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 

@@ -14,6 +14,11 @@ from batchdp.sql.script import MOST_CHARACTERS, Script
 
 def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, ...]:
     """The queries in a file of SQL."""
+    return read_queries(load_text(path), domain, source=str(path))
+
+
+def load_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file of SQL."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(4 * MOST_CHARACTERS + 1)
@@ -22,10 +27,9 @@ def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, .
     if len(content) > 4 * MOST_CHARACTERS:
         raise QueryError(f"{path} holds more than {MOST_CHARACTERS} characters; split it into several batches")
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise QueryError(f"{path} is not a text in UTF-8 ({error.reason} at byte {error.start})") from error
-    return read_queries(text, domain, source=str(path))
 
 
 def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Query, ...]:
@@ -38,7 +42,7 @@ def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[
         raise QueryError(f"sql is a {type(sql).__name__}; give a text of SELECT statements")
     script = Script(sql, source)
     # sqlglot takes a while to import, and nothing else needs it.
-    from batchdp.sql.selections import MOST_QUERIES, selection
+    from batchdp.sql.selections import MOST_QUERIES, selection, too_many
     from batchdp.sql.syntax import parsed
 
     columns = {folded(name): name for name in domain.columns}
@@ -48,9 +52,7 @@ def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[
     for statement in parsed(script):
         selected = selection(statement, domain, columns)
         if len(queries) + selected.size > MOST_QUERIES:
-            problem = f"{len(queries) + selected.size} queries in all"
-            remedy = f"at most {MOST_QUERIES} are answered together; group by fewer columns or coarser bins"
-            raise statement.refusal_at("GROUP", problem, remedy)
+            raise too_many(statement, len(queries) + selected.size)
         for item in selected.counted:
             if folded(skeleton(item.name)) in items:
                 problem = f"the name {item.name} is taken by another query"

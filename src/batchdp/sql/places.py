@@ -14,6 +14,7 @@ _OPENERS: dict[type, tuple[str, ...]] = {
     exp.Not: ("NOT",),
     exp.Neg: ("-",),
     exp.Paren: ("(",),
+    exp.Tuple: ("(",),
     exp.Case: ("WHEN", "CASE"),
     exp.Cast: ("(", "CAST", "DATE"),
     exp.Query: ("DISTINCT", "SELECT", "("),
@@ -38,7 +39,12 @@ class Statement:
 
     def refusal(self, node: Node, problem: str, remedy: str) -> QueryError:
         """The error for a node."""
-        return self.script.refusal(*self._stretch(node), problem, remedy)
+        start, end = self._stretch(node)
+        if isinstance(node, (exp.Boolean, exp.Null)):
+            for lexeme in self.script.lexemes[self.script.index(start) : self.script.index(end - 1) + 1]:
+                if lexeme.word == node.sql().upper():
+                    start, end = lexeme.start, lexeme.end
+        return self.script.refusal(start, end, problem, remedy)
 
     def refusal_at(self, words: str, problem: str, remedy: str, node: Node = None) -> QueryError:
         """The error for the first of these keywords; for the node or the statement if none is there."""

@@ -8,8 +8,10 @@ from math import prod
 
 from sqlglot import exp
 
-from batchdp.domain import Dates, Domain, Integers, Numbers
+from batchdp.domain import Column, Dates, Domain, Integers, Listed
+from batchdp.domain.columns import MOST_VALUES
 from batchdp.domain.names import checked_name, folded
+from batchdp.errors import QueryError
 from batchdp.queries import All, Amount, Choice, Condition, Constant, Query
 from batchdp.sql.amounts import combination
 from batchdp.sql.conditions import condition
@@ -92,7 +94,28 @@ def _grouped(scope: Scope) -> dict[str, Groups]:
         return {}
     if not group.expressions:
         raise scope.statement.refusal_at("GROUP", "GROUP BY nothing", "name the columns")
-    return {name: _public_groups(scope, name, node) for node in group.expressions for name in [_target(scope, node)]}
+    targets = {_target(scope, node): node for node in group.expressions}
+    for name, node in targets.items():
+        _check_has_groups(scope, name, node)
+    size = prod(_size(scope.domain.columns[name]) for name in targets)
+    if size > MOST_QUERIES:
+        raise too_many(scope.statement, size)
+    return {name: scope.domain.columns[name].groups(name) or () for name in targets}
+
+
+def too_many(statement: Statement, size: int) -> QueryError:
+    """The error for a batch of this size."""
+    remedy = f"at most {MOST_QUERIES} are answered together; group by fewer columns or coarser bins"
+    return statement.refusal_at("GROUP", f"{size} queries in all", remedy)
+
+
+def _size(column: Column) -> int:
+    """How many groups there are, without making them."""
+    if isinstance(column, Listed):
+        return len(column.values)
+    if column.bins is not None:
+        return len(column.bins)
+    return column.integers[1] - column.integers[0] + 1 if isinstance(column, Integers) else 0
 
 
 def _target(scope: Scope, node: Node) -> str:
@@ -120,14 +143,13 @@ def _item(item: Node) -> Node:
     return unwrapped(item.this if isinstance(item, exp.Alias) else item)
 
 
-def _public_groups(scope: Scope, name: str, node: Node) -> Groups:
+def _check_has_groups(scope: Scope, name: str, node: Node) -> None:
     column = scope.domain.columns[name]
-    groups = column.groups(name)
-    if groups is not None:
-        return groups
-    first = f'"{column.dates[0]}"' if isinstance(column, Dates) else ""
-    if isinstance(column, (Numbers, Integers)):
-        first = str(column.ends()[0])
+    if isinstance(column, Listed) or column.bins is not None:
+        return
+    if isinstance(column, Integers) and _size(column) <= MOST_VALUES:
+        return
+    first = f'"{column.dates[0]}"' if isinstance(column, Dates) else column.ends()[0]
     remedy = f"declare lower edges in the domain, like bins = [{first}, …] under [columns.{name}]"
     raise scope.refusal(node, f"{name} has no groups", remedy)
 
