@@ -58,7 +58,7 @@ def without_noise(strategy: Strategy, counts: Any, ledger: Ledger, **budget: flo
         **given,
         ledger=ledger,
         release_id=None,
-        table="counts",
+        label="counts",
         neighbours=Neighbours(),
         max_rows=10**6,
         confidence=0.95,

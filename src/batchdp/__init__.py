@@ -2,12 +2,14 @@
 
 from batchdp import bounds, workloads
 from batchdp.audit import audit
+from batchdp.domain import Domain, load_domain
 from batchdp.errors import (
     BatchDPError,
     BudgetError,
     DomainError,
     LatticeError,
     LedgerError,
+    PlanError,
     PrivacyParameterError,
     QueryError,
     ReleaseError,
@@ -16,6 +18,7 @@ from batchdp.errors import (
     WorkloadError,
 )
 from batchdp.ledger import Ledger
+from batchdp.plans import Plan, load_plan, plan
 from batchdp.portfolio import optimize
 from batchdp.release import Answer, Release, answer, epsilon_for, load_release
 from batchdp.strategies import STRATEGIES
@@ -28,10 +31,13 @@ __all__ = [
     "Answer",
     "BatchDPError",
     "BudgetError",
+    "Domain",
     "DomainError",
     "LatticeError",
     "Ledger",
     "LedgerError",
+    "Plan",
+    "PlanError",
     "PrivacyParameterError",
     "QueryError",
     "Release",
@@ -45,9 +51,12 @@ __all__ = [
     "audit",
     "bounds",
     "epsilon_for",
+    "load_domain",
+    "load_plan",
     "load_release",
     "low_rank",
     "optimize",
+    "plan",
     "workloads",
 ]
 __version__ = "0.1.0"

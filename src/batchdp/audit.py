@@ -23,9 +23,10 @@ from scipy.stats import beta
 from batchdp.lattice import LARGEST, Lattice
 from batchdp.matrix import Dense
 from batchdp.noise import Mechanism
+from batchdp.plans import Plan
 from batchdp.release.law import NoiseLaw
 from batchdp.release.neighbours import Neighbours, Relation
-from batchdp.release.preparing import MOST_BIAS, checked_budget, prepared
+from batchdp.release.preparing import MOST_BIAS, checked_budget, prepared, settled
 from batchdp.strategy import Strategy
 
 FALSE_ALARM = 1e-6
@@ -62,17 +63,17 @@ class Audit:
 
 
 def audit(
-    strategy: Strategy,
+    planned: Plan | Strategy,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
-    neighbours: Relation = "add-remove",
-    rows_per_unit: int = 1,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
     max_rows: int | None = None,
     runs: int = RUNS,
 ) -> Audit:
     """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
-    relation = Neighbours(neighbours, rows_per_unit)
+    strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
     budget = checked_budget(strategy, epsilon, rho)
     lattice, noise, law = prepared(strategy, relation, budget, max_rows)
     return Audit((*exact(lattice, noise, law, relation, budget), *attacked(lattice, noise, relation, budget, runs)))

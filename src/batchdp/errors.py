@@ -6,6 +6,7 @@
     ├── TableError               a table that cannot be opened, or does not have the declared columns
     ├── WorkloadError            the queries are not a matrix of finite numbers
     ├── StrategyError            a pair (measure, reconstruct) that does not answer its workload
+    ├── PlanError                a plan file that is missing, damaged or does not fit this version
     ├── LatticeError             a strategy that cannot be measured in integers accurately enough
     ├── ReleaseError             a release that cannot be made, written or read
     ├── BudgetError              a spend that the ledger refuses; nothing was charged
@@ -44,6 +45,10 @@ class StrategyError(BatchDPError, ValueError):
 
 class PrivacyParameterError(BatchDPError, ValueError):
     """A privacy parameter is missing, not finite or out of range."""
+
+
+class PlanError(BatchDPError):
+    """A plan cannot be written or read."""
 
 
 class LatticeError(BatchDPError, ValueError):

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from batchdp.cells.atoms import Atoms
 from batchdp.cells.classes import Classes, TooManyClassesError, classes_of, joined
 from batchdp.cells.splitting import parts_of
@@ -39,6 +41,11 @@ class Block:
         on_results = len(self.queries) * float(column_norms(W, 1).max(initial=0.0)) ** 2
         return float(min(on_results, W.multiply(W).sum()) ** (1 / 3))
 
+    def in_order(self) -> Block:
+        """With queries and classes in an order that does not depend on how it was joined."""
+        order = np.argsort(self.queries)
+        return Block(tuple(sorted(self.queries)), self.columns, self.classes.in_order(order))
+
     def with_(self, other: Block, atoms: Sequence[Atoms], most: int) -> Block:
         """Both as one; `TooManyClassesError` if it would have more than `most` classes."""
         both = joined(self.classes, other.classes, atoms, most)
@@ -50,8 +57,9 @@ def blocks(
     atoms: Sequence[Atoms],
     most: int,
     progress: Callable[[float, str], object] | None = None,
+    partition: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Block, ...]:
-    """One block with all queries if it has at most `most` classes, otherwise several."""
+    """One block with all queries if it has at most `most` classes, otherwise several; or those of a known partition."""
     singles = []
     for q, query in enumerate(queries):
         if progress is not None:
@@ -60,13 +68,21 @@ def blocks(
         if single.classes.size > most:
             raise QueryError(_too_wide(query, single, atoms, most))
         singles.append(single)
+    if partition is not None:
+        if sorted(q for group in partition for q in group) != list(range(len(queries))):
+            raise QueryError("the blocks of queries do not hold every query once")
+        known = [_together([singles[q] for q in group], atoms, most, whole=True) for group in partition]
+        if not all(known):
+            raise QueryError(f"the blocks of queries tell more than {most} classes of records apart")
+        return tuple(group[0].in_order() for group in known)
     # Queries over the same columns first: their classes merge best.
     alike: dict[frozenset[str], list[Block]] = {}
     for single in sorted(singles, key=lambda block: -len(block.columns)):
         alike.setdefault(single.columns, []).append(single)
     pieces = [piece for group in alike.values() for piece in _together(group, atoms, most)]
     whole = _together(pieces, atoms, most, whole=True)
-    return tuple(whole) if len(whole) == 1 else tuple(_grouped(pieces, atoms, most, progress))
+    found = whole if len(whole) == 1 else _grouped(pieces, atoms, most, progress)
+    return tuple(sorted((block.in_order() for block in found), key=lambda block: block.queries))
 
 
 def _together(group: list[Block], atoms: Sequence[Atoms], most: int, *, whole: bool = False) -> list[Block]:

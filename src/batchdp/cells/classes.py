@@ -56,6 +56,20 @@ class Classes:
         """W: query × cell."""
         return sparse.csr_array(self.amounts[:, self.counted])
 
+    def in_order(self, queries: NDArray[np.intp]) -> Classes:
+        """The same classes with the queries in this order and the last states sorted by what they add."""
+        amounts = self.amounts[queries]
+        order = np.lexsort(amounts[::-1])
+        tables = list(self.transitions)
+        place = np.empty(len(order), dtype=np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        for column in reversed(range(len(tables))):
+            table = tables[column]
+            if table is not None:
+                tables[column] = place[table]
+                break
+        return Classes(tuple(tables), amounts[:, order])
+
     def of(self, codes: NDArray[np.integer]) -> Indices:
         """The cell of every row of atoms, one column of `codes` for every column of the table; −1 if not counted."""
         states = np.zeros(len(codes), dtype=np.int32)

@@ -8,32 +8,34 @@ import numpy as np
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.lattice import quantise
+from batchdp.plans import Plan
 from batchdp.release.law import NoiseLaw
-from batchdp.release.neighbours import Neighbours, Relation
-from batchdp.release.preparing import CAPS
+from batchdp.release.neighbours import Relation
+from batchdp.release.preparing import CAPS, settled
 from batchdp.strategy import Strategy
 
 
 def epsilon_for(
-    strategy: Strategy,
+    planned: Plan | Strategy,
     *,
     standard_error: float | None = None,
     half_width: float | None = None,
     confidence: float = 0.95,
     query: str | None = None,
-    neighbours: Relation = "add-remove",
-    rows_per_unit: int = 1,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
     max_rows: int | None = None,
 ) -> float:
     """The least ε (ρ for a zCDP strategy) at which every answer, or a named one, is as accurate as asked.
 
     Args:
-        strategy: what will be released.
+        planned: what will be released.
         standard_error: the largest standard error that is good enough; or
         half_width: the largest half width of an interval of this `confidence`.
         query: only this one has to be accurate enough.
         neighbours, rows_per_unit, max_rows: as in `answer`.
     """
+    strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
     if (standard_error is None) == (half_width is None):
         raise PrivacyParameterError("give either standard_error or half_width, the accuracy that is wanted")
     goal = standard_error if standard_error is not None else half_width
@@ -44,7 +46,7 @@ def epsilon_for(
     if query is not None and query not in names:
         raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {names[0]!r}")
     lattice = quantise(strategy, largest_total=CAPS[-1] if max_rows is None else max_rows)
-    moved = lattice.sensitivity * Neighbours(neighbours, rows_per_unit).factor / 2.0**lattice.bits
+    moved = lattice.sensitivity * relation.factor / 2.0**lattice.bits
     pure = strategy.privacy == "pure"
     unit = NoiseLaw(lattice.reconstruct, moved if pure else moved / math.sqrt(2), strategy.privacy)  # at ε or ρ of 1
     errors = unit.standard_errors if half_width is None else unit.half_widths(confidence)

@@ -11,8 +11,10 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -23,71 +25,95 @@ from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.lattice import Integers, Lattice
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.matrix import Dense
+from batchdp.plans import Plan
 from batchdp.release.law import checked_confidence
 from batchdp.release.neighbours import Neighbours, Relation
-from batchdp.release.preparing import checked_budget, prepared
+from batchdp.release.preparing import checked_budget, prepared, settled
 from batchdp.release.records import Certificate, Release
 from batchdp.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
+Progress = Callable[[float, str], None]
 
 
 def answer(
-    strategy: Strategy,
-    counts: Any,
+    planned: Plan | Strategy,
+    table: Any,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
     ledger: Ledger,
     release_id: str | None = None,
-    table: str = "counts",
-    neighbours: Relation = "add-remove",
-    rows_per_unit: int = 1,
+    label: str | None = None,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
     max_rows: int | None = None,
     confidence: float = 0.95,
+    progress: Progress | None = None,
 ) -> Release:
-    """Private answers to the strategy's workload.
+    """Private answers to a batch of queries.
 
     Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced), for any
-    counts whatever. The ledger is charged before the counts are read; a crash may waste budget but gives none away.
+    data whatever. The ledger is charged before the data is read; a crash may waste budget but gives none away.
 
     Args:
-        strategy: from `optimize`, or any other.
-        counts: how many records fall in each cell, as whole numbers in the workload's order.
+        planned: a plan, or a strategy from `optimize` or elsewhere.
+        table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
+            postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
+            in each cell, as whole numbers in the workload's order.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
         ledger: what the budget is taken from.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
-        table: what the ledger's history calls the data.
-        neighbours: "add-remove" (default) or "replace".
+        label: what the ledger's history calls the data; a plan's table, or "counts", if left out.
+        neighbours: "add-remove" (default) or "replace". This and the next two come from the domain for a plan.
         rows_per_unit: at most how many records one person has.
         max_rows: a public cap on the number of records, which decides how fine the lattice can be. If left out, the
             largest power of ten up to 10^12 with which the bias stays below 1 % of the noise; the certificate names
             it as `largest_total`. With more records the answers stay private but may be far too low.
         confidence: of the intervals.
+        progress: called with (share, what is being done) while a table is counted.
     """
-    return release(
-        strategy,
-        counts,
-        epsilon=epsilon,
-        rho=rho,
-        ledger=ledger,
-        release_id=release_id,
-        table=table,
-        neighbours=Neighbours(neighbours, rows_per_unit),
-        max_rows=max_rows,
-        confidence=confidence,
+    strategy, relation, cap = settled(planned, neighbours, rows_per_unit, max_rows)
+    with ExitStack() as opened:
+        if isinstance(planned, Plan):
+            counts = _counting(planned, opened, table, progress)
+        else:
+            counts = partial(_structure_checked, table, strategy.workload.cells)
+            counts()  # a wrong shape or type is refused before anything is charged
+        return release(
+            strategy,
+            counts,
+            epsilon=epsilon,
+            rho=rho,
+            ledger=ledger,
+            release_id=release_id,
+            label=label or (planned.domain.table if isinstance(planned, Plan) else "counts"),
+            neighbours=relation,
+            max_rows=cap,
+            confidence=confidence,
+        )
+
+
+def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
+    """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
+    from batchdp.tables import count, open_table
+
+    atoms, privacy = plan.cells.atoms, plan.domain.privacy
+    source = opened.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
+    return lambda: plan.cells.counts(
+        count(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit, progress=progress)
     )
 
 
 def release(
     strategy: Strategy,
-    counts: Any,
+    counts: Callable[[], Integers],
     *,
     epsilon: float | None,
     rho: float | None,
     ledger: Ledger,
     release_id: str | None,
-    table: str,
+    label: str,
     neighbours: Neighbours,
     max_rows: int | None,
     confidence: float,
@@ -97,20 +123,19 @@ def release(
     checked_confidence(confidence)
     if strategy.relaxation > 0:
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
-    x = _structure_checked(counts, strategy.workload.cells)
     charge, budget = exact_charge(checked_budget(strategy, epsilon, rho))
     lattice, noise, law = prepared(strategy, neighbours, budget, max_rows)
     digest = plan_digest(lattice, neighbours)
 
     identity = release_id or uuid.uuid4().hex
     name = "epsilon" if strategy.privacy == "pure" else "rho"
-    reserved = ledger.reserve(identity, **{name: charge}, plan_digest=digest, table=table)
+    reserved = ledger.reserve(identity, **{name: charge}, plan_digest=digest, table=label)
     if isinstance(reserved, StoredRelease):
         stored = json.loads(reserved.output)
         certificate, noisy = Certificate(**stored["certificate"]), np.array(stored["measurements"])
     else:
         # From here on counts are read. Nothing below may raise because of what they are.
-        noisy_integers = (draw or noise.draw)(lattice.measured(x))
+        noisy_integers = (draw or noise.draw)(lattice.measured(counts()))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
         certificate = Certificate(
             release_id=identity,
@@ -124,7 +149,7 @@ def release(
             largest_total=lattice.largest_total,
             bias_bound=float(lattice.bias_bound.max(initial=0.0)),
             plan_digest=digest,
-            table=table,
+            table=label,
             ledger_head=reserved.head,
             opendp=version("opendp"),
         )
@@ -156,7 +181,9 @@ def plan_digest(lattice: Lattice, neighbours: Neighbours) -> str:
     """A fingerprint of everything that decides what is released, apart from the data and the budget."""
     digest = hashlib.sha256()
     Q = lattice.integers
-    header = [lattice.privacy, lattice.bits, lattice.largest_total, str(neighbours), Q.shape, lattice.workload.names]
+    workload = lattice.workload
+    settings: list[Any] = [lattice.privacy, lattice.bits, lattice.largest_total, str(neighbours), Q.shape]
+    header = [*settings, workload.names, workload.blocks]
     digest.update(json.dumps(header).encode())
     B = sparse.csr_array(lattice.reconstruct)
     for matrix in (Q, B, sparse.csr_array(lattice.workload.matrix)):

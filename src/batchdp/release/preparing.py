@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from batchdp.errors import LatticeError
+from batchdp.errors import LatticeError, PrivacyParameterError
 from batchdp.lattice import FEWEST_BITS, LARGEST, Lattice, quantise
 from batchdp.noise import Mechanism, mechanism
+from batchdp.plans import Plan
 from batchdp.release.law import NoiseLaw
-from batchdp.release.neighbours import Neighbours
+from batchdp.release.neighbours import Neighbours, Relation
 from batchdp.strategy import Strategy
 from batchdp.workload import Workload
 
@@ -43,6 +44,22 @@ def prepared(
         f"max_rows={cap}: query {strategy.workload.names[worst]!r} could be off by {lattice.bias_bound[worst]:.3g} "
         f"beside noise of {law.standard_errors[worst]:.3g}, more than 1 %; lower max_rows or the budget"
     )
+
+
+def settled(
+    planned: Plan | Strategy, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
+) -> tuple[Strategy, Neighbours, int | None]:
+    """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
+    if not isinstance(planned, Plan):
+        if not isinstance(planned, Strategy):
+            raise PrivacyParameterError(
+                f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize"
+            )
+        return planned, Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit), max_rows
+    if (neighbours, rows_per_unit, max_rows) != (None, None, None):
+        raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
+    privacy = planned.domain.privacy
+    return planned.strategy, Neighbours(privacy.neighbours, privacy.rows_per_unit), privacy.max_rows
 
 
 def feasible_caps(workload: Workload) -> tuple[int, ...]:

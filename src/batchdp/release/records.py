@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import lsq_linear
 
+from batchdp import archive
 from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import ReleaseError
 from batchdp.matrix import Dense
 from batchdp.release.law import NoiseLaw, checked_confidence
 
-FORMAT = "batchdp-release-1"
+FORMAT = "batchdp-release-2"
 
 
 @dataclass(frozen=True)
@@ -131,19 +129,15 @@ class Release:
         return np.asarray(self.workload[:, kept] @ fitted.x)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """One file without pickle, written beside and moved into place; readable by `load_release`."""
-        B = sparse.csr_array(self.law.reconstruct)
-        buffer = io.BytesIO()
-        np.savez_compressed(
-            buffer,
-            header=np.array(json.dumps(self._header())),
-            values=self.values,
-            measurements=self.measurements,
-            **_parts("B", B),
-            **_parts("L", self.measure),
-            **_parts("W", self.workload),
-        )
-        write_atomically(Path(path), buffer.getvalue())
+        """One file without pickle, under a digest; readable by `load_release`."""
+        arrays = {
+            "values": self.values,
+            "measurements": self.measurements,
+            **archive.parts("B", self.law.reconstruct),
+            **archive.parts("L", self.measure),
+            **archive.parts("W", self.workload),
+        }
+        archive.save(path, self._header(), arrays, ReleaseError)
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -151,7 +145,6 @@ class Release:
             "names": self.names,
             "confidence": self.confidence,
             "scale": self.law.scale,
-            "dense": isinstance(self.law.reconstruct, np.ndarray),
             "privacy": self.law.privacy,
             "certificate": asdict(self.certificate),
         }
@@ -182,57 +175,19 @@ class Release:
 
 def load_release(path: str | os.PathLike[str]) -> Release:
     """A release that was saved; nothing in the file is executed."""
+    header, arrays = archive.load(path, FORMAT, ReleaseError, "release")
     try:
-        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            if header.get("format") != FORMAT:
-                raise ReleaseError(f"{path} is of format {header.get('format')!r}; this version reads {FORMAT}")
-            B = _whole("B", file)
-            law = NoiseLaw(B.toarray() if header["dense"] else B, float(header["scale"]), header["privacy"])
-            return Release(
-                names=tuple(header["names"]),
-                values=file["values"],
-                law=law,
-                measurements=file["measurements"],
-                measure=_whole("L", file),
-                workload=_whole("W", file),
-                certificate=Certificate(**header["certificate"]),
-                confidence=float(header["confidence"]),
-            )
-    except OSError as error:
-        raise ReleaseError(f"cannot read {path}: {error.strerror or error}") from error
+        return Release(
+            names=tuple(header["names"]),
+            values=arrays["values"],
+            law=NoiseLaw(archive.whole("B", arrays), float(header["scale"]), header["privacy"]),
+            measurements=arrays["measurements"],
+            measure=sparse.csr_array(archive.whole("L", arrays)),
+            workload=sparse.csr_array(archive.whole("W", arrays)),
+            certificate=Certificate(**header["certificate"]),
+            confidence=float(header["confidence"]),
+        )
     except ReleaseError:
         raise
-    except Exception as error:  # whatever a damaged archive makes zipfile, zlib, NumPy or JSON say
+    except Exception as error:  # a well-made archive of something else
         raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target and move into place: a reader sees the old file, the new one, or none."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ReleaseError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _parts(name: str, matrix: sparse.csr_array) -> dict[str, Any]:
-    return {
-        f"{name}_data": matrix.data,
-        f"{name}_indices": matrix.indices,
-        f"{name}_indptr": matrix.indptr,
-        f"{name}_shape": np.array(matrix.shape),
-    }
-
-
-def _whole(name: str, file: Any) -> sparse.csr_array:
-    parts = (file[f"{name}_data"], file[f"{name}_indices"], file[f"{name}_indptr"])
-    rows, columns = (int(size) for size in file[f"{name}_shape"])
-    matrix = sparse.csr_array(parts, shape=(rows, columns))
-    matrix.check_format(full_check=True)  # an index out of range would read beyond the arrays
-    return matrix

@@ -1,0 +1,99 @@
+"""Files of arrays under a digest, without pickle: what plans and releases are saved as."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from batchdp.errors import BatchDPError
+from batchdp.matrix import Matrix
+
+LARGEST = 4 * 2**30
+"""Bytes that an archive may unpack to."""
+
+
+def save(
+    path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Any], error: type[BatchDPError]
+) -> None:
+    """One file, written beside and moved into place: a reader sees the old file, the new one, or none."""
+    buffer = io.BytesIO()
+    text = json.dumps(header)
+    np.savez_compressed(buffer, header=np.array(text), digest=np.array(_digest(text, arrays)), **arrays)
+    write_atomically(Path(path), buffer.getvalue(), error)
+
+
+def load(path: str | os.PathLike[str], format: str, error: type[BatchDPError], noun: str) -> tuple[Any, dict[str, Any]]:
+    """The header and the arrays of a file of this format, checked against its digest; nothing in it is executed."""
+    try:
+        with Path(path).open("rb") as opened:
+            with zipfile.ZipFile(opened) as members:
+                if sum(member.file_size for member in members.infolist()) > LARGEST:
+                    raise error(f"{path} would unpack to more than {LARGEST // 2**30} GiB")
+            with np.load(opened, allow_pickle=False) as file:
+                text = str(file["header"])
+                header = json.loads(text)
+                if header.get("format") != format:
+                    raise error(f"{path} is of format {header.get('format')!r}; this version reads {format}")
+                arrays = {name: file[name] for name in file.files if name not in ("header", "digest")}
+                if str(file["digest"]) != _digest(text, arrays):
+                    raise error(f"{path} does not fit its digest: it was changed after it was saved")
+                return header, arrays
+    except OSError as failure:
+        raise error(f"cannot read {path}: {failure.strerror or failure}") from failure
+    except BatchDPError:
+        raise
+    except Exception as failure:  # whatever a damaged archive makes zipfile, zlib, NumPy or JSON say
+        raise error(f"{path} is not a {noun}, or is damaged ({type(failure).__name__})") from failure
+
+
+def write_atomically(path: Path, content: bytes, error: type[BatchDPError]) -> None:
+    """Write beside the target and move into place: a reader sees the old file, the new one, or none."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as failure:
+        beside.unlink(missing_ok=True)
+        raise error(f"cannot write {path}: {failure.strerror or failure}") from failure
+
+
+def parts(name: str, matrix: Matrix) -> dict[str, Any]:
+    """A matrix as arrays to save."""
+    rows = sparse.csr_array(matrix)
+    return {
+        f"{name}_data": rows.data,
+        f"{name}_indices": rows.indices,
+        f"{name}_indptr": rows.indptr,
+        f"{name}_shape": np.array([*matrix.shape, isinstance(matrix, np.ndarray)]),
+    }
+
+
+def whole(name: str, arrays: Mapping[str, Any]) -> Matrix:
+    """The matrix in saved arrays, dense if it was."""
+    rows, columns, dense = (int(size) for size in arrays[f"{name}_shape"])
+    matrix = sparse.csr_array(
+        (arrays[f"{name}_data"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]), shape=(rows, columns)
+    )
+    matrix.check_format(full_check=True)  # an index out of range would read beyond the arrays
+    return matrix.toarray() if dense else matrix
+
+
+def _digest(header: str, arrays: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(header.encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

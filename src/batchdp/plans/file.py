@@ -1,0 +1,57 @@
+"""Plan files: the SQL, the domain and the strategy's two matrices. Everything else is worked out again on loading.
+
+Nothing that the guarantee rests on is believed: the queries are parsed again, the cells built again, and the strategy
+is refused unless its matrices reproduce their workload. Sensitivities are never stored.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from batchdp import archive
+from batchdp.cells import cells_of
+from batchdp.domain import as_domain
+from batchdp.errors import BatchDPError, PlanError
+from batchdp.plans.plan import Options, Plan
+from batchdp.sql import read_queries
+from batchdp.strategy import Strategy
+from batchdp.workload import Workload
+
+FORMAT = "batchdp-plan-1"
+
+
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write the plan, in one piece or not at all."""
+    strategy = plan.strategy
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "sql": plan.sql,
+        "domain": plan.domain.model_dump(mode="json", exclude_none=True),
+        "options": plan.options.as_dict(),
+        "blocks": [list(block.queries) for block in plan.cells.blocks],
+        "strategy": {name: getattr(strategy, name) for name in ("method", "privacy", "rounds", "status", "reason")},
+    }
+    arrays = {**archive.parts("L", strategy.measurement), **archive.parts("B", strategy.reconstruction)}
+    archive.save(path, header, arrays, PlanError)
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """A plan that was saved; nothing in the file is executed, and every sensitivity is computed anew."""
+    header, arrays = archive.load(path, FORMAT, PlanError, "plan")
+    try:
+        domain = as_domain(header["domain"], source=f"{path}: domain")
+        queries = read_queries(header["sql"], domain, source=f"{path}: queries")
+        options = Options(**header["options"])
+        cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
+        strategy = Strategy(
+            Workload(cells.matrix, cells.names, blocks=cells.sizes),
+            archive.whole("L", arrays),
+            archive.whole("B", arrays),
+            **header["strategy"],
+        )
+        return Plan(header["sql"], domain, cells, strategy, options)
+    except BatchDPError as error:
+        raise PlanError(f"{path} cannot be used, plan again: {error}") from error
+    except Exception as error:  # a well-made archive of something else
+        raise PlanError(f"{path} is not a plan, or is damaged ({type(error).__name__})") from error

@@ -1,0 +1,94 @@
+"""`plan`: from SQL and a domain to a strategy, remembered so that the same batch is planned once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from batchdp.cells import MOST_CELLS, cells_of
+from batchdp.checks import whole
+from batchdp.domain import Domain, as_domain
+from batchdp.errors import BatchDPError, QueryError
+from batchdp.plans.file import FORMAT, load_plan, save_plan
+from batchdp.plans.plan import Options, Plan
+from batchdp.portfolio import optimize
+from batchdp.sql import load_text, read_queries
+from batchdp.strategy import Privacy
+from batchdp.workload import Workload
+
+Progress = Callable[[float, str], object]
+
+
+def plan(
+    sql: str | os.PathLike[str],
+    domain: Domain | dict[str, Any] | str | os.PathLike[str],
+    *,
+    privacy: Privacy | Literal["auto"] = "pure",
+    objective: Literal["sum", "max"] = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    max_cells: int = MOST_CELLS,
+    cache: bool = True,
+    progress: Progress | None = None,
+) -> Plan:
+    """A plan for answering the queries with the least noise that can be found. No data is read, no budget spent.
+
+    Args:
+        sql: SELECT statements over the domain's table, as a text, or the path of a .sql file.
+        domain: what is public about the table: a path, TOML text, dictionary or `Domain`.
+        privacy, objective, seconds, seed, epsilon, delta: as in `optimize`.
+        max_cells: the most classes of records in one block; a batch with more is split into blocks.
+        cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
+        progress: called with (share, what is being done).
+    """
+    text, source = _text(sql)
+    domain = as_domain(domain)
+    max_cells = whole("max_cells", max_cells, 1)
+    options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells)
+    queries = read_queries(text, domain, source=source)
+    remembered = _cached(text, domain, options) if cache else None
+    if remembered is not None and remembered.exists():
+        with suppress(BatchDPError):  # damaged, or from another version: plan again
+            return load_plan(remembered)
+    cells = cells_of(queries, domain, most=max_cells, progress=progress)
+    strategy = optimize(
+        Workload(cells.matrix, cells.names, blocks=cells.sizes),
+        privacy,
+        objective=objective,
+        seconds=seconds,
+        seed=seed,
+        epsilon=epsilon,
+        delta=delta,
+        progress=None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}"),
+    )
+    made = Plan(text, domain, cells, strategy, options)
+    if remembered is not None:
+        with suppress(BatchDPError, OSError):  # a cache that cannot be written is no reason to fail
+            remembered.parent.mkdir(parents=True, exist_ok=True)
+            save_plan(made, remembered)
+    return made
+
+
+def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
+    """The SQL and what errors call it."""
+    if isinstance(sql, os.PathLike) or (isinstance(sql, str) and sql.endswith(".sql") and len(sql.split()) == 1):
+        return load_text(sql), str(sql)
+    if not isinstance(sql, str):
+        raise QueryError(f"sql is a {type(sql).__name__}; give SELECT statements as a text, or the path of a .sql file")
+    return sql, "queries"
+
+
+def _cached(sql: str, domain: Domain, options: Options) -> Path:
+    """Where a plan for exactly this is remembered."""
+    content = [FORMAT, version("batchdp"), sql, domain.model_dump(mode="json"), options.as_dict()]
+    name = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("BATCHDP_CACHE") or Path(base) / "batchdp") / f"{name}.plan"

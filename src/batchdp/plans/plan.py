@@ -1,0 +1,94 @@
+"""A plan: everything about a release that does not need the data, the budget or the ledger."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from batchdp.cells import MOST_CELLS, Cells
+from batchdp.domain import Domain
+from batchdp.lattice import Lattice, quantise
+from batchdp.matrix import Dense
+from batchdp.strategy import Privacy, Strategy
+from batchdp.workload import Workload
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the strategy was looked for."""
+
+    privacy: Privacy | Literal["auto"] = "pure"
+    objective: Literal["sum", "max"] = "sum"
+    seconds: float | None = None
+    seed: int = 0
+    epsilon: float = 1.0
+    delta: float | None = None
+    max_cells: int = MOST_CELLS
+
+    def as_dict(self) -> dict[str, Any]:
+        """For files and digests."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Queries over a declared table, the cells that they tell apart, and the strategy that answers them.
+
+    Args:
+        sql: the batch as it was written.
+        domain: what is public about the table.
+        cells: what is counted.
+        strategy: how the counts become answers.
+        options: how the strategy was looked for.
+    """
+
+    sql: str = field(repr=False)
+    domain: Domain
+    cells: Cells = field(repr=False)
+    strategy: Strategy
+    options: Options = Options()
+
+    @property
+    def workload(self) -> Workload:
+        """The batch as a matrix over the cells."""
+        return self.strategy.workload
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the queries."""
+        return self.workload.names
+
+    @property
+    def privacy(self) -> Privacy:
+        """The kind of noise: "pure" takes an epsilon, "zcdp" a rho."""
+        return self.strategy.privacy
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """The measurements as integers with their exact sensitivity, at the domain's cap (10^9 if it has none)."""
+        return quantise(self.strategy, largest_total=self.domain.privacy.max_rows or 10**9)
+
+    @property
+    def factor(self) -> int:
+        """How many times a single row's sensitivity two neighbouring tables differ by."""
+        privacy = self.domain.privacy
+        return privacy.rows_per_unit * (2 if privacy.neighbours == "replace" else 1)
+
+    def standard_errors(self, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
+        """Of every answer at this budget, for the domain's neighbours."""
+        variances = self.strategy.per_query_variance(epsilon=epsilon, rho=rho)
+        return np.asarray(self.factor * np.sqrt(variances))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """One file without data and without pickle, under a digest; readable by `load_plan`."""
+        from batchdp.plans.file import save_plan
+
+        save_plan(self, path)
+
+    def __repr__(self) -> str:
+        m, n = self.workload.queries, self.workload.cells
+        return f"Plan({m} queries over {self.domain.table!r}, {n} cells, {self.strategy.method}, {self.privacy})"
