@@ -104,3 +104,18 @@ def row_residuals(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> Den
         E = W - dense_product(reconstruct, by_column[:, block])
         total += np.einsum("ij,ij->i", E, E)
     return np.asarray(np.sqrt(total))
+
+
+def shrunk(matrix: Matrix, *, rows: int, columns: int) -> Dense:
+    """At most so many rows and columns, each entry the one of largest magnitude in its block.
+
+    For pictures: a mean would wash out the few large entries that a strategy is made of.
+    """
+    m, n = matrix.shape
+    height, width = min(m, rows), min(n, columns)
+    high, low = np.zeros((height, width)), np.zeros((height, width))
+    entries = sparse.coo_array(matrix)
+    block = entries.row.astype(np.int64) * height // max(1, m), entries.col.astype(np.int64) * width // max(1, n)
+    np.maximum.at(high, block, entries.data)
+    np.minimum.at(low, block, entries.data)
+    return np.asarray(np.where(high >= -low, high, low))

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.errors import WorkloadError
+from batchdp.markup import summary
 from batchdp.matrix import Dense, Matrix, frozen, row_squares, scale_rows
 
 LARGEST = 1e100
@@ -77,6 +78,17 @@ class Workload:
         kind = "sparse" if self.is_sparse else "dense"
         weighted = "" if self.weights is None else ", weighted"
         return f"Workload({self.queries} queries × {self.cells} cells, {kind}{weighted})"
+
+    def _repr_html_(self) -> str:
+        shown = self.names[:5]
+        facts = {
+            "queries": f"{self.queries:,}",
+            "cells": f"{self.cells:,}",
+            "matrix": "sparse" if self.is_sparse else "dense",
+            "weights": "1 each" if self.weights is None else "given",
+            "names": "; ".join(shown) + ("; …" if self.queries > len(shown) else ""),
+        }
+        return summary("Workload", facts)
 
 
 def as_workload(workload: Workload | ArrayLike | Any) -> Workload:
