@@ -162,7 +162,7 @@ def test_every_interval_and_tick_is_on_the_axis(values: list[float], half: float
     ends = [scale.position(value) for value in (*(numbers - halves), *(numbers + halves))]
     assert all(-1e-9 <= end <= 1 + 1e-9 for end in ends)
     ticks = scale.ticks()
-    assert 1 <= len(ticks) <= 12
+    assert 2 <= len(ticks) <= 12
     assert all(-1e-9 <= scale.position(tick) <= 1 + 1e-9 for tick in ticks)
 
 
@@ -170,4 +170,5 @@ def test_answers_of_different_sizes_get_a_logarithmic_axis() -> None:
     assert scale_for(np.array([10.0, 20, 30, 40]), np.ones(4)).unit is None
     assert scale_for(np.array([10.0, 20, 30, 1e6]), np.ones(4)).unit == 1.0
     assert Scale(0.0, 100.0).ticks(5) == [0, 20, 40, 60, 80, 100]
+    assert Scale(-8.4, 8.4).ticks(3) == [-5, 0, 5]
     assert Scale(-20.0, 2000.0, 1.0).ticks() == [-10, -1, 0, 1, 10, 100, 1000]

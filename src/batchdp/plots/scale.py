@@ -31,7 +31,8 @@ class Scale:
         if self.unit is None:
             step = _round_step((self.high - self.low) / most)
             first = math.ceil(self.low / step - 1e-9)
-            return [k * step for k in range(first, first + 2 * most) if k * step <= self.high + 1e-9 * step]
+            found = [k * step for k in range(first, first + 2 * most) if k * step <= self.high + 1e-9 * step]
+            return found if len(found) >= 3 else self.ticks(most + 2)  # one alone would not tell the scale
         largest = max(abs(self.low), abs(self.high))
         powers = range(math.ceil(math.log10(self.unit)), math.floor(math.log10(largest)) + 1)
         sizes = [10.0**power for power in powers]
