@@ -15,6 +15,7 @@ from batchdp.errors import (
 from batchdp.ledger import Ledger
 from batchdp.portfolio import optimize
 from batchdp.release import Answer, Release, answer, epsilon_for, load_release
+from batchdp.report import report
 from batchdp.strategies import STRATEGIES
 from batchdp.strategies.low_rank import low_rank
 from batchdp.strategy import Strategy
@@ -42,6 +43,7 @@ __all__ = [
     "load_release",
     "low_rank",
     "optimize",
+    "report",
     "workloads",
 ]
 __version__ = "0.1.0"
