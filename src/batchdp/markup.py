@@ -10,6 +10,8 @@ UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe
 """What HTML does not allow, or UTF-8 cannot hold."""
 
 FACT = "text-align:left;padding:.15em 1.2em .15em 0;font-weight:normal;opacity:.75;vertical-align:top"
+VALUE = "text-align:left;padding:.15em 0;max-width:44em;overflow-wrap:anywhere"
+TITLE = "caption-side:top;text-align:left;padding:0 0 .2em;color:inherit;font-weight:bold;white-space:nowrap"
 CELL = "text-align:right;padding:.15em 0 .15em 1.2em;font-variant-numeric:tabular-nums"
 NAME = "text-align:left;padding:.15em 0;max-width:28em;overflow-wrap:anywhere"
 
@@ -40,10 +42,11 @@ def summary(
         headings, rows: of the table; the first column is text, the others are numbers.
         more: how many rows were left out.
     """
-    lines = [
-        f'<tr><th scope="row" style="{FACT}">{escaped(k)}</th><td>{isolated(v)}</td></tr>' for k, v in facts.items()
-    ]
-    parts = [f"<table><caption>{_title(title)}</caption><tbody>{''.join(lines)}</tbody></table>"]
+    lines = "".join(
+        f'<tr><th scope="row" style="{FACT}">{escaped(label)}</th><td style="{VALUE}">{isolated(value)}</td></tr>'
+        for label, value in facts.items()
+    )
+    parts = [f'<table><caption style="{TITLE}">{escaped(title)}</caption><tbody>{lines}</tbody></table>']
     if headings:
         head = "".join(
             f'<th scope="col" style="{CELL if i else NAME}">{escaped(one)}</th>' for i, one in enumerate(headings)
@@ -52,10 +55,6 @@ def summary(
         foot = f"<div style='opacity:.75'>… and {more:,} more</div>" if more else ""
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}")
     return f'<div class="batchdp">{"".join(parts)}</div>'
-
-
-def _title(title: str) -> str:
-    return f'<strong style="white-space:nowrap">{escaped(title)}</strong>'
 
 
 def _row(row: Sequence[object]) -> str:

@@ -210,7 +210,10 @@ class Release:
             f"Release of {len(self.names):,} private answers",
             facts,
             headings=("query", "value", "standard error", "low", "high"),
-            rows=[(name, *(f"{x:,.6g}" for x in (v, error, v - half, v + half))) for name, v, error, half in rows],
+            rows=[
+                (name, f"{v:,.6g}", f"{error:,.3g}", f"{v - half:,.6g}", f"{v + half:,.6g}")
+                for name, v, error, half in rows
+            ],
             more=max(0, len(self.names) - ROWS_SHOWN),
         )
 
