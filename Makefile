@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url pyproject.toml
 
-.PHONY: demo test test-slow lint bench audit docs lock clean
+.PHONY: demo test test-slow lint bench audit docs screenshots lock clean
 
 demo: $(READY)
 	$(BIN)/batchdp demo
@@ -34,6 +34,10 @@ audit: $(READY)
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict
+
+# The pictures in docs/images; needs Debian's chromium and chromium-driver.
+screenshots: $(READY)
+	$(BIN)/python benchmarks/screenshots.py
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("batchdp needs Python 3.11 or newer; try make PYTHON=python3.12")'

@@ -21,6 +21,7 @@ from batchdp.ledger import Ledger
 from batchdp.plans import Plan, load_plan, plan
 from batchdp.portfolio import optimize
 from batchdp.release import Answer, Release, answer, epsilon_for, load_release
+from batchdp.report import report
 from batchdp.strategies import STRATEGIES
 from batchdp.strategies.low_rank import low_rank
 from batchdp.strategy import Strategy
@@ -57,6 +58,7 @@ __all__ = [
     "low_rank",
     "optimize",
     "plan",
+    "report",
     "workloads",
 ]
 __version__ = "0.1.0"

@@ -115,3 +115,18 @@ def rows_span(matrix: Matrix, blocks: Sequence[int]) -> bool:
     np.minimum.at(first, rows.coords[0], block)
     np.maximum.at(last, rows.coords[0], block)
     return bool(np.any(last > first))
+
+
+def shrunk(matrix: Matrix, *, rows: int, columns: int) -> Dense:
+    """At most so many rows and columns, each entry the one of largest magnitude in its block.
+
+    For pictures: a mean would wash out the few large entries that a strategy is made of.
+    """
+    m, n = matrix.shape
+    height, width = min(m, rows), min(n, columns)
+    high, low = np.zeros((height, width)), np.zeros((height, width))
+    entries = sparse.coo_array(matrix)
+    block = entries.row.astype(np.int64) * height // max(1, m), entries.col.astype(np.int64) * width // max(1, n)
+    np.maximum.at(high, block, entries.data)
+    np.minimum.at(low, block, entries.data)
+    return np.asarray(np.where(high >= -low, high, low))

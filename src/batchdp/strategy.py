@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -15,9 +16,14 @@ from batchdp.bounds.minimax import WorstCase, certify_worst
 from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.checks import finite
 from batchdp.errors import PrivacyParameterError, StrategyError
+from batchdp.markup import summary
 from batchdp.matrix import Dense, Matrix, column_norms, dense, frozen, row_residuals, row_squares, rows_span
 from batchdp.reduction import Reduction
 from batchdp.workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Privacy = Literal["pure", "zcdp"]
 
@@ -214,6 +220,12 @@ class Strategy:
         self.__dict__["worst_case"] = worst_case
         return self
 
+    def plot(self, *, axes: Sequence[Axes] | None = None) -> Figure:
+        """L and B as heat maps, on two matplotlib axes of one's own if given."""
+        from batchdp.plots.strategy import plot_strategy
+
+        return plot_strategy(self.measurement, self.reconstruction, title=self.method, axes=axes)
+
     @cached_property
     def _row_squares(self) -> Dense:
         return row_squares(self.reconstruction)
@@ -237,6 +249,21 @@ class Strategy:
             f"Strategy({self.method}, {self.privacy}: {m} queries from {r} measurements of {n} cells, "
             f"sensitivity {self.sensitivity:.6g}, residual {self.residual:.1e})"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "method": self.method,
+            "noise": "Laplace (pure ε)" if self.privacy == "pure" else "Gaussian (zCDP)",
+            "queries": f"{self.workload.queries:,}",
+            "measurements": f"{self.measurements:,}",
+            "cells": f"{self.workload.cells:,}",
+            "sensitivity": f"{self.sensitivity:.6g}",
+            "residual": f"{self.residual:.1e}",
+        }
+        if self.residual <= TOLERANCE:
+            unit, budget = ("ε", {"epsilon": 1.0}) if self.privacy == "pure" else ("ρ", {"rho": 1.0})
+            facts[f"expected squared error at {unit} = 1"] = f"{self.expected_squared_error(**budget):,.6g}"
+        return summary("Strategy", facts)
 
 
 def _sensitivity(workload: Workload, L: Matrix, privacy: Privacy) -> float:

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from batchdp.checks import whole
 from batchdp.errors import WorkloadError
+from batchdp.markup import summary
 from batchdp.matrix import Dense, Matrix, frozen, row_squares, scale_rows
 
 LARGEST = 1e100
@@ -103,6 +104,17 @@ class Workload:
         weighted = "" if self.weights is None else ", weighted"
         blocks = "" if len(self.blocks) == 1 else f" in {len(self.blocks)} blocks"
         return f"Workload({self.queries} queries × {self.cells} cells{blocks}, {kind}{weighted})"
+
+    def _repr_html_(self) -> str:
+        shown = self.names[:5]
+        facts = {
+            "queries": f"{self.queries:,}",
+            "cells": f"{self.cells:,}",
+            "matrix": "sparse" if self.is_sparse else "dense",
+            "weights": "1 each" if self.weights is None else "given",
+            "names": "; ".join(shown) + ("; …" if self.queries > len(shown) else ""),
+        }
+        return summary("Workload", facts)
 
 
 def as_workload(workload: Workload | ArrayLike | Any) -> Workload:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import BudgetError, LedgerError
@@ -13,8 +14,15 @@ from batchdp.ledger.books import Books
 from batchdp.ledger.chain import BrokenChainError, Event, check, sha256
 from batchdp.ledger.file import LedgerFile
 from batchdp.ledger.records import Entry, Reservation, StoredRelease
+from batchdp.markup import summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LONGEST_NAME = 1000
+ROWS_SHOWN = 8
+"""Spends in a notebook."""
 LARGEST_OUTPUT = 500_000_000
 """Bytes; SQLite's own limit is twice this."""
 
@@ -170,6 +178,20 @@ class Ledger:
             if event.kind == "reserve"
         )
 
+    def plot(self, *, axes: Axes | None = None) -> Figure:
+        """What each spend took from the total, oldest first, on matplotlib axes of one's own if given."""
+        from batchdp.plots.ledger import plot_ledger
+
+        spends = self.history()
+        return plot_ledger(
+            [f"{one.time[:10]}  {one.table}" for one in spends],
+            [one.charged for one in spends],
+            [one.state == "reserved" for one in spends],
+            total=self.total,
+            unit="ε" if self.unit == "epsilon" else "ρ",
+            axes=axes,
+        )
+
     def verify(self, head: str | None = None) -> str:
         """Compute the whole chain again; the head if all is well, a LedgerError that says what is wrong if not.
 
@@ -208,6 +230,29 @@ class Ledger:
         return (
             f"Ledger({str(self.path)!r}, {as_text(spent)} of {first.unit} {as_text(first.remaining)} spent, "
             f"{as_text(left)} left, head {last.hash[:12]}…)"
+        )
+
+    def _repr_html_(self) -> str:
+        try:
+            (first, last), spends = self._ends(), self.history()
+        except LedgerError:
+            return summary("Ledger", {"file": self.path.name, "state": "cannot be read"})
+        facts = {
+            "file": self.path.name,
+            "total": f"{first.unit} {as_text(first.remaining)}",
+            "spent": as_text(first.remaining - last.remaining),
+            "left": as_text(last.remaining),
+            "head": f"{last.hash[:12]}…",
+        }
+        latest = spends[: -ROWS_SHOWN - 1 : -1]
+        return summary(
+            "Ledger",
+            facts,
+            headings=("latest spends", "release", "charged", "state") if spends else (),
+            rows=[
+                (f"{one.time[:16]} {one.table}", one.release_id[:12], f"{one.charged:g}", one.state) for one in latest
+            ],
+            more=max(0, len(spends) - ROWS_SHOWN),
         )
 
 

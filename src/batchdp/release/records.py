@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -14,9 +14,16 @@ from scipy.optimize import lsq_linear
 from batchdp import archive
 from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import ReleaseError
+from batchdp.markup import summary
 from batchdp.matrix import Dense
 from batchdp.release.law import NoiseLaw, checked_confidence
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROWS_SHOWN = 8
+"""Answers in a notebook."""
 FORMAT = "batchdp-release-2"
 
 
@@ -128,6 +135,13 @@ class Release:
         fitted = lsq_linear(L.toarray(), self.measurements, bounds=(0, np.inf))
         return np.asarray(self.workload[:, kept] @ fitted.x)
 
+    def plot(self, *, axes: Axes | None = None) -> Figure:
+        """Every answer with its interval, on matplotlib axes of one's own if given."""
+        from batchdp.plots.release import plot_release
+
+        half_widths = self.law.half_widths(self.confidence)
+        return plot_release(self.names, self.values, half_widths, confidence=self.confidence, axes=axes)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""
         arrays = {
@@ -171,6 +185,30 @@ class Release:
         c = self.certificate
         unit = "ε" if c.privacy == "pure" else "ρ"
         return f"Release({len(self.names)} answers, {unit} = {c.budget:g}, {c.neighbours}, id {c.release_id})"
+
+    def _repr_html_(self) -> str:
+        c, shown = self.certificate, slice(0, ROWS_SHOWN)
+        law = NoiseLaw(self.law.reconstruct[shown], self.law.scale, self.law.privacy)
+        rows = zip(
+            self.names[shown], self.values[shown], law.standard_errors, law.half_widths(self.confidence), strict=True
+        )
+        facts = {
+            "budget": f"{'ε' if c.privacy == 'pure' else 'ρ'} = {c.budget:g}",
+            "neighbours": c.neighbours,
+            "table": c.table,
+            "release": c.release_id,
+            "intervals": f"{100 * self.confidence:g} %",
+        }
+        return summary(
+            f"Release of {len(self.names):,} private answers",
+            facts,
+            headings=("query", "value", "standard error", "low", "high"),
+            rows=[
+                (name, f"{v:,.6g}", f"{error:,.3g}", f"{v - half:,.6g}", f"{v + half:,.6g}")
+                for name, v, error, half in rows
+            ],
+            more=max(0, len(self.names) - ROWS_SHOWN),
+        )
 
 
 def load_release(path: str | os.PathLike[str]) -> Release:

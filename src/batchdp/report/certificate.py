@@ -1,0 +1,47 @@
+"""The certificate as a table: each figure with what it means."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from batchdp.markup import escaped, isolated
+from batchdp.release.records import Certificate
+
+MEANINGS = {
+    "release_id": ("Release", "asking again with this id returns the same answers"),
+    "privacy": ("Kind of privacy", "pure: ε and Laplace noise; zcdp: ρ and Gaussian noise"),
+    "budget": ("Budget", "ε or ρ that was charged"),
+    "neighbours": ("Neighbours", "what two tables that must not be told apart differ by"),
+    "sensitivity": ("Sensitivity", "how far one unit can move the integer measurements, exactly"),
+    "scale": ("Noise scale", "of the discrete noise, in lattice steps"),
+    "loss": ("Privacy loss", "OpenDP’s privacy map of the sensitivity; at most the budget"),
+    "bits": ("Lattice bits", "a step of the measurements is 2 to the minus this"),
+    "largest_total": ("Cap on records", "public; with more, answers stay private but may be too low"),
+    "bias_bound": ("Bias bound", "the most that any answer is off apart from noise"),
+    "plan_digest": ("Plan digest", "fingerprint of everything that decides what is released"),
+    "table": ("Table", "what the ledger calls the data"),
+    "ledger_head": ("Ledger head", "the ledger’s hash right after the charge; ledger.verify looks for it"),
+    "opendp": ("OpenDP", "version of the library that drew the noise"),
+}
+
+
+def certificate_section(certificate: Certificate) -> str:
+    """Every field, also those that this page does not know by name."""
+    rows = "".join(_row(field.name, getattr(certificate, field.name)) for field in fields(certificate))
+    return f"""
+<h2>Certificate</h2>
+<p>Why the release is private, in numbers that <code>batchdp.audit</code> derives again.</p>
+<div class="box" tabindex="0" role="region" aria-label="Certificate">
+<table class="certificate">
+<caption>Everything an auditor needs</caption>
+<thead><tr><th scope="col">Field</th><th scope="col">Value</th><th scope="col">Meaning</th></tr></thead>
+<tbody>{rows}</tbody>
+</table>
+</div>"""
+
+
+def _row(name: str, value: object) -> str:
+    label, meaning = MEANINGS.get(name, (name.replace("_", " ").capitalize(), ""))
+    shown = f"{value:,}" if isinstance(value, int) else f"{value:.10g}" if isinstance(value, float) else str(value)
+    cells = f"<td><code>{isolated(shown)}</code></td><td>{escaped(meaning)}</td>"
+    return f'<tr><th scope="row">{escaped(label)}</th>{cells}</tr>'

@@ -1,0 +1,129 @@
+"""`report`: the whole page, from its parts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Iterable
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from batchdp.ledger import Ledger
+from batchdp.markup import escaped, isolated
+from batchdp.release import Release
+from batchdp.release.records import write_atomically
+from batchdp.report.answers import answers_section
+from batchdp.report.budget import budget_section
+from batchdp.report.certificate import certificate_section
+from batchdp.report.figures import decimals_for, number
+from batchdp.report.matrices import matrices_section
+from batchdp.report.methods import Compared, methods_section
+from batchdp.report.privacy import guarantee, privacy_section
+
+
+def report(
+    release: Release,
+    path: str | os.PathLike[str],
+    *,
+    ledger: Ledger | None = None,
+    methods: Iterable[Compared] = (),
+    lower_bound: float | None = None,
+    title: str | None = None,
+) -> Path:
+    """Write the release as one HTML page that needs nothing else: no network, no fonts, no other file.
+
+    It shows what the release holds, all of which is public already; it costs no privacy.
+
+    Args:
+        release: from `answer` or `load_release`.
+        path: of the page; a file of that name is replaced at once, never half.
+        ledger: what the release was charged to; its history becomes the budget's timeline.
+        methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
+            `batchdp.comparison.compare(workload).methods`; they become the bar chart of methods.
+        lower_bound: what no method can be below, drawn into that chart.
+        title: of the page; says how many answers there are if left out.
+    """
+    content = page(release, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
+    write_atomically(Path(path), content.encode())
+    return Path(path)
+
+
+def page(
+    release: Release,
+    *,
+    ledger: Ledger | None = None,
+    methods: Iterable[Compared] = (),
+    lower_bound: float | None = None,
+    title: str | None = None,
+) -> str:
+    """The page that `report` writes, as text; the same release always gives the same page."""
+    heading = title or _title(release)
+    sections = {
+        "answers": ("Answers", answers_section(release)),
+        "privacy": ("Privacy", privacy_section(release)),
+        "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else ""),
+        "methods": ("Methods", methods_section(list(methods), lower_bound)),
+        "strategy": ("Strategy", matrices_section(release)),
+        "certificate": ("Certificate", certificate_section(release.certificate)),
+    }
+    present = {name: (label, content) for name, (label, content) in sections.items() if content}
+    script = _part("page.js")
+    return Template(_part("page.html")).substitute(
+        policy=_policy(script),
+        title=escaped(heading),
+        heading=isolated(heading),
+        lead=guarantee(release),
+        facts=_facts(release, ledger),
+        links="".join(f'<li><a href="#{name}">{label}</a></li>' for name, (label, _) in present.items()),
+        sections="".join(f'<section id="{name}">{content}</section>' for name, (_, content) in present.items()),
+        version=escaped(version("batchdp")),
+        style=_part("page.css"),
+        script=script,
+    )
+
+
+def _part(name: str) -> str:
+    return files("batchdp.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _policy(script: str) -> str:
+    """What the browser is told to refuse: everything but the page's own style, pictures and this one script."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _title(release: Release) -> str:
+    m, table = len(release.names), release.certificate.table
+    about = "" if table == "counts" else f" about {table}"  # "counts" is what `answer` says where nobody said more
+    return f"{m:,} private answer{'s' if m > 1 else ''}{about}"
+
+
+def _facts(release: Release, ledger: Ledger | None) -> str:
+    """The few figures that a reader looks for first."""
+    c = release.certificate
+    half = np.array([one.high - one.value for one in release.answers])
+    letter = "ε" if c.privacy == "pure" else "ρ"
+    facts = [
+        ("Queries", f"{len(release.names):,}", f"from {release.measure.shape[0]:,} noisy measurements"),
+        ("Privacy budget", f"{letter} = {c.budget:g}", "for the whole batch"),
+        ("Typical margin", f"± {number(float(np.median(half)), decimals_for(half))}", _percent(release.confidence)),
+    ]
+    if ledger is not None:
+        unit = "ε" if ledger.unit == "epsilon" else "ρ"
+        facts.append(("Budget left", f"{unit} = {ledger.remaining:g}", f"of {ledger.total:g} in the ledger"))
+    return "".join(
+        f"<div><dt>{label}</dt><dd><strong>{value}</strong><span>{note}</span></dd></div>"
+        for label, value, note in facts
+    )
+
+
+def _percent(confidence: float) -> str:
+    return f"half of a {100 * confidence:g} % interval"

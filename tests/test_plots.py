@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from scipy import sparse
+
+from batchdp import STRATEGIES, Ledger, Release, Strategy, Workload, answer, workloads
+from batchdp.markup import escaped, isolated, summary
+from batchdp.matrix import shrunk
+from batchdp.plots.canvas import LONGEST_LABEL, shortened
+from batchdp.plots.ledger import plot_ledger
+from batchdp.plots.release import plot_release
+from batchdp.plots.scale import Scale, scale_for
+from batchdp.plots.strategy import plot_strategy
+from cases import small_workloads
+
+NASTY = "<script>alert(\"x\")</script> & 'quoted' $\\frac$ $5"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "<b>budget.db", rho=1000)
+
+
+def noise_on_data(workload: Workload, **options: Any) -> Strategy:
+    return Strategy(workload, np.eye(workload.cells), workload.matrix, **options)
+
+
+def released(workload: Workload, ledger: Ledger) -> Release:
+    return answer(noise_on_data(workload), np.arange(workload.cells), epsilon=1.0, ledger=ledger, table=NASTY)
+
+
+def drawn(figure: Figure) -> str:
+    """Every text of a figure that could be drawn without a warning."""
+    figure.canvas.draw()
+    return " ".join(text.get_text() for text in figure.findobj(Text) if isinstance(text, Text))
+
+
+def test_matplotlib_is_loaded_only_by_those_who_draw() -> None:
+    code = "import batchdp, sys; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", small_workloads())
+def test_every_strategy_can_be_drawn_and_shown(name: str) -> None:
+    strategy = STRATEGIES["noise-on-data"](small_workloads()[name])
+    texts = drawn(strategy.plot())
+    assert f"{strategy.workload.queries:,} queries" in texts
+    assert f"{strategy.workload.cells:,} cells" in texts
+    assert f"{strategy.residual:.1e}" in strategy._repr_html_()
+
+
+def test_large_sparse_matrices_are_drawn_without_a_dense_one() -> None:
+    large = sparse.eye_array(200_000, format="csr")  # 300 GB if it were dense
+    assert "200,000 cells" in drawn(plot_strategy(large, large))
+
+
+@pytest.mark.parametrize("name", [name for name in small_workloads() if "numbers" not in name])
+def test_every_release_can_be_drawn_and_shown(name: str, ledger: Ledger) -> None:
+    release = released(small_workloads()[name], ledger)
+    texts = drawn(release.plot())
+    assert all(name in texts for name in release.names)
+    assert "95 % interval" in texts
+    shown = release._repr_html_()
+    assert f"{release.answers[0].high:,.6g}" in shown
+    assert shown.count("<tr>") == 5 + 1 + min(8, len(release.names))
+
+
+@pytest.mark.parametrize("queries", [1, 5, 60, 61, 500])
+def test_few_and_many_answers_can_be_drawn(queries: int) -> None:
+    values = np.geomspace(1, 1e6, queries)
+    figure = plot_release([f"q{i}" for i in range(queries)], values, np.ones(queries), confidence=0.95)
+    assert ("q0" in drawn(figure)) == (queries <= 60)
+    assert max(figure.get_size_inches()) < 17
+
+
+def test_ledgers_can_be_drawn_and_shown(ledger: Ledger) -> None:
+    assert "left" in drawn(ledger.plot())
+    assert "Ledger" in ledger._repr_html_()
+    for i in range(10):
+        ledger.reserve(f"id {i}", rho=1.0, plan_digest="d", table=f"table {i}")
+    texts = drawn(ledger.plot())
+    assert "table 9" in texts
+    assert "interrupted" in texts
+    shown = ledger._repr_html_()
+    assert "table 9" in shown
+    assert "table 0" not in shown
+    assert "2 more" in shown
+    many = drawn(plot_ledger([f"s{i}" for i in range(100)], [1.0] * 100, [False] * 100, total=200, unit="ε"))
+    assert "60 earlier spends" in many
+    ledger.path.write_bytes(b"gone")
+    assert "cannot be read" in ledger._repr_html_()
+
+
+def test_all_can_be_drawn_onto_axes_of_ones_own(ledger: Ledger) -> None:
+    own = Figure()
+    axes = own.subplots(2, 2)
+    release = released(workloads.prefix(3), ledger)
+    assert noise_on_data(workloads.prefix(3)).plot(axes=axes[0]) is own
+    assert release.plot(axes=axes[1, 0]) is own
+    assert ledger.plot(axes=axes[1, 1]) is own
+    drawn(own)
+
+
+def test_names_are_text_and_nothing_else(ledger: Ledger) -> None:
+    workload = Workload(np.eye(2), names=[NASTY, "שלום 🦆 " * 40])
+    release = released(workload, ledger)
+    figure: Any = release.plot()
+    assert figure._repr_png_().startswith(b"\x89PNG")  # an emoji is no reason to warn or to fail
+    assert shortened(NASTY) in " ".join(text.get_text() for text in figure.axes[0].get_yticklabels())
+    assert len(shortened("long " * 100)) == LONGEST_LABEL
+    for value in (workload, noise_on_data(workload, method=NASTY), release, ledger):
+        shown = value._repr_html_()
+        assert "<script" not in shown
+        assert "<b>" not in shown
+    assert "&lt;script&gt;" in release._repr_html_()
+    assert escaped("a\x00b\ud800\"'") == "a\ufffdb\ufffd&quot;&#x27;"
+    assert "<bdi" in isolated("x")
+
+
+def test_a_summary_is_a_well_formed_table() -> None:
+    shown = summary("T", {"a": 1}, headings=("n", "v"), rows=[("x", 2)], more=1234)
+    assert "1,234 more" in shown
+    assert sorted(re.findall(r"<(\w+)", shown)) == sorted(re.findall(r"</(\w+)", shown))
+
+
+def test_a_shrunk_matrix_keeps_the_largest_entry_of_every_block() -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((10, 21))
+    small = shrunk(matrix, rows=5, columns=7)
+    blocks = matrix.reshape(5, 2, 7, 3).transpose(0, 2, 1, 3).reshape(5, 7, 6)
+    assert np.array_equal(np.abs(small), np.abs(blocks).max(axis=2))
+    assert all(value in matrix for value in small.ravel())
+    assert np.array_equal(shrunk(sparse.csr_array(matrix), rows=5, columns=7), small)
+    assert np.array_equal(shrunk(matrix, rows=100, columns=100), matrix)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.0],
+        [5.0, 5.0],
+        [-3.0, 4.0, 1000.0, 2.0],
+        [1e20, 1.0, 2.0, 3.0],
+        [1e-20, 2e-20],
+        [900, 950, 1100],
+        [-1e6, -1, 0, 2],
+    ],
+)
+@pytest.mark.parametrize("half", [0.0, 1.0])
+def test_every_interval_and_tick_is_on_the_axis(values: list[float], half: float) -> None:
+    numbers, halves = np.array(values, dtype=float), np.full(len(values), half * max(abs(np.array(values))) * 0.01)
+    scale = scale_for(numbers, halves)
+    ends = [scale.position(value) for value in (*(numbers - halves), *(numbers + halves))]
+    assert all(-1e-9 <= end <= 1 + 1e-9 for end in ends)
+    ticks = scale.ticks()
+    assert 2 <= len(ticks) <= 12
+    assert all(-1e-9 <= scale.position(tick) <= 1 + 1e-9 for tick in ticks)
+
+
+def test_answers_of_different_sizes_get_a_logarithmic_axis() -> None:
+    assert scale_for(np.array([10.0, 20, 30, 40]), np.ones(4)).unit is None
+    assert scale_for(np.array([10.0, 20, 30, 1e6]), np.ones(4)).unit == 1.0
+    assert Scale(0.0, 100.0).ticks(5) == [0, 20, 40, 60, 80, 100]
+    assert Scale(-8.4, 8.4).ticks(3) == [-5, 0, 5]
+    assert Scale(-20.0, 2000.0, 1.0).ticks() == [-10, -1, 0, 1, 10, 100, 1000]
