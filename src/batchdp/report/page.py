@@ -13,10 +13,11 @@ from string import Template
 
 import numpy as np
 
+from batchdp.archive import write_atomically
+from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
 from batchdp.markup import escaped, isolated
 from batchdp.release import Release
-from batchdp.release.records import write_atomically
 from batchdp.report.answers import answers_section
 from batchdp.report.budget import budget_section
 from batchdp.report.certificate import certificate_section
@@ -49,7 +50,7 @@ def report(
         title: of the page; says how many answers there are if left out.
     """
     content = page(release, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
-    write_atomically(Path(path), content.encode())
+    write_atomically(Path(path), content.encode(), ReleaseError)
     return Path(path)
 
 
