@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from datetime import date, datetime
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -79,7 +80,7 @@ class Listed(_Column):
         if len({type(value) for value in self.values}) > 1:
             raise ValueError("values mix texts, whole numbers and booleans; give values of one type")
         if len(set(self.values)) < len(self.values):
-            twice = next(value for i, value in enumerate(self.values) if value in self.values[:i])
+            (twice, _), *_ = Counter(self.values).most_common(1)
             raise ValueError(f"values hold {twice!r} twice")
         if any(isinstance(value, int) and abs(value) > LARGEST for value in self.values):
             raise ValueError("values hold a number beyond ±2^53")

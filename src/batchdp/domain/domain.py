@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,8 @@ from batchdp.errors import DomainError
 LARGEST_FILE = 10_000_000
 """Bytes."""
 MOST_COLUMNS = 1000
+LONG_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++\s*+\.\s*+){100}""")
+"""Names joined by dots, which take time by the square of their number to read."""
 
 EXAMPLES = {
     "table": 'table = "patients"',
@@ -109,9 +112,13 @@ def read_domain(text: str, *, source: str = "domain") -> Domain:
     """The domain in a TOML text; `source` names it in errors."""
     if len(text) > LARGEST_FILE:
         raise DomainError(f"{source} is larger than {LARGEST_FILE // 10**6} MB; declare ranges instead of long lists")
+    if LONG_KEY.search(text):
+        raise DomainError(f"{source} holds a key of very many parts; it should look like: {_shown('columns')}")
     try:
         return as_domain(tomllib.loads(text), source=source)
-    except tomllib.TOMLDecodeError as error:
+    except DomainError:
+        raise
+    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
         raise DomainError(f"{source} is not TOML: {error}; it should look like: {_shown('columns')}") from error
     except RecursionError as error:
         raise DomainError(f"{source} is nested too deeply; it should look like: {_shown('columns')}") from error

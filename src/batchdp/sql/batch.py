@@ -42,15 +42,16 @@ def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[
         raise QueryError(f"sql is a {type(sql).__name__}; give a text of SELECT statements")
     script = Script(sql, source)
     # sqlglot takes a while to import, and nothing else needs it.
+    from batchdp.sql.scope import Declared
     from batchdp.sql.selections import MOST_QUERIES, selection, too_many
     from batchdp.sql.syntax import parsed
 
-    columns = {folded(name): name for name in domain.columns}
+    declared = Declared(domain)
     queries: list[Query] = []
     items: set[str] = set()
     names: set[str] = set()
     for statement in parsed(script):
-        selected = selection(statement, domain, columns)
+        selected = selection(statement, declared)
         if len(queries) + selected.size > MOST_QUERIES:
             raise too_many(statement, len(queries) + selected.size)
         for item in selected.counted:

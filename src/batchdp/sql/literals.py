@@ -44,7 +44,7 @@ def declared_value(scope: Scope, name: str, column: Listed, node: Node) -> Value
         if not (isinstance(inner, exp.Literal) and inner.is_string):
             raise scope.refusal(node, f"not a text, which {name} holds", f"write {name} = '{_first(column)}'")
         value = str(inner.this)
-    if value not in column.values:
+    if value not in scope.declared.values[name]:
         raise scope.refusal(node, f"not a declared value of {name}", _declared(column, label(value)))
     return value
 

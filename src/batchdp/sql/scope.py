@@ -7,13 +7,26 @@ from difflib import get_close_matches
 
 from sqlglot import exp
 
-from batchdp.domain import Column, Domain
+from batchdp.domain import Column, Domain, Listed
 from batchdp.domain.names import folded
 from batchdp.errors import QueryError
 from batchdp.sql.places import Node, Statement
 from batchdp.sql.script import shown
 
 MOST_SHOWN = 8
+MOST_COMPARED = 2000
+"""Names that a misspelt one is compared with, which takes a while."""
+
+
+class Declared:
+    """A domain, made quick to look up: a batch may hold very many names and constants."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.names = {folded(name): name for name in domain.columns}
+        self.values = {
+            name: frozenset(column.values) for name, column in domain.columns.items() if isinstance(column, Listed)
+        }
 
 
 @dataclass(frozen=True)
@@ -21,10 +34,13 @@ class Scope:
     """A statement, the declared columns, and the name that the statement calls the table."""
 
     statement: Statement
-    domain: Domain
-    names: dict[str, str]
-    """The declared name of every column by its folded one."""
+    declared: Declared
     table: str
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the table."""
+        return self.declared.domain
 
     def refusal(self, node: Node, problem: str, remedy: str) -> QueryError:
         """The error for a node."""
@@ -35,7 +51,7 @@ class Scope:
         table = node.args.get("table")
         if table is not None and folded(table.name) != folded(self.table):
             raise self.refusal(table, "not the table of this query", f"write {self.table}.{node.name}, or {node.name}")
-        name = self.names.get(folded(node.name))
+        name = self.declared.names.get(folded(node.name))
         if name is None:
             remedy = f"declared are {listed(list(self.domain.columns), folded(node.name))}"
             if node.this.args.get("quoted"):
@@ -44,8 +60,9 @@ class Scope:
         return name, self.domain.columns[name]
 
 
-def opened(statement: Statement, domain: Domain, names: dict[str, str]) -> Scope:
+def opened(statement: Statement, declared: Declared) -> Scope:
     """The scope of a statement, whose table has to be the declared one."""
+    domain = declared.domain
     source = statement.tree.args.get("from_") or statement.tree.args.get("from")
     if source is None:
         raise statement.refusal_at("SELECT", "a query without a table", f"add FROM {domain.table}")
@@ -54,14 +71,14 @@ def opened(statement: Statement, domain: Domain, names: dict[str, str]) -> Scope
         raise statement.refusal(source, "not the declared table", f"write FROM {domain.table}")
     if folded(table.name) != folded(domain.table):
         raise statement.refusal(table.this, "a table that is not declared", f"write FROM {domain.table}")
-    return Scope(statement, domain, names, table.alias or table.name)
+    return Scope(statement, declared, table.alias or table.name)
 
 
 def listed(names: list[str], near: str = "") -> str:
     """A few of the names, and the closest one if there is any."""
     few = ", ".join(shown(name) for name in names[:MOST_SHOWN])
     more = "" if len(names) <= MOST_SHOWN else f" and {len(names) - MOST_SHOWN} more"
-    by_folded = {folded(name): name for name in names}
+    by_folded = {folded(name): name for name in names[:MOST_COMPARED]}
     close = get_close_matches(folded(near), list(by_folded), 1) if near and len(near) < 100 else []
     return f"{few}{more}" + (f"; did you mean {shown(by_folded[close[0]])}?" if close else "")
 

@@ -8,7 +8,7 @@ from math import prod
 
 from sqlglot import exp
 
-from batchdp.domain import Column, Dates, Domain, Integers, Listed
+from batchdp.domain import Column, Dates, Integers, Listed
 from batchdp.domain.columns import MOST_VALUES
 from batchdp.domain.names import checked_name, folded
 from batchdp.errors import QueryError
@@ -16,7 +16,7 @@ from batchdp.queries import All, Amount, Choice, Condition, Constant, Query
 from batchdp.sql.amounts import combination
 from batchdp.sql.conditions import condition
 from batchdp.sql.places import Node, Statement
-from batchdp.sql.scope import Scope, opened, unwrapped
+from batchdp.sql.scope import Declared, Scope, opened, unwrapped
 
 MOST_QUERIES = 10_000
 """In a batch."""
@@ -62,9 +62,9 @@ class Selection:
         return made
 
 
-def selection(statement: Statement, domain: Domain, names: dict[str, str]) -> Selection:
+def selection(statement: Statement, declared: Declared) -> Selection:
     """What a statement asks for."""
-    scope = opened(statement, domain, names)
+    scope = opened(statement, declared)
     where = statement.tree.args.get("where")
     holds = None if where is None else condition(scope, where.this)
     grouped = _grouped(scope)
@@ -129,7 +129,11 @@ def _target(scope: Scope, node: Node) -> str:
         inner = _item(items[int(text) - 1])
         if not isinstance(inner, exp.Column):
             raise scope.refusal(node, "the position of an item that is no column", "GROUP BY a declared column")
-    elif isinstance(inner, exp.Column) and folded(inner.name) not in scope.names and inner.args.get("table") is None:
+    elif (
+        isinstance(inner, exp.Column)
+        and folded(inner.name) not in scope.declared.names
+        and inner.args.get("table") is None
+    ):
         meant = [item for item in items if isinstance(item, exp.Alias) and folded(item.alias) == folded(inner.name)]
         if meant and not isinstance(_item(meant[0]), exp.Column):
             raise scope.refusal(node, "an alias of something that is no column", "GROUP BY a declared column")
