@@ -13,7 +13,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -225,9 +225,24 @@ ENGINES: dict[str, Callable[[Any, Path], Any]] = {
 """Arrow table and a folder of its own -> whatever `open_table` takes."""
 
 
+ON_SPARK = (
+    pytest.mark.slow,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Spark leaves sockets to the garbage collector
+)
+"""Marks for a test that starts Spark."""
+
+
+def on_spark(test: Any) -> Any:
+    """Mark a whole test as one that starts Spark."""
+    for mark in ON_SPARK:
+        test = mark(test)
+    return test
+
+
 def every_engine(*without: str) -> pytest.MarkDecorator:
     """Run a test over all engines; those on Spark are slow, and all in one process."""
-    marks = {name: [pytest.mark.slow, pytest.mark.xdist_group("spark")] for name in ENGINES if "spark" in name}
+    marks: dict[str, Sequence[pytest.MarkDecorator]] = {name: ON_SPARK for name in ENGINES if "spark" in name}
     marks["postgres"] = [pytest.mark.xdist_group("postgres")]
     names = [pytest.param(name, marks=marks.get(name, [])) for name in ENGINES if name not in without]
     return pytest.mark.parametrize("engine", names)

@@ -71,7 +71,7 @@ def found(path: Path) -> tuple[list[Path], str]:
     for file in files:
         if not os.access(file, os.R_OK):
             raise TableError(f"{file} cannot be read: permission denied")
-    return [file.resolve() for file in files], kind
+    return [file.absolute() for file in files], kind
 
 
 def _hidden(file: Path, folder: Path) -> bool:
@@ -96,19 +96,22 @@ def _csv(files: list[Path], domain: Domain, columns: Collection[str] | None) -> 
         kind = "text" if declared is None else kind_of(domain.columns[declared])
         chosen.append(f"{PARSED[kind].format(f'c{header.index(actual)}')} AS {_quoted(actual)}")
     types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(header)))
-    compression = "gzip" if files[0].name.lower().endswith(".gz") else "none"
-    return (
-        f"SELECT {', '.join(chosen) or 'c0'} FROM read_csv({_literals(files)}, columns = {{{types}}}, header = true, "
+    return " UNION ALL ".join(
+        f"SELECT {', '.join(chosen) or 'c0'} FROM read_csv({_literals(part)}, columns = {{{types}}}, header = true, "
         f"delim = {_literal(delimiter)}, quote = '\"', escape = '\"', nullstr = '', auto_detect = false, "
         f"strict_mode = false, ignore_errors = true, compression = '{compression}')"
+        for compression, part in {
+            "none": [file for file in files if not _zipped(file)],
+            "gzip": [file for file in files if _zipped(file)],
+        }.items()
+        if part
     )
 
 
 def _header(file: Path) -> tuple[list[str], str]:
     """The names in the first line, and the delimiter: the one that is there most often."""
-    zipped = file.name.lower().endswith(".gz")
     try:
-        with gzip.open(file, "rb") if zipped else file.open("rb") as opened:
+        with gzip.open(file, "rb") if _zipped(file) else file.open("rb") as opened:
             line = opened.readline(LONGEST_HEADER + 1)
         text = line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
@@ -121,6 +124,10 @@ def _header(file: Path) -> tuple[list[str], str]:
         raise TableError(f"{file} has no header; its first line should name the columns")
     delimiter = "\t" if ".tsv" in "".join(file.suffixes).lower() else max(DELIMITERS, key=text.count)
     return next(csv.reader([text], delimiter=delimiter)), delimiter
+
+
+def _zipped(file: Path) -> bool:
+    return file.name.lower().endswith(".gz")
 
 
 def _quoted(name: str) -> str:

@@ -17,6 +17,12 @@ ACCEPTED = (
     "connection or relation, an ibis table or a Spark DataFrame"
 )
 
+FRAMES = {
+    "pandas": {"DataFrame"},
+    "polars": {"DataFrame", "LazyFrame"},
+    "pyarrow": {"Table", "RecordBatch", "Dataset"},  # not a reader, which is empty after the first count
+}
+
 
 def open_table(table: Any, domain: Domain, *, columns: Collection[str] | None = None) -> Source:
     """The table, open for reading, once its schema has proved to fit the domain. No record is read.
@@ -45,7 +51,7 @@ def _opened(table: Any, domain: Domain, columns: Collection[str] | None) -> tupl
         from batchdp.tables.duck import open_connection, open_relation
 
         return open_connection(table, domain) if "DuckDBPyConnection" in names else open_relation(table)
-    if (library in ("pandas", "polars") and names & {"DataFrame", "LazyFrame"}) or library == "pyarrow":
+    if names & FRAMES.get(library, set()):
         from batchdp.tables.frames import open_frame
 
         return open_frame(table, domain, columns)
