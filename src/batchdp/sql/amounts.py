@@ -14,6 +14,7 @@ from batchdp.sql.places import Node
 from batchdp.sql.scope import Scope, unwrapped
 
 MOST_BRANCHES = 200
+"""In a SUM: each lies inside the one before it."""
 LONGEST_FRACTION = 4096
 """Bits."""
 
@@ -60,6 +61,9 @@ def _aggregate(scope: Scope, node: Node, factor: Fraction) -> Amount:
     if isinstance(node, exp.Count):
         return _count(scope, node, factor)
     if isinstance(node, exp.Sum):
+        branches = sum(1 for _ in node.find_all(exp.If))
+        if branches > MOST_BRANCHES:
+            raise scope.refusal(node, f"CASE with {branches} branches", f"at most {MOST_BRANCHES} are allowed in a SUM")
         return _summed(scope, node.this, factor)
     if isinstance(node, exp.Column):
         name, _ = scope.column(node)
@@ -107,15 +111,12 @@ def _summed(scope: Scope, node: Node, factor: Fraction) -> Amount:
 
 
 def _case(scope: Scope, node: Node, factor: Fraction) -> Amount:
-    branches = node.args["ifs"]
-    if len(branches) > MOST_BRANCHES:
-        raise scope.refusal(node, f"CASE with {len(branches)} branches", f"at most {MOST_BRANCHES} are allowed")
     default = node.args.get("default")
     amount = _NOTHING if default is None else _summed(scope, default, factor)
     subject = None if node.this is None else unwrapped(node.this)
     if subject is not None and not isinstance(subject, exp.Column):
         raise scope.refusal(subject, "CASE of anything but a column", "write CASE WHEN condition THEN …")
-    for branch in reversed(branches):
+    for branch in reversed(node.args["ifs"]):
         if subject is None:
             holds = condition(scope, branch.this)
         else:

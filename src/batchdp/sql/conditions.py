@@ -32,6 +32,11 @@ def condition(scope: Scope, node: Node) -> Condition:
             return _between(scope, node)
         case exp.In():
             name, column = _column(scope, node.this, node)
+            if not node.expressions:
+                raise scope.refusal(node, "IN without constants", "list the values: column IN ('a', 'b')")
+            for each in node.expressions:
+                if not is_literal(each):
+                    raise _no_constant(scope, each)
             return one_of(scope, name, column, node.expressions)
         case exp.Is():
             if not isinstance(node.expression, exp.Null):

@@ -22,9 +22,9 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 def is_literal(node: Node) -> bool:
     """Whether the node is a constant: a number with or without a sign, a text, a date, TRUE, FALSE or NULL."""
     node = unwrapped(node)
-    if isinstance(node, exp.Neg):
-        return is_literal(node.this)
-    return isinstance(node, (exp.Literal, exp.Boolean, exp.Null, exp.Cast))
+    while isinstance(node, (exp.Neg, exp.Cast)):
+        node = unwrapped(node.this)
+    return isinstance(node, (exp.Literal, exp.Boolean, exp.Null))
 
 
 def declared_value(scope: Scope, name: str, column: Listed, node: Node) -> Value:

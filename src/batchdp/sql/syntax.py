@@ -165,9 +165,17 @@ def _check_parts(statement: Statement) -> None:
 def _silence() -> Iterator[None]:
     """Keep sqlglot's log to itself: it quotes the text, and its warnings come back as errors here."""
     log = logging.getLogger("sqlglot")
-    before = log.disabled
-    log.disabled = True
+    nothing = _Nothing()
+    log.addFilter(nothing)
     try:
         yield
     finally:
-        log.disabled = before
+        log.removeFilter(nothing)
+
+
+class _Nothing(logging.Filter):
+    """Lets nothing pass; one each, so that several threads do not take away each other's."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is logged."""
+        return False
