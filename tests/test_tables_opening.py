@@ -198,8 +198,8 @@ def test_csv_of_every_style(tmp_path: Path) -> None:
 
 
 def test_csv_lines_that_are_broken_are_no_error(tmp_path: Path) -> None:
-    content = b"name,age\nx,10\nshort\nlong,20,30,40\nbad name\xff,20\nbad,2\xff\nempty,\nword,ten\nnan,nan\ninf,inf\nhuge,1e999\n"
-    content += b"long text," + b"9" * 5_000_000 + b"\nlast,20\n"
+    content = b"name,age\nx,10\nshort\nlong,20,30,40\nbad name\xff,20\nbad,2\xff\nempty,\nword,ten\n"
+    content += b"nan,nan\ninf,inf\nhuge,1e999\nlong text," + b"9" * 5_000_000 + b"\nlast,20\n"
     found = csv_counts(tmp_path / "a.csv", content, {"age": {"range": [0, 120]}}, AGES)
     assert found == {0: 1, 1: 5, 2: 3}  # without the short line, the age that is no UTF-8 and the one of 5 MB
 
