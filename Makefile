@@ -5,16 +5,29 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url pyproject.toml
 
-.PHONY: demo test test-slow lint bench audit docs screenshots lock clean
+.PHONY: demo test test-slow engines lint bench audit docs screenshots lock clean
 
 demo: $(READY)
 	$(BIN)/batchdp demo
 
 test: $(READY)
-	$(BIN)/pytest -n auto -m "not slow"
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
 test-slow: $(READY)
-	$(BIN)/pytest -n auto -m slow
+	$(BIN)/pytest -n auto --dist loadgroup -m slow
+
+# What the tests of other engines need: PostgreSQL and Java by Debian's packages, Spark into .venv.
+engines: $(READY)
+	@missing=; \
+	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
+	command -v java >/dev/null || missing="$$missing default-jre-headless"; \
+	if [ -z "$$missing" ]; then echo "PostgreSQL and Java are there"; exit 0; fi; \
+	if ! command -v apt-get >/dev/null; then echo "please install PostgreSQL and Java 17 or newer; missing:$$missing" >&2; exit 1; fi; \
+	if [ "$$(id -u)" = 0 ]; then root=; elif sudo -n true 2>/dev/null; then root=sudo; \
+	else echo "please run as root: apt-get install$$missing" >&2; exit 1; fi; \
+	echo "apt-get install$$missing"; \
+	$$root apt-get update -qq && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-spark.lock
 
 lint: $(READY)
 	$(BIN)/ruff check .
