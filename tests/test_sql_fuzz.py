@@ -256,9 +256,10 @@ def test_any_text_as_a_domain_file(text: str) -> None:
         "[" * 5000 + "a",
         "a." * 50_000 + "a = 1",
         "table = 't'\n[columns.c]\nintegers = [0, " + "9" * 5000 + "]",
+        "table = 't'\n[columns.c]\nrange = [0, " + "9" * 400 + "]",
         "table = 't'\n[columns.c]\nvalues = " + str([*range(60_000), 59_999]),
     ],
-    ids=["lists", "tables", "headers", "dots", "digits", "twice"],
+    ids=["lists", "tables", "headers", "dots", "digits", "large", "twice"],
 )
 def test_domain_files_that_take_long_to_read_are_refused_soon(text: str) -> None:
     begin = time.perf_counter()

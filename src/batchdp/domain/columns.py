@@ -32,10 +32,10 @@ LARGEST = 2**53
 def _number(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is not a number")
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value!r} is not finite")
     if abs(value) > LARGEST:
-        raise ValueError(f"{value!r} is beyond ±2^53")
+        raise ValueError(f"{value if abs(value) < 1e30 else 'a number'} is beyond ±2^53")
     return int(value) if value == int(value) else value
 
 
