@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
+import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Any
@@ -234,6 +236,20 @@ def test_interruptions_pass() -> None:
         shielded(interrupt, "task")
     with pytest.raises(KeyboardInterrupt):
         list(shielded_all((interrupt() for _ in range(2)), "task"))
+
+
+def test_ctrl_c_stops_duckdb() -> None:
+    connection = duckdb.connect()
+    everyone = "FROM range(1_000_000) a, range(1_000_000) b"
+    connection.execute(
+        f"CREATE VIEW patients AS SELECT b.range AS age, a.range AS patient_id, 'NY' AS state {everyone}"
+    )
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    with open_table(connection, domain()) as source:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(count(source, [AGES]))
+    assert connection.execute("SELECT 1").fetchall() == [(1,)]
 
 
 def test_passwords_stay_secret() -> None:

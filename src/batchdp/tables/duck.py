@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ class DuckEngine:
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
-        yield from map(as_columns, _reader(self._connection.execute(compiled(query, self.dialect))))
+        with _interruptible():
+            yield from map(as_columns, _reader(self._connection.execute(compiled(query, self.dialect))))
 
     def progress(self) -> float:
         """DuckDB counts in per cent and says −1 where it does not know."""
@@ -80,7 +81,8 @@ class RelationEngine:
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch; the view that DuckDB makes for it is dropped."""
         try:
-            yield from map(as_columns, _reader(self._relation.query(self._name, compiled(query, self.dialect))))
+            with _interruptible():
+                yield from map(as_columns, _reader(self._relation.query(self._name, compiled(query, self.dialect))))
         finally:
             self._relation.query(self._name, f"DROP VIEW {self._name}")
 
@@ -184,6 +186,17 @@ def _type(spelled: str) -> Any:
         return DuckDBType.from_string(spelled)
     except Exception:  # types of extensions: fine as long as they are not declared
         return ibis.expr.datatypes.unknown
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """DuckDB turns Ctrl-C into an error of its own."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":
+            raise
+        raise KeyboardInterrupt from None
 
 
 def _reader(result: Any) -> Any:
