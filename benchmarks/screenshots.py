@@ -82,12 +82,12 @@ def write_example(page: Path) -> None:
     for budget, table, day in SPENDS:
         with patch("batchdp.ledger.chain._now", lambda day=day: (start + timedelta(days=day)).isoformat()):
             if table == "patients":
-                batchdp.answer(strategy, counts, epsilon=budget, ledger=ledger, table=table)
+                batchdp.answer(strategy, counts, epsilon=budget, ledger=ledger, label=table)
             else:
                 ledger.reserve("quarterly-visits", epsilon=budget, plan_digest="0", table=table)
     with patch("batchdp.ledger.chain._now", lambda: (start + timedelta(days=78)).isoformat()):
         release = batchdp.answer(
-            strategy, counts, epsilon=1.0, ledger=ledger, table="patients", release_id="patients-2026-spring"
+            strategy, counts, epsilon=1.0, ledger=ledger, label="patients", release_id="patients-2026-spring"
         )
     compared = compare(workload)
     batchdp.report(release, page, ledger=ledger, methods=compared.methods, lower_bound=compared.lower_bound)

@@ -35,7 +35,7 @@ def noise_on_data(workload: Workload, **options: Any) -> Strategy:
 
 
 def released(workload: Workload, ledger: Ledger) -> Release:
-    return answer(noise_on_data(workload), np.arange(workload.cells), epsilon=1.0, ledger=ledger, table=NASTY)
+    return answer(noise_on_data(workload), np.arange(workload.cells), epsilon=1.0, ledger=ledger, label=NASTY)
 
 
 def drawn(figure: Figure) -> str:

@@ -54,7 +54,7 @@ def without_noise(strategy: Strategy, counts: Any, ledger: Ledger, **budget: flo
     given: dict[str, Any] = {"epsilon": None, "rho": None, **budget}
     return release(
         strategy,
-        counts,
+        lambda: np.asarray(counts, dtype=np.int64),
         **given,
         ledger=ledger,
         release_id=None,

@@ -95,7 +95,7 @@ def ledger(tmp_path: Path) -> Ledger:
 def released(workload: Workload, ledger: Ledger, epsilon: float = 1.0, **options: Any) -> Release:
     strategy = Strategy(workload, np.eye(workload.cells), workload.matrix)
     counts = np.arange(workload.cells) * 100
-    return answer(strategy, counts, epsilon=epsilon, ledger=ledger, table="patients", **options)
+    return answer(strategy, counts, epsilon=epsilon, ledger=ledger, label="patients", **options)
 
 
 def rich_release(ledger: Ledger) -> Release:
