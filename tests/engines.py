@@ -193,6 +193,18 @@ def _postgres(records: Any, folder: Path) -> Any:
     return f"{address}#{schema}.{TABLE}"
 
 
+def _ibis_postgres(records: Any, folder: Path) -> Any:
+    schema, _, name = _postgres(records, folder).partition("#")[2].partition(".")
+    return _ibis_backend().table(name, database=schema)
+
+
+@cache
+def _ibis_backend() -> Any:
+    connection = psycopg.connect(postgres(), autocommit=True)
+    atexit.register(connection.close)
+    return ibis.postgres.from_connection(connection)
+
+
 def _spark(records: Any, folder: Path) -> Any:
     return spark().createDataFrame(records)
 
@@ -219,6 +231,7 @@ ENGINES: dict[str, Callable[[Any, Path], Any]] = {
     "duckdb file": _database,
     "ibis": lambda records, folder: ibis.duckdb.from_connection(_duckdb(records, folder)).table(TABLE),
     "postgres": _postgres,
+    "ibis on postgres": _ibis_postgres,
     "spark": _spark,
     "parquet on spark": _spark_parquet,
 }
@@ -243,6 +256,6 @@ def on_spark(test: Any) -> Any:
 def every_engine(*without: str) -> pytest.MarkDecorator:
     """Run a test over all engines; those on Spark are slow, and all in one process."""
     marks: dict[str, Sequence[pytest.MarkDecorator]] = {name: ON_SPARK for name in ENGINES if "spark" in name}
-    marks["postgres"] = [pytest.mark.xdist_group("postgres")]
+    marks |= {name: [pytest.mark.xdist_group("postgres")] for name in ENGINES if "postgres" in name}
     names = [pytest.param(name, marks=marks.get(name, [])) for name in ENGINES if name not in without]
     return pytest.mark.parametrize("engine", names)

@@ -128,6 +128,16 @@ def test_a_folder_holds_one_kind(tmp_path: Path) -> None:
     assert "mixes CSV and Parquet" in refusal(tmp_path)
 
 
+def test_names_of_files_are_no_patterns(tmp_path: Path) -> None:
+    (tmp_path / "of [2020]").mkdir()
+    for name in ("of [2020]/a.parquet", "a*.parquet", "[ab].parquet", "a?'s.parquet", "ax.parquet", "b [1].csv"):
+        path = tmp_path / name
+        pq.write_table(RECORDS, path) if name.endswith("parquet") else path.write_text(
+            "patient_id,age,state\n1,1,x\n2,2,y\n3,3,z\n"
+        )
+        assert total(path) == 3
+
+
 def test_parquet_files_of_one_folder_are_reconciled_by_their_schemas(tmp_path: Path) -> None:
     pq.write_table(RECORDS, tmp_path / "a.parquet")
     pq.write_table(

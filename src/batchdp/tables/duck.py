@@ -35,6 +35,8 @@ LOCKS = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
+PATTERN = set("*?[")
+"""Characters in a path that DuckDB takes for a pattern."""
 TABLES = """
     SELECT database_name, schema_name, table_name,
            CASE WHEN database_name = 'temp' THEN 0
@@ -104,6 +106,9 @@ def own_database(path: Path | None = None) -> duckdb.DuckDBPyConnection:
 def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[Path] = ()) -> None:
     """From here on, the database reads no other files, and no setting can be changed."""
     connection.execute("SET allowed_paths = ?", [[str(file) for file in files]])
+    # The folders of names that could be patterns have to be listed.
+    folders = {str(path.parent) for file in files for path in (file, *file.parents) if set(path.name) & PATTERN}
+    connection.execute("SET allowed_directories = ?", [sorted(folders)])
     for statement in LOCKS:
         connection.execute(statement)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import re
 from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
@@ -139,4 +140,6 @@ def _literal(text: str) -> str:
 
 
 def _literals(files: list[Path]) -> str:
-    return f"[{', '.join(_literal(str(file)) for file in files)}]"
+    # In brackets, what DuckDB takes for a pattern is a plain character.
+    plain = [re.sub(r"[*?[]", r"[\g<0>]", str(file)) for file in files]
+    return f"[{', '.join(map(_literal, plain))}]"

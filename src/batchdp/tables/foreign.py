@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from batchdp.tables.compiling import Query
+from batchdp.tables.postgres import without_nan
+from batchdp.tables.shield import shielded
 from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
 
 
@@ -35,4 +37,8 @@ class IbisEngine:
 
 def open_ibis(table: Any) -> tuple[str, Any, IbisEngine]:
     """Description, ibis table and engine."""
-    return f"the {table.get_backend().name} table", table, IbisEngine()
+    backend = shielded(lambda: str(table.get_backend().name), "looking at the ibis table")
+    if backend == "postgres":
+        numerics = {name: without_nan(table[name]) for name, dtype in table.schema().items() if dtype.is_decimal()}
+        table = table.mutate(**numerics) if numerics else table
+    return f"the ibis table on {backend}", table, IbisEngine()

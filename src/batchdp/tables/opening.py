@@ -44,7 +44,7 @@ def _opened(table: Any, domain: Domain, columns: Collection[str] | None) -> tupl
     if isinstance(table, str) and "://" in table:
         return _address(table, domain)
     if isinstance(table, (str, os.PathLike)):
-        return _path(Path(table), domain, columns)
+        return _path(Path(table).expanduser(), domain, columns)
     library = type(table).__module__.partition(".")[0].lstrip("_")
     names = {kind.__name__ for kind in type(table).__mro__}
     if library == "duckdb" and names & {"DuckDBPyConnection", "DuckDBPyRelation"}:

@@ -130,6 +130,11 @@ def open_postgres(address: str, name: str | None, domain: Domain) -> tuple[str, 
         return description, table, PostgresEngine(connection)
 
 
+def without_nan(column: Any) -> Any:
+    """A numeric column with NULL for NaN, which it has; casting to a type that ibis can ask for it would overflow."""
+    return ibis.ifelse(column.cast("string") == "NaN", ibis.null(), column)
+
+
 def _named_table(connection: Any, name: str, description: str) -> Any:
     schema, _, bare = name.rpartition(".")
     known = connection.execute(TABLES).fetchall()
@@ -154,6 +159,5 @@ def _named_table(connection: Any, name: str, description: str) -> Any:
         if type_ not in TYPES and category in LIKE_TEXT:
             mended[column] = table[column].cast("string")
         if type_ == "numeric":
-            # It has a NaN; casting to a type that ibis can ask for it would overflow.
-            mended[column] = ibis.ifelse(table[column].cast("string") == "NaN", ibis.null(), table[column])
+            mended[column] = without_nan(table[column])
     return table.mutate(**mended) if mended else table
