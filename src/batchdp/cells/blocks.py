@@ -64,12 +64,13 @@ def blocks(
     for q, query in enumerate(queries):
         if progress is not None:
             progress(q / len(queries), "Reading queries")
-        single = Block((q,), frozenset(part.column for part in parts_of(query.amount)), classes_of(query, atoms))
-        if single.classes.size > most:
-            raise QueryError(_too_wide(query, single, atoms, most))
-        singles.append(single)
+        columns = frozenset(part.column for part in parts_of(query.amount))
+        try:
+            singles.append(Block((q,), columns, classes_of(query, atoms, most)))
+        except TooManyClassesError:
+            raise QueryError(_too_wide(query, columns, atoms, most)) from None
     if partition is not None:
-        if sorted(q for group in partition for q in group) != list(range(len(queries))):
+        if not all(partition) or sorted(q for group in partition for q in group) != list(range(len(queries))):
             raise QueryError("the blocks of queries do not hold every query once")
         known = [_together([singles[q] for q in group], atoms, most, whole=True) for group in partition]
         if not all(known):
@@ -124,10 +125,10 @@ def _grouped(
     return found
 
 
-def _too_wide(query: Query, block: Block, atoms: Sequence[Atoms], most: int) -> str:
-    widest = sorted((column for column in atoms if column.column in block.columns), key=lambda column: -column.size)
+def _too_wide(query: Query, columns: frozenset[str], atoms: Sequence[Atoms], most: int) -> str:
+    widest = sorted((column for column in atoms if column.column in columns), key=lambda column: -column.size)
     listed = ", ".join(f"{column.column} ({column.size} pieces)" for column in widest[:3])
     return (
-        f"query {query.name!r} tells {block.classes.size} classes of records apart, more than {most}; its widest "
-        f"columns are {listed}: use fewer cut points or values there, or raise max_cells"
+        f"query {query.name!r} tells more than {most} classes of records apart; its widest columns are {listed}: "
+        "use fewer columns, cut points or values in it, or raise max_cells"
     )

@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.cells.atoms import Atoms
-from batchdp.cells.partial import restricted
-from batchdp.cells.splitting import outcomes, parts_of, possible
+from batchdp.cells.partial import restricted, terms_of
+from batchdp.cells.splitting import Part, outcomes, parts_of, possible
 from batchdp.queries import Amount, Constant, Query
 
 Indices = NDArray[np.int32]
 
 MOST_STATES = 65_536
 """On the way: there may be more than classes in the end, since later columns merge states again."""
+MOST_STATES_OF_ONE = 16_384
+"""The same for a single query, whose states are found one by one."""
 
 
 class TooManyClassesError(Exception):
@@ -80,9 +82,23 @@ class Classes:
         return np.asarray(cells[states], dtype=np.int32)
 
 
-def classes_of(query: Query, atoms: Sequence[Atoms]) -> Classes:
-    """The classes that one query tells apart."""
-    remainders: list[Amount] = [restricted(query.amount, {})]
+def classes_of(query: Query, atoms: Sequence[Atoms], most: int) -> Classes:
+    """The classes that one query tells apart; `TooManyClassesError` if there are more than `most`."""
+    return _few_enough(_summed([_term(term, atoms, most) for term in terms_of(query.amount)], atoms, most), most)
+
+
+def _summed(terms: list[Classes], atoms: Sequence[Atoms], most: int) -> Classes:
+    """The classes of a sum: only the sum tells records apart, not its terms."""
+    if len(terms) == 1:
+        return terms[0]
+    middle = len(terms) // 2
+    one, other = (_summed(half, atoms, most) for half in (terms[:middle], terms[middle:]))
+    transitions, pairs = _paired(one, other, atoms, most)
+    return _fewest(transitions, one.amounts[:, pairs[:, 0]] + other.amounts[:, pairs[:, 1]])
+
+
+def _term(amount: Amount, atoms: Sequence[Atoms], most: int) -> Classes:
+    remainders: list[Amount] = [restricted(amount, {})]
     transitions: list[Indices | None] = []
     for column in atoms:
         parts = [dict.fromkeys(part for part in parts_of(rest) if part.column == column.column) for rest in remainders]
@@ -90,6 +106,7 @@ def classes_of(query: Query, atoms: Sequence[Atoms]) -> Classes:
             transitions.append(None)
             continue
         known = {part: outcomes(part, column) for group in parts for part in group}
+        alike: dict[tuple[Part, ...], tuple[list[list[float]], NDArray[np.intp]]] = {}
         numbers: dict[Amount, int] = {}
         alive = np.flatnonzero(possible(column))
         table = np.zeros((len(remainders), column.size), dtype=np.int32)  # impossible atoms lead anywhere
@@ -97,19 +114,31 @@ def classes_of(query: Query, atoms: Sequence[Atoms]) -> Classes:
             if not here:
                 table[state] = numbers.setdefault(rest, len(numbers))
                 continue
-            signatures, inverse = np.unique([known[part][alive] for part in here], axis=1, return_inverse=True)
-            rests = [restricted(rest, dict(zip(here, signature, strict=True))) for signature in signatures.T.tolist()]
-            table[state, alive] = np.array([numbers.setdefault(rest, len(numbers)) for rest in rests])[
-                inverse.reshape(-1)
-            ]
+            looks = tuple(here)
+            if looks not in alike:
+                different, place = np.unique([known[part][alive] for part in looks], axis=1, return_inverse=True)
+                alike[looks] = different.T.tolist(), place.reshape(-1)
+            signatures, inverse = alike[looks]
+            rests = [restricted(rest, dict(zip(looks, signature, strict=True))) for signature in signatures]
+            table[state, alive] = np.array([numbers.setdefault(rest, len(numbers)) for rest in rests])[inverse]
+            if len(numbers) > max(MOST_STATES_OF_ONE, most):
+                raise TooManyClassesError
         remainders = list(numbers)
         transitions.append(table)
-    amounts = np.array([[rest.number for rest in remainders if isinstance(rest, Constant)]])
-    return _fewest(transitions, amounts)
+    return _fewest(transitions, np.array([[rest.number for rest in remainders if isinstance(rest, Constant)]]))
 
 
 def joined(one: Classes, other: Classes, atoms: Sequence[Atoms], most: int) -> Classes:
     """The classes of two batches together; `TooManyClassesError` if there are more than `most`."""
+    transitions, pairs = _paired(one, other, atoms, most)
+    amounts = np.concatenate([one.amounts[:, pairs[:, 0]], other.amounts[:, pairs[:, 1]]])
+    return _few_enough(_fewest(transitions, amounts), most)
+
+
+def _paired(
+    one: Classes, other: Classes, atoms: Sequence[Atoms], most: int
+) -> tuple[list[Indices | None], NDArray[np.int64]]:
+    """The pairs of states that records reach: how they get there, and the last ones."""
     pairs = np.zeros((1, 2), dtype=np.int64)
     transitions: list[Indices | None] = []
     for column, first, second in zip(atoms, one.transitions, other.transitions, strict=True):
@@ -129,16 +158,18 @@ def joined(one: Classes, other: Classes, atoms: Sequence[Atoms], most: int) -> C
         table[:, alive] = reached.reshape(len(pairs), -1)
         transitions.append(table)
         pairs = np.stack([keys // width, keys % width], axis=1)
-    amounts = np.concatenate([one.amounts[:, pairs[:, 0]], other.amounts[:, pairs[:, 1]]])
-    found = _fewest(transitions, amounts)
-    if found.size > most:
+    return transitions, pairs
+
+
+def _few_enough(classes: Classes, most: int) -> Classes:
+    if classes.size > most:
         raise TooManyClassesError
-    return found
+    return classes
 
 
 def _fewest(transitions: list[Indices | None], amounts: NDArray[np.float64]) -> Classes:
     """The same classes with as few states as there can be: from the end backwards, equal futures are one state."""
-    columns, future = _distinct_rows(np.ascontiguousarray(amounts.T))
+    columns, future = _distinct_rows(np.ascontiguousarray(amounts.T) + 0.0)  # turns −0 into 0
     fewest: list[Indices | None] = []
     for table in reversed(transitions):
         if table is None:

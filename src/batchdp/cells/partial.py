@@ -6,7 +6,7 @@ queries need not be told apart any longer, which is what keeps the number of cla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import fsum
 
 from batchdp.cells.splitting import Part
@@ -31,6 +31,20 @@ Known = Mapping[Part, float]
 """What the parts that look at the known column are: the value of a `Truth`, or a number."""
 
 
+def terms_of(amount: Amount) -> Iterator[Amount]:
+    """Amounts that add up to this one, each as small as can be without looking at a column."""
+    match amount:
+        case Total(amounts):
+            for part in amounts:
+                yield from terms_of(part)
+        case Scaled(factor, inner):
+            yield from (Scaled(factor, term) for term in terms_of(inner))
+        case Choice(condition, then, Constant(0.0)):
+            yield from (Choice(condition, term, Constant(0.0)) for term in terms_of(then))
+        case _:
+            yield amount
+
+
 def restricted(amount: Amount, known: Known) -> Amount:
     """The amount with what is known put in, simplified."""
     match amount:
@@ -39,7 +53,7 @@ def restricted(amount: Amount, known: Known) -> Amount:
         case ValueOf():
             return Constant(known[amount]) if amount in known else amount
         case Choice(condition, then, otherwise):
-            decided = _only_if_true(restricted_condition(condition, known))
+            decided = restricted_condition(condition, known)
             if decided is Truth.TRUE:
                 return restricted(then, known)
             if decided is Truth.FALSE:
@@ -59,27 +73,34 @@ def restricted(amount: Amount, known: Known) -> Amount:
             return parts[0] if len(parts) == 1 else Total(parts)
 
 
-def restricted_condition(condition: Condition, known: Known) -> Condition:
-    """The condition with what is known put in, simplified without changing its three-valued truth."""
+def restricted_condition(condition: Condition, known: Known, unknown: Truth = Truth.FALSE) -> Condition:
+    """The condition with what is known put in, simplified without changing whether it is true.
+
+    What is unknown counts as false; under a NOT, which leaves it unknown, it counts as true. So remainders that differ
+    only in what is false and what is unknown are one.
+    """
     match condition:
         case OneOf() | Within() | Missing():
-            return Truth(int(known[condition])) if condition in known else condition
+            return _settled(Truth(int(known[condition])), unknown) if condition in known else condition
         case Negation(inner):
-            return _negated(restricted_condition(inner, known))
+            return _negated(restricted_condition(inner, known, Truth.TRUE if unknown is Truth.FALSE else Truth.FALSE))
         case All(conditions):
-            return _joined(All, conditions, known, stops=Truth.FALSE, passes=Truth.TRUE)
+            rests = (restricted_condition(part, known, unknown) for part in conditions)
+            return _joined(All, rests, stops=Truth.FALSE, passes=Truth.TRUE)
         case Any(conditions):
-            return _joined(Any, conditions, known, stops=Truth.TRUE, passes=Truth.FALSE)
-        case _:
-            return condition
+            rests = (restricted_condition(part, known, unknown) for part in conditions)
+            return _joined(Any, rests, stops=Truth.TRUE, passes=Truth.FALSE)
+        case Truth():
+            return _settled(condition, unknown)
 
 
-def _joined(
-    kind: type[All] | type[Any], conditions: tuple[Condition, ...], known: Known, *, stops: Truth, passes: Truth
-) -> Condition:
+def _settled(truth: Truth, unknown: Truth) -> Truth:
+    return unknown if truth is Truth.UNKNOWN else truth
+
+
+def _joined(kind: type[All] | type[Any], rests: Iterable[Condition], *, stops: Truth, passes: Truth) -> Condition:
     left: dict[Condition, None] = {}
-    for condition in conditions:
-        rest = restricted_condition(condition, known)
+    for rest in rests:
         if rest is stops:
             return stops
         if rest is not passes:
@@ -91,17 +112,5 @@ def _joined(
 
 def _negated(condition: Condition) -> Condition:
     if isinstance(condition, Truth):
-        return {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE, Truth.UNKNOWN: Truth.UNKNOWN}[condition]
+        return Truth.FALSE if condition is Truth.TRUE else Truth.TRUE
     return condition.condition if isinstance(condition, Negation) else Negation(condition)
-
-
-def _only_if_true(condition: Condition) -> Condition:
-    """Simplified where only truth matters: what is unknown counts as false."""
-    if condition is Truth.UNKNOWN:
-        return Truth.FALSE
-    if isinstance(condition, All):
-        return Truth.FALSE if Truth.UNKNOWN in condition.conditions else condition
-    if isinstance(condition, Any):
-        left = tuple(part for part in condition.conditions if part is not Truth.UNKNOWN)
-        return left[0] if len(left) == 1 else Any(left)
-    return condition
