@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from batchdp import STRATEGIES, LatticeError, Strategy, Workload, WorkloadError, audit, optimize, workloads
-from batchdp.audit import attacked, exact, true_sensitivity
+from batchdp.audits import attacked, exact, true_sensitivity
 from batchdp.lattice import LARGEST, Lattice, quantise
 from batchdp.matrix import dense
 from batchdp.noise import mechanism
@@ -361,3 +362,26 @@ def test_progress_goes_up_and_can_end_the_search() -> None:
     assert [what.partition(":")[0] for _, what in seen] == sorted(what.partition(":")[0] for _, what in seen)
     assert seen[-1][1].startswith("block 3 of 3")
     assert optimize(THREE, progress=lambda *_: True).sensitivity == pytest.approx(1)
+
+
+def test_many_wide_blocks_are_put_on_a_lattice_without_dense_matrices() -> None:
+    """60 blocks of 4000 cells and a sum each: W and L would be 115 MB each as arrays."""
+    rng = np.random.default_rng(0)
+    blocks = 60
+    W = diagonal(*(rng.uniform(0, 1, (1, 4000)) for _ in range(blocks)))
+    strategy = Strategy(W, W.matrix, sparse.eye_array(blocks, format="csr"))
+    tracemalloc.start()
+    lattice = quantise(strategy, largest_total=10**6)
+    assert np.all(lattice.bias_bound < 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * 2**20
+
+
+@pytest.mark.parametrize("spanning", [False, True])
+def test_a_query_over_several_blocks_is_reconstructed_from_all_of_them(spanning: bool) -> None:
+    W = Workload([[0.1, 0.7, 0.3], [0.2, 0.0, 0.9]], blocks=[2, 1])
+    L = dense(W.matrix) if spanning else np.diag([0.3, 0.7, 0.11])
+    B = dense(W.matrix) @ np.linalg.pinv(L)
+    lattice = quantise(Strategy(W, L, B), largest_total=10**6)
+    assert dense(lattice.reconstruct) @ lattice.measure.toarray() == pytest.approx(dense(W.matrix), abs=1e-11)

@@ -168,6 +168,8 @@ def _root_above(square: int) -> int:
 def _refitted(lattice: Lattice) -> Lattice:
     """With B + (W − B L) L⁺ for the L that Q stands for; as it is where B L is exact or too large to solve for."""
     W, B, L = lattice.workload.matrix, lattice.reconstruct, lattice.measure
+    if len(lattice.workload.blocks) > 1 and not rows_span(lattice.integers, lattice.workload.blocks):
+        return replace(lattice, reconstruct=_refitted_by_block(lattice))
     if L.shape[0] > LARGEST_REFIT:
         return lattice
     E = dense(W) - dense_product(B, L)
@@ -175,3 +177,32 @@ def _refitted(lattice: Lattice) -> Lattice:
         return lattice
     correction = np.linalg.lstsq(np.asarray(L.toarray(), np.float64).T, E.T, rcond=1e-13)[0].T
     return replace(lattice, reconstruct=np.asarray(dense(B) + correction, np.float64))
+
+
+def _refitted_by_block(lattice: Lattice) -> sparse.csr_array:
+    """The same where every measurement sees one block: block by block, so that nothing of W's size is dense."""
+    W, B, Q = (sparse.csc_array(one) for one in (lattice.workload.matrix, lattice.reconstruct, lattice.integers))
+    values, rows, columns = [np.zeros(0)], [np.zeros(0, int)], [np.zeros(0, int)]
+    start = 0
+    for size in lattice.workload.blocks:
+        cells = slice(start, start + size)
+        start += size
+        measured = np.unique(Q[:, cells].indices)
+        queries = np.union1d(W[:, cells].indices, B[:, measured].indices)
+        if not (measured.size and queries.size):
+            continue
+        block = Lattice(
+            Workload(sparse.csr_array(W[:, cells])[queries]),
+            sparse.csr_array(Q[:, cells])[measured],
+            sparse.csr_array(B[:, measured])[queries],
+            lattice.bits,
+            lattice.largest_total,
+            lattice.privacy,
+        )
+        fitted = sparse.coo_array(_refitted(block).reconstruct)
+        values.append(fitted.data)
+        rows.append(queries[fitted.coords[0]])
+        columns.append(measured[fitted.coords[1]])
+    # Every column of B belongs to one block; those of measurements that vanished are 0.
+    places = np.concatenate(rows), np.concatenate(columns)
+    return sparse.csr_array(sparse.coo_array((np.concatenate(values), places), shape=B.shape))
