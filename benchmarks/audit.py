@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from batchdp.audit import FALSE_ALARM, lower_bound, scale_finding
+from batchdp.audits import FALSE_ALARM, lower_bound, scale_finding
 from batchdp.noise import Mechanism, mechanism
 
 SENSITIVITY = 2**30

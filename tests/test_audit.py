@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from batchdp import STRATEGIES, Strategy, Workload, audit, optimize, workloads
-from batchdp.audit import attacked, exact
+from batchdp.audits import attacked, exact
 from batchdp.lattice import Lattice
 from batchdp.noise import Mechanism
 from batchdp.release.law import NoiseLaw

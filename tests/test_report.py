@@ -23,10 +23,10 @@ from selenium.webdriver.common.keys import Keys
 import batchdp
 from batchdp import STRATEGIES, Ledger, Release, ReleaseError, Strategy, Workload, answer, load_release, workloads
 from batchdp.comparison import Row, compare
-from batchdp.report import page, report
-from batchdp.report.certificate import MEANINGS
-from batchdp.report.figures import decimals_for, number, significant
-from batchdp.report.matrices import picture
+from batchdp.reports import page, report
+from batchdp.reports.certificate import MEANINGS
+from batchdp.reports.figures import decimals_for, number, significant
+from batchdp.reports.matrices import picture
 from browser import MISSING, chromium, show
 from cases import small_workloads
 from needs import need
@@ -270,7 +270,7 @@ def test_the_wheel_holds_the_pages_parts(tmp_path: Path) -> None:
     subprocess.run(build, cwd=root, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert {f"batchdp/report/page.{kind}" for kind in ("html", "css", "js")} <= set(archive.namelist())
+        assert {f"batchdp/reports/page.{kind}" for kind in ("html", "css", "js")} <= set(archive.namelist())
 
 
 # In a real browser.

@@ -111,7 +111,7 @@ def _grouped(
         best, partner, gain = piece, None, 0.0
         near = sorted(found, key=lambda other: -len(piece.columns & other.columns) / len(piece.columns | other.columns))
         for other in near[:CANDIDATES]:
-            if not piece.columns & other.columns:
+            if piece.columns and not piece.columns & other.columns:
                 break
             try:
                 both = other.with_(piece, atoms, min(most, MOST_TO_JOIN))

@@ -1,4 +1,4 @@
-"""The command line: it translates and never computes.
+"""The command line: it translates and never computes. One command a file; heavy imports wait until a command runs.
 
 Exit codes: 0 done, 1 refused or failed with one clear line on stderr, 2 wrong usage.
 """
@@ -6,24 +6,22 @@ Exit codes: 0 done, 1 refused or failed with one clear line on stderr, 2 wrong u
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from io import TextIOWrapper
-from json import dumps
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from batchdp.cli.files import read_matrix
-from batchdp.cli.show import comparison_table, console, tracked
+from batchdp.cli import answer, audit, budget, compare, demo, init, plan, report
 from batchdp.errors import BatchDPError
+
+SUMMARY = "Answer a batch of counting queries under differential privacy with the least noise to be had."
 
 app = typer.Typer(
     name="batchdp",
-    help="Answer a batch of counting queries under differential privacy with the least noise to be had.",
+    help=SUMMARY,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -37,37 +35,14 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def root(
-    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version.")] = False,
+    _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say which version."),
 ) -> None:
     """Answer a batch of counting queries under differential privacy with the least noise to be had."""
 
 
-@app.command(epilog="Example: batchdp demo")
-def demo() -> None:
-    """Show what each mechanism makes of the two examples in the paper's introduction."""
-    from batchdp.demo import EXAMPLES, introduction
-
-    for title, comparison in introduction().items():
-        console.print(comparison_table(comparison, title, EXAMPLES[title].names))
-    console.print(
-        "Next: put your own queries in a matrix, one query a row and one cell a column, and run\n"
-        "  batchdp compare MATRIX.csv"
-    )
-
-
-@app.command(epilog="Example: batchdp compare queries.npy --json")
-def compare(
-    matrix: Annotated[Path, typer.Argument(help="The workload: .npy, .npz (scipy.sparse) or .csv.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
-) -> None:
-    """Run every method on a workload and show their expected errors side by side; no data is read."""
-    from batchdp.comparison import compare as run
-
-    comparison = run(read_matrix(matrix), progress=lambda names: tracked(names, "Optimising"))
-    if as_json:
-        print(dumps(asdict(comparison), indent=2))
-    else:
-        console.print(comparison_table(comparison, str(matrix)))
+for module in (demo, init, plan, budget, answer, report, compare, audit):
+    name = module.__name__.rpartition(".")[2]
+    app.command(name, epilog="Examples: " + " · ".join(module.EXAMPLES))(module.command)
 
 
 def main() -> None:
@@ -78,5 +53,8 @@ def main() -> None:
     try:
         app()
     except BatchDPError as error:
-        print(f"batchdp: {error}", file=sys.stderr)
+        print(f"batchdp: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        sys.stderr.close()
         sys.exit(1)

@@ -1,17 +1,83 @@
-"""Reading the files that users name."""
+"""Reading and writing the files that users name."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import os
 import warnings
+import zipfile
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
-from batchdp.errors import WorkloadError
+from batchdp.archive import write_atomically
+from batchdp.errors import BatchDPError, ReleaseError, WorkloadError
 from batchdp.workload import Workload
 
+if TYPE_CHECKING:
+    from batchdp.ledger import Ledger
+    from batchdp.release import Release
+
 READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
+RELEASE_ENDINGS = (".csv", ".json", ".release")
+
+
+def checked_output(path: Path, error: type[BatchDPError], endings: tuple[str, ...] = ()) -> None:
+    """Refuse an output that could not be written, before anything is spent on it."""
+    if endings and path.suffix.lower() not in endings:
+        raise error(f"{path} ends in {path.suffix or 'nothing'}; the output must be one of {', '.join(endings)}")
+    if path.is_dir():
+        raise error(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise error(f"the folder of {path} does not exist; create {path.parent} first")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise error(f"{path} cannot be written: no permission")
+
+
+def write_release(release: Release, output: Path) -> Path:
+    """The answers in the form that the ending asks for, and the whole release beside them; returns where that is."""
+    whole = output.with_suffix(".release")
+    release.save(whole)
+    if output.suffix.lower() == ".json":
+        write_atomically(output, json.dumps(answers_as_json(release), indent=2).encode(), ReleaseError)
+    elif output.suffix.lower() == ".csv":
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("name", "value", "standard_error", "low", "high"))
+        writer.writerows((_harmless(a.name), a.value, a.standard_error, a.low, a.high) for a in release.answers)
+        write_atomically(output, text.getvalue().encode(), ReleaseError)
+    return whole
+
+
+def answers_as_json(release: Release, ledger: Ledger | None = None) -> dict[str, Any]:
+    """The answers with their certificate."""
+    content = {
+        "answers": [asdict(answer) for answer in release.answers],
+        "confidence": release.confidence,
+        "certificate": asdict(release.certificate),
+    }
+    return content if ledger is None else {**content, "remaining": ledger.remaining}
+
+
+def beside(path: Path) -> Path:
+    """A release file, or the one beside answers in CSV or JSON."""
+    if path.suffix.lower() in (".csv", ".json"):
+        return path.with_suffix(".release")
+    return path
+
+
+def read_workload(path: Path) -> Workload:
+    """The workload of a plan, or one from a matrix."""
+    if _is_plan(path):
+        from batchdp.plans import load_plan
+
+        return load_plan(path).workload
+    return read_matrix(path)
 
 
 def read_matrix(path: Path) -> Workload:
@@ -37,4 +103,19 @@ def read_matrix(path: Path) -> Workload:
     except Exception as error:  # whatever a damaged file makes NumPy, zipfile or the tokenizer say
         hint = "numbers separated by commas, one query a line, without a header" if ending == ".csv" else READABLE
         raise WorkloadError(f"{path} does not hold a matrix; it must be {hint}") from error
-    raise WorkloadError(f"{path} ends in {ending or 'nothing'}; it must be {READABLE}")
+    if not path.exists():
+        raise WorkloadError(f"cannot read {path}: No such file or directory")
+    raise WorkloadError(f"{path} is not a plan and ends in {ending or 'nothing'}; a matrix must be {READABLE}")
+
+
+def _is_plan(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {"header.npy", "digest.npy"} <= set(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _harmless(name: str) -> str:
+    """Spreadsheets take a text that starts like a formula for one."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t")) else name

@@ -1,52 +1,103 @@
-"""How figures look on a terminal."""
+"""How figures look on a terminal: tables on stdout, progress on stderr and only on a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import track
 from rich.table import Table
 
-from batchdp.comparison import Comparison
+if TYPE_CHECKING:
+    from batchdp.comparison import Comparison
 
 console = Console() if Console().is_terminal else Console(width=100)
 """Tables keep their figures whole when they are piped."""
+ROWS = 200
+"""Of a table on a terminal; files and JSON hold all."""
+
+
+def print_json(content: Any) -> None:
+    """One object for machines."""
+    print(json.dumps(content, indent=2))
+
+
+def table(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "", texts: int = 1
+) -> Table:
+    """Figures to the right, the first `texts` columns to the left; long tables are cut, and say so."""
+    rows = list(rows)
+    if len(rows) > ROWS:
+        caption = f"The first {ROWS} of {len(rows)}. {caption}"
+    shown = Table(title=escape(title), caption=escape(caption), box=box.SIMPLE_HEAD)
+    shown.title_justify = shown.caption_justify = "left"
+    for i, heading in enumerate(headings):
+        shown.add_column(heading, justify="left" if i < texts else "right", no_wrap=i >= texts, overflow="fold")
+    for row in rows[:ROWS]:
+        shown.add_row(*(escape(cell) for cell in row))
+    return shown
+
+
+def figure(value: float) -> str:
+    """A figure with as many digits as people read."""
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}".removesuffix(".0") if size >= 10 else f"{value:.3g}"
 
 
 def tracked(items: Iterable[str], what: str) -> Iterable[str]:
     """The items, with a progress bar on stderr if that is a terminal."""
+    from rich.progress import track
+
     bar = Console(stderr=True)
     return track(list(items), description=what, console=bar, transient=True, disable=not bar.is_terminal)
 
 
-def comparison_table(comparison: Comparison, title: str, queries: Sequence[str] = ()) -> Table:
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[float, str], None]]:
+    """A bar on stderr, if that is a terminal, for work that reports (share, what it is doing)."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=bar, transient=True, disable=not bar.is_terminal) as shown:
+        task = shown.add_task(what, total=None)
+
+        def report(share: float, doing: str) -> None:
+            known = math.isfinite(share)
+            shown.update(task, description=escape(doing), total=1.0 if known else None, completed=share if known else 0)
+
+        yield report
+
+
+def comparison_table(comparison: Comparison, title: str) -> Table:
     """The methods, best first, with the lower bound as the last line."""
-    caption = "Total expected squared error at ε = 1; divide by ε² for another budget."
-    if queries:
-        caption = "Queries: " + "; ".join(queries) + ".\n" + caption
-    table = Table(
-        title=escape(title), caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
+    shown = table(
+        title,
+        ("method", "error", "× bound", "Δ", "residual", "seconds"),
+        (
+            (
+                row.name,
+                f"{row.expected_squared_error:,.6g}",
+                f"{row.expected_squared_error / comparison.lower_bound if comparison.lower_bound else 1.0:.2f}",
+                f"{row.sensitivity:.4g}",
+                f"{row.residual:.0e}",
+                f"{row.seconds:.2f}",
+            )
+            for row in sorted(comparison.methods, key=lambda row: row.expected_squared_error)
+        ),
+        "Total expected squared error at ε = 1; divide by ε² for another budget.",
     )
-    table.add_column("method", no_wrap=True)
-    for heading in ("error", "× bound", "Δ", "residual", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in sorted(comparison.methods, key=lambda row: row.expected_squared_error):
-        ratio = row.expected_squared_error / comparison.lower_bound if comparison.lower_bound else 1.0
-        table.add_row(
-            row.name,
-            f"{row.expected_squared_error:,.6g}",
-            f"{ratio:.2f}",
-            f"{row.sensitivity:.4g}",
-            f"{row.residual:.0e}",
-            f"{row.seconds:.2f}",
-        )
-    table.add_section()
-    table.add_row("no Laplace strategy is below", f"{comparison.lower_bound:,.6g}", "1.00", "", "", "")
+    shown.add_section()
+    shown.add_row("no Laplace strategy is below", f"{comparison.lower_bound:,.6g}", "1.00", "", "", "")
     best = comparison.gaussian
-    table.add_row(
+    shown.add_row(
         "Gaussian noise, ρ = ε²/2",
         f"{best.expected_squared_error:,.6g}",
         "",
@@ -54,4 +105,4 @@ def comparison_table(comparison: Comparison, title: str, queries: Sequence[str] 
         f"{best.residual:.0e}",
         f"{best.seconds:.2f}",
     )
-    return table
+    return shown

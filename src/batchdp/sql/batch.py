@@ -48,21 +48,17 @@ def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[
 
     declared = Declared(domain)
     queries: list[Query] = []
-    items: set[str] = set()
     names: set[str] = set()
     for statement in parsed(script):
         selected = selection(statement, declared)
         if len(queries) + selected.size > MOST_QUERIES:
             raise too_many(statement, len(queries) + selected.size)
-        for item in selected.counted:
-            if folded(skeleton(item.name)) in items:
-                problem = f"the name {item.name} is taken by another query"
-                raise statement.refusal(item.node, problem, "give every query its own name with AS")
-            items.add(folded(skeleton(item.name)))
         for item, query in selected.queries():
-            if query.name in names:
+            # Two names may not differ in look-alike letters or case; groups are told apart by their values.
+            name = folded(skeleton(item.name)) + query.name.removeprefix(item.name)
+            if name in names:
                 problem = f"the name {query.name} is taken by another query"
                 raise statement.refusal(item.node, problem, "give every query its own name with AS")
-            names.add(query.name)
+            names.add(name)
             queries.append(query)
     return tuple(queries)

@@ -6,6 +6,7 @@ import csv
 import gzip
 import os
 import re
+import zlib
 from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
@@ -86,17 +87,17 @@ def _parquet(files: list[Path]) -> str:
 
 def _csv(files: list[Path], domain: Domain, columns: Collection[str] | None) -> str:
     """Nothing is guessed from the records: names and delimiter come from the header, types from the domain."""
-    header, delimiter = _header(files[0])
+    names, delimiter = header(files[0])
     for file in files[1:]:
-        if _header(file) != (header, delimiter):
+        if header(file) != (names, delimiter):
             raise TableError(f"{file} has another header than {files[0]}; give all files of a folder the same columns")
     chosen = []
     for name in needed(domain, columns):
-        actual = find_name(name, header, str(files[0]))
+        actual = find_name(name, names, str(files[0]))
         declared = domain.column(name)
         kind = "text" if declared is None else kind_of(domain.columns[declared])
-        chosen.append(f"{PARSED[kind].format(f'c{header.index(actual)}')} AS {_quoted(actual)}")
-    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(header)))
+        chosen.append(f"{PARSED[kind].format(f'c{names.index(actual)}')} AS {_quoted(actual)}")
+    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(names)))
     return " UNION ALL ".join(
         f"SELECT {', '.join(chosen) or 'c0'} FROM read_csv({_literals(part)}, columns = {{{types}}}, header = true, "
         f"delim = {_literal(delimiter)}, quote = '\"', escape = '\"', nullstr = '', auto_detect = false, "
@@ -109,7 +110,7 @@ def _csv(files: list[Path], domain: Domain, columns: Collection[str] | None) -> 
     )
 
 
-def _header(file: Path) -> tuple[list[str], str]:
+def header(file: Path) -> tuple[list[str], str]:
     """The names in the first line, and the delimiter: the one that is there most often."""
     try:
         with gzip.open(file, "rb") if _zipped(file) else file.open("rb") as opened:
@@ -117,14 +118,17 @@ def _header(file: Path) -> tuple[list[str], str]:
         text = line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
         raise TableError(f"the header of {file} is not text in UTF-8; save the file as UTF-8") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TableError(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'not a gzip file'}") from None
     if len(line) > LONGEST_HEADER:
         raise TableError(f"the header of {file} is longer than {LONGEST_HEADER} bytes; is it a CSV file?")
     if not text:
         raise TableError(f"{file} has no header; its first line should name the columns")
     delimiter = "\t" if ".tsv" in "".join(file.suffixes).lower() else max(DELIMITERS, key=text.count)
-    return next(csv.reader([text], delimiter=delimiter)), delimiter
+    try:
+        return next(csv.reader([text], delimiter=delimiter)), delimiter
+    except csv.Error:
+        raise TableError(f"the header of {file} is not a line of CSV; its first line should name the columns") from None
 
 
 def _zipped(file: Path) -> bool:

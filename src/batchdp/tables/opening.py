@@ -30,16 +30,16 @@ def open_table(table: Any, domain: Domain, *, columns: Collection[str] | None = 
     Looks for all declared columns, or only for those in `columns`, and for the privacy unit's. What is opened here is
     closed with the source; the user's own connections and sessions stay open, and as they were.
     """
-    description, opened, engine = _opened(table, domain, columns)
+    description, looked_at, engine = opened(table, domain, columns)
     try:
-        names = check_schema(opened.schema(), domain, columns, description)
+        names = check_schema(looked_at.schema(), domain, columns, description)
     except BaseException:
         engine.close()
         raise
-    return Source(description, opened, engine, names)
+    return Source(description, looked_at, engine, names)
 
 
-def _opened(table: Any, domain: Domain, columns: Collection[str] | None) -> tuple[str, Any, Any]:
+def opened(table: Any, domain: Domain, columns: Collection[str] | None) -> tuple[str, Any, Any]:
     """Description, ibis table and engine. Each kind's module is imported only when it is asked for."""
     if isinstance(table, str) and "://" in table:
         return _address(table, domain)

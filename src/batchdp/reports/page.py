@@ -18,13 +18,13 @@ from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
 from batchdp.markup import escaped, isolated
 from batchdp.release import Release
-from batchdp.report.answers import answers_section
-from batchdp.report.budget import budget_section
-from batchdp.report.certificate import certificate_section
-from batchdp.report.figures import decimals_for, number
-from batchdp.report.matrices import matrices_section
-from batchdp.report.methods import Compared, methods_section
-from batchdp.report.privacy import guarantee, privacy_section
+from batchdp.reports.answers import answers_section
+from batchdp.reports.budget import budget_section
+from batchdp.reports.certificate import certificate_section
+from batchdp.reports.figures import decimals_for, number
+from batchdp.reports.matrices import matrices_section
+from batchdp.reports.methods import Compared, methods_section
+from batchdp.reports.privacy import guarantee, privacy_section
 
 
 def report(
@@ -89,7 +89,7 @@ def page(
 
 
 def _part(name: str) -> str:
-    return files("batchdp.report").joinpath(name).read_text(encoding="utf-8")
+    return files("batchdp.reports").joinpath(name).read_text(encoding="utf-8")
 
 
 def _policy(script: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batchdp.ledger import Entry, Ledger
 from batchdp.markup import escaped, isolated
-from batchdp.report.figures import percent
+from batchdp.reports.figures import percent
 
 MOST_ROWS = 100
 

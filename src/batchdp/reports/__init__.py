@@ -1,5 +1,5 @@
 """A release as one page for people: plots, a table, the guarantee in plain words; a single file, no network."""
 
-from batchdp.report.page import page, report
+from batchdp.reports.page import page, report
 
 __all__ = ["page", "report"]

@@ -7,7 +7,7 @@ import numpy as np
 from batchdp.markup import isolated
 from batchdp.plots.scale import Scale, scale_for, symmetric
 from batchdp.release import Answer, Release
-from batchdp.report.figures import decimals_for, number, percent
+from batchdp.reports.figures import decimals_for, number, percent
 
 MOST_PLOTTED = 1000
 MOST_UNBOXED = 60

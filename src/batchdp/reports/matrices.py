@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from batchdp.matrix import Matrix, shrunk
 from batchdp.release import Release
-from batchdp.report.figures import significant
+from batchdp.reports.figures import significant
 
 MOST_PIXELS = 360
 WIDEST, TALLEST, LARGEST_CELL, LEAST = 440, 400, 16, 20

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from batchdp.markup import escaped, isolated
-from batchdp.report.figures import percent, significant
+from batchdp.reports.figures import percent, significant
 
 
 class Compared(Protocol):

@@ -1,0 +1,31 @@
+"""`batchdp compare`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from batchdp.cli.options import AsJson
+
+EXAMPLES = ("batchdp compare patients.plan", "batchdp compare queries.npy --json")
+
+
+def command(
+    workload: Annotated[
+        Path, typer.Argument(metavar="PLAN_OR_MATRIX", help="A plan, or a matrix as .npy, .npz (scipy.sparse) or .csv.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Run every method on a batch and show their expected errors side by side; no data is read."""
+    from batchdp.cli.files import read_workload
+    from batchdp.cli.show import comparison_table, console, print_json, tracked
+    from batchdp.comparison import compare
+
+    comparison = compare(read_workload(workload), progress=lambda names: tracked(names, "Optimising"))
+    if as_json:
+        print_json(asdict(comparison))
+    else:
+        console.print(comparison_table(comparison, str(workload)))

@@ -1,0 +1,53 @@
+"""`batchdp demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = ("batchdp demo", "batchdp demo --folder somewhere")
+
+
+def command(
+    folder: Annotated[Path, typer.Option(help="Where the files go.")] = Path("batchdp-demo"),
+) -> None:
+    """Do the whole job on invented patient records with an embedded database, in seconds."""
+    from batchdp.cli.show import console, figure, progress, table
+    from batchdp.demo import demonstrate
+    from batchdp.release.outlook import outlook
+
+    with progress("Starting") as report:
+        done = demonstrate(folder, lambda text: console.print(f"• {text}", soft_wrap=True, highlight=False), report)
+        expected = outlook(done.plan)
+    one, tenth = done.releases
+    rows = (
+        (
+            row.name,
+            figure(float(true)),
+            f"{figure(a.value)} ± {figure((a.high - a.low) / 2)}",
+            f"{figure(b.value)} ± {figure((b.high - b.low) / 2)}",
+            f"{row.gain:.1f}×",
+        )
+        for row, true, a, b in zip(expected.queries, done.truth, one.answers, tenth.answers, strict=True)
+    )
+    headings = ("query", "truth", "private, ε = 1", "private, ε = 0.1", "gain")
+    caption = (
+        "± is a 95 % interval. Gain: how many times smaller the expected error is than that of the better of noise on "
+        "data and noise on results. The truth is shown only because these records are invented."
+    )
+    console.print(table(f"{len(one.answers)} queries about 100,000 patients", headings, rows, caption))
+    console.print(expected.summary(), soft_wrap=True, markup=False, highlight=False)
+    ledger = done.ledger
+    console.print(
+        f"Budget: ε = {figure(ledger.spent)} of {figure(ledger.total)} spent, {figure(ledger.remaining)} left.\n\n"
+        "What to try next:\n"
+        f"  open {done.folder / 'report.html'} in a browser\n"
+        f"  batchdp budget {done.folder / 'budget.db'}\n"
+        f"  batchdp audit {done.folder / 'patients.plan'}\n"
+        "  batchdp init YOUR.csv        a domain and a query file for your own table",
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )

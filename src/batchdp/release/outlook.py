@@ -1,0 +1,120 @@
+"""What a plan promises before anything is spent: every query's expected error, the baselines', and budget advice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from batchdp.matrix import Dense
+from batchdp.plans import Plan
+from batchdp.release.accuracy import epsilon_for
+from batchdp.strategies.noise_on_data import noise_on_data
+from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategy import Strategy
+
+NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One query's expected standard error, and what the two simple mechanisms would give."""
+
+    name: str
+    standard_error: float
+    noise_on_data: float
+    noise_on_results: float
+
+    gain: float
+    """How many times smaller the error is than that of whichever simple mechanism is better for the whole batch."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """All queries' expected errors at a budget, and advice."""
+
+    queries: tuple[Expected, ...]
+    budget: str
+    method: str
+    cells: int
+    blocks: int
+    measurements: int
+    total_squared_error: float
+    lower_bound: float
+    residual: float
+    accuracy: float
+    """A half width at 95 %."""
+    advised: float
+    """The budget at which every answer is that accurate."""
+    reason: str = ""
+
+    def summary(self) -> str:
+        """What the table does not say, in sentences."""
+        unit = self.budget[0]
+        times = f", {self.total_squared_error / self.lower_bound:.3g} times that" if self.lower_bound > 0 else ""
+        blocks = f" in {self.blocks} blocks" if self.blocks > 1 else ""
+        lines = [
+            f"Method: {self.method}; {self.measurements} measurements of {self.cells} cells{blocks}, "
+            f"residual {self.residual:.0e}.",
+            f"No strategy of this kind has a total expected squared error below {self.lower_bound:,.4g} at "
+            f"{self.budget}; this one has {self.total_squared_error:,.4g}{times}.",
+        ]
+        if math.isfinite(self.advised):
+            lines.append(f"For ±{self.accuracy:g} at 95 % on every query you need {unit} = {self.advised:.2g}.")
+        return "\n".join(lines + [self.reason] * bool(self.reason))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return asdict(self)
+
+
+def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) -> Outlook:
+    """The plan's expected errors at ε (at ρ = ε²/2 for Gaussian noise), beside those of the simple mechanisms.
+
+    Args:
+        plan: what would be released.
+        epsilon: the budget.
+        accuracy: a half width at 95 % for which the budget is worked out; a round one near the worst if left out.
+    """
+    strategy, squared = plan.strategy, plan.factor**2
+    budget = {"epsilon": epsilon} if plan.privacy == "pure" else {"rho": epsilon**2 / 2}
+    errors = plan.standard_errors(**budget)
+    # Both simple mechanisms add Laplace noise, at the same ε.
+    on_data = plan.factor * _deviations(noise_on_data(plan.workload), epsilon)
+    on_results = plan.factor * _deviations(noise_on_results(plan.workload), epsilon)
+    worst = float(errors.max(initial=0.0))
+    simple = min((on_data, on_results), key=lambda deviations: float(deviations @ deviations))
+    counted = errors > 1e-9 * worst  # a query that can count nothing has rounding errors only
+    gains = np.divide(simple, errors, out=np.ones_like(errors), where=counted)
+    goal = accuracy if accuracy is not None else _round(2 * worst)
+    return Outlook(
+        queries=tuple(
+            Expected(*row)
+            for row in zip(plan.names, *(part.tolist() for part in (errors, on_data, on_results, gains)), strict=True)
+        ),
+        budget=f"ε = {epsilon:g}" if plan.privacy == "pure" else f"ρ = {epsilon**2 / 2:g}",
+        method=strategy.method,
+        cells=plan.workload.cells,
+        blocks=len(plan.workload.blocks),
+        measurements=strategy.measurements,
+        total_squared_error=squared * strategy.expected_squared_error(**budget),
+        lower_bound=squared * strategy.lower_bound(**budget),
+        residual=strategy.residual,
+        accuracy=goal,
+        advised=epsilon_for(plan, half_width=goal) if worst > 0 else math.nan,
+        reason=strategy.reason,
+    )
+
+
+def _deviations(strategy: Strategy, epsilon: float) -> Dense:
+    return np.asarray(np.sqrt(strategy.per_query_variance(epsilon=epsilon)))
+
+
+def _round(value: float) -> float:
+    """A round number near this one."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return min((nice * power for nice in NICE), key=lambda nice: abs(nice - value))
