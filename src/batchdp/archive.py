@@ -6,8 +6,10 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,14 @@ def save(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Any], error: type[BatchDPError]
 ) -> None:
     """One file, written beside and moved into place: a reader sees the old file, the new one, or none."""
+    try:
+        target = Path(path)
+    except TypeError as failure:
+        raise error(f"cannot write to a {type(path).__name__}; give the name of a file") from failure
     buffer = io.BytesIO()
     text = json.dumps(header)
     np.savez_compressed(buffer, header=np.array(text), digest=np.array(_digest(text, arrays)), **arrays)
-    write_atomically(Path(path), buffer.getvalue(), error)
+    write_atomically(target, buffer.getvalue(), error)
 
 
 def load(path: str | os.PathLike[str], format: str, error: type[BatchDPError], noun: str) -> tuple[Any, dict[str, Any]]:
@@ -57,16 +63,20 @@ def load(path: str | os.PathLike[str], format: str, error: type[BatchDPError], n
 
 def write_atomically(path: Path, content: bytes, error: type[BatchDPError]) -> None:
     """Write beside the target and move into place: a reader sees the old file, the new one, or none."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    except ValueError as failure:
+        raise error(f"cannot write {str(path)!r}: it is not the name of a file") from failure
+    try:
+        with beside.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-    except OSError as failure:
-        beside.unlink(missing_ok=True)
-        raise error(f"cannot write {path}: {failure.strerror or failure}") from failure
+    except (OSError, ValueError) as failure:
+        with suppress(OSError, ValueError):
+            beside.unlink(missing_ok=True)
+        raise error(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from failure
 
 
 def parts(name: str, matrix: Matrix) -> dict[str, Any]:
@@ -87,6 +97,8 @@ def whole(name: str, arrays: Mapping[str, Any]) -> Matrix:
         (arrays[f"{name}_data"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]), shape=(rows, columns)
     )
     matrix.check_format(full_check=True)  # an index out of range would read beyond the arrays
+    if dense and 8 * rows * columns > LARGEST:
+        raise ValueError(f"a matrix of {rows} × {columns} is too large")  # few entries can claim to be many
     return matrix.toarray() if dense else matrix
 
 
