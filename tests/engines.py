@@ -253,9 +253,14 @@ def on_spark(test: Any) -> Any:
     return test
 
 
-def every_engine(*without: str) -> pytest.MarkDecorator:
+def every_engine(*without: str, slow: Sequence[str] = ()) -> pytest.MarkDecorator:
     """Run a test over all engines; those on Spark are slow, and all in one process."""
-    marks: dict[str, Sequence[pytest.MarkDecorator]] = {name: ON_SPARK for name in ENGINES if "spark" in name}
-    marks |= {name: [pytest.mark.xdist_group("postgres")] for name in ENGINES if "postgres" in name}
-    names = [pytest.param(name, marks=marks.get(name, [])) for name in ENGINES if name not in without]
+
+    def marks(name: str) -> list[pytest.MarkDecorator]:
+        if "spark" in name:
+            return list(ON_SPARK)
+        grouped = [pytest.mark.xdist_group("postgres")] if "postgres" in name else []
+        return [*grouped, pytest.mark.slow] if name in slow else grouped
+
+    names = [pytest.param(name, marks=marks(name)) for name in ENGINES if name not in without]
     return pytest.mark.parametrize("engine", names)

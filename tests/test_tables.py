@@ -35,8 +35,11 @@ ODD = [
     "--",
     "NULL",
 ]
-ALIKE = ("csv.gz", "tsv", "folder of parquet", "pandas of arrow", "polars lazy", "duckdb relation", "duckdb file")
-"""Engines that differ from another one only in how they are opened."""
+ALIKE = (
+    *("csv.gz", "tsv", "folder of parquet", "pandas of arrow", "polars", "polars lazy", "pyarrow"),
+    *("duckdb relation", "duckdb file", "ibis on postgres"),
+)
+"""Engines that differ from another one mostly in how they are opened."""
 EVIL = 'x"; DROP TABLE patients; --'
 """As the name of a column."""
 
@@ -239,7 +242,7 @@ def _collect_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
         gc.collect()
 
 
-@every_engine(*ALIKE)
+@every_engine(slow=ALIKE)
 def test_every_kind_of_atom(engine: str, tmp_path: Path) -> None:
     with open_table(ENGINES[engine](records(), tmp_path), domain()) as source:
         for title, atoms in ATOMS.items():
@@ -251,7 +254,7 @@ def test_every_kind_of_atom(engine: str, tmp_path: Path) -> None:
             assert found == looped(records(), [atoms]), title
 
 
-@every_engine()
+@every_engine(slow=["ibis on postgres", "tsv"])
 def test_several_columns_and_a_unit(engine: str, tmp_path: Path) -> None:
     table = ENGINES[engine](records(), tmp_path)
     several = [ATOMS[title] for title in ("moments", "texts", "numbers", "booleans", "an evil name")]
@@ -262,7 +265,7 @@ def test_several_columns_and_a_unit(engine: str, tmp_path: Path) -> None:
             assert counted(table, atoms, "patient_id", cap) == looped(records(), atoms, "patient_id", cap)
 
 
-@every_engine(*ALIKE, "csv", "pandas", "polars", "pyarrow", "parquet")
+@every_engine(*ALIKE, slow=["csv", "parquet", "pandas", "ibis", "postgres"])
 def test_more_combinations_than_one_integer_holds(engine: str, tmp_path: Path) -> None:
     atoms = [ATOMS[title] for title in ("whole numbers", "numbers", "decimals", "texts", "moments", "days") * 5]
     assert math.prod(one.size for one in atoms) > 2**70
@@ -272,7 +275,7 @@ def test_more_combinations_than_one_integer_holds(engine: str, tmp_path: Path) -
         assert counted(table, atoms, "patient_id", cap) == looped(records(), atoms, "patient_id", cap)
 
 
-@every_engine(*ALIKE)
+@every_engine(slow=ALIKE)
 def test_a_person_with_many_rows_changes_the_counts_by_the_cap(engine: str, tmp_path: Path) -> None:
     others = records()
     crowd = pa.table({name: others[name].take(np.arange(10_000) % len(others)) for name in others.column_names})
@@ -304,7 +307,7 @@ def test_integers_beyond_what_floats_hold(engine: str, tmp_path: Path) -> None:
     assert counted(ENGINES[engine](table, tmp_path), [atoms], domain=big) == looped(table, [atoms])
 
 
-@every_engine(*ALIKE)
+@every_engine(slow=ALIKE)
 def test_texts_as_units(engine: str, tmp_path: Path) -> None:
     names = pa.array(
         [None if i is None else ODD[i % len(ODD)] for i in records()["patient_id"].to_pylist()], pa.string()

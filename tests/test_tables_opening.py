@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import os
 import signal
+import subprocess
 import sys
-import threading
+import tempfile
+import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ import psycopg
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from batchdp import BatchDPError
 from batchdp.cells.atoms import LineAtoms
@@ -26,11 +31,30 @@ from batchdp.errors import TableError
 from batchdp.queries.conditions import Cut
 from batchdp.tables import count, open_table
 from batchdp.tables.shield import shielded, shielded_all
-from engines import ENGINES, every_engine, on_spark, postgres, spark
+from engines import ENGINES, every_engine, on_spark, postgres, require, spark
 
 RECORDS = pa.table(
     {"patient_id": pa.array([1, 2, 2]), "Age": pa.array([10, 20, 30]), "state": pa.array(["NY", "NJ", None])}
 )
+PIECES = [
+    b'"',
+    b'""',
+    b",",
+    b",",
+    b"\n",
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b"\0",
+    b"\xff",
+    "é".encode(),
+    b"age",
+    b"1",
+    b"2.5",
+    b" ",
+    b"\\",
+    b"'",
+]
 AGES = LineAtoms("age", "number", (Cut(15),), None)
 
 
@@ -223,6 +247,24 @@ def test_csv_dates(tmp_path: Path) -> None:
     assert csv_counts(tmp_path / "a.csv", content, {"visited": {"dates": ["2019-01-01", "2020-12-31"]}}, atoms)[1] == 2
 
 
+@settings(max_examples=int(os.environ.get("BATCHDP_EXAMPLES", "25")), deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=60).map(b"".join) | st.binary(max_size=300), st.booleans())
+def test_no_line_of_a_csv_file_is_an_error(content: bytes, unix: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.csv"
+        path.write_bytes(b"patient_id,age,state" + (b"\n" if unix else b"\r\n") + content)
+        assert 0 <= total(path, unit="patient_id") <= len(content)
+
+
+@settings(max_examples=int(os.environ.get("BATCHDP_EXAMPLES", "30")), deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=20).map(b"".join) | st.binary(max_size=100))
+def test_any_header_is_read_or_refused(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder, suppress(TableError):
+        path = Path(folder) / "a.csv"
+        path.write_bytes(content)
+        total(path)
+
+
 # ── secrets ──
 
 
@@ -248,18 +290,34 @@ def test_interruptions_pass() -> None:
         list(shielded_all((interrupt() for _ in range(2)), "task"))
 
 
+INTERRUPTED = """
+import duckdb
+from test_tables_opening import AGES, count, domain, open_table
+
+connection = duckdb.connect()
+everyone = "FROM range(1_000_000) a, range(1_000_000) b"
+connection.execute(f"CREATE VIEW patients AS SELECT b.range AS age, a.range AS patient_id, 'NY' AS state {everyone}")
+with open_table(connection, domain()) as source:
+    print("ready", flush=True)
+    try:
+        list(count(source, [AGES]))
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+
+
+@pytest.mark.slow
 def test_ctrl_c_stops_duckdb() -> None:
-    connection = duckdb.connect()
-    everyone = "FROM range(1_000_000) a, range(1_000_000) b"
-    connection.execute(
-        f"CREATE VIEW patients AS SELECT b.range AS age, a.range AS patient_id, 'NY' AS state {everyone}"
-    )
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    with open_table(connection, domain()) as source:
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            list(count(source, [AGES]))
-    assert connection.execute("SELECT 1").fetchall() == [(1,)]
+    command = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            time.sleep(1)
+            child.send_signal(signal.SIGINT)
+            assert child.communicate(timeout=60)[0] == "stopped\n"
+        finally:
+            child.kill()
 
 
 def test_passwords_stay_secret() -> None:
@@ -275,6 +333,15 @@ def test_passwords_stay_secret() -> None:
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     assert "pip install 'batchdp[postgres]'" in refusal("postgresql://localhost/db")
+
+
+def test_a_missing_engine_is_skipped_unless_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATCHDP_REQUIRE", "")
+    with pytest.raises(pytest.skip.Exception, match="needs spark: no Java"):
+        require("spark", "no Java")
+    monkeypatch.setenv("BATCHDP_REQUIRE", "postgres, spark")
+    with pytest.raises(pytest.fail.Exception, match="no Java"):
+        require("spark", "no Java")
 
 
 # ── nothing is changed ──

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class DuckEngine:
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
-        with _interruptible():
+        with _interruptible(self._connection.interrupt):
             yield from map(as_columns, _reader(self._connection.execute(compiled(query, self.dialect))))
 
     def progress(self) -> float:
@@ -83,7 +83,7 @@ class RelationEngine:
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch; the view that DuckDB makes for it is dropped."""
         try:
-            with _interruptible():
+            with _interruptible(lambda: None):  # only the connection could be told to stop
                 yield from map(as_columns, _reader(self._relation.query(self._name, compiled(query, self.dialect))))
         finally:
             self._relation.query(self._name, f"DROP VIEW {self._name}")
@@ -194,13 +194,14 @@ def _type(spelled: str) -> Any:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """DuckDB turns Ctrl-C into an error of its own."""
+def _interruptible(stop: Callable[[], None]) -> Iterator[None]:
+    """DuckDB turns Ctrl-C into an error of its own, and its threads work on unless they are told to stop."""
     try:
         yield
     except RuntimeError as error:
-        if str(error) != "Query interrupted":
+        if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
+        stop()
         raise KeyboardInterrupt from None
 
 
