@@ -6,6 +6,7 @@ import os
 import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from math import isqrt
 from typing import Any
@@ -25,7 +26,7 @@ from batchdp.portfolio.blocks import _shares
 from batchdp.release.neighbours import Neighbours
 from batchdp.release.preparing import prepared
 
-EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "60"))
 KINDS: tuple[Any, ...] = ("pure", "zcdp")
 BUDGETS: dict[str, dict[str, Any]] = {"pure": {"epsilon": 1.0}, "zcdp": {"rho": 0.5}}
 
@@ -36,6 +37,11 @@ def diagonal(*parts: np.ndarray) -> Workload:
 
 
 THREE = diagonal(dense(workloads.prefix(5).matrix), np.eye(2), np.array([[3.0, 1.0, 0.5], [0.0, 1.0, -1.0]]))
+
+
+@cache
+def best(privacy: Any) -> Strategy:
+    return optimize(THREE, privacy=privacy, seconds=0.5)
 
 
 # ── the value ──
@@ -186,11 +192,11 @@ def test_measurements_do_not_overflow_at_the_cap(blocks: int) -> None:
 def test_more_blocks_leave_fewer_bits_until_none_are_left() -> None:
     def bits(blocks: int) -> int:
         workload = Workload(sparse.eye_array(blocks, format="csr"), blocks=[1] * blocks)
-        return quantise(STRATEGIES["noise-on-data"](workload), largest_total=10**9).bits
+        return quantise(STRATEGIES["noise-on-data"](workload), largest_total=10**10).bits
 
-    assert bits(1) > bits(16) > bits(1000) >= 20
+    assert bits(1) > bits(16) > bits(100) >= 20
     with pytest.raises(LatticeError, match="lower the public cap to at most"):
-        bits(3000)
+        bits(300)
 
 
 @pytest.mark.parametrize("spanning", [False, True])
@@ -198,7 +204,7 @@ def test_the_bias_bound_holds_with_every_record_in_every_block(spanning: bool) -
     rng = np.random.default_rng(0)
     blocks = [4, 3, 5]
     W = Workload(rng.standard_normal((6, 12)), blocks=blocks) if spanning else THREE
-    strategy = STRATEGIES["low-rank"](W) if spanning else optimize(W)
+    strategy = STRATEGIES["low-rank"](W) if spanning else best("pure")
     total = 10**6
     lattice = quantise(strategy, largest_total=total)
     E = dense(W.matrix) - dense(lattice.reconstruct) @ lattice.measure.toarray()
@@ -213,10 +219,10 @@ def test_the_bias_bound_holds_with_every_record_in_every_block(spanning: bool) -
 
 @pytest.mark.parametrize("privacy", KINDS)
 def test_the_audit_of_a_strategy_in_blocks_passes(privacy: Any) -> None:
-    found = audit(optimize(THREE, privacy=privacy), **BUDGETS[privacy], runs=5_000)
+    found = audit(best(privacy), **BUDGETS[privacy], runs=2_000)
     assert found.passed, str(found)
     across = Strategy(Workload(np.ones((2, 4)), blocks=[2, 2]), np.ones((1, 4)), np.ones((2, 1)), privacy=privacy)
-    assert audit(across, **BUDGETS[privacy], runs=5_000).passed
+    assert audit(across, **BUDGETS[privacy], runs=2_000).passed
 
 
 class Largest(Lattice):
@@ -247,9 +253,9 @@ def test_noise_for_the_largest_block_alone_is_caught(privacy: Any, spanning: boo
     weaker = replace(law, scale=wrong.scale / 2.0**lattice.bits)
     exactly = {f.check for f in exact(mutant, wrong, weaker, neighbours, 1.0) if not f.held}
     assert {"sensitivity", "privacy loss"} <= exactly
-    attacks = [f for f in attacked(mutant, wrong, neighbours, 1.0, 10_000) if f.check.startswith("attack")]
+    attacks = [f for f in attacked(mutant, wrong, neighbours, 1.0, 4_000) if f.check.startswith("attack")]
     assert not all(f.held for f in attacks)
-    honest = [f for f in attacked(lattice, noise, neighbours, 1.0, 10_000) if f.check.startswith("attack")]
+    honest = [f for f in attacked(lattice, noise, neighbours, 1.0, 4_000) if f.check.startswith("attack")]
     assert all(f.held for f in honest)
 
 
@@ -275,7 +281,7 @@ def test_no_other_shares_of_the_budget_are_better(privacy: Any, objective: Any) 
 
 
 @pytest.mark.parametrize("privacy", KINDS)
-@pytest.mark.parametrize("objective", ["sum", "max"])
+@pytest.mark.parametrize("objective", ["sum", pytest.param("max", marks=pytest.mark.slow)])
 def test_optimised_blocks_use_the_whole_budget_as_the_formula_says(privacy: Any, objective: Any) -> None:
     strategy = optimize(THREE, privacy=privacy, objective=objective, seconds=1.5)
     budget = BUDGETS[privacy]
@@ -303,15 +309,15 @@ def test_optimised_blocks_use_the_whole_budget_as_the_formula_says(privacy: Any,
 
 @pytest.mark.parametrize("privacy", KINDS)
 def test_the_error_formula_is_the_simulated_error(privacy: Any) -> None:
-    strategy = optimize(THREE, privacy=privacy, seconds=1)
+    strategy = best(privacy)
     budget = BUDGETS[privacy]
     lattice, noise, _ = prepared(strategy, Neighbours(), 1.0 if privacy == "pure" else 0.5, 10**6)
-    runs = 6_000
+    runs = 3_000
     draws = np.array([float(z) for z in noise.draw([0] * (runs * strategy.measurements))]).reshape(runs, -1)
     answers = draws / 2.0**lattice.bits @ dense(lattice.reconstruct).T
     simulated = float(np.square(answers).sum(axis=1).mean())
-    assert simulated == pytest.approx(strategy.expected_squared_error(**budget), rel=0.08)
-    assert np.square(answers).mean(axis=0) == pytest.approx(strategy.per_query_variance(**budget), rel=0.2)
+    assert simulated == pytest.approx(strategy.expected_squared_error(**budget), rel=0.12)
+    assert np.square(answers).mean(axis=0) == pytest.approx(strategy.per_query_variance(**budget), rel=0.3)
 
 
 def test_weights_decide_the_shares() -> None:
@@ -324,7 +330,7 @@ def test_weights_decide_the_shares() -> None:
 
 def test_auto_chooses_for_all_blocks_at_once() -> None:
     few = optimize(diagonal(np.eye(1), np.eye(1)), privacy="auto", epsilon=1.0, delta=1e-9)
-    many = optimize(diagonal(*[np.eye(1)] * 40), privacy="auto", epsilon=1.0, delta=1e-3)
+    many = optimize(diagonal(*[np.eye(1)] * 20), privacy="auto", epsilon=1.0, delta=1e-3)
     assert (few.privacy, many.privacy) == ("pure", "zcdp")
     assert "Gaussian noise has" in many.reason
 
@@ -357,7 +363,7 @@ def test_the_lower_bound_is_below_every_strategy(privacy: Any, data: st.DataObje
 
 def test_progress_goes_up_and_can_end_the_search() -> None:
     seen: list[tuple[float, str]] = []
-    optimize(THREE, seconds=1, progress=lambda share, what, _: seen.append((share, what)))
+    optimize(THREE, seconds=0.5, progress=lambda share, what, _: seen.append((share, what)))
     assert all(0 <= share <= 1 for share, _ in seen)
     assert [what.partition(":")[0] for _, what in seen] == sorted(what.partition(":")[0] for _, what in seen)
     assert seen[-1][1].startswith("block 3 of 3")

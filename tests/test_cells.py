@@ -84,7 +84,7 @@ def by_duckdb(sql: list[str], most: int = 8192, described: Domain | None = None,
     return counted(cells, records(ROWS, SEED) if table is None else table, described)
 
 
-@pytest.mark.parametrize("most", [8192, 200])
+@pytest.mark.parametrize("most", [pytest.param(8192, marks=pytest.mark.slow), 200])
 def test_the_whole_battery_in_blocks_is_answered_as_duckdb_answers_it(most: int) -> None:
     assert len(batch()) >= 150
     cells = cells_of(read_queries(";\n".join(batch()), domain()), domain(), most=most)
@@ -106,7 +106,7 @@ def test_groups_are_answered_as_duckdb_answers_them(grouped: str, split: str) ->
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(sql=st.lists(statements(), min_size=1, max_size=3), most=st.sampled_from([8192, 60]))
+@given(sql=st.lists(statements(), min_size=1, max_size=2), most=st.sampled_from([8192, 60]))
 def test_generated_batches_are_answered_as_duckdb_answers_them(sql: list[str], most: int) -> None:
     named = [one.replace(" AS n", f" AS s{i}_") for i, one in enumerate(sql)]
     queries = read_queries("; ".join(named), domain())

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp import BatchDPError, Ledger, answer, load_release, optimize
+from batchdp import BatchDPError, Ledger, PlanError, answer, archive, load_plan, load_release, optimize, plan
 from batchdp.cli.files import read_matrix
+from batchdp.plans.file import FORMAT
 
 changes = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=6)
 
@@ -32,6 +33,15 @@ def saved_release() -> bytes:
         done = answer(optimize(np.eye(3)), [1, 2, 3], epsilon=0.5, ledger=ledger)
         done.save(Path(folder) / "r.npz")
         return (Path(folder) / "r.npz").read_bytes()
+
+
+@cache
+def saved_plan() -> bytes:
+    described = {"table": "t", "columns": {"a": {"values": ["x", "y"]}, "b": {"range": [0, 9], "bins": [0, 3]}}}
+    sql = "SELECT a, COUNT(*) AS n FROM t GROUP BY a; SELECT b, COUNT(*) AS m FROM t WHERE a <> 'x' GROUP BY b"
+    with TemporaryDirectory() as folder:
+        plan(sql, described, cache=False).save(Path(folder) / "p.plan")
+        return (Path(folder) / "p.plan").read_bytes()
 
 
 @cache
@@ -55,6 +65,36 @@ def test_damaged_releases(edits: list[tuple[float, int]], cut: float) -> None:
         path.write_bytes(damaged(saved_release(), edits, cut))
         with suppress(BatchDPError):
             assert len(load_release(path).answers) == 3
+
+
+@settings(max_examples=80, deadline=None)
+@given(edits=changes, cut=st.sampled_from([1.0, 1.0, 0.9, 0.3]))
+def test_damaged_plans(edits: list[tuple[float, int]], cut: float) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "p.plan"
+        path.write_bytes(damaged(saved_plan(), edits, cut))
+        with suppress(PlanError):
+            assert load_plan(path).names == ("n[a=x]", "n[a=y]", "m[b=0 to under 3]", "m[b=3 to 9]")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(key=st.sampled_from(["sql", "domain", "options", "blocks", "strategy"]), value=json_values)
+def test_plans_with_another_header(key: str, value: object) -> None:
+    """By somebody who computes the digest anew."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "p.plan"
+        path.write_bytes(saved_plan())
+        header, arrays = archive.load(path, FORMAT, PlanError, "plan")
+        archive.save(path, {**header, key: value}, arrays, PlanError)
+        with suppress(PlanError):
+            assert load_plan(path).workload.queries == 4
 
 
 @settings(max_examples=150, deadline=None)

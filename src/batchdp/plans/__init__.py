@@ -2,6 +2,6 @@
 
 from batchdp.plans.file import load_plan
 from batchdp.plans.making import plan
-from batchdp.plans.plan import Plan
+from batchdp.plans.planned import Plan
 
 __all__ = ["Plan", "load_plan", "plan"]

@@ -13,12 +13,14 @@ from batchdp import archive
 from batchdp.cells import cells_of
 from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, PlanError
-from batchdp.plans.plan import Options, Plan
+from batchdp.plans.planned import Options, Plan
 from batchdp.sql import read_queries
 from batchdp.strategy import Strategy
 from batchdp.workload import Workload
 
 FORMAT = "batchdp-plan-1"
+DESCRIBED = ("method", "privacy", "rounds", "status", "reason")
+"""What is stored of a strategy besides its matrices."""
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -30,7 +32,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "domain": plan.domain.model_dump(mode="json", exclude_none=True),
         "options": plan.options.as_dict(),
         "blocks": [list(block.queries) for block in plan.cells.blocks],
-        "strategy": {name: getattr(strategy, name) for name in ("method", "privacy", "rounds", "status", "reason")},
+        "strategy": {name: getattr(strategy, name) for name in DESCRIBED},
     }
     arrays = {**archive.parts("L", strategy.measurement), **archive.parts("B", strategy.reconstruction)}
     archive.save(path, header, arrays, PlanError)
@@ -48,7 +50,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             Workload(cells.matrix, cells.names, blocks=cells.sizes),
             archive.whole("L", arrays),
             archive.whole("B", arrays),
-            **header["strategy"],
+            **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W
         )
         return Plan(header["sql"], domain, cells, strategy, options)
     except BatchDPError as error:

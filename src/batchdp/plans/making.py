@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from batchdp.cells import MOST_CELLS, cells_of
-from batchdp.checks import whole
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.plans.file import FORMAT, load_plan, save_plan
-from batchdp.plans.plan import Options, Plan
+from batchdp.plans.planned import Options, Plan
 from batchdp.portfolio import optimize
 from batchdp.sql import load_text, read_queries
 from batchdp.strategy import Privacy
@@ -51,22 +50,23 @@ def plan(
     """
     text, source = _text(sql)
     domain = as_domain(domain)
-    max_cells = whole("max_cells", max_cells, 1)
     options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells)
     queries = read_queries(text, domain, source=source)
     remembered = _cached(text, domain, options) if cache else None
-    if remembered is not None and remembered.exists():
-        with suppress(BatchDPError):  # damaged, or from another version: plan again
-            return load_plan(remembered)
-    cells = cells_of(queries, domain, most=max_cells, progress=progress)
+    if remembered is not None:
+        with suppress(BatchDPError):  # missing, damaged, or from another version: plan again
+            found = load_plan(remembered)
+            if (found.sql, found.domain, found.options) == (text, domain, options):
+                return found
+    cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
     strategy = optimize(
         Workload(cells.matrix, cells.names, blocks=cells.sizes),
-        privacy,
-        objective=objective,
-        seconds=seconds,
-        seed=seed,
-        epsilon=epsilon,
-        delta=delta,
+        options.privacy,
+        objective=options.objective,
+        seconds=options.seconds,
+        seed=options.seed,
+        epsilon=options.epsilon,
+        delta=options.delta,
         progress=None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}"),
     )
     made = Plan(text, domain, cells, strategy, options)
@@ -86,9 +86,14 @@ def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
     return sql, "queries"
 
 
-def _cached(sql: str, domain: Domain, options: Options) -> Path:
-    """Where a plan for exactly this is remembered."""
+def _cached(sql: str, domain: Domain, options: Options) -> Path | None:
+    """Where a plan for exactly this is remembered; None where nothing can be."""
     content = [FORMAT, version("batchdp"), sql, domain.model_dump(mode="json"), options.as_dict()]
     name = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("BATCHDP_CACHE") or Path(base) / "batchdp") / f"{name}.plan"
+    if folder := os.environ.get("BATCHDP_CACHE"):
+        return Path(folder) / f"{name}.plan"
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        return None
+    return base / "batchdp" / f"{name}.plan"

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from batchdp.errors import PrivacyParameterError, ReleaseError
+from batchdp.errors import PrivacyParameterError, ReleaseError, TableError
 from batchdp.lattice import Integers, Lattice
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.matrix import Dense
@@ -91,7 +91,13 @@ def answer(
             neighbours=relation,
             max_rows=cap,
             confidence=confidence,
+            asked=_asked(planned) if isinstance(planned, Plan) else "",
         )
+
+
+def _asked(plan: Plan) -> str:
+    """What the cells of a plan stand for, which its matrices do not show."""
+    return json.dumps([plan.sql, plan.domain.model_dump(mode="json")])
 
 
 def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
@@ -117,15 +123,19 @@ def release(
     neighbours: Neighbours,
     max_rows: int | None,
     confidence: float,
+    asked: str = "",
     draw: Draw | None = None,
 ) -> Release:
-    """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise."""
+    """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise.
+
+    `asked` says what the workload's cells stand for: an id that was used for something else is refused.
+    """
     checked_confidence(confidence)
     if strategy.relaxation > 0:
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
     charge, budget = exact_charge(checked_budget(strategy, epsilon, rho))
     lattice, noise, law = prepared(strategy, neighbours, budget, max_rows)
-    digest = plan_digest(lattice, neighbours)
+    digest = plan_digest(lattice, neighbours, asked)
 
     identity = release_id or uuid.uuid4().hex
     name = "epsilon" if strategy.privacy == "pure" else "rho"
@@ -135,7 +145,7 @@ def release(
         certificate, noisy = Certificate(**stored["certificate"]), np.array(stored["measurements"])
     else:
         # From here on counts are read. Nothing below may raise because of what they are.
-        noisy_integers = (draw or noise.draw)(lattice.measured(counts()))
+        noisy_integers = (draw or noise.draw)(lattice.measured(_counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
         certificate = Certificate(
             release_id=identity,
@@ -167,6 +177,15 @@ def release(
     )
 
 
+def _counted(counts: Callable[[], Integers], identity: str) -> Integers:
+    """The counts; where the engine fails, the error says that the budget is gone."""
+    try:
+        return counts()
+    except TableError as error:
+        problem = str(error)
+    raise TableError(f"{problem}; release {identity!r} was charged before and its budget stays spent")
+
+
 def exact_charge(budget: float) -> tuple[Decimal, float]:
     """The decimal number that the user wrote, which is charged, and the largest float not above it, for the noise.
 
@@ -177,13 +196,13 @@ def exact_charge(budget: float) -> tuple[Decimal, float]:
     return charge, budget if Fraction(budget) <= Fraction(charge) else math.nextafter(budget, 0.0)
 
 
-def plan_digest(lattice: Lattice, neighbours: Neighbours) -> str:
+def plan_digest(lattice: Lattice, neighbours: Neighbours, asked: str = "") -> str:
     """A fingerprint of everything that decides what is released, apart from the data and the budget."""
     digest = hashlib.sha256()
     Q = lattice.integers
     workload = lattice.workload
     settings: list[Any] = [lattice.privacy, lattice.bits, lattice.largest_total, str(neighbours), Q.shape]
-    header = [*settings, workload.names, workload.blocks]
+    header = [*settings, workload.names, workload.blocks, asked]
     digest.update(json.dumps(header).encode())
     B = sparse.csr_array(lattice.reconstruct)
     for matrix in (Q, B, sparse.csr_array(lattice.workload.matrix)):

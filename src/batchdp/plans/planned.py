@@ -10,7 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from batchdp.cells import MOST_CELLS, Cells
+from batchdp.checks import finite, whole
 from batchdp.domain import Domain
+from batchdp.errors import StrategyError
 from batchdp.lattice import Lattice, quantise
 from batchdp.matrix import Dense
 from batchdp.strategy import Privacy, Strategy
@@ -28,6 +30,21 @@ class Options:
     epsilon: float = 1.0
     delta: float | None = None
     max_cells: int = MOST_CELLS
+
+    def __post_init__(self) -> None:
+        if self.privacy not in ("pure", "zcdp", "auto"):
+            raise StrategyError(f'privacy={self.privacy!r} must be "pure" (Laplace), "zcdp" (Gaussian) or "auto"')
+        if self.objective not in ("sum", "max"):
+            raise StrategyError(f'objective={self.objective!r} must be "sum" or "max"')
+        checked = {
+            "seconds": None if self.seconds is None else finite("seconds", self.seconds, above=0),
+            "seed": whole("seed", self.seed, 0),
+            "epsilon": finite("epsilon", self.epsilon, above=0),
+            "delta": None if self.delta is None else finite("delta", self.delta, above=0, below=1),
+            "max_cells": whole("max_cells", self.max_cells, 1),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def as_dict(self) -> dict[str, Any]:
         """For files and digests."""
