@@ -5,7 +5,6 @@ The records are invented, so the demonstration may show the truth beside the pri
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,10 @@ from batchdp.tables import count, open_table
 RECORDS = 100_000
 BUDGETS = (1.0, 0.1)
 FILES = ("patients.parquet", "domain.toml", "queries.sql", "patients.plan", "budget.db", "report.html")
-CHEAP = ("noise-on-data", "noise-on-results", "wavelet", "hierarchical", "p-identity")
+MARK = ".batchdp-demo"
+"""A file that says that a folder is the demonstration's own."""
+OURS = (*FILES, MARK, "budget.db-wal", "budget.db-shm", *(f"answers-{epsilon:g}.release" for epsilon in BUDGETS))
+CHEAP = ("noise-on-data", "noise-on-results", "wavelet", "hierarchical")
 """Methods that the page compares with; the others take longer than the demonstration should."""
 
 DOMAIN = """\
@@ -91,13 +93,13 @@ class Demonstration:
 
 
 def demonstrate(folder: Path, say: Callable[[str], object], progress: Callable[[float, str], None]) -> Demonstration:
-    """Do the whole job in a folder, which is replaced if an earlier demonstration left it."""
+    """Do the whole job in a folder; what an earlier demonstration left there is replaced."""
     _prepare(folder)
     paths = {name: folder / name for name in FILES}
     say(f"Inventing {RECORDS:,} patient records and writing them to {paths['patients.parquet']}")
     invent(paths["patients.parquet"])
-    paths["domain.toml"].write_text(DOMAIN)
-    paths["queries.sql"].write_text(QUERIES)
+    paths["domain.toml"].write_text(DOMAIN, encoding="utf-8")
+    paths["queries.sql"].write_text(QUERIES, encoding="utf-8")
     say(f"Planning the queries in {paths['queries.sql']} (no data is read)")
     made = plan(paths["queries.sql"], paths["domain.toml"], progress=progress)
     made.save(paths["patients.plan"])
@@ -154,9 +156,13 @@ def truth(made: Plan, table: Path) -> Dense:
 
 
 def _prepare(folder: Path) -> None:
-    """An empty folder, or one that an earlier demonstration left."""
-    if folder.exists():
-        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "patients.parquet").exists()):
-            raise ReleaseError(f"{folder} is there already and not from a demonstration; name another with --folder")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    """A new or an empty folder, or one that an earlier demonstration made; only its own files are removed there."""
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARK).is_file())):
+        raise ReleaseError(f"{folder} is there already and not from a demonstration; name another with --folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in OURS:
+            (folder / name).unlink(missing_ok=True)
+        (folder / MARK).write_text("batchdp demo made this folder and will replace its files.\n", encoding="utf-8")
+    except OSError as error:
+        raise ReleaseError(f"cannot use the folder {folder}: {error.strerror or error}") from error

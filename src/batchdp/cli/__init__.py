@@ -1,60 +1,93 @@
 """The command line: it translates and never computes. One command a file; heavy imports wait until a command runs.
 
-Exit codes: 0 done, 1 refused or failed with one clear line on stderr, 2 wrong usage.
+Exit codes: 0 done, 1 refused or failed with one clear line on stderr, 2 wrong usage, 130 interrupted with Ctrl-C.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from io import TextIOWrapper
 
 import typer
 
-from batchdp.cli import answer, audit, budget, compare, demo, init, plan, report
+from batchdp.cli import answer, audit, budget, compare, demo, init, plan, report, streams
 from batchdp.errors import BatchDPError
 
 SUMMARY = "Answer a batch of counting queries under differential privacy with the least noise to be had."
+FIRST_STEPS = """Start with [bold]batchdp demo[/bold]. On a table of your own:
+
+  batchdp init visits.csv                    (then edit domain.toml, queries.sql)
+  batchdp plan queries.sql --domain domain.toml -o visits.plan
+  batchdp budget budget.db --create --epsilon 1
+  batchdp answer visits.plan -t visits.csv -e 0.5 -l budget.db -o answers.csv
+  batchdp report answers.release -o page.html"""
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="batchdp",
-    help=SUMMARY,
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
-
-        print(f"batchdp {version('batchdp')}")
-        raise typer.Exit
-
-
-@app.callback()
+@app.callback(invoke_without_command=True, epilog=FIRST_STEPS, help=SUMMARY)
 def root(
-    _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say which version."),
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", is_eager=True, help="Say which version.", metavar=""),
 ) -> None:
-    """Answer a batch of counting queries under differential privacy with the least noise to be had."""
+    """What stands before the commands."""
+    if version:
+        from batchdp import __version__
+
+        print(f"batchdp {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
 
 
 for module in (demo, init, plan, budget, answer, report, compare, audit):
     name = module.__name__.rpartition(".")[2]
-    app.command(name, epilog="Examples: " + " · ".join(module.EXAMPLES))(module.command)
+    examples = "Examples:" if len(module.EXAMPLES) > 1 else "Example:"
+    app.command(name, epilog="\n".join((examples, *(f"  {line}" for line in module.EXAMPLES))))(module.command)
 
 
 def main() -> None:
-    """Run the command line; errors of our own become one line and exit code 1."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Greek letters still gets its figures
+    """Run the command line: every error ends as one line on stderr and an exit code."""
+    streams.prepare()
     try:
-        app()
+        code = _run()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+        streams.fail("interrupted")
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        code = app(standalone_mode=False)
+        if code == INTERRUPTED:  # typer has caught it already
+            streams.fail("interrupted")
+        streams.finish()
+        return code if isinstance(code, int) else 0
+    except streams.InterruptedCommandError as interruption:
+        streams.fail(f"interrupted; {interruption}")
+        return INTERRUPTED
     except BatchDPError as error:
-        print(f"batchdp: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
-    except BrokenPipeError:  # whoever read the output has seen enough
-        sys.stderr.close()
-        sys.exit(1)
+        streams.fail(str(error))
+    except OSError as error:
+        streams.fail(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+    except MemoryError:
+        streams.fail("there is not enough memory for this; try fewer queries, or coarser values in the domain")
+    except Exception as error:
+        if hasattr(error, "format_message"):  # typer's own: wrong usage
+            context = getattr(error, "ctx", None)
+            path = "batchdp" if context is None else context.command_path
+            streams.fail(f"{error.format_message().rstrip('.')}; see {path} --help")
+            return int(getattr(error, "exit_code", 2))
+        if os.environ.get("BATCHDP_TRACEBACK"):
+            raise
+        # Only the type: the text of an error nobody thought of could hold anything.
+        streams.fail(f"unexpected {type(error).__name__}; please report it with what BATCHDP_TRACEBACK=1 shows")
+    return 1

@@ -9,28 +9,31 @@ import typer
 
 from batchdp.cli.options import AsJson, Epsilon, Plan, Rho
 
-EXAMPLES = ("batchdp audit patients.plan", "batchdp audit patients.plan --epsilon 0.1 --runs 1000000")
+EXAMPLES = ("batchdp audit visits.plan", "batchdp audit visits.plan --epsilon 0.1 --runs 1000000")
 
 
 def command(
     plan: Plan,
     epsilon: Epsilon = None,
     rho: Rho = None,
-    runs: Annotated[int, typer.Option(help="How often the noise is drawn on each side.", min=1000)] = 100_000,
+    runs: Annotated[
+        int, typer.Option(help="How often the noise is drawn on each side.", metavar="N", min=1000)
+    ] = 100_000,
     as_json: AsJson = False,
 ) -> None:
     """Check the privacy claim of a plan: exactly in whole numbers, then by attacking the noise. No data is read."""
     from batchdp.audits import audit
-    from batchdp.cli.show import console, print_json
+    from batchdp.cli.show import print_json, progress, say
     from batchdp.plans import load_plan
 
     made = load_plan(plan)
     if epsilon is None and rho is None:
         epsilon, rho = (1.0, None) if made.privacy == "pure" else (None, 0.5)
-    done = audit(made, epsilon=epsilon, rho=rho, runs=runs)
+    with progress("Attacking the noise"):
+        done = audit(made, epsilon=epsilon, rho=rho, runs=runs)
     if as_json:
         print_json({"passed": done.passed, "findings": [asdict(finding) for finding in done.findings]})
     else:
-        console.print(str(done), soft_wrap=True, markup=False, highlight=False)
+        say(str(done))
     if not done.passed:
         raise typer.Exit(1)

@@ -8,25 +8,28 @@ from typing import Annotated
 
 import typer
 
-from batchdp.cli.options import AsJson, Epsilon, Rho
+from batchdp.cli.options import AsJson, Epsilon, Rho, either
 
 EXAMPLES = ("batchdp budget budget.db --create --epsilon 3", "batchdp budget budget.db")
 
 
 def command(
     ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.")],
-    create: Annotated[bool, typer.Option("--create", help="Start a ledger with this budget.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Start a ledger with this budget.", metavar="")] = False,
     epsilon: Epsilon = None,
     rho: Rho = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what was spent, on what, and what is left; the ledger's hash chain is verified first."""
-    from batchdp.cli.show import console, figure, print_json, table
+    from batchdp.cli.files import open_ledger
+    from batchdp.cli.show import console, figure, print_json, say, table
     from batchdp.ledger import Ledger
 
-    if not create and (epsilon is not None or rho is not None):
+    if create:
+        either(epsilon, rho)
+    elif epsilon is not None or rho is not None:
         raise typer.BadParameter("a budget is only set with --create", param_hint="--epsilon, --rho")
-    opened = Ledger.create(ledger, epsilon=epsilon, rho=rho) if create else Ledger.open(ledger)
+    opened = Ledger.create(ledger, epsilon=epsilon, rho=rho) if create else open_ledger(ledger)
     opened.verify()
     history = opened.history()
     if as_json:
@@ -38,8 +41,6 @@ def command(
         rows = (
             (entry.release_id, entry.table, entry.time[:19], entry.state, figure(entry.charged)) for entry in history
         )
-        console.print(table(str(ledger), ("release", "table", "when (UTC)", "state", unit), rows, texts=4))
-    console.print(
-        f"{unit} = {figure(opened.total)} in all, {figure(opened.spent)} spent, {figure(opened.remaining)} left.",
-        highlight=False,
-    )
+        headings = ("release", "table", "when (UTC)", "state", unit)
+        console.print(table(str(ledger), headings, rows, texts=4, important=unit))
+    say(f"{unit} = {figure(opened.total)} in all, {figure(opened.spent)} spent, {figure(opened.remaining)} left.")

@@ -10,7 +10,7 @@ import typer
 
 from batchdp.cli.options import AsJson
 
-EXAMPLES = ("batchdp compare patients.plan", "batchdp compare queries.npy --json")
+EXAMPLES = ("batchdp compare visits.plan", "batchdp compare queries.npy --json")
 
 
 def command(

@@ -11,15 +11,15 @@ EXAMPLES = ("batchdp demo", "batchdp demo --folder somewhere")
 
 
 def command(
-    folder: Annotated[Path, typer.Option(help="Where the files go.")] = Path("batchdp-demo"),
+    folder: Annotated[Path, typer.Option(help="Where the files go.", metavar="FOLDER")] = Path("batchdp-demo"),
 ) -> None:
     """Do the whole job on invented patient records with an embedded database, in seconds."""
-    from batchdp.cli.show import console, figure, progress, table
-    from batchdp.demo import demonstrate
+    from batchdp.cli.show import console, figure, progress, say, table
+    from batchdp.demo import RECORDS, demonstrate
     from batchdp.release.outlook import outlook
 
     with progress("Starting") as report:
-        done = demonstrate(folder, lambda text: console.print(f"• {text}", soft_wrap=True, highlight=False), report)
+        done = demonstrate(folder, lambda text: say(f"• {text}"), report)
         expected = outlook(done.plan)
     one, tenth = done.releases
     rows = (
@@ -37,17 +37,15 @@ def command(
         "± is a 95 % interval. Gain: how many times smaller the expected error is than that of the better of noise on "
         "data and noise on results. The truth is shown only because these records are invented."
     )
-    console.print(table(f"{len(one.answers)} queries about 100,000 patients", headings, rows, caption))
-    console.print(expected.summary(), soft_wrap=True, markup=False, highlight=False)
+    title = f"{len(one.answers)} queries about {RECORDS:,} patients"
+    console.print(table(title, headings, rows, caption, important="private, ε = 1"))
+    say(expected.summary())
     ledger = done.ledger
-    console.print(
+    say(
         f"Budget: ε = {figure(ledger.spent)} of {figure(ledger.total)} spent, {figure(ledger.remaining)} left.\n\n"
         "What to try next:\n"
         f"  open {done.folder / 'report.html'} in a browser\n"
         f"  batchdp budget {done.folder / 'budget.db'}\n"
         f"  batchdp audit {done.folder / 'patients.plan'}\n"
-        "  batchdp init YOUR.csv        a domain and a query file for your own table",
-        soft_wrap=True,
-        markup=False,
-        highlight=False,
+        "  batchdp init YOUR.csv        a domain and a query file for your own table"
     )

@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import os
+import tempfile
 import warnings
 import zipfile
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.archive import write_atomically
-from batchdp.errors import BatchDPError, ReleaseError, WorkloadError
+from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
 from batchdp.workload import Workload
 
 if TYPE_CHECKING:
@@ -25,18 +27,35 @@ if TYPE_CHECKING:
 
 READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
 RELEASE_ENDINGS = (".csv", ".json", ".release")
+LEDGER = b"SQLite format 3\0"
+"""How its file begins."""
 
 
-def checked_output(path: Path, error: type[BatchDPError], endings: tuple[str, ...] = ()) -> None:
-    """Refuse an output that could not be written, before anything is spent on it."""
+def checked_output(
+    path: Path, error: type[BatchDPError], endings: tuple[str, ...] = (), *, inputs: Iterable[str | Path | None] = ()
+) -> None:
+    """Refuse an output that could not be written, or would replace an input or a ledger, before anything is spent."""
     if endings and path.suffix.lower() not in endings:
         raise error(f"{path} ends in {path.suffix or 'nothing'}; the output must be one of {', '.join(endings)}")
     if path.is_dir():
         raise error(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
         raise error(f"the folder of {path} does not exist; create {path.parent} first")
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise error(f"{path} is a link or a device; name a plain file")
+    for given in inputs:
+        if given is not None and path.exists() and os.path.exists(given) and path.samefile(given):
+            raise error(f"{path} is read by this command and would be overwritten; name another output")
+    if path.exists() and not os.access(path, os.W_OK):
         raise error(f"{path} cannot be written: no permission")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+        replaced = _beginning(path) if path.exists() else b""
+    except OSError as failure:
+        raise error(f"{path} cannot be written: {failure.strerror or failure}") from failure
+    if replaced == LEDGER:
+        raise error(f"{path} is a ledger or another database and would be overwritten; name another output")
 
 
 def write_release(release: Release, output: Path) -> Path:
@@ -44,7 +63,8 @@ def write_release(release: Release, output: Path) -> Path:
     whole = output.with_suffix(".release")
     release.save(whole)
     if output.suffix.lower() == ".json":
-        write_atomically(output, json.dumps(answers_as_json(release), indent=2).encode(), ReleaseError)
+        rows = [asdict(answer) for answer in release.answers]
+        write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
     elif output.suffix.lower() == ".csv":
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -54,21 +74,33 @@ def write_release(release: Release, output: Path) -> Path:
     return whole
 
 
-def answers_as_json(release: Release, ledger: Ledger | None = None) -> dict[str, Any]:
+def answers_as_json(release: Release, ledger: Ledger) -> dict[str, Any]:
     """The answers with their certificate."""
-    content = {
+    return {
         "answers": [asdict(answer) for answer in release.answers],
         "confidence": release.confidence,
         "certificate": asdict(release.certificate),
+        "remaining": ledger.remaining,
     }
-    return content if ledger is None else {**content, "remaining": ledger.remaining}
 
 
 def beside(path: Path) -> Path:
     """A release file, or the one beside answers in CSV or JSON."""
-    if path.suffix.lower() in (".csv", ".json"):
-        return path.with_suffix(".release")
-    return path
+    if path.suffix.lower() not in (".csv", ".json"):
+        return path
+    whole = path.with_suffix(".release")
+    if not whole.exists():
+        raise ReleaseError(f"{path} has no {whole.name} beside it; `batchdp answer` writes both, and the page needs it")
+    return whole
+
+
+def open_ledger(path: Path) -> Ledger:
+    """The ledger, or how to make one."""
+    from batchdp.ledger import Ledger
+
+    if not path.exists():
+        raise LedgerError(f"there is no ledger {path}; create it with: batchdp budget {path} --create --epsilon 1")
+    return Ledger.open(path)
 
 
 def read_workload(path: Path) -> Workload:
@@ -106,6 +138,11 @@ def read_matrix(path: Path) -> Workload:
     if not path.exists():
         raise WorkloadError(f"cannot read {path}: No such file or directory")
     raise WorkloadError(f"{path} is not a plan and ends in {ending or 'nothing'}; a matrix must be {READABLE}")
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(len(LEDGER))
 
 
 def _is_plan(path: Path) -> bool:

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-Epsilon = Annotated[float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε, 0.1 to 1 is usual.")]
-Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for plans with Gaussian noise.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.", metavar="")]
+Epsilon = Annotated[
+    float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")
+]
+Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for plans with Gaussian noise.", metavar="R")]
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan written by `batchdp plan`.")]
+
+
+def either(epsilon: float | None, rho: float | None) -> None:
+    """Refuse neither and both: wrong usage, whatever the plan is."""
+    if (epsilon is None) == (rho is None):
+        given = "neither is" if epsilon is None else "both are"
+        raise typer.BadParameter(
+            f"{given} given; give one, such as --epsilon 0.5 (--rho for Gaussian noise)", param_hint="--epsilon, --rho"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,38 +14,65 @@ if TYPE_CHECKING:
     from batchdp.release.outlook import Outlook
 
 EXAMPLES = (
-    "batchdp plan queries.sql --domain domain.toml -o patients.plan",
-    "batchdp plan queries.sql -d domain.toml -o patients.plan --epsilon 0.5 --accuracy 25",
+    "batchdp plan queries.sql --domain domain.toml -o visits.plan",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy 25",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --privacy zcdp",
 )
+UNEDITED = "# EDIT"
+"""How `batchdp init` marks what it made up."""
+
+
+class Privacy(StrEnum):
+    """Kinds of noise."""
+
+    pure = "pure"
+    zcdp = "zcdp"
+    auto = "auto"
+
+
+class Objective(StrEnum):
+    """What is made small."""
+
+    sum = "sum"
+    max = "max"
 
 
 def command(
     queries: Annotated[Path, typer.Argument(metavar="QUERIES.sql", help="SELECT statements over one table.")],
-    domain: Annotated[Path, typer.Option("--domain", "-d", help="What is public about the table (TOML).")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the plan.")],
-    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="The budget that errors are shown for.")] = 1.0,
+    domain: Annotated[
+        Path, typer.Option("--domain", "-d", help="What is public about the table.", metavar="DOMAIN.toml")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the plan.", metavar="PLAN")],
+    epsilon: Annotated[
+        float, typer.Option("--epsilon", "-e", help="The budget that errors are shown for.", metavar="E")
+    ] = 1.0,
     accuracy: Annotated[
-        float | None, typer.Option(help="Say which budget makes every answer this accurate (± at 95 %).")
+        float | None, typer.Option(help="Say which budget makes every answer this accurate, ± at 95 %.", metavar="A")
     ] = None,
-    privacy: Annotated[str, typer.Option(help='"pure" (Laplace), "zcdp" (Gaussian) or "auto".')] = "pure",
-    delta: Annotated[float | None, typer.Option(help='The δ at which "auto" compares.')] = None,
-    objective: Annotated[str, typer.Option(help='Make the "sum" or the "max" of squared errors small.')] = "sum",
+    privacy: Annotated[
+        Privacy, typer.Option(help="Laplace noise (pure, takes ε), Gaussian noise (zcdp, takes ρ) or the better one.")
+    ] = Privacy.pure,
+    delta: Annotated[float | None, typer.Option(help="The δ at which --privacy auto compares.", metavar="D")] = None,
+    objective: Annotated[Objective, typer.Option(help="Which of the squared errors to make small.")] = Objective.sum,
     seconds: Annotated[
-        float | None, typer.Option(help="Time to look for a strategy; follows the size if left out.")
+        float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same plan.")] = 0,
-    cache: Annotated[bool, typer.Option(help="Remember plans, so that the same batch is planned once.")] = True,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same plan.", metavar="N")] = 0,
+    cache: Annotated[bool, typer.Option(help="Remember plans: the same batch is planned once.", metavar="")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Find the strategy with the least noise for a batch of queries; no data is read, nothing is spent."""
+    """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
+    from batchdp.checks import finite
     from batchdp.cli.files import checked_output
-    from batchdp.cli.show import console, print_json, progress
+    from batchdp.cli.show import console, print_json, progress, say
     from batchdp.errors import PlanError
     from batchdp.plans import plan
     from batchdp.release.outlook import outlook
 
-    checked_output(output, PlanError)
-    options: dict[str, Any] = {"privacy": privacy, "objective": objective}
+    checked_output(output, PlanError, inputs=(queries, domain))
+    if accuracy is not None:
+        finite("accuracy", accuracy, above=0)
+    options: dict[str, Any] = {"privacy": privacy.value, "objective": objective.value}
     with progress("Planning") as report:
         made = plan(
             queries,
@@ -63,8 +91,13 @@ def command(
         print_json(expected.as_dict())
     else:
         console.print(expected_table(expected, str(queries)))
-        console.print(expected.summary(), soft_wrap=True, markup=False, highlight=False)
-        console.print(f"Written to {output}.", soft_wrap=True, markup=False, highlight=False)
+        say(expected.summary())
+        say(f"Written to {output}.")
+        made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
+        if made_up:
+            say(
+                f"Still to do: {made_up} lines in {domain} are marked EDIT. Correct them, delete the marks, plan again."
+            )
 
 
 def expected_table(expected: Outlook, title: str) -> Any:
@@ -82,4 +115,4 @@ def expected_table(expected: Outlook, title: str) -> Any:
         for row in expected.queries
     )
     headings = ("query", "standard error", "noise on data", "noise on results", "gain")
-    return table(title, headings, rows, f"Expected standard errors at {expected.budget}.")
+    return table(title, headings, rows, expected.caption(), important="standard error")

@@ -9,28 +9,35 @@ import typer
 
 EXAMPLES = (
     "batchdp report answers.release -o page.html",
-    "batchdp report answers.release -o page.html --ledger budget.db --plan patients.plan",
+    "batchdp report answers.csv -o page.html --ledger budget.db",
 )
 
 
 def command(
-    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release written by `batchdp answer`.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")],
-    ledger: Annotated[Path | None, typer.Option("--ledger", "-l", help="Show its history as a timeline.")] = None,
-    plan: Annotated[Path | None, typer.Option(help="Show every method's expected error for this plan.")] = None,
-    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    release: Annotated[
+        Path,
+        typer.Argument(metavar="RELEASE", help="A .release that `batchdp answer` wrote, or the .csv or .json with it."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page.", metavar="PAGE.html")],
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", "-l", help="Show its history as a timeline.", metavar="LEDGER")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Compare with every method on this plan; takes a while.", metavar="PLAN")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page.", metavar="TEXT")] = None,
 ) -> None:
     """Write one self-contained page: answers, intervals, the mechanism and why it is private."""
-    from batchdp.cli.files import beside, checked_output
-    from batchdp.cli.show import console, tracked
+    from batchdp.cli.files import beside, checked_output, open_ledger
+    from batchdp.cli.show import say, tracked
     from batchdp.errors import ReleaseError
-    from batchdp.ledger import Ledger
     from batchdp.release import load_release
     from batchdp.reports import report
 
-    checked_output(output, ReleaseError)
-    loaded = load_release(beside(release))
-    opened = None if ledger is None else Ledger.open(ledger)
+    source = beside(release)
+    checked_output(output, ReleaseError, inputs=(release, source, ledger, plan))
+    loaded = load_release(source)
+    opened = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:
         from batchdp.comparison import compare
@@ -45,4 +52,4 @@ def command(
         lower_bound=None if compared is None else compared.lower_bound,
         title=title,
     )
-    console.print(f"Written to {output}; open it in a browser.", soft_wrap=True, markup=False, highlight=False)
+    say(f"Written to {output}; open it in a browser.")

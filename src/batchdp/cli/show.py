@@ -4,40 +4,78 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from batchdp.cli import streams
+
 if TYPE_CHECKING:
     from batchdp.comparison import Comparison
 
-console = Console() if Console().is_terminal else Console(width=100)
-"""Tables keep their figures whole when they are piped."""
+WIDTH = 100
+"""Of what is piped, so that tables keep their figures whole."""
 ROWS = 200
 """Of a table on a terminal; files and JSON hold all."""
 
 
+class _Output(Console):
+    """Standard output. A command goes on when the reader of its output leaves: it may have spent something."""
+
+    def on_broken_pipe(self) -> None:
+        streams.discard_output()
+
+
+console = _Output() if Console().is_terminal else _Output(width=WIDTH)
+
+
+def say(text: str) -> None:
+    """Sentences as they are: no markup, no line breaks in the middle of a path."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
 def print_json(content: Any) -> None:
-    """One object for machines."""
-    print(json.dumps(content, indent=2))
+    """One object for machines; what is not finite has no figure there."""
+    text = json.dumps(_finite(content), indent=2, allow_nan=False, ensure_ascii=False)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        streams.discard_output()
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def table(
-    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "", texts: int = 1
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    caption: str = "",
+    *,
+    texts: int = 1,
+    important: str | None = None,
 ) -> Table:
     """Figures to the right, the first `texts` columns to the left; long tables are cut, and say so."""
     rows = list(rows)
     if len(rows) > ROWS:
-        caption = f"The first {ROWS} of {len(rows)}. {caption}"
+        caption = f"The first {ROWS} of {len(rows)}; files and --json hold all. {caption}"
     shown = Table(title=escape(title), caption=escape(caption), box=box.SIMPLE_HEAD)
     shown.title_justify = shown.caption_justify = "left"
     for i, heading in enumerate(headings):
-        shown.add_column(heading, justify="left" if i < texts else "right", no_wrap=i >= texts, overflow="fold")
+        style = "bold cyan" if heading == important else ""
+        justify: Literal["left", "right"] = "left" if i < texts else "right"
+        shown.add_column(heading, justify=justify, no_wrap=i >= texts, overflow="fold", style=style)
     for row in rows[:ROWS]:
         shown.add_row(*(escape(cell) for cell in row))
     return shown
@@ -66,7 +104,14 @@ def progress(what: str) -> Iterator[Callable[[float, str], None]]:
 
     bar = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=bar, transient=True, disable=not bar.is_terminal) as shown:
+    # The bar makes room for what is printed meanwhile, unless that goes somewhere else.
+    with Progress(
+        *columns,
+        console=bar,
+        transient=True,
+        disable=not bar.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),
+    ) as shown:
         task = shown.add_task(what, total=None)
 
         def report(share: float, doing: str) -> None:
@@ -93,6 +138,7 @@ def comparison_table(comparison: Comparison, title: str) -> Table:
             for row in sorted(comparison.methods, key=lambda row: row.expected_squared_error)
         ),
         "Total expected squared error at ε = 1; divide by ε² for another budget.",
+        important="error",
     )
     shown.add_section()
     shown.add_row("no Laplace strategy is below", f"{comparison.lower_bound:,.6g}", "1.00", "", "", "")

@@ -4,22 +4,43 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-ColumnType = Literal["text", "number", "whole", "date", "boolean", "unknown"]
+from batchdp.domain.domain import MOST_COLUMNS, read_domain
+from batchdp.domain.names import LONGEST, folded, skeleton
+from batchdp.errors import DomainError
 
-EXAMPLE: dict[str, ColumnType] = {"state": "text", "age": "number", "children": "whole", "visited": "date"}
+ColumnType = Literal["text", "number", "whole", "date", "boolean", "unknown", "other"]
+"""Unknown: a CSV file does not say. Other: no kind of declared column fits, such as a list."""
+MOST_ASKED = 3
+"""Columns that the drafted queries use; queries for the next few are there as comments."""
+MOST_SHOWN = 20
+
+EXAMPLE: tuple[tuple[str, ColumnType], ...] = (
+    ("patient_id", "whole"),
+    ("state", "text"),
+    ("age", "number"),
+    ("children", "whole"),
+    ("visited", "date"),
+)
+PERSON = re.compile(
+    r"(person|patient|user|customer|client|member|subject|participant|student|pupil|employee|citizen|household|voter|"
+    r"respondent|driver|guest)(_?(id|no|nr|number|key|uuid|guid|code))?",
+    re.IGNORECASE,
+)
+"""Names of columns that say whose record it is."""
 
 HEAD = """\
 # What is public about the table. batchdp believes this file and never looks at the data to fill it in,
 # so write what you know without the data: from a codebook, a form or the law.
 
-table = {table}               # the name that the queries use
+table = {table:<25}# the name that the queries use
 
 [privacy]
-# unit = "person_id"             # whose privacy: one value = one person; left out, every row is a person
-# rows_per_unit = 1              # at most this many rows of one person are counted
+{unit}
 neighbours = "add-remove"        # or "replace": the number of people is public
 max_rows = 10_000_000            # a public cap on the number of rows
 
@@ -30,6 +51,12 @@ max_rows = 10_000_000            # a public cap on the number of rows
 #   dates = ["2020-01-01", "2025-12-31"]
 # Anything else in the data counts as "anything else" (other = "keep") or is left out (other = "drop").
 """
+NO_UNIT = """\
+# unit = "person_id"             # whose privacy: one value = one person; left out, every row is a person
+# rows_per_unit = 1              # at most this many rows of one person are counted"""
+UNIT = """\
+unit = {name:<25} # EDIT: whose privacy: one value = one person; left out, every row is a person
+rows_per_unit = 1                # at most this many rows of one person are counted"""
 RESERVED = frozenset(
     re.findall(
         r"\w+",
@@ -50,34 +77,119 @@ KINDS: dict[ColumnType, str] = {
 }
 
 
-def draft_domain(table: str, columns: Mapping[str, ColumnType] | None = None) -> str:
-    """A domain file with every column in it, to be edited."""
-    parts = [HEAD.format(table=_quoted(table))]
-    for name, kind in (EXAMPLE if columns is None else columns).items():
-        parts.append(f"[columns.{_key(name)}]\n{KINDS[kind]}\n")
+@dataclass(frozen=True)
+class Draft:
+    """Both files."""
+
+    domain: str
+    queries: str
+
+
+def draft(table: str, columns: Iterable[tuple[str, ColumnType]] = EXAMPLE) -> Draft:
+    """A domain and queries to be edited, which load and can be planned as they are.
+
+    Args:
+        table: what the queries call it.
+        columns: names as the table has them, and their types; those that cannot be declared are left out and named in
+            a comment.
+    """
+    given = list(columns)
+    unit = next((name for name, _ in given if PERSON.fullmatch(name)), None)
+    kept, left_out = _sorted_out(given, unit)
+    if not kept:
+        raise DomainError(f"the table has no column that can be declared: {'; '.join(left_out[:3]) or 'it has none'}")
+    return Draft(_domain(table, kept, left_out, unit), _queries(table, kept))
+
+
+def _sorted_out(
+    given: Sequence[tuple[str, ColumnType]], unit: str | None
+) -> tuple[list[tuple[str, ColumnType]], list[str]]:
+    """The columns that can be declared, and why the others cannot."""
+    kept: list[tuple[str, ColumnType]] = []
+    left_out = []
+    taken = Counter(folded(name) for name, _ in given)
+    reason: str | None
+    for name, kind in given:
+        if name == unit and len(given) > 1:
+            continue
+        if kind == "other":
+            reason = "no kind of column below fits its type; cast it in a view"
+        elif taken[folded(name)] > 1:
+            reason = "several columns have this name, upper or lower case; rename all but one"
+        elif len(kept) == MOST_COLUMNS:
+            reason = f"more than {MOST_COLUMNS} columns; declare those that you ask about"
+        else:
+            reason = _problem(name)
+        if reason is None:
+            kept.append((name, kind))
+        else:
+            left_out.append(f"{_visible(name)}: {reason}")
+    return kept, left_out
+
+
+def _problem(name: str) -> str | None:
+    """Why a name cannot be declared."""
+    if len(name) > LONGEST:
+        return f"its name is longer than {LONGEST} characters; rename it"
+    try:
+        read_domain(f"table = 't'\n[columns.{_key(name)}]\nvalues = [true]\n")
+    except DomainError:
+        return "its name is blank, or holds characters that cannot be seen or look like others; rename it"
+    return None
+
+
+def _domain(table: str, columns: Iterable[tuple[str, ColumnType]], left_out: Sequence[str], unit: str | None) -> str:
+    named = NO_UNIT if unit is None or _problem(unit) else UNIT.format(name=_quoted(unit))
+    parts = [HEAD.format(table=_quoted(table), unit=named)]
+    parts += [f"[columns.{_key(name)}]\n{KINDS[_likely(name, kind)]}\n" for name, kind in columns]
+    if left_out:
+        more = [f"and {len(left_out) - MOST_SHOWN} more"] * (len(left_out) > MOST_SHOWN)
+        parts.append("\n".join(f"# Left out: {line}" for line in [*left_out[:MOST_SHOWN], *more]) + "\n")
     return "\n".join(parts)
 
 
-def draft_queries(table: str, columns: Mapping[str, ColumnType] | None = None) -> str:
-    """A query file that fits the drafted domain."""
-    given = EXAMPLE if columns is None else columns
+def _queries(table: str, columns: Sequence[tuple[str, ColumnType]]) -> str:
     lines = [
         "-- One SELECT after the other; each count becomes one private answer. COUNT, SUM, WHERE, CASE, FILTER and",
         "-- GROUP BY over declared columns are understood, and sums and multiples of counts.",
         "",
         f"SELECT COUNT(*) AS total FROM {_identifier(table)};",
     ]
-    for name, kind in given.items():
-        column, source = _identifier(name), _identifier(table)
-        alias = _identifier(f"by_{name}")
-        if kind in ("text", "unknown", "boolean", "number"):
-            lines.append(f"SELECT {column}, COUNT(*) AS {alias} FROM {source} GROUP BY {column};")
-        elif kind == "whole":
-            lines.append(f"SELECT SUM({column}) AS {_identifier(f'all_{name}')} FROM {source};")
-        else:
-            alias = _identifier(f"{name}_since_2024")
-            lines.append(f"SELECT COUNT(*) AS {alias} FROM {source} WHERE {column} >= DATE '2024-01-01';")
+    drafted = list(_statements(_identifier(table), columns[:MOST_SHOWN]))
+    lines += drafted[:MOST_ASKED] + [f"-- {line}" for line in drafted[MOST_ASKED:]]
     return "\n".join(lines) + "\n"
+
+
+def _statements(source: str, columns: Iterable[tuple[str, ColumnType]]) -> Iterator[str]:
+    """One query a column, each under a name of its own."""
+    taken = {"total"}
+    for name, given in columns:
+        column, kind = _identifier(name), _likely(name, given)
+        alias = {"whole": "all_{}", "date": "{}_since_2024"}.get(kind, "by_{}").format(name)
+        if folded(skeleton(alias)) in taken or len(alias) > LONGEST:
+            continue
+        taken.add(folded(skeleton(alias)))
+        named = _identifier(alias)
+        if kind == "whole":
+            yield f"SELECT SUM({column}) AS {named} FROM {source};"
+        elif kind == "date":
+            yield f"SELECT COUNT(*) AS {named} FROM {source} WHERE {column} >= DATE '2024-01-01';"
+        else:
+            yield f"SELECT {column}, COUNT(*) AS {named} FROM {source} GROUP BY {column};"
+
+
+def _likely(name: str, kind: ColumnType) -> ColumnType:
+    """A CSV file has no types, but its names may tell: an age is a number, a date a date."""
+    if kind != "unknown":
+        return kind
+    words = re.split(r"[\W_]+", name.lower())
+    return "number" if "age" in words else "date" if {"date", "day", "birthday"} & set(words) else kind
+
+
+def _visible(name: str) -> str:
+    """A name in one short line of a comment, whatever is in it."""
+    short = name if len(name) <= 60 else name[:59] + "…"
+    return "'" + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short) + "'"
 
 
 def _key(name: str) -> str:

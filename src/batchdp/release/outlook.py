@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategy import Strategy
 
+LETTERS = {"epsilon": "ε", "rho": "ρ"}
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -36,7 +37,8 @@ class Outlook:
     """All queries' expected errors at a budget, and advice."""
 
     queries: tuple[Expected, ...]
-    budget: str
+    unit: Literal["epsilon", "rho"]
+    budget: float
     method: str
     cells: int
     blocks: int
@@ -47,22 +49,32 @@ class Outlook:
     accuracy: float
     """A half width at 95 %."""
     advised: float
-    """The budget at which every answer is that accurate."""
+    """The least budget at which every answer is that accurate; not a number where no answer needs noise."""
     reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{LETTERS[self.unit]} = {self.budget:g}"
+
+    def caption(self) -> str:
+        """What the figures are."""
+        simple = "" if self.unit == "epsilon" else f" (Laplace noise at ε = {math.sqrt(2 * self.budget):g})"
+        return (
+            f"Expected standard errors at {self}. Gain: how many times smaller than that of noise on data or noise on "
+            f"results{simple}, whichever is better for the whole batch."
+        )
 
     def summary(self) -> str:
         """What the table does not say, in sentences."""
-        unit = self.budget[0]
         times = f", {self.total_squared_error / self.lower_bound:.3g} times that" if self.lower_bound > 0 else ""
         blocks = f" in {self.blocks} blocks" if self.blocks > 1 else ""
         lines = [
-            f"Method: {self.method}; {self.measurements} measurements of {self.cells} cells{blocks}, "
-            f"residual {self.residual:.0e}.",
+            f"Method: {self.method}; {self.measurements} measurements of {self.cells} kinds of records{blocks}.",
             f"No strategy of this kind has a total expected squared error below {self.lower_bound:,.4g} at "
-            f"{self.budget}; this one has {self.total_squared_error:,.4g}{times}.",
+            f"{self}; this one has {self.total_squared_error:,.4g}{times}.",
         ]
         if math.isfinite(self.advised):
-            lines.append(f"For ±{self.accuracy:g} at 95 % on every query you need {unit} = {self.advised:.2g}.")
+            enough = f"{LETTERS[self.unit]} = {_rounded_up(self.advised):g}"
+            lines.append(f"For ±{self.accuracy:g} at 95 % on every query you need {enough}.")
         return "\n".join(lines + [self.reason] * bool(self.reason))
 
     def as_dict(self) -> dict[str, Any]:
@@ -94,7 +106,8 @@ def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) 
             Expected(*row)
             for row in zip(plan.names, *(part.tolist() for part in (errors, on_data, on_results, gains)), strict=True)
         ),
-        budget=f"ε = {epsilon:g}" if plan.privacy == "pure" else f"ρ = {epsilon**2 / 2:g}",
+        unit="epsilon" if plan.privacy == "pure" else "rho",
+        budget=next(iter(budget.values())),
         method=strategy.method,
         cells=plan.workload.cells,
         blocks=len(plan.workload.blocks),
@@ -110,6 +123,12 @@ def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) 
 
 def _deviations(strategy: Strategy, epsilon: float) -> Dense:
     return np.asarray(np.sqrt(strategy.per_query_variance(epsilon=epsilon)))
+
+
+def _rounded_up(value: float) -> float:
+    """Two digits, never less: less would not be accurate enough."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / step * (1 - 1e-12)) * step
 
 
 def _round(value: float) -> float:

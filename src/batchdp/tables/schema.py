@@ -8,27 +8,64 @@ from typing import Any
 
 from batchdp.domain import Domain, as_domain
 from batchdp.domain.draft import ColumnType
-from batchdp.tables.files import ending, found, header
+from batchdp.domain.names import checked_name
+from batchdp.errors import TableError
+from batchdp.tables.files import DATABASES, found, header
+from batchdp.tables.kinds import listing
 from batchdp.tables.opening import opened
 
+Schema = list[tuple[str, ColumnType]]
+"""Names need not be distinct in a CSV file."""
 
-def read_schema(table: str) -> tuple[str, dict[str, ColumnType]]:
-    """A name for the table, and the type of every column; CSV files have names only."""
-    is_address = "://" in table
-    path = Path(table)
-    if not is_address and (path.is_dir() or ending(path)):
+
+def read_schema(table: str) -> tuple[str, Schema]:
+    """A name for the table, and the name and type of every column; CSV files have names only."""
+    path = Path(table).expanduser()
+    if "://" not in table and path.suffix.lower() not in DATABASES:
         files, kind = found(path)
-        name = _plain_name(path.name if path.is_dir() else path.name.split(".")[0])
+        name = _plain_name(path.resolve().name.split(".")[0])
         if kind == "CSV":
-            return name, dict.fromkeys(header(files[0])[0], "unknown")
+            return name, [(column, "unknown") for column in header(files[0])[0]]
     else:
-        _, mark, behind = table.rpartition("#")
-        name = _plain_name(behind.rpartition(".")[2] if mark else path.stem)
+        name = _named(table)
     _, looked_at, engine = opened(table, _placeholder(name), ())
     try:
-        return name, {column: _type(dtype) for column, dtype in looked_at.schema().items()}
+        return name, [(column, _type(dtype)) for column, dtype in looked_at.schema().items()]
     finally:
         engine.close()
+
+
+def _named(address: str) -> str:
+    """The table that a database's address names, or the only one of a DuckDB file."""
+    scheme, separator, rest = address.rpartition("://")
+    _, mark, behind = rest.rpartition("#") if separator else ("", "", "")
+    if mark and not set(behind) & set("@/"):
+        name = behind.rpartition(".")[2]
+    elif scheme.lower() in ("", "duckdb"):
+        name = _only_table(Path(rest).expanduser(), rest)
+    else:
+        raise TableError(f"{scheme}://… does not say which table; add it, like {scheme}://user@host/database#visits")
+    try:
+        return checked_name(name)
+    except ValueError as error:
+        raise TableError(f"the name of the table cannot be declared: {error}; make a view with another name") from None
+
+
+def _only_table(path: Path, shown: str) -> str:
+    from batchdp.tables.duck import TABLES, own_database
+    from batchdp.tables.shield import shielded
+
+    if not path.is_file():
+        raise TableError(f"there is no DuckDB file {path}")
+
+    def names() -> list[str]:
+        with own_database(path) as connection:
+            return [row[2] for row in connection.execute(TABLES).fetchall()]
+
+    found = shielded(names, f"opening the DuckDB file {path}")
+    if len(found) != 1:
+        raise TableError(f"{path} holds the tables {listing(found)}; name one of them, like duckdb://{shown}#visits")
+    return found[0]
 
 
 def _placeholder(name: str) -> Domain:
@@ -36,7 +73,7 @@ def _placeholder(name: str) -> Domain:
 
 
 def _plain_name(text: str) -> str:
-    return re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "records"
+    return re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()[:100] or "records"
 
 
 def _type(dtype: Any) -> ColumnType:
@@ -48,4 +85,4 @@ def _type(dtype: Any) -> ColumnType:
         return "number"
     if dtype.is_date() or dtype.is_timestamp():
         return "date"
-    return "text" if dtype.is_string() else "unknown"
+    return "text" if dtype.is_string() else "other"

@@ -1,0 +1,81 @@
+"""What happens between the commands and the terminal: letters that it lacks, readers that leave, errors in one line."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from io import TextIOWrapper
+
+PLAIN = {
+    "ε": "epsilon",
+    "ρ": "rho",
+    "δ": "delta",
+    "Δ": "Delta",
+    "Σ": "Sum",
+    "±": "+/-",
+    "×": "x",
+    "…": "...",
+    "²": "^2",
+    "₁": "1",
+    "₂": "2",
+    "‖": "||",
+    "⁺": "+",
+    "•": "*",
+    "·": "-",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "⏎": "/",
+    "≤": "<=",
+    "≥": ">=",
+    "→": "->",
+    "“": '"',
+    "”": '"',
+    "‘": "'",
+    "’": "'",
+}
+"""For terminals and pipes without UTF-8."""
+
+
+class InterruptedCommandError(Exception):
+    """Ctrl-C, where there is more to say than that."""
+
+
+def prepare() -> None:
+    """Letters that the output's encoding lacks are spelled out: no command may fail after it has spent something."""
+    codecs.register_error("batchdp", _spelled_out)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="batchdp")
+
+
+def fail(message: str) -> None:
+    """One line on stderr."""
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
+    name = "\33[1;31mbatchdp:\33[0m" if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else "batchdp:"
+    print(name, line, file=sys.stderr)
+
+
+def finish() -> None:
+    """Write out what is still in the buffer; a reader that has seen enough is no error."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+    except OSError:
+        discard_output()
+        raise
+
+
+def discard_output() -> None:
+    """From here on, output goes nowhere: its reader has left, or its disk is full. The command's work goes on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _spelled_out(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
