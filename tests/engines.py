@@ -85,13 +85,15 @@ def spark() -> Any:
     if not shutil.which("java") and not os.environ.get("JAVA_HOME"):
         require("spark", "there is no Java; make engines, or apt-get install default-jre-headless")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    warehouse = tempfile.mkdtemp(prefix="spark-")
+    atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
     builder = sql.SparkSession.builder.master("local[2]").appName("batchdp")
     for key, value in {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="spark-"),
+        "spark.sql.warehouse.dir": warehouse,
         "spark.driver.memory": "1g",
     }.items():
         builder = builder.config(key, value)
