@@ -16,13 +16,14 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/pytest -n auto --dist loadgroup -m slow
 
-# What the tests of other engines need: PostgreSQL and Java by Debian's packages, Spark into .venv.
+# What some tests need: PostgreSQL, Java and a browser by Debian's packages, Spark into .venv.
 engines: $(READY)
 	@missing=; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	command -v java >/dev/null || missing="$$missing default-jre-headless"; \
-	if [ -z "$$missing" ]; then echo "PostgreSQL and Java are there"; exit 0; fi; \
-	if ! command -v apt-get >/dev/null; then echo "please install PostgreSQL and Java 17 or newer; missing:$$missing" >&2; exit 1; fi; \
+	command -v chromium >/dev/null && command -v chromedriver >/dev/null || missing="$$missing chromium chromium-driver"; \
+	if [ -z "$$missing" ]; then echo "PostgreSQL, Java and Chromium are there"; exit 0; fi; \
+	if ! command -v apt-get >/dev/null; then echo "please install what is missing:$$missing" >&2; exit 1; fi; \
 	if [ "$$(id -u)" = 0 ]; then root=; elif sudo -n true 2>/dev/null; then root=sudo; \
 	else echo "please run as root: apt-get install$$missing" >&2; exit 1; fi; \
 	echo "apt-get install$$missing"; \

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import duckdb
 import ibis  # type: ignore[import-untyped]
@@ -28,13 +28,7 @@ import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-
-def require(name: str, reason: str) -> NoReturn:
-    """End a test that needs something missing: skipped, or failed if BATCHDP_REQUIRE asks for it."""
-    if name in os.environ.get("BATCHDP_REQUIRE", "").replace(" ", "").split(","):
-        pytest.fail(f"{name} is required by BATCHDP_REQUIRE, but {reason}")
-    pytest.skip(f"needs {name}: {reason}")
-
+from needs import require
 
 # ── servers ──
 

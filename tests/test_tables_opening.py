@@ -31,7 +31,8 @@ from batchdp.errors import TableError
 from batchdp.queries.conditions import Cut
 from batchdp.tables import count, open_table
 from batchdp.tables.shield import shielded, shielded_all
-from engines import ENGINES, every_engine, on_spark, postgres, require, spark
+from engines import ENGINES, every_engine, on_spark, postgres, spark
+from needs import require
 
 RECORDS = pa.table(
     {"patient_id": pa.array([1, 2, 2]), "Age": pa.array([10, 20, 30]), "state": pa.array(["NY", "NJ", None])}
