@@ -1,6 +1,6 @@
 """How long planning takes: 200 queries over five columns, and 300 conjunctive ones over twenty columns of ten values.
 
-    python benchmarks/planning.py
+python benchmarks/planning.py
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from batchdp import Plan, plan
+from batchdp.matrix import column_norms
 
 STATES = [f"S{i:02d}" for i in range(50)]
 FIVE = {
@@ -91,8 +92,7 @@ def main() -> None:
 def _figures(made: Plan) -> str:
     W = made.workload
     error = made.strategy.expected_squared_error(epsilon=1.0) / W.queries
-    norms = np.asarray(abs(W.matrix).sum(axis=0)).ravel()
-    on_results = 2 * float(W.largest_by_block(norms).sum()) ** 2
+    on_results = 2 * float(W.largest_by_block(column_norms(W.matrix, 1)).sum()) ** 2
     return f"{len(W.blocks):7d} {W.cells:7d} {error:12.1f} {on_results:11.1f}  {made.strategy.method}"
 
 

@@ -63,10 +63,10 @@ def postgres() -> str:
 def _postgres_programs() -> Path:
     folders = [Path(found).resolve().parent for found in (shutil.which("pg_ctl"), shutil.which("initdb")) if found]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    for folder in folders:
-        if (folder / "initdb").exists() and (folder / "pg_ctl").exists():
-            return folder
-    require("postgres", "initdb and pg_ctl are not installed; make engines, or apt-get install postgresql")
+    programs = next((one for one in folders if (one / "initdb").exists() and (one / "pg_ctl").exists()), None)
+    if programs is None:
+        require("postgres", "initdb and pg_ctl are not installed; make engines, or apt-get install postgresql")
+    return programs
 
 
 @cache
