@@ -202,12 +202,12 @@ def _command(name: str, command: Any) -> list[str]:
     usage = " ".join(["batchdp", name, *(one.metavar or one.name.upper() for one in arguments), "[OPTIONS]"])
     rows = [f"| `{(one.metavar or one.name.upper()).strip('[]')}` | {one.help} |" for one in arguments]
     rows += [f"| {_option(one)} | {one.help}{_notes(one)} |" for one in options]
-    examples = (command.epilog or "").removeprefix("Examples: ").split(" · ")
+    examples = re.findall(r"batchdp [^\n·]+", command.epilog or "")
     return [
         "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n")),
         f"```console\n$ {usage}\n```",
         "\n".join(["| | |", "|---|---|", *rows]),
-        "\n".join(["```console", *(f"$ {example}" for example in examples), "```"]),
+        "\n".join(["```console", *(f"$ {example.strip()}" for example in examples), "```"]),
     ]
 
 
@@ -218,8 +218,10 @@ def _option(option: Any) -> str:
 def _notes(option: Any) -> str:
     if option.required:
         return " Required."
-    default = option.default
-    return "" if default is None or isinstance(default, bool) else f" Default: `{default}`."
+    choices = [str(getattr(choice, "value", choice)) for choice in getattr(option.type, "choices", ())]
+    choice = f" One of {', '.join(f'`{name}`' for name in choices)}." if choices else ""
+    default = getattr(option.default, "value", option.default)
+    return choice if default is None or isinstance(default, bool) else f"{choice} Default: `{default}`."
 
 
 def _page(parts: list[str]) -> str:
