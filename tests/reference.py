@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import re
 import textwrap
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -218,7 +219,7 @@ def _option(option: Any) -> str:
 def _notes(option: Any) -> str:
     if option.required:
         return " Required."
-    choices = [str(getattr(choice, "value", choice)) for choice in getattr(option.type, "choices", ())]
+    choices = [str(choice.value) for choice in type(option.default)] if isinstance(option.default, Enum) else []
     choice = f" One of {', '.join(f'`{name}`' for name in choices)}." if choices else ""
     default = getattr(option.default, "value", option.default)
     return choice if default is None or isinstance(default, bool) else f"{choice} Default: `{default}`."
