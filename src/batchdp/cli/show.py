@@ -98,18 +98,20 @@ def tracked(items: Iterable[str], what: str) -> Iterable[str]:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[float, str], None]]:
+def progress(what: str, *, time_left: bool = False) -> Iterator[Callable[[float, str], None]]:
     """A bar on stderr, if that is a terminal, for work that reports (share, what it is doing)."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     bar = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
+    columns += [TextColumn("left:"), TimeRemainingColumn()] * time_left
     # The bar makes room for what is printed meanwhile, unless that goes somewhere else.
     with Progress(
         *columns,
         console=bar,
         transient=True,
         disable=not bar.is_terminal,
+        speed_estimate_period=math.inf,  # a step may take minutes
         redirect_stdout=sys.stdout.isatty(),
     ) as shown:
         task = shown.add_task(what, total=None)

@@ -1,1 +1,16 @@
-"""x"""
+"""The paper's evaluation (Section 6) again: every figure measured, drawn and compared with what the paper says of it.
+
+parameters    Table 1
+datasets      stand-ins for the three datasets, or the originals
+points        what each figure measures
+mechanisms    LM, WM, HM, MM, LRM, and what came later
+measuring     a strategy's error in closed form and by repetition
+processes     jobs in processes, with a time limit
+journal       results on the disk, point by point
+running       what is still missing, small first
+drawing       PNG and SVG
+findings      the results by their parameters
+claims        the paper's claims and whether they hold
+formulas      the paper's formulas that need a correction
+page          all of it as one page
+"""

@@ -1,7 +1,7 @@
 """The three datasets of Section 6: stand-ins of the same kind, or the originals where somebody has them.
 
-The originals are those of Hay, Rastogi, Miklau and Suciu (PVLDB 2010), who ask not to pass them on; they are read from a
-folder of the user's. What the stand-ins keep is in `DATASETS`. Everything else about them is invented, from a fixed seed.
+The originals are those of Hay, Rastogi, Miklau and Suciu (PVLDB 2010), who ask not to pass them on; they are read from
+a folder of the user's. What the stand-ins keep is in `DATASETS`. All else about them is invented, from fixed seeds.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ SEARCH_LOGS = Dataset(
     "search_logs.txt",
     65_536,
     335_889,
-    "2^16 entries (the paper), total 335,889 and 51.03 % empty cells at n = 4096 (DPBench), grows over time with bursts",
+    "2^16 entries (the paper), total 335,889 and 51.03 % empty cells at n = 4096 (DPBench), growth with bursts",
     _search_logs,
 )
 NET_TRACE = Dataset(
@@ -101,7 +101,7 @@ SOCIAL_NETWORK = Dataset(
     "social_network.txt",
     11_342,
     702_123,
-    "11,342 entries (the paper), degrees in ascending order, none empty, median 48 and a fifth from 100 on (Hay and others)",
+    "11,342 entries (the paper), degrees in ascending order, none 0, median 48, a fifth from 100 on (Hay and others)",
     _social_network,
 )
 DATASETS = (SEARCH_LOGS, NET_TRACE, SOCIAL_NETWORK)
@@ -158,7 +158,7 @@ def read(path: Path) -> Counts:
         text = line.strip()
         if not text.isdecimal() or len(text) > 15 or int(text) > LARGEST:
             raise ReproductionError(
-                f"{path}, line {number}: {text[:40]!r} is not a count; every line must be one whole number of at least 0"
+                f"{path}, line {number}: {text[:40]!r} is not a count; every line must be a whole number of at least 0"
             )
         counts[number - 1] = int(text)
     return counts

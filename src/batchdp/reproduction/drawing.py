@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -42,7 +43,7 @@ STYLES = {
 }
 """Warm colours and greys for what the paper has, cold ones for what came later."""
 DARK = "#374151"
-LEVELS = {"LM": "--", "bound": ":"}
+LEVELS: dict[str, Literal["--", ":"]] = {"LM": "--", "bound": ":"}
 """What does not vary in the figures of LRM alone, as lines across."""
 BUDGETS = ("#2f6bd8", "#dc2626", "#ca8a04")
 """One colour for each ε in the figures of LRM alone."""

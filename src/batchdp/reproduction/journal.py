@@ -37,8 +37,10 @@ class Row:
     r: int
     error: float
     """Average squared error per query, in closed form."""
+    noise: float
+    """Of that, what the noise adds."""
     structural: float
-    """Of that, what ‖(W − B L) x‖² adds."""
+    """And what ‖(W − B L) x‖² adds."""
     simulated: float
     """Average over the repetitions of the noise."""
     standard_error: float
@@ -80,7 +82,9 @@ def row_for(point: Point, figures: dict[str, float | int | str]) -> Row:
         "epsilon": point.epsilon,
         "dataset": point.dataset,
         "r": 0,
-        **dict.fromkeys(("error", "structural", "simulated", "standard_error", "residual", "seconds"), math.nan),
+        **dict.fromkeys(
+            ("error", "noise", "structural", "simulated", "standard_error", "residual", "seconds"), math.nan
+        ),
     }
     return Row(**{**known, **figures})  # type: ignore[arg-type]
 

@@ -1,7 +1,7 @@
 """From a task to figures: the closed form of the error, and the average over repetitions of the noise.
 
-The noise comes from NumPy, in floats and from a seed: these are experiments on invented or published counts, and nothing
-here is a release. `batchdp.answer` is what releases.
+The noise comes from NumPy, in floats and from a seed: these are experiments on invented or published counts, and
+nothing here is a release. `batchdp.answer` is what releases.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchdp.matrix import Dense, column_norms
+from batchdp.matrix import Dense, column_norms, dense
 from batchdp.reproduction.mechanisms import strategy_for
 from batchdp.reproduction.points import Task
 from batchdp.strategy import Strategy
@@ -37,6 +37,7 @@ class Measured:
 
     r: int
     error: float
+    noise: float
     structural: float
     simulated: float
     standard_error: float
@@ -54,7 +55,7 @@ def measure(job: Job) -> list[Measured]:
     for mechanism, dataset, epsilon in job.wanted:
         if mechanism == "bound":
             bound = 2 * strategy.certificate.lower_bound / strategy.workload.queries / epsilon**2
-            figures = (bound, 0.0, np.nan, np.nan)
+            figures = (bound, bound, 0.0, np.nan, np.nan)
         else:
             rng = np.random.default_rng(zlib.crc32(repr((job.task, dataset, epsilon)).encode()))
             figures = errors(strategy, job.counts[dataset], epsilon, job.repetitions, rng)
@@ -65,8 +66,8 @@ def measure(job: Job) -> list[Measured]:
 
 def errors(
     strategy: Strategy, counts: Dense, epsilon: float, repetitions: int, rng: np.random.Generator
-) -> tuple[float, float, float, float]:
-    """Squared error per query: closed form, its structural part, average over repetitions and its standard error."""
+) -> tuple[float, float, float, float, float]:
+    """Squared error per query: closed form, its two parts, average over repetitions and its standard error."""
     W, L, B = strategy.workload.matrix, strategy.measurement, strategy.reconstruction
     scale, size = strategy.sensitivity / epsilon, (B.shape[1], repetitions)
     if strategy.privacy == "pure":
@@ -77,11 +78,12 @@ def errors(
     structural = float(np.mean(bias**2))
     squares = np.square(bias[:, None] + np.asarray(B @ noise)).mean(axis=0)
     spread = _spread_of_squares(strategy, bias, scale) / len(bias) / np.sqrt(repetitions)
-    return float(variances.mean()) + structural, structural, float(squares.mean()), float(spread)
+    from_noise = float(variances.mean())
+    return from_noise + structural, from_noise, structural, float(squares.mean()), float(spread)
 
 
 def _spread_of_squares(strategy: Strategy, bias: Dense, scale: float) -> float:
-    """The standard deviation of ‖bias + B noise‖², exactly: twenty heavy-tailed squares are too few to estimate it from.
+    """The standard deviation of ‖bias + B noise‖², exactly: twenty heavy-tailed squares are too few to estimate it.
 
     For independent symmetric noise of variance v and fourth moment q it is the root of
     2 v² ‖B Bᵀ‖²_F + (q − 3 v²) Σ_i ‖B_i‖⁴ + 4 v ‖Bᵀ bias‖², with B_i the columns of B.
@@ -89,7 +91,6 @@ def _spread_of_squares(strategy: Strategy, bias: Dense, scale: float) -> float:
     B = strategy.reconstruction
     v, excess = (2 * scale**2, 12 * scale**4) if strategy.privacy == "pure" else (scale**2, 0.0)
     squares = column_norms(B, 2) ** 2
-    gram = B @ B.T
-    entries = gram if isinstance(gram, np.ndarray) else gram.data
+    gram = np.asarray(dense(B) @ dense(B).T)
     cross = np.asarray(B.T @ bias)
-    return float(np.sqrt(2 * v**2 * np.sum(entries**2) + excess * np.sum(squares**2) + 4 * v * np.sum(cross**2)))
+    return float(np.sqrt(2 * v**2 * np.sum(gram**2) + excess * np.sum(squares**2) + 4 * v * np.sum(cross**2)))

@@ -59,7 +59,7 @@ def _low_rank(workload: Workload, ratio: float, relaxation: float) -> Strategy:
 
 @one_thread
 def _relaxed(workload: Workload, rank: int, relaxation: float) -> Strategy:
-    """Formula (8) alone. `low_rank` would solve the exact problem too and keep the better pair, which hides γ's effect."""
+    """Formula (8) alone; `low_rank` solves the exact problem too and keeps the better pair, which hides what γ does."""
     reduction = reduce(workload, merge=False)  # ‖W − B L‖_F counts every cell
     pair = solve_fast(reduction.reduced, rank, relaxation, SEED)
     if pair is None:

@@ -13,12 +13,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
-
-from threadpoolctl import threadpool_limits
 
 from batchdp.reproduction.measuring import Job, Measured, measure
 
@@ -27,8 +25,8 @@ try:
 except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
-PATIENCE = 10
-"""Where computing time is limited, how many times longer a job may take on a busy machine."""
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""For the jobs: a process with threads of the linear algebra library cannot be forked safely."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,8 @@ def run_jobs(jobs: Iterable[Job], *, workers: int, seconds: float) -> Iterator[E
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload([__name__])
     queue, running = iter(jobs), list[_Running]()
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
     try:
         while True:
             while len(running) < workers and (job := next(queue, None)) is not None:
@@ -63,7 +63,7 @@ def run_jobs(jobs: Iterable[Job], *, workers: int, seconds: float) -> Iterator[E
             if not running:
                 return
             left = min(one.deadline for one in running) - time.monotonic()
-            ready = wait([one.results for one in running], timeout=max(0.0, left))
+            ready = wait([one.results for one in running], timeout=None if left == inf else max(0.0, left))
             for one in list(running):
                 in_time = one.results in ready
                 if in_time or time.monotonic() > one.deadline:
@@ -72,6 +72,8 @@ def run_jobs(jobs: Iterable[Job], *, workers: int, seconds: float) -> Iterator[E
     finally:
         for one in running:
             _end(one)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _start(context: Any, job: Job, seconds: float) -> _Running:
@@ -81,7 +83,7 @@ def _start(context: Any, job: Job, seconds: float) -> _Running:
     process.start()
     theirs.close()
     leashed.close()
-    return _Running(job, process, results, leash, time.monotonic() + seconds * (1 if resource is None else PATIENCE))
+    return _Running(job, process, results, leash, time.monotonic() + seconds if resource is None else inf)
 
 
 def _finish(one: _Running, *, in_time: bool, seconds: float) -> Ended:
@@ -116,11 +118,10 @@ def _work(job: Job, seconds: float, results: Connection, leashed: Connection) ->
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (ceil(used + seconds), ceil(used + seconds) + 5))
     threading.Thread(target=_end_with_parent, args=(leashed,), daemon=True).start()
-    with threadpool_limits(limits=1, user_api="blas"):
-        try:
-            results.send((measure(job), ""))
-        except Exception as error:
-            results.send(([], f"failed: {type(error).__name__}: {error}"))
+    try:
+        results.send((measure(job), ""))
+    except Exception as error:
+        results.send(([], f"failed: {type(error).__name__}: {error}"))
 
 
 def _end_with_parent(leashed: Connection) -> None:

@@ -132,4 +132,5 @@ def _rows(ended: Ended, points: Sequence[Point]) -> list[Row]:
 
 
 def _effort(task: Task) -> float:
-    return EFFORT.get(task.mechanism, 0.1) * (task.batch.cells * task.batch.queries) ** 1.2 * max(task.ratio, 1.0) ** 2
+    entries = float(task.batch.cells * task.batch.queries)
+    return float(EFFORT.get(task.mechanism, 0.1) * entries**1.2 * max(task.ratio, 1.0) ** 2)
