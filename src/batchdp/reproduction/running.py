@@ -1,4 +1,4 @@
-"""A run of the evaluation: which points are still missing, small workloads first, and every result to the journal."""
+"""A run of the evaluation: which points are still missing, the least work first, and every result to the journal."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def _copy_between_figures(journal: Journal, wanted: Sequence[Point]) -> None:
 
 
 def _queue(missing: dict[Task, list[Point]], journal: Journal, collection: Collection, table: Table) -> Iterator[Job]:
-    """Jobs in the order of size. What was too slow on a smaller workload is not tried on a larger one."""
-    for task in sorted(missing):
+    """The least work first: a part is of use. What was too slow on a smaller workload is not tried on a larger one."""
+    for task in sorted(sorted(missing), key=_effort):
         smaller = next((row for row in journal.rows.values() if _too_slow(row, task)), None)
         if smaller is not None:
             status = f"skipped: took more than {table.seconds:g} s already at {smaller.m} × {smaller.n}"
