@@ -39,7 +39,7 @@ STYLES = {
     "p-Identity": Style("p-Identity", "#0d9488", "P"),
     "optimize": Style("batchdp.optimize", "#2f6bd8", "*"),
     "Gaussian": Style("Gaussian noise, ρ = ε²/2", "#16a34a", "d", "-."),
-    "bound": Style("no factorisation is below", "#111827", "", ":"),
+    "bound": Style("no pair with Laplace noise is below", "#111827", "", ":"),
 }
 """Warm colours and greys for what the paper has, cold ones for what came later."""
 DARK = "#374151"

@@ -40,7 +40,7 @@ def page(rows: Sequence[Row], examples: Sequence[Example], settings: Settings, t
             ("in the paper", "printed", "what holds", "a case"),
             ((one.where, one.printed, one.holds, one.case) for one in corrections()),
         ),
-        "[Bounds](bounds.md) has the corrected ones as functions.",
+        "`batchdp.bounds` has the corrected ones as functions.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -69,7 +69,8 @@ def _verdicts(findings: Findings, examples: Sequence[Example]) -> str:
         measured = f"reached: {short(example.reached)}; no factorisation is below {short(example.bound)}"
         words = f"The best total error of {example.name} is {short(example.printed)} / ε²"
         rows.append(("1", words, f"**{verdict}**", measured, "Found by LRM itself, with r = 4." * (verdict == FAILS)))
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    plural = {HOLDS: "hold", IN_PART: "hold in part", FAILS: "do not hold", UNKNOWN: "were not measured"}
+    summary = ", ".join(f"{count} {plural[verdict]}" for verdict, count in counts.items() if count)
     return f"Of {len(rows)} claims: {summary}.\n\n" + _table(("section", "claim", "verdict", "measured", "why"), rows)
 
 
@@ -131,10 +132,11 @@ def _method(settings: Settings, table: Table) -> str:
         "Where B L = W the closed form does not depend on the data, so a strategy is computed once for all datasets "
         "and ε. Where B L is only near W, ‖(W − B L) x‖² / m is added, exactly.",
         "LRM is the paper's program solved by this library's solver; *as printed* is Algorithm 1 with Algorithm 2, "
-        "with one safeguard that it needs ([Mechanisms](mechanisms.md)). Claims about LRM are judged by the better "
+        "with one safeguard that it needs. Claims about LRM are judged by the better "
         "of the two.",
         "Figures 4 to 9 take γ = 0 instead of the paper's 0.01, so that no error depends on the data; Figure 2 shows "
         "what γ does. In Figure 3, r < rank(W) decomposes the nearest matrix of rank r.",
+        "The bound and the line of LM in Figures 2 and 3 speak of B L = W; a pair that only comes near W may be below.",
         "Gaussian noise at ρ = ε²/2 is the zCDP that ε-differential privacy implies: a weaker promise, for comparison.",
         f"Seconds are computing time on one core. A strategy may take {settings.seconds:g} s; what takes longer is "
         "listed as missing, and not tried on larger workloads.",
