@@ -96,7 +96,7 @@ def _alone(figure: str, rows: Sequence[Row]) -> Drawing:
             if by_gamma:
                 axes.set_xscale("log")
             axes.minorticks_off()
-        below.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        below.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panels[0, 0].set_ylabel("average squared error")
     panels[1, 0].set_ylabel("seconds")

@@ -46,8 +46,8 @@ def _upper_bound() -> Correction:
         "Lemma 3, upper bound",
         "r Σ λ_k² / ε²",
         "2 r Σ λ_k² / ε²: the variance of Laplace noise has a factor 2",
-        f"one query about one cell: 1 as printed, but {short(_error(noise_on_results(one)))} is needed with Laplace "
-        f"noise and is {short(bounds.lemma_3_upper_bound(one))} corrected",
+        f"one query about one cell: 1 as printed, {short(bounds.lemma_3_upper_bound(one))} corrected; Laplace noise "
+        f"has {short(_error(noise_on_results(one)))}",
     )
 
 
