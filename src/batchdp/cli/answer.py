@@ -30,9 +30,12 @@ def command(
     table: Annotated[
         str, typer.Option("--table", "-t", help="CSV or Parquet file or folder, or a database's address.", metavar="T")
     ],
-    ledger: Annotated[Path, typer.Option("--ledger", "-l", help="The budget; see `batchdp budget`.", metavar="LEDGER")],
+    ledger: Annotated[
+        Path, typer.Option("--ledger", "-l", help="The budget; see `batchdp budget`.", metavar="LEDGER", readable=False)
+    ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to write: .csv, .json or .release.", metavar="OUT")
+        Path,
+        typer.Option("--output", "-o", help="Where to write: .csv, .json or .release.", metavar="OUT", readable=False),
     ],
     epsilon: Epsilon = None,
     rho: Rho = None,
@@ -66,9 +69,9 @@ def command(
     made = load_plan(plan)
     opened = open_ledger(ledger)
     identity = release_id or uuid4().hex
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        _ask(made, table, opened, epsilon, rho, identity)
     with _accounted_for(opened, identity):
+        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+            _ask(made, table, opened, epsilon, rho, identity)
         with progress("Counting") as report:
             done = answer(
                 made,
