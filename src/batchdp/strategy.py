@@ -114,10 +114,11 @@ class Strategy:
     ) -> Strategy:
         """The strategy for the full workload from one for the reduced problem; B is R L⁺ if left out."""
         B = reduction.reduced @ np.linalg.pinv(measure) if reconstruct is None else reconstruct
+        used = np.any(measure != 0, axis=1)  # a measurement of nothing would only cost a draw of noise
         strategy = cls(
             reduction.workload,
-            reduction.lift_measure(measure),
-            reduction.lift_reconstruct(B),
+            reduction.lift_measure(measure[used]),
+            reduction.lift_reconstruct(B[:, used]),
             method=method,
             privacy=privacy,
             rounds=rounds,
