@@ -88,6 +88,16 @@ def test_what_is_not_a_ledger(study: Path, ledger: str) -> None:
         assert ledger in refused("budget", ledger)
 
 
+def test_a_ledger_whose_entries_were_overwritten(study: Path) -> None:
+    content = Path("budget.db").read_bytes()
+    size = 4096  # of a page; the first holds the schema
+    for page in range(1, len(content) // size):
+        damaged = bytearray(content)
+        damaged[page * size : (page + 1) * size] = os.urandom(size)
+        Path("damaged.db").write_bytes(damaged)
+        assert "damaged.db" in refused("budget", "damaged.db")
+
+
 def test_a_missing_ledger_comes_with_the_command_that_makes_one(study: Path) -> None:
     assert "batchdp budget new.db --create --epsilon" in refused_answer(study, ledger="new.db")
     assert "batchdp budget new.db --create --epsilon" in refused("budget", "new.db")

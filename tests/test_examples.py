@@ -40,10 +40,8 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["own_matrix.py", *(pytest.param(name, marks=pytest.mark.slow) for name in SHOWN if name != "own_matrix.py")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWN)
 def test_an_example_runs(name: str, tmp_path: Path) -> None:
     assert SHOWN[name] in run([sys.executable, "-W", "error", str(EXAMPLES / name)], tmp_path)
 

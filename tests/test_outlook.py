@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,13 +34,13 @@ bins = [0, 18, 40, 65]
 """
 
 
+@cache
 def made(privacy: str = "pure", rows: int = 1, neighbours: str = "add-remove", sql: str = SQL) -> Plan:
     domain = DOMAIN.format(rows=rows, neighbours=neighbours)
     return plan(sql, domain, privacy=privacy, seconds=1, cache=False)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
-@pytest.mark.parametrize(("rows", "neighbours"), [(1, "add-remove"), (3, "replace")])
+@pytest.mark.parametrize(("privacy", "rows", "neighbours"), [("zcdp", 1, "add-remove"), ("pure", 3, "replace")])
 def test_the_figures_are_the_plans_and_those_of_the_noise(privacy: str, rows: int, neighbours: str) -> None:
     planned = made(privacy, rows, neighbours)
     expected = outlook(planned, epsilon=0.5)
@@ -51,9 +52,9 @@ def test_the_figures_are_the_plans_and_those_of_the_noise(privacy: str, rows: in
 
     relation = Neighbours(planned.domain.privacy.neighbours, rows)
     lattice, noise, _ = prepared(planned.strategy, relation, next(iter(budget.values())), 100_000)
-    draws = np.array([noise.draw([0] * lattice.integers.shape[0]) for _ in range(4000)], dtype=float)
+    draws = np.array([noise.draw([0] * lattice.integers.shape[0]) for _ in range(1500)], dtype=float)
     errors = draws / 2.0**lattice.bits @ np.asarray(lattice.reconstruct).T
-    assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(shown, rel=0.12)  # five standard deviations
+    assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(shown, rel=0.2)  # five standard deviations
     assert expected.total_squared_error == pytest.approx(float(shown @ shown))
     assert 0 < expected.lower_bound <= expected.total_squared_error
 
