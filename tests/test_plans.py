@@ -537,6 +537,7 @@ def test_without_a_cache_nothing_is_written(searches: list[Any], cache_folder: P
 # ── answers ──
 
 
+@pytest.mark.slow
 def test_the_battery_is_answered_as_duckdb_answers_it(ledger: Ledger) -> None:
     named = [one.replace(" AS n ", f" AS n{i} ") for i, one in enumerate(battery()) if " AS n " in one]
     table = records(400, 5)
