@@ -281,7 +281,11 @@ def _real(matrix: Any) -> Matrix:
         if not sparse.issparse(matrix):
             return np.asarray(matrix, dtype=np.float64)
         rows: Any = matrix
-        return sparse.csr_array(rows.tocsr().astype(np.float64))
+        real = sparse.csr_array(rows.tocsr().astype(np.float64))
+        if not real.has_canonical_format:  # an entry in several pieces has another norm than their sum
+            real = real.copy()
+            real.sum_duplicates()
+        return real
     except (TypeError, ValueError) as error:
         raise StrategyError(f"measurement and reconstruction must be matrices of numbers ({error})") from error
 

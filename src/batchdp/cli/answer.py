@@ -69,6 +69,7 @@ def command(
     made = load_plan(plan)
     opened = open_ledger(ledger)
     identity = release_id or uuid4().hex
+    stored = any(entry.release_id == identity and entry.state == "released" for entry in opened.history())
     with _accounted_for(opened, identity):
         if not yes and sys.stdin.isatty() and sys.stderr.isatty():
             _ask(made, table, opened, epsilon, rho, identity)
@@ -93,6 +94,8 @@ def command(
     rows = ((a.name, *(figure(x) for x in (a.value, a.standard_error, a.low, a.high))) for a in done.answers)
     headings = ("query", "answer", "standard error", f"{100 * confidence:g} % from", "to")
     console.print(shown_table(f"{len(done.answers)} private answers", headings, rows, important="answer"))
+    if stored:
+        say(f"These are the stored answers of release {identity}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"{'ε' if opened.unit == 'epsilon' else 'ρ'} = {figure(opened.remaining)} of {figure(opened.total)} is left.")
