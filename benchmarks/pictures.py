@@ -48,7 +48,9 @@ def grid(axes: Axes, matrix: Dense, rows: Sequence[str], columns: Sequence[str],
     for (i, j), entry in np.ndenumerate(matrix):
         if abs(entry) > 1e-3:
             colour = "white" if abs(entry) > 0.75 * top else INK
-            axes.text(j + 0.5, i + 0.5, f"{entry:.2g}", ha="center", va="center", color=colour, fontsize=8)
+            text = f"{entry:.3g}"
+            size = 8 if len(text) < 5 else 6
+            axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", color=colour, fontsize=size)
     axes.set(aspect="equal", title=title, xticks=np.arange(len(columns)) + 0.5, yticks=np.arange(len(rows)) + 0.5)
     axes.set_xticklabels(columns)
     axes.set_yticklabels(rows)
@@ -64,7 +66,7 @@ def measured(L: Dense) -> list[str]:
     names = []
     for row in L:
         parts = [
-            ("−" if entry < 0 else "+", "" if abs(abs(entry) - 1) < 1e-3 else f"{abs(entry):.2g} ", state)
+            ("−" if entry < 0 else "+", "" if abs(abs(entry) - 1) < 1e-3 else f"{abs(entry):.3g} ", state)
             for entry, state in zip(row, STATES, strict=True)
             if abs(entry) > 1e-3
         ]

@@ -40,6 +40,7 @@ def broken(checked: Subject, runs: int = 20_000) -> set[str]:
     return {finding.check for finding in findings if not finding.held}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
 @pytest.mark.parametrize("rows_per_unit", [1, 3])
 def test_what_is_right_passes(privacy: Any, rows_per_unit: int) -> None:
@@ -168,6 +169,7 @@ def test_there_are_at_least_twelve_mutants() -> None:
     assert len(mutants(subject())) >= 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_the_gaussian_scale_is_checked_too(factor: float) -> None:
     lattice, noise, law, neighbours, budget = subject("zcdp", budget=0.5)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -106,6 +106,7 @@ def lattice_of(Q: np.ndarray, blocks: tuple[int, ...], privacy: Any) -> Lattice:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(case=measured_blocks())
+@example(case=(np.array([[0, 1, -1]]), (1, 1, 1)))  # a block that nothing measures
 def test_no_record_moves_the_measurements_by_more_than_the_sensitivity(
     case: tuple[np.ndarray, tuple[int, ...]],
 ) -> None:
@@ -318,6 +319,16 @@ def test_the_error_formula_is_the_simulated_error(privacy: Any) -> None:
     simulated = float(np.square(answers).sum(axis=1).mean())
     assert simulated == pytest.approx(strategy.expected_squared_error(**budget), rel=0.12)
     assert np.square(answers).mean(axis=0) == pytest.approx(strategy.per_query_variance(**budget), rel=0.3)
+
+
+def test_parts_of_any_sensitivity_are_scaled_to_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(part: Workload, *_: Any, **__: Any) -> Strategy:
+        return Strategy(part, 2 * np.eye(part.cells), dense(part.matrix) / 2)
+
+    monkeypatch.setattr("batchdp.portfolio.blocks.optimize", twice)
+    strategy = optimize(THREE)
+    assert strategy.sensitivity == pytest.approx(1)
+    assert strategy.reconstruct @ strategy.measure == pytest.approx(dense(THREE.matrix))
 
 
 def test_weights_decide_the_shares() -> None:

@@ -328,6 +328,28 @@ def test_no_queries_are_no_batch() -> None:
         cells_of([], domain())
 
 
+def test_where_every_declared_value_is_asked_for_dropping_leaves_no_other_cell() -> None:
+    described = as_domain({"table": "t", "columns": {"a": {"values": [1, 2], "other": "drop"}}})
+    sql = "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE a = 1) AS one, COUNT(*) FILTER (WHERE a = 2) AS two FROM t"
+    cells = cells_of(read_queries(sql, described), described)
+    assert cells.matrix.toarray().tolist() == [[1, 1], [0, 1], [1, 0]]
+
+
+def test_a_zero_below_and_a_zero_above_are_one_class() -> None:
+    """−(0 + 0) is −0 and −(−3 + 3) is 0; floats that are equal must not be two cells."""
+    sql = "SELECT -SUM(floor) - SUM(children) AS n, COUNT(*) AS m FROM patients"
+    W = cells_of(read_queries(sql, domain()), domain()).matrix.toarray()
+    assert W.tolist() == [list(range(-52, 4)), [1] * 56]
+
+
+def test_a_sum_of_many_counts_tells_apart_only_how_many_of_them_count() -> None:
+    described = as_domain({"table": "t", "columns": {f"c{i}": {"values": ["x"]} for i in range(26)}})
+    terms = " + ".join(f"COUNT(*) FILTER (WHERE c{i} = 'x')" for i in range(26))
+    (block,) = cells_of(read_queries(f"SELECT {terms} AS n FROM t", described), described).blocks
+    assert block.classes.matrix.toarray().tolist() == [list(range(1, 27))]
+    assert [len(table) for table in block.classes.transitions if table is not None] == list(range(1, 27))
+
+
 # ── many columns ──
 
 WIDE = {"table": "t", "columns": {f"c{i}": {"integers": [0, 9]} for i in range(20)}}

@@ -20,6 +20,7 @@ def test_the_optimum_is_certified_on_every_contract_workload(case: tuple[str, in
     assert bound <= error <= bound * 1.001
 
 
+@pytest.mark.slow
 def test_a_thousand_running_totals_within_one_percent() -> None:
     strategy = optimize(workloads.prefix(1024), privacy="zcdp")
     assert strategy.expected_squared_error(rho=0.5) <= 1.01 * strategy.lower_bound(rho=0.5)

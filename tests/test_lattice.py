@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -107,3 +108,15 @@ def test_clamping_moves_no_two_neighbours_further_apart() -> None:
 def test_an_impossible_cap_is_refused(cap: Any) -> None:
     with pytest.raises(LatticeError, match="largest_total"):
         quantise(STRATEGIES["noise-on-data"](np.eye(2)), largest_total=cap)
+
+
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def test_an_entry_in_many_pieces_counts_as_their_sum(privacy: Any) -> None:
+    pieces = sparse.csr_array((np.full(100, 0.01), np.zeros(100, int), np.array([0, 100])), shape=(1, 1))
+    strategy = Strategy(Workload([[1.0]]), pieces, np.eye(1), privacy=privacy)
+    lattice = quantise(strategy, largest_total=1000)
+    assert lattice.sensitivity == pytest.approx(2.0**lattice.bits)
+    with pytest.raises(LatticeError, match="several pieces"):
+        replace(
+            lattice, integers=sparse.csr_array((np.ones(2, np.int64), np.zeros(2, int), np.array([0, 2])), shape=(1, 1))
+        )

@@ -90,6 +90,7 @@ def test_an_unknown_algorithm_is_refused() -> None:
         low_rank(np.eye(2), algorithm="slow")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fast", "paper"])
 @pytest.mark.parametrize("gamma", [0.01, 0.1, 1.0])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -116,6 +117,7 @@ def test_a_relaxed_strategy_stays_within_gamma_and_pays_for_it(algorithm: Any, g
     assert reported <= noise + weights.max() * gamma**2 * float(x @ x) * (1 + 1e-9)  # Theorem 3 with γ²
 
 
+@pytest.mark.slow
 def test_a_relaxation_is_never_worse_than_none() -> None:
     W = workloads.ranges(8, 60, 1)
     exact = low_rank(W).noise_variance(epsilon=1) * np.square(low_rank(W).reconstruct).sum()

@@ -537,6 +537,7 @@ def test_without_a_cache_nothing_is_written(searches: list[Any], cache_folder: P
 # ── answers ──
 
 
+@pytest.mark.slow
 def test_the_battery_is_answered_as_duckdb_answers_it(ledger: Ledger) -> None:
     named = [one.replace(" AS n ", f" AS n{i} ") for i, one in enumerate(battery()) if " AS n " in one]
     table = records(400, 5)
@@ -776,3 +777,14 @@ def test_a_plan_is_used_elsewhere_without_its_cache(tmp_path: Path, cache_folder
     shutil.rmtree(cache_folder)
     done = answer(load_plan(tmp_path / "p.plan"), people(), epsilon=1.0, ledger=ledger)
     assert len(done.answers) == 9
+
+
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def test_a_plan_shows_itself_in_a_notebook(privacy: Any) -> None:
+    sql = 'SELECT COUNT(*) AS "<b>all</b>" FROM t; SELECT c, COUNT(*) AS n FROM t GROUP BY c'
+    made = plan(sql, {"table": "t", "columns": {"c": {"integers": [0, 20]}}}, privacy=privacy, cache=False)
+    shown = made._repr_html_()
+    assert "<b>all" not in shown
+    assert "&lt;b&gt;all" in shown
+    assert f"{made.strategy.residual:.1e}" in shown
+    assert "14 more" in shown

@@ -91,6 +91,7 @@ def random_workloads(draw: st.DrawFn) -> Workload:
     return Workload(W, weights=weights)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(workload=random_workloads(), seed=st.integers(0, 3))
 def test_no_registered_mechanism_is_better_on_random_workloads(workload: Workload, seed: int) -> None:
@@ -147,6 +148,7 @@ def test_progress_under_gaussian_noise() -> None:
     assert cancelled.status == "cancelled"
 
 
+@pytest.mark.slow
 def test_many_more_queries_than_cells_and_the_other_way_round() -> None:
     rng = np.random.default_rng(0)
     assert_best(Workload(rng.integers(0, 2, size=(300, 5))))
@@ -161,6 +163,7 @@ def test_the_same_seed_and_class_of_budget_give_the_same_strategy() -> None:
     assert (one.method, one.rounds) == (same.method, same.rounds)
 
 
+@pytest.mark.slow
 def test_weights_move_accuracy_to_where_it_counts() -> None:
     W = dense(workloads.ranges(12, 24).matrix)
     weights = np.where(np.arange(12) < 2, 100.0, 1.0)

@@ -57,6 +57,7 @@ def test_simulated_error_matches_the_formula(method: str, name: str) -> None:
     assert abs(totals.mean() - total) <= 5 * totals.std() / np.sqrt(draws)
 
 
+@pytest.mark.slow
 @every_method
 def test_no_method_is_below_the_lower_bound(method: str) -> None:
     for workload in small_workloads().values():

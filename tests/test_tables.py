@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import math
 from bisect import bisect
 from collections import Counter
@@ -203,7 +204,7 @@ def atom_of(value: Any, atoms: Atoms, single: bool) -> int | None:
 def looped(table: Any, atoms: Sequence[Atoms], unit: str | None = None, rows_per_unit: int = 1) -> Counts:
     packs = packing([one.size for one in atoms])
     counted: Counter[tuple[int, ...]] = Counter()
-    units: dict[Any, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+    units: dict[Any, list[tuple[str, tuple[int, ...]]]] = {}
     for record in table.to_pylist():
         found = [atom_of(value_of(record, one), one, one.column == "dose") for one in atoms]
         codes = tuple(code for code in found if code is not None)
@@ -212,8 +213,9 @@ def looped(table: Any, atoms: Sequence[Atoms], unit: str | None = None, rows_per
         if unit is None:
             counted[codes] += 1
         elif record[unit] is not None:
-            order = tuple(sum(codes[i] * stride for i, stride in pack) for pack in packs)
-            units.setdefault(record[unit], []).append((order, codes))
+            packed = [sum(codes[i] * stride for i, stride in pack) for pack in packs]
+            lot = hashlib.md5(":".join(map(str, [record[unit], *packed])).encode()).hexdigest()
+            units.setdefault(record[unit], []).append((lot, codes))
     for rows in units.values():
         counted.update(codes for _, codes in sorted(rows)[:rows_per_unit])
     return dict(counted)
@@ -315,6 +317,20 @@ def test_texts_as_units(engine: str, tmp_path: Path) -> None:
     table = records().set_column(0, "patient_id", names)
     atoms = [ATOMS["numbers"], ATOMS["days"]]
     assert counted(ENGINES[engine](table, tmp_path), atoms, "patient_id", 2) == looped(table, atoms, "patient_id", 2)
+
+
+def test_which_records_of_a_person_count_is_drawn_by_lot() -> None:
+    size = 50_000
+    groups = np.random.default_rng(0).integers(4, size=(size, 5))
+    table = pa.table(
+        {"patient_id": np.repeat(np.arange(size), 5), "state": np.array(["NY", "NJ", "CA", "WA"])[groups.ravel()]}
+    )
+    atoms = ListedAtoms("state", "text", (("NY",), ("NJ",), ("CA",), ("WA",)), None)
+    columns = {"state": {"values": ["NY", "NJ", "CA", "WA"]}}
+    one = as_domain({"table": "patients", "privacy": {"unit": "patient_id"}, "columns": columns})
+    found = np.array(sorted(counted(table, [atoms], "patient_id", 1, domain=one).values()))
+    assert found.sum() == size
+    assert np.abs(found - size / 4).max() < 6 * np.sqrt(size / 4)
 
 
 def test_packing_is_undone() -> None:

@@ -11,6 +11,8 @@ import tempfile
 import time
 import traceback
 from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchdp import BatchDPError
-from batchdp.cells.atoms import LineAtoms
+from batchdp.cells.atoms import LineAtoms, ListedAtoms
+from batchdp.cells.splitting import split
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import TableError
 from batchdp.queries.conditions import Cut
@@ -178,7 +181,7 @@ def test_files_that_are_not_what_they_are_called(tmp_path: Path) -> None:
     for name in ("a.parquet", "a.duckdb"):
         (tmp_path / name).write_bytes(b"canary 31337 " * 1000)
         message = refusal(tmp_path / name)
-        assert "Exception" in message
+        assert "failed in the engine with" in message
         assert "canary" not in message
     (tmp_path / "a.csv.gz").write_bytes(b"patient_id,age,state\n")
     assert "not a gzip file" in refusal(tmp_path / "a.csv.gz")
@@ -444,3 +447,58 @@ def test_spark_is_left_as_it_was() -> None:
     assert session.catalog.listTables() == []
     assert session.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     session.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+# ── what a record becomes depends on it alone ──
+
+
+def one_of_each(values: list[Any]) -> list[int]:
+    """The counts of north and south, one record a person, from a pandas column of objects as the unit."""
+    table = pd.DataFrame({"who": pd.Series([value for value in values for _ in range(2)], dtype=object)})
+    table["side"] = ["north", "south"] * len(values)
+    sides = {"side": {"values": ["north", "south"]}}
+    one = as_domain({"table": "t", "privacy": {"unit": "who"}, "columns": sides})
+    atoms = ListedAtoms("side", "text", (("north",), ("south",)), None)
+    totals = [0, 0]
+    with open_table(table, one) as source:
+        for codes, counts in count(source, [atoms], unit="who", rows_per_unit=1):
+            for code, number in zip(codes[:, 0].tolist(), counts.tolist(), strict=True):
+                totals[code] += number
+    return totals
+
+
+@pytest.mark.parametrize("kind", [str, int, float, lambda i: (i, "x"), lambda i: [i]])
+def test_taking_one_person_away_moves_no_other_persons_record(kind: Any) -> None:
+    people = [kind(i) for i in range(300)]
+    everybody = one_of_each(people)
+    assert sum(everybody) == 300
+    for without in (people[1:], people[:150] + people[151:]):
+        assert sum(abs(a - b) for a, b in zip(everybody, one_of_each(without), strict=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "poison"),
+    [
+        ({"values": ["a", "b"]}, "\ud800"),
+        ({"values": ["a", "b"]}, [1]),
+        ({"range": [0, 10]}, 10**400),
+        ({"range": [0, 10]}, Decimal("sNaN")),
+        ({"range": [0, 10]}, Decimal("1e500")),
+        ({"dates": ["2020-01-01", "2024-01-01"]}, datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))),
+        ({"dates": ["2020-01-01", "2024-01-01"]}, "not a day"),
+        ({"values": [True, False]}, "x"),
+    ],
+)
+def test_no_object_in_a_frame_is_an_error(column: dict[str, Any], poison: Any) -> None:
+    one = as_domain({"table": "t", "columns": {"c": column}})
+    atoms = split((), one.model_copy(update={"columns": {"c": one.columns["c"].model_copy(update={"other": "drop"})}}))
+    with open_table(pd.DataFrame({"c": pd.Series([poison, None], dtype=object)}), one) as source:
+        assert list(count(source, atoms)) == []  # neither is a declared value
+
+
+def test_columns_that_differ_in_case_only_are_refused_where_duckdb_would_rename_them(tmp_path: Path) -> None:
+    twins = pa.table({"id": [1, 2], "ID": ["p", "p"], "c": [True, True]})
+    pq.write_table(twins, tmp_path / "twins.parquet")
+    one = as_domain({"table": "t", "privacy": {"unit": "ID"}, "columns": {"c": {"values": [True, False]}}})
+    with pytest.raises(TableError, match="differ only in upper and lower case"):
+        open_table(tmp_path / "twins.parquet", one)

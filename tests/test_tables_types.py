@@ -84,9 +84,11 @@ def test_pandas_dtypes() -> None:
 
 def test_pandas_units_of_any_kind() -> None:
     one, two = uuid4(), uuid4()
-    for values in ([one, one, two, None], [1, 1.0, "1", None], [(1, 2), (1, 2), 3, math.nan]):
+    for values in ([one, one, two, None], [1, 1.0, "2", None], [(1, 2), (1, 2), 3, math.nan]):
         frame = pd.DataFrame({"x": [1, 2, 3, 4], "who": pd.Series(values, dtype=object)})
         assert counted(frame, NUMBERS, ABOVE_TEN, unit="who") == [2, 0, 0]
+    frame = pd.DataFrame({"x": [1, 2, 3], "who": pd.Series([1, 1.0, "1"], dtype=object)})
+    assert counted(frame, NUMBERS, ABOVE_TEN, unit="who") == [1, 0, 0]  # spelled alike is one person, as in CSV
     frame = pd.DataFrame({"x": [1, 2, 3, 4], "who": pd.Categorical(["a", "a", "b", None])})
     assert counted(frame, NUMBERS, ABOVE_TEN, unit="who") == [2, 0, 0]
 

@@ -97,6 +97,7 @@ def whole(name: str, arrays: Mapping[str, Any]) -> Matrix:
         (arrays[f"{name}_data"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]), shape=(rows, columns)
     )
     matrix.check_format(full_check=True)  # an index out of range would read beyond the arrays
+    matrix.sum_duplicates()
     if dense and 8 * rows * columns > LARGEST:
         raise ValueError(f"a matrix of {rows} × {columns} is too large")  # few entries can claim to be many
     return matrix.toarray() if dense else matrix

@@ -162,7 +162,8 @@ def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
         rows.append(set(columns.indices[bounds[0] : bounds[-1]].tolist()))
         start += size
     apart = sum(map(len, rows)) == len(set().union(*rows))
-    total = sum(largest) if power == 1 or apart else sum(math.isqrt(max(0, square - 1)) + 1 for square in largest) ** 2
+    roots = (math.isqrt(square - 1) + 1 for square in largest if square)  # rounded up
+    total = sum(largest) if power == 1 or apart else sum(roots) ** 2
     return int(total * neighbours.factor**power)
 
 

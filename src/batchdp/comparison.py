@@ -44,6 +44,10 @@ METHODS: dict[str, Method] = {
     **{name: method for name, method in STRATEGIES.items() if name != "gaussian"},
 }
 """Everything with Laplace noise."""
+QUICK: dict[str, Method] = {
+    name: STRATEGIES[name] for name in ("noise-on-data", "noise-on-results", "wavelet", "hierarchical", "p-identity")
+}
+"""Those that take seconds where the others take minutes."""
 
 
 def compare(

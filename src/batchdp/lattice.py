@@ -50,6 +50,10 @@ class Lattice:
     largest_total: int
     privacy: Privacy
 
+    def __post_init__(self) -> None:
+        if not self.integers.has_canonical_format:
+            raise LatticeError("integers holds an entry in several pieces, whose norm is not that of their sum")
+
     @cached_property
     def measure(self) -> sparse.csr_array:
         """L = Q / 2^bits, exactly."""

@@ -114,10 +114,11 @@ class Strategy:
     ) -> Strategy:
         """The strategy for the full workload from one for the reduced problem; B is R L⁺ if left out."""
         B = reduction.reduced @ np.linalg.pinv(measure) if reconstruct is None else reconstruct
+        used = np.any(measure != 0, axis=1)  # a measurement of nothing would only cost a draw of noise
         strategy = cls(
             reduction.workload,
-            reduction.lift_measure(measure),
-            reduction.lift_reconstruct(B),
+            reduction.lift_measure(measure[used]),
+            reduction.lift_reconstruct(B[:, used]),
             method=method,
             privacy=privacy,
             rounds=rounds,
@@ -280,7 +281,11 @@ def _real(matrix: Any) -> Matrix:
         if not sparse.issparse(matrix):
             return np.asarray(matrix, dtype=np.float64)
         rows: Any = matrix
-        return sparse.csr_array(rows.tocsr().astype(np.float64))
+        real = sparse.csr_array(rows.tocsr().astype(np.float64))
+        if not real.has_canonical_format:  # an entry in several pieces has another norm than their sum
+            real = real.copy()
+            real.sum_duplicates()
+        return real
     except (TypeError, ValueError) as error:
         raise StrategyError(f"measurement and reconstruction must be matrices of numbers ({error})") from error
 

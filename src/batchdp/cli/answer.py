@@ -30,9 +30,12 @@ def command(
     table: Annotated[
         str, typer.Option("--table", "-t", help="CSV or Parquet file or folder, or a database's address.", metavar="T")
     ],
-    ledger: Annotated[Path, typer.Option("--ledger", "-l", help="The budget; see `batchdp budget`.", metavar="LEDGER")],
+    ledger: Annotated[
+        Path, typer.Option("--ledger", "-l", help="The budget; see `batchdp budget`.", metavar="LEDGER", readable=False)
+    ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to write: .csv, .json or .release.", metavar="OUT")
+        Path,
+        typer.Option("--output", "-o", help="Where to write: .csv, .json or .release.", metavar="OUT", readable=False),
     ],
     epsilon: Epsilon = None,
     rho: Rho = None,
@@ -66,9 +69,10 @@ def command(
     made = load_plan(plan)
     opened = open_ledger(ledger)
     identity = release_id or uuid4().hex
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        _ask(made, table, opened, epsilon, rho, identity)
+    stored = any(entry.release_id == identity and entry.state == "released" for entry in opened.history())
     with _accounted_for(opened, identity):
+        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+            _ask(made, table, opened, epsilon, rho, identity)
         with progress("Counting") as report:
             done = answer(
                 made,
@@ -90,6 +94,8 @@ def command(
     rows = ((a.name, *(figure(x) for x in (a.value, a.standard_error, a.low, a.high))) for a in done.answers)
     headings = ("query", "answer", "standard error", f"{100 * confidence:g} % from", "to")
     console.print(shown_table(f"{len(done.answers)} private answers", headings, rows, important="answer"))
+    if stored:
+        say(f"These are the stored answers of release {identity}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"{'ε' if opened.unit == 'epsilon' else 'ρ'} = {figure(opened.remaining)} of {figure(opened.total)} is left.")

@@ -14,7 +14,7 @@ EXAMPLES = ("batchdp budget budget.db --create --epsilon 3", "batchdp budget bud
 
 
 def command(
-    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.")],
+    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.", readable=False)],
     create: Annotated[bool, typer.Option("--create", help="Start a ledger with this budget.", metavar="")] = False,
     epsilon: Epsilon = None,
     rho: Rho = None,

@@ -15,7 +15,10 @@ EXAMPLES = ("batchdp compare visits.plan", "batchdp compare queries.npy --json")
 
 def command(
     workload: Annotated[
-        Path, typer.Argument(metavar="PLAN_OR_MATRIX", help="A plan, or a matrix as .npy, .npz (scipy.sparse) or .csv.")
+        Path,
+        typer.Argument(
+            metavar="PLAN_OR_MATRIX", help="A plan, or a matrix as .npy, .npz (scipy.sparse) or .csv.", readable=False
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:

@@ -11,7 +11,9 @@ EXAMPLES = ("batchdp demo", "batchdp demo --folder somewhere")
 
 
 def command(
-    folder: Annotated[Path, typer.Option(help="Where the files go.", metavar="FOLDER")] = Path("batchdp-demo"),
+    folder: Annotated[Path, typer.Option(help="Where the files go.", metavar="FOLDER", readable=False)] = Path(
+        "batchdp-demo"
+    ),
 ) -> None:
     """Do the whole job on invented patient records with an embedded database, in seconds."""
     from batchdp.cli.show import console, figure, progress, say, table

@@ -24,7 +24,7 @@ def command(
         ),
     ] = None,
     folder: Annotated[
-        Path, typer.Option(help="Where to write domain.toml and queries.sql.", metavar="FOLDER")
+        Path, typer.Option(help="Where to write domain.toml and queries.sql.", metavar="FOLDER", readable=False)
     ] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there already.", metavar="")] = False,
 ) -> None:

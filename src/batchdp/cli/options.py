@@ -12,7 +12,7 @@ Epsilon = Annotated[
     float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")
 ]
 Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for plans with Gaussian noise.", metavar="R")]
-Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan written by `batchdp plan`.")]
+Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan written by `batchdp plan`.", readable=False)]
 
 
 def either(epsilon: float | None, rho: float | None) -> None:

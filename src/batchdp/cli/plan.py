@@ -38,11 +38,16 @@ class Objective(StrEnum):
 
 
 def command(
-    queries: Annotated[Path, typer.Argument(metavar="QUERIES.sql", help="SELECT statements over one table.")],
-    domain: Annotated[
-        Path, typer.Option("--domain", "-d", help="What is public about the table.", metavar="DOMAIN.toml")
+    queries: Annotated[
+        Path, typer.Argument(metavar="QUERIES.sql", help="SELECT statements over one table.", readable=False)
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the plan.", metavar="PLAN")],
+    domain: Annotated[
+        Path,
+        typer.Option("--domain", "-d", help="What is public about the table.", metavar="DOMAIN.toml", readable=False),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write the plan.", metavar="PLAN", readable=False)
+    ],
     epsilon: Annotated[
         float, typer.Option("--epsilon", "-e", help="The budget that errors are shown for.", metavar="E")
     ] = 1.0,

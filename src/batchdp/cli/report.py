@@ -18,12 +18,14 @@ def command(
         Path,
         typer.Argument(metavar="RELEASE", help="A .release that `batchdp answer` wrote, or the .csv or .json with it."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page.", metavar="PAGE.html")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page.", metavar="PAGE.html", readable=False)],
     ledger: Annotated[
-        Path | None, typer.Option("--ledger", "-l", help="Show its history as a timeline.", metavar="LEDGER")
+        Path | None,
+        typer.Option("--ledger", "-l", help="Show its history as a timeline.", metavar="LEDGER", readable=False),
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option(help="Compare with every method on this plan; takes a while.", metavar="PLAN")
+        Path | None,
+        typer.Option(help="Compare this plan's expected error with other methods'.", metavar="PLAN", readable=False),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.", metavar="TEXT")] = None,
 ) -> None:
@@ -40,10 +42,12 @@ def command(
     opened = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:
-        from batchdp.comparison import compare
+        from batchdp.comparison import QUICK, compare
         from batchdp.plans import load_plan
 
-        compared = compare(load_plan(plan).workload, progress=lambda names: tracked(names, "Comparing"))
+        planned = load_plan(plan).strategy
+        methods = {"this plan": lambda _: planned, **QUICK}
+        compared = compare(planned.workload, methods, progress=lambda names: tracked(names, "Comparing"))
     report(
         loaded,
         output,

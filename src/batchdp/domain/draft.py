@@ -60,12 +60,19 @@ rows_per_unit = 1                # at most this many rows of one person are coun
 RESERVED = frozenset(
     re.findall(
         r"\w+",
-        "all and any as asc between by case cast column count cross date desc distinct else end exists false filter "
-        "from full group having in index inner interval into is join left like limit not null on or order outer over "
-        "primary references right row rows select set sum table then time timestamp to true union unique update user "
-        "using values view when where with",
+        "all alter analyse analyze and any array as asc asymmetric between both by case cast check collate column "
+        "connect_by_root constraint count create cross cube current_catalog current_date current_time "
+        "current_timestamp current_user date default deferrable desc describe distinct do drop else end except "
+        "exists false fetch filter for foreign from full glob grant group having if ilike in index initially "
+        "inner insert intersect interval into is join lambda lateral leading left like limit localtime "
+        "localtimestamp lock not notnull null offset on only or order outer over partitioned_by pivot "
+        "pivot_longer pivot_wider placing primary qualify references regexp returning revoke right rlike rollback "
+        "rollup row rows select session_user set show some straight_join sum summarize symmetric table "
+        "tablesample then time timestamp to trailing true uncache union unique unpivot update user using values "
+        "variadic view when where window with xor",
     )
 )
+"""Words of SQL; a column or table of such a name is written in quotes."""
 KINDS: dict[ColumnType, str] = {
     "text": 'values = ["A", "B"]              # EDIT: the values that can occur',
     "number": "range = [0, 100]                 # EDIT: the lowest and the highest value\n"

@@ -14,9 +14,13 @@ from batchdp.checks import finite, whole
 from batchdp.domain import Domain
 from batchdp.errors import StrategyError
 from batchdp.lattice import Lattice, quantise
+from batchdp.markup import summary
 from batchdp.matrix import Dense
 from batchdp.strategy import Privacy, Strategy
 from batchdp.workload import Workload
+
+ROWS_SHOWN = 8
+"""Queries in a notebook."""
 
 
 @dataclass(frozen=True)
@@ -109,3 +113,22 @@ class Plan:
     def __repr__(self) -> str:
         m, n = self.workload.queries, self.workload.cells
         return f"Plan({m} queries over {self.domain.table!r}, {n} cells, {self.strategy.method}, {self.privacy})"
+
+    def _repr_html_(self) -> str:
+        unit, budget = ("ε", {"epsilon": 1.0}) if self.privacy == "pure" else ("ρ", {"rho": 1.0})
+        errors = self.standard_errors(**budget)
+        facts = {
+            "table": self.domain.table,
+            "queries": f"{len(self.names):,}",
+            "cells": f"{self.workload.cells:,}",
+            "method": self.strategy.method,
+            "measurements": f"{self.strategy.measurements:,}",
+            "residual": f"{self.strategy.residual:.1e}",
+        }
+        return summary(
+            "Plan",
+            facts,
+            headings=("query", f"standard error at {unit} = 1"),
+            rows=[(name, f"{error:,.4g}") for name, error in zip(self.names[:ROWS_SHOWN], errors, strict=False)],
+            more=max(0, len(self.names) - ROWS_SHOWN),
+        )

@@ -226,6 +226,8 @@ def _structure_checked(counts: Any, cells: int) -> Integers:
 
     Values are clamped to what 63 bits and a count can be, which moves no two neighbours further apart.
     """
+    if isinstance(counts, (list, tuple)) and all(isinstance(count, int) for count in counts):
+        counts = np.array([min(max(int(count), 0), 2**62) for count in counts], dtype=np.int64)
     array = np.asarray(counts)
     if array.shape != (cells,):
         raise PrivacyParameterError(

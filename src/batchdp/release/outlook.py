@@ -13,7 +13,7 @@ from batchdp.plans import Plan
 from batchdp.release.accuracy import epsilon_for
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
-from batchdp.strategy import Strategy
+from batchdp.strategy import TOLERANCE, Strategy
 
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -68,7 +68,8 @@ class Outlook:
         times = f", {self.total_squared_error / self.lower_bound:.3g} times that" if self.lower_bound > 0 else ""
         blocks = f" in {self.blocks} blocks" if self.blocks > 1 else ""
         lines = [
-            f"Method: {self.method}; {self.measurements} measurements of {self.cells} kinds of records{blocks}.",
+            f"Method: {self.method}; {self.measurements} measurements of {self.cells} kinds of records{blocks}, "
+            f"which reproduce every query to {TOLERANCE:g} or better.",
             f"No strategy of this kind has a total expected squared error below {self.lower_bound:,.4g} at "
             f"{self}; this one has {self.total_squared_error:,.4g}{times}.",
         ]

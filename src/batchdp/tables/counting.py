@@ -17,6 +17,7 @@ from batchdp.cells.atoms import Atoms
 from batchdp.tables.coding import code, kept, missing, packing, plain, unpacked, whole
 from batchdp.tables.compiling import Query
 from batchdp.tables.lookups import joined, lookup
+from batchdp.tables.lots import lot
 from batchdp.tables.shield import shielded, shielded_all
 from batchdp.tables.source import Source
 
@@ -34,8 +35,8 @@ def count(
 ) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]:
     """Batches of (codes, counts): a row of atoms' numbers for every combination that occurs, and how often it does.
 
-    With a unit, at most `rows_per_unit` records of each are counted: those with the least codes, so that every engine
-    chooses the same ones. Records that the domain drops are dropped before; so are records whose unit is NULL.
+    With a unit, at most `rows_per_unit` records of each are counted, drawn by a lot that depends on the unit and the
+    record's atoms alone. Records that the domain drops are dropped before; so are records whose unit is NULL.
 
     The counts are exact, hence secret: add noise before anybody sees them.
     """
@@ -86,10 +87,12 @@ def _query(
 
 
 def _bounded(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:
-    """At most so many rows of each unit, those with the least codes."""
+    """At most so many rows of each unit, drawn by lot: the same ones every time, and in every engine."""
+    rows = rows.mutate(lot=lot(rows["unit"], [rows[name] for name in names]))
     if rows_per_unit == 1 and len(names) == 1:
-        return rows.group_by("unit").aggregate(**{names[0]: rows[names[0]].min()})
-    place = ibis.row_number().over(group_by=rows["unit"], order_by=[rows[name] for name in names])
+        return rows.group_by("unit").aggregate(**{names[0]: rows[names[0]].argmin(rows["lot"])})
+    order = [rows["lot"], *(rows[name] for name in names)]
+    place = ibis.row_number().over(group_by=rows["unit"], order_by=order)
     placed = rows.mutate(place=place)
     return placed.filter(placed["place"] < rows_per_unit)
 

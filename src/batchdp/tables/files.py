@@ -15,7 +15,7 @@ from typing import Any
 from batchdp.domain import Domain
 from batchdp.errors import TableError
 from batchdp.tables.duck import DuckEngine, lock, named_table, own_database
-from batchdp.tables.kinds import find_name, kind_of, needed
+from batchdp.tables.kinds import find_name, kind_of, needed, refuse_twins
 from batchdp.tables.shield import shielded
 
 ENDINGS = {".csv": "CSV", ".tsv": "CSV", ".csv.gz": "CSV", ".tsv.gz": "CSV", ".parquet": "Parquet", ".pq": "Parquet"}
@@ -31,7 +31,7 @@ def open_files(path: Path, domain: Domain, columns: Collection[str] | None) -> t
     """Description, ibis table and engine of a file or folder."""
     files, kind = found(path)
     description = str(path)
-    select = _csv(files, domain, columns) if kind == "CSV" else _parquet(files)
+    select = _csv(files, domain, columns) if kind == "CSV" else _parquet(files, domain, columns)
     undo = ExitStack()
     connection = own_database()
     undo.callback(connection.close)
@@ -80,7 +80,12 @@ def _hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
-def _parquet(files: list[Path]) -> str:
+def _parquet(files: list[Path], domain: Domain, columns: Collection[str] | None) -> str:
+    from pyarrow import parquet  # type: ignore[import-untyped]
+
+    for file in files:
+        names = shielded(lambda file=file: parquet.read_schema(file).names, f"reading the schema of {file}")  # type: ignore[misc]
+        refuse_twins(names, needed(domain, columns), str(file))
     # By name, so that the files' types are reconciled from their schemas before any is read.
     return f"SELECT * FROM read_parquet({_literals(files)}, union_by_name = true)"
 

@@ -6,11 +6,12 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from batchdp.domain import Domain
 from batchdp.tables.duck import DuckEngine, lock, named_table, own_database
-from batchdp.tables.kinds import Kind, find_name, kind_of, needed
+from batchdp.tables.kinds import Kind, find_name, kind_of, needed, refuse_twins
 from batchdp.tables.shield import shielded
 
 ARROW = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_(), "date": pa.date32()}
@@ -59,27 +60,82 @@ def _from_pandas(frame: Any, names: dict[str, Kind | None]) -> Any:
 
 
 def _series(series: Any, kind: Kind | None) -> Any:
-    """A pandas column in Arrow. One of Python objects gets the declared type, whatever objects it holds."""
-    if series.dtype != object:
-        return pa.array(series, from_pandas=True)
+    """A pandas column in Arrow. One of Python objects gets the declared type, whatever objects it holds.
+
+    What an object becomes depends on it alone: no other record changes it, and none raises an error.
+    """
     import pandas as pd  # type: ignore[import-untyped]
 
+    if series.dtype != object and not isinstance(series.dtype, pd.CategoricalDtype):
+        return pa.array(series, from_pandas=True)
+    objects = series.astype(object)
     match kind:
         case None:
-            # A unit is only ever compared with itself, and Python knows best which objects are equal.
-            found, _ = pd.factorize(series)
-            return pa.array(found, mask=found < 0)
+            return pa.array([_unit(value) for value in objects], pa.string())
         case "text":
-            empty = series.isna().to_numpy()
-            texts = [value if isinstance(value, str) else NOT_TEXT for value in series]
-            return pa.array(texts, pa.string(), mask=empty)
+            return pa.array([_text(value) for value in objects], pa.string())
         case "boolean":
-            return pa.array([value if value is True or value is False else None for value in series], pa.bool_())
+            truths = [bool(value) if isinstance(value, (bool, np.bool_)) else None for value in objects]
+            return pa.array(truths, pa.bool_())
         case "date":
-            days = pd.to_datetime(series, errors="coerce", utc=True, format="ISO8601")
-            return pa.array(days.dt.tz_localize(None), from_pandas=True)
+            return pa.array([_converted(value, _day) for value in objects], pa.date32())
         case _:
-            return pa.array(pd.to_numeric(series, errors="coerce").astype("float64"), from_pandas=True)
+            return pa.array([_converted(value, float) for value in objects], pa.float64(), from_pandas=True)
+
+
+def _converted(value: Any, convert: Any) -> Any:
+    """The value converted, or NULL where it cannot be."""
+    try:
+        return None if _is_missing(value) else convert(value)
+    except Exception:  # whatever an object makes of it
+        return None
+
+
+def _is_missing(value: Any) -> bool:
+    import pandas as pd
+
+    return (
+        value is None
+        or value is pd.NA
+        or value is pd.NaT
+        or (isinstance(value, (float, np.floating)) and value != value)
+    )
+
+
+def _day(value: Any) -> Any:
+    import pandas as pd
+
+    moment = pd.to_datetime(value, utc=True, **({"format": "ISO8601"} if isinstance(value, str) else {}))
+    return moment.date()
+
+
+def _text(value: Any) -> str | None:
+    if _is_missing(value):
+        return None
+    return value if isinstance(value, str) and _encodable(value) else NOT_TEXT
+
+
+def _unit(value: Any) -> str | None:
+    """A text that is equal for equal units: whole numbers are spelled as such, whatever their type."""
+    if _is_missing(value):
+        return None
+    whole = _converted(value, int) if isinstance(value, (int, float, np.integer, np.floating)) else None
+    text = (
+        value
+        if isinstance(value, str)
+        else str(whole)
+        if whole is not None and whole == value
+        else _converted(value, str)
+    )
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _from_polars(frame: Any, names: dict[str, Kind | None]) -> Any:
@@ -94,6 +150,7 @@ def _from_arrow(frame: Any, names: dict[str, Kind | None]) -> Any:
         frame = pa.Table.from_batches([frame])
     if isinstance(frame, pa.Table):
         return _tidy(frame.select(list(names)) if names else frame, names)
+    refuse_twins(frame.schema.names, names, "the PyArrow Dataset")
     return frame
 
 

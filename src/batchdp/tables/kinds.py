@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
@@ -73,6 +74,14 @@ def find_name(name: str, available: Iterable[str], description: str) -> str:
     close = difflib.get_close_matches(folded(name), [folded(other) for other in names], n=1)
     meant = next((f" (did you mean {other!r}?)" for other in names if [folded(other)] == close), "")
     raise TableError(f"{description} has no column {name!r}{meant}; its columns are {listing(names)}")
+
+
+def refuse_twins(available: Iterable[str], names: Iterable[str], description: str) -> None:
+    """DuckDB renames columns that differ only in case; refuse where one of them is needed."""
+    spelled = Counter(folded(name) for name in available)
+    for name in names:
+        if spelled[folded(name)] > 1:
+            raise TableError(f"{description} has several columns {name!r} that differ only in upper and lower case")
 
 
 def listing(names: Collection[str]) -> str:

@@ -75,11 +75,11 @@ def joined(rows: Any, column: str, table: Lookup, place: str) -> Any:
         # Bytes, because a collation that takes two values for one would find a record twice.
         match = BYTES[table.dialect](rows[column]) == BYTES[table.dialect](there["value"])
     else:
-        match = _whole(rows[column]) == there["value"]
+        match = whole_numbers(rows[column]) == there["value"]
     return rows.left_join(there, match).select(rows, **{place: there["atom"]})
 
 
-def _whole(column: Any) -> Any:
+def whole_numbers(column: Any) -> Any:
     """The column's whole numbers, as such; NULL for others."""
     if column.type().is_integer():
         return column

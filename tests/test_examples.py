@@ -1,0 +1,64 @@
+"""Every example runs, quietly, and shows what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import environment
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SHOWN = {
+    "choosing_epsilon.py": "±25 on every answer:",
+    "gaussian_noise.py": "ρ = 0.5 is left",
+    "own_matrix.py": "ε = 0.5 of 1.0 is left",
+    "pandas_frame.py": "adults in the north",
+    "shared_ledger.py": "the same again, free: True 0.1 left",
+}
+
+
+def test_every_example_is_tested() -> None:
+    assert {file.name for file in EXAMPLES.iterdir() if file.suffix == ".py"} == set(SHOWN)
+
+
+def run(command: list[str], folder: Path) -> str:
+    scripts = Path(sys.executable).parent
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(folder, PATH=f"{scripts}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(folder)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
+    assert SHOWN[name] in run([sys.executable, "-W", "error", str(EXAMPLES / name)], tmp_path)
+
+
+@pytest.mark.slow
+def test_the_five_commands_run(tmp_path: Path) -> None:
+    shown = run(["sh", str(EXAMPLES / "five_commands.sh")], tmp_path)
+    assert "11 private answers" in shown
+    assert "ε = 0.5 of 1 is left." in shown
+    folder = Path(shown.rpartition("Everything is in ")[2].strip().rstrip("."))
+    header, *answers = (folder / "answers.csv").read_text().splitlines()
+    assert header == "name,value,standard_error,low,high"
+    assert len(answers) == 11
+    assert "adults in the north" in (folder / "page.html").read_text(encoding="utf-8")
+
+
+def test_the_five_commands_are_those_that_help_shows() -> None:
+    lines = [line for line in (EXAMPLES / "five_commands.sh").read_text().splitlines() if line.startswith("batchdp ")]
+    assert [line.split()[1] for line in lines] == ["init", "plan", "budget", "answer", "report"]
+    assert lines[3] == ("batchdp answer visits.plan --table visits.csv --epsilon 0.5 --ledger budget.db -o answers.csv")
