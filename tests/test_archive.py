@@ -15,7 +15,7 @@ import pytest
 from scipy import sparse
 
 from batchdp import PlanError, archive
-from batchdp.matrix import Matrix, dense
+from batchdp.matrix import Plain, dense
 
 ARRAYS = {"numbers": np.arange(5.0), "none": np.zeros((0, 3))}
 
@@ -67,7 +67,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         sparse.csc_array(np.array([[1.0, 2.0], [0.0, 3.0]])),
     ],
 )
-def test_matrices_come_back_as_they_were(matrix: Matrix, tmp_path: Path) -> None:
+def test_matrices_come_back_as_they_were(matrix: Plain, tmp_path: Path) -> None:
     _, arrays = load(saved(tmp_path / "m", arrays=archive.parts("M", matrix)))
     found = archive.whole("M", arrays)
     assert np.array_equal(dense(found), dense(matrix))

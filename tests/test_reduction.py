@@ -19,7 +19,7 @@ from cases import small_workloads
 def test_the_reduced_problem_reproduces_the_workload(name: str) -> None:
     workload = small_workloads()[name]
     reduction = reduce(workload)
-    W = reduction.lift_reconstruct(np.eye(reduction.rank)) @ reduction.lift_measure(reduction.reduced)
+    W = dense(reduction.lift_reconstruct(np.eye(reduction.rank))) @ dense(reduction.lift_measure(reduction.reduced))
     scale = np.abs(dense(workload.matrix)).max() or 1
     assert np.allclose(W / scale, dense(workload.matrix) / scale, atol=1e-12)
     assert reduction.rank == np.linalg.matrix_rank(dense(workload.matrix))

@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 from batchdp import PrivacyParameterError, Strategy, StrategyError, Workload
+from batchdp.matrix import plain
 from batchdp.strategies.noise_on_data import noise_on_data
 
 W = Workload([[1.0, 2.0], [0.0, 1.0], [1.0, 1.0]])
@@ -87,7 +88,7 @@ def test_the_budget_must_be_of_the_strategys_kind() -> None:
 
 
 def test_the_matrices_are_numpy_arrays_that_cannot_be_written_to() -> None:
-    for strategy in (pair(), noise_on_data(sparse.csr_array(W.matrix))):
+    for strategy in (pair(), noise_on_data(sparse.csr_array(plain(W.matrix)))):
         for array in (strategy.measure, strategy.reconstruct):
             assert type(array) is np.ndarray
             with pytest.raises(ValueError, match="read-only"):

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from batchdp import Workload, WorkloadError
-from batchdp.matrix import dense
+from batchdp.matrix import dense, plain
 
 W = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])
 
@@ -63,7 +63,7 @@ def test_a_workload_cannot_be_changed() -> None:
     assert workload.weights is not None
     with pytest.raises(FrozenInstanceError):
         workload.names = ("a", "b")  # type: ignore[misc]
-    for array in (dense(workload.matrix), workload.weights, Workload(sparse.csr_array(W)).matrix.data):
+    for array in (dense(workload.matrix), workload.weights, plain(Workload(sparse.csr_array(W)).matrix).data):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.errors import BatchDPError
-from batchdp.matrix import Matrix
+from batchdp.matrix import Plain
 
 LARGEST = 4 * 2**30
 """Bytes that an archive may unpack to."""
@@ -79,7 +79,7 @@ def write_atomically(path: Path, content: bytes, error: type[BatchDPError]) -> N
         raise error(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from failure
 
 
-def parts(name: str, matrix: Matrix) -> dict[str, Any]:
+def parts(name: str, matrix: Plain) -> dict[str, Any]:
     """A matrix as arrays to save."""
     rows = sparse.csr_array(matrix)
     return {
@@ -90,7 +90,7 @@ def parts(name: str, matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def whole(name: str, arrays: Mapping[str, Any]) -> Matrix:
+def whole(name: str, arrays: Mapping[str, Any]) -> Plain:
     """The matrix in saved arrays, dense if it was."""
     rows, columns, dense = (int(size) for size in arrays[f"{name}_shape"])
     matrix = sparse.csr_array(

@@ -98,13 +98,14 @@ def exact(
     )
 
     rng = np.random.default_rng(0)
-    cells = lattice.integers.shape[1]
+    cells = lattice.cells
     totals = rng.multinomial(min(lattice.largest_total, 2**40), np.full(cells, 1 / cells))
     far = np.full(cells, 2**62, dtype=np.int64)
     at_cap = np.zeros(cells, dtype=np.int64)
     at_cap[0] = lattice.largest_total
     same = all(
-        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, x) for x in (totals, at_cap, far)
+        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, lattice.merged(x))
+        for x in (totals, at_cap, far)
     )
     yield Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
 

@@ -15,13 +15,25 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.matrix import Dense, Matrix, column_blocks, dense, dense_product, row_maxima, row_squares, rows_span
+from batchdp.matrix import (
+    Dense,
+    Plain,
+    column_blocks,
+    dense,
+    dense_product,
+    plain,
+    row_maxima,
+    row_squares,
+    rows_span,
+)
+from batchdp.product import Product
 from batchdp.strategy import Privacy, Strategy
 from batchdp.workload import Workload
 
 MOST_BITS, FEWEST_BITS = 40, 20
 LARGEST = 2**61
 """Measurements are clamped to this magnitude, which leaves noise its room in 64 bits."""
+MOST_COUNT = 2**62
 LIMB = 20
 """Bits of the halves in which squares are summed exactly."""
 LARGEST_REFIT = 4000
@@ -41,14 +53,17 @@ class Lattice:
         bits: b.
         largest_total: the public cap on the number of records that Q x cannot overflow at.
         privacy: the kind of noise that the sensitivity is for.
+        merging: for every cell of a table which cell of the workload it belongs to, as a matrix of zeros and ones;
+            None where they are the same.
     """
 
     workload: Workload
     integers: sparse.csr_array
-    reconstruct: Matrix
+    reconstruct: Plain
     bits: int
     largest_total: int
     privacy: Privacy
+    merging: sparse.csc_array | None = None
 
     def __post_init__(self) -> None:
         if not self.integers.has_canonical_format:
@@ -94,8 +109,25 @@ class Lattice:
             return self.column_sums
         return _root_above(self.column_squares)
 
+    @property
+    def cells(self) -> int:
+        """Of the tables that can be measured."""
+        return int((self.integers if self.merging is None else self.merging).shape[1])
+
+    def merged(self, counts: Integers) -> Integers:
+        """A table's counts on the cells of the workload, exactly, none above 2^62."""
+        if self.merging is None:
+            return counts
+        if int(counts.sum(dtype=object)) <= MOST_COUNT:
+            return np.asarray(self.merging.astype(np.int64) @ counts)
+        sums = [0] * self.merging.shape[0]
+        for cell, count in zip(self.merging.indices.tolist(), counts.tolist(), strict=True):
+            sums[cell] += count
+        return np.array([min(total, MOST_COUNT) for total in sums], dtype=np.int64)
+
     def measured(self, counts: Integers) -> list[int]:
         """Q x, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
+        counts = self.merged(counts)
         if int(counts.sum(dtype=object)) <= self.largest_total * len(self.workload.blocks):
             return [int(z) for z in self.integers @ counts]  # within 64 bits by the choice of bits
         Q, x = self.integers, counts.tolist()
@@ -108,7 +140,7 @@ class Lattice:
     @cached_property
     def bias_per_record(self) -> Dense:
         """For every query the most that one record adds to |(W − B L) x|."""
-        B, W = self.reconstruct, self.workload.matrix
+        B, W = self.reconstruct, plain(self.workload.matrix)
         if len(self.workload.blocks) > 1:
             worst = self._bias_by_block()
         elif isinstance(B, np.ndarray) or isinstance(W, np.ndarray):
@@ -126,7 +158,9 @@ class Lattice:
 
     def _bias_by_block(self) -> Dense:
         """The largest |W − B L| of every query in each block, summed over the blocks."""
-        E = sparse.csc_array(sparse.csr_array(self.workload.matrix) - sparse.csr_array(self.reconstruct) @ self.measure)
+        E = sparse.csc_array(
+            sparse.csr_array(plain(self.workload.matrix)) - sparse.csr_array(self.reconstruct) @ self.measure
+        )
         ends = np.cumsum(self.workload.blocks)
         parts = (E[:, end - size : end] for end, size in zip(ends, self.workload.blocks, strict=True))
         return np.asarray(sum(row_maxima(sparse.csr_array(part)) for part in parts))
@@ -146,11 +180,12 @@ def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
     """The strategy on the finest lattice of 20 to 40 bits on which `largest_total` records cannot overflow."""
     if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
         raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
-    L = sparse.csr_array(strategy.measurement)
+    workload, measurement, merging = _by_distinct_cells(strategy)
+    L = sparse.csr_array(measurement)
     top = float(np.abs(L.data).max(initial=0.0)) or 1.0
     # Entries of at most 1: the scale of a measurement is free. (Dividing the sparse array would multiply by 1 / top.)
     L = sparse.csr_array((L.data / top, L.indices, L.indptr), shape=L.shape)
-    times = len(strategy.workload.blocks)  # a record is counted once in every block
+    times = len(workload.blocks)  # a record is counted once in every block
     bits = min(MOST_BITS, (LARGEST // (int(largest_total) * times)).bit_length() - 1)
     if bits < FEWEST_BITS:
         raise LatticeError(
@@ -159,9 +194,17 @@ def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
         )
     Q = sparse.csr_array((np.trunc(L.data * 2.0**bits).astype(np.int64), L.indices, L.indptr), shape=L.shape, copy=True)
     Q.eliminate_zeros()
-    B = strategy.reconstruction
+    B = plain(strategy.reconstruction)
     scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
-    return _refitted(Lattice(strategy.workload, Q, scaled, bits, int(largest_total), strategy.privacy))
+    return _refitted(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.privacy, merging))
+
+
+def _by_distinct_cells(strategy: Strategy) -> tuple[Workload, Plain, sparse.csc_array | None]:
+    """W and L on the cells that they tell apart, and which of those each cell is, where both are kept that way."""
+    W, L = strategy.workload, strategy.measurement
+    if isinstance(W.matrix, Product) and isinstance(L, Product) and L.right is W.matrix.right:
+        return Workload(W.matrix.left, W.names, W.weights), plain(L.left), sparse.csc_array(L.right)
+    return W, plain(L), None
 
 
 def _root_above(square: int) -> int:
@@ -171,7 +214,7 @@ def _root_above(square: int) -> int:
 
 def _refitted(lattice: Lattice) -> Lattice:
     """With B + (W − B L) L⁺ for the L that Q stands for; as it is where B L is exact or too large to solve for."""
-    W, B, L = lattice.workload.matrix, lattice.reconstruct, lattice.measure
+    W, B, L = plain(lattice.workload.matrix), lattice.reconstruct, lattice.measure
     if len(lattice.workload.blocks) > 1 and not rows_span(lattice.integers, lattice.workload.blocks):
         return replace(lattice, reconstruct=_refitted_by_block(lattice))
     if L.shape[0] > LARGEST_REFIT:
@@ -185,7 +228,7 @@ def _refitted(lattice: Lattice) -> Lattice:
 
 def _refitted_by_block(lattice: Lattice) -> sparse.csr_array:
     """The same where every measurement sees one block: block by block, so that nothing of W's size is dense."""
-    W, B, Q = (sparse.csc_array(one) for one in (lattice.workload.matrix, lattice.reconstruct, lattice.integers))
+    W, B, Q = (sparse.csc_array(one) for one in (plain(lattice.workload.matrix), lattice.reconstruct, lattice.integers))
     values, rows, columns = [np.zeros(0)], [np.zeros(0, int)], [np.zeros(0, int)]
     start = 0
     for size in lattice.workload.blocks:

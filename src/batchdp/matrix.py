@@ -1,31 +1,66 @@
-"""The few operations that serve dense and sparse matrices alike.
+"""The few operations that serve dense, sparse and factored matrices alike.
 
-A matrix here is a float64 NumPy array or a SciPy sparse array. Large ones are read in blocks of columns,
-so that nothing of the size of a dense workload is ever allocated on the way.
+A matrix here is a float64 NumPy array, a SciPy sparse array or a `Product` of two of these. Large ones are read in
+blocks, so that nothing of the size of a dense workload is ever allocated on the way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-Dense = NDArray[np.float64]
-Matrix = Dense | sparse.csr_array | sparse.csc_array
+from batchdp import product
+from batchdp.errors import WorkloadError
+from batchdp.product import Dense as Dense
+from batchdp.product import Plain as Plain
+from batchdp.product import Product
+
+Matrix = Plain | Product
 
 BLOCK_ENTRIES = 4_000_000
 """How many entries of a matrix are dense at a time where it is read in blocks: 32 MB."""
+MOST_DENSE_ENTRIES = 500_000_000
+"""Of one array: 4 GB."""
+
+
+Indices = NDArray[np.int64]
 
 
 def dense(matrix: Matrix) -> Dense:
     """The matrix as a NumPy array."""
-    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+    if isinstance(matrix, np.ndarray):
+        return matrix
+    rows, columns = matrix.shape
+    if rows * columns > MOST_DENSE_ENTRIES:
+        raise WorkloadError(
+            f"a matrix of {rows:,} × {columns:,} is {rows * columns * 8 / 2**30:,.0f} GiB as an array; fewer cells or "
+            "queries are needed here, or a method that keeps it sparse or in factors, as optimize does"
+        )
+    return dense(matrix.columns(slice(None))) if isinstance(matrix, Product) else matrix.toarray()
 
 
+def plain(matrix: Matrix) -> Plain:
+    """The matrix entry by entry: as it is, or multiplied out."""
+    if not isinstance(matrix, Product):
+        return matrix
+    if isinstance(matrix.left, np.ndarray):
+        return dense(matrix)
+    return matrix.columns(slice(None))
+
+
+@overload
+def frozen(matrix: Plain) -> Plain: ...
+@overload
+def frozen(matrix: Product) -> Product: ...
 def frozen(matrix: Matrix) -> Matrix:
     """A copy that cannot be written to, or the matrix itself where it already is one."""
+    if isinstance(matrix, Product):
+        left, right = frozen(matrix.left), frozen(matrix.right)
+        return matrix if left is matrix.left and right is matrix.right else Product(left, right)
     if isinstance(matrix, np.ndarray):
         if not matrix.flags.writeable and matrix.base is None:
             return matrix
@@ -40,7 +75,7 @@ def frozen(matrix: Matrix) -> Matrix:
     return kept
 
 
-def identity(size: int) -> Matrix:
+def identity(size: int) -> Plain:
     """The identity, sparse."""
     return sparse.eye_array(size, format="csr")
 
@@ -49,14 +84,33 @@ def column_blocks(matrix: Matrix) -> Iterator[tuple[slice, Dense]]:
     """Dense blocks of neighbouring columns, left to right."""
     rows, columns = matrix.shape
     width = max(1, BLOCK_ENTRIES // max(1, rows))
-    by_column = matrix if isinstance(matrix, np.ndarray) else sparse.csc_array(matrix)
+    by_column = sparse.csc_array(matrix) if sparse.issparse(matrix) else matrix
     for start in range(0, columns, width):
         block = slice(start, min(columns, start + width))
-        yield block, dense(by_column[:, block])
+        yield block, dense(columns_of(by_column, block))
+
+
+def columns_of(matrix: Matrix, block: slice | Indices) -> Plain:
+    """Some columns, entry by entry."""
+    return matrix.columns(block) if isinstance(matrix, Product) else product.columns_of(matrix, block)
+
+
+def row_blocks(matrix: Product) -> Iterator[tuple[slice, Dense]]:
+    """Dense blocks of neighbouring rows, from the top."""
+    rows, columns = matrix.shape
+    height = max(1, BLOCK_ENTRIES // max(1, columns))
+    for start in range(0, rows, height):
+        block = slice(start, min(rows, start + height))
+        yield block, dense(matrix.rows(block))
 
 
 def column_norms(matrix: Matrix, order: int) -> Dense:
     """The L1 or L2 norm of every column."""
+    if isinstance(matrix, Product):
+        if matrix.choice is not None:
+            chosen, factors = matrix.choice
+            return column_norms(matrix.left, order)[chosen] * np.abs(factors)
+        return np.concatenate([column_norms(block, order) for _, block in column_blocks(matrix)])
     if isinstance(matrix, np.ndarray):
         return np.asarray(np.linalg.norm(matrix, ord=order, axis=0))
     magnitudes = abs(matrix) if order == 1 else matrix.multiply(matrix)
@@ -66,6 +120,10 @@ def column_norms(matrix: Matrix, order: int) -> Dense:
 
 def row_squares(matrix: Matrix) -> Dense:
     """The sum of squares of every row."""
+    if isinstance(matrix, Product):
+        if matrix.choice is not None:
+            return np.asarray(_squared(matrix.left) @ _multiplicities(matrix))
+        return np.concatenate([row_squares(block) for _, block in row_blocks(matrix)])
     if isinstance(matrix, np.ndarray):
         return np.asarray(np.einsum("ij,ij->i", matrix, matrix))
     return np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64).ravel()
@@ -73,6 +131,8 @@ def row_squares(matrix: Matrix) -> Dense:
 
 def row_maxima(matrix: Matrix) -> Dense:
     """The largest magnitude of every row."""
+    if isinstance(matrix, Product):
+        return np.concatenate([row_maxima(block) for _, block in row_blocks(matrix)])
     if isinstance(matrix, np.ndarray):
         return np.asarray(np.abs(matrix).max(axis=1, initial=0.0))
     rows = sparse.csr_array(matrix)
@@ -85,12 +145,18 @@ def row_maxima(matrix: Matrix) -> Dense:
 
 def dense_product(left: Matrix, right: Matrix) -> Dense:
     """The product of two matrices, as a NumPy array."""
-    product = left @ right
-    return np.asarray(product if isinstance(product, np.ndarray) else product.toarray(), dtype=np.float64)
+    found = left @ right
+    return np.asarray(found if isinstance(found, np.ndarray) else found.toarray(), dtype=np.float64)
 
 
+@overload
+def scale_rows(matrix: Plain, factors: Dense) -> Plain: ...
+@overload
+def scale_rows(matrix: Product, factors: Dense) -> Product: ...
 def scale_rows(matrix: Matrix, factors: Dense) -> Matrix:
     """Every row times its own factor."""
+    if isinstance(matrix, Product):
+        return Product(scale_rows(matrix.left, factors), matrix.right)
     if isinstance(matrix, np.ndarray):
         return matrix * factors[:, None]
     return sparse.csr_array(sparse.diags_array(factors) @ matrix)
@@ -99,16 +165,38 @@ def scale_rows(matrix: Matrix, factors: Dense) -> Matrix:
 def row_residuals(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> Dense:
     """‖W_i − B_i L‖ of every row."""
     total = np.zeros(workload.shape[0])
-    by_column = measure if isinstance(measure, np.ndarray) else sparse.csc_array(measure)
+    if isinstance(measure, Product):
+        if isinstance(workload, Product) and measure.right is workload.right and measure.choice is not None:
+            # Every cell has a column of the left factors: enough to look at these, each as often as it is there.
+            times = _multiplicities(measure)
+            for block, W in column_blocks(workload.left):
+                E = W - dense_product(reconstruct, columns_of(measure.left, block))
+                total += np.square(E) @ times[block]
+            return np.asarray(np.sqrt(total))
+        if reconstruct.shape[0] * measure.left.shape[1] <= MOST_DENSE_ENTRIES:
+            measure = Product(dense_product(reconstruct, measure.left), measure.right)
+            reconstruct = identity(measure.shape[0])
+    by_column = sparse.csc_array(measure) if sparse.issparse(measure) else measure
     for block, W in column_blocks(workload):
-        E = W - dense_product(reconstruct, by_column[:, block])
+        E = W - dense_product(reconstruct, columns_of(by_column, block))
         total += np.einsum("ij,ij->i", E, E)
     return np.asarray(np.sqrt(total))
 
 
+def _squared(matrix: Plain) -> Plain:
+    return np.square(matrix) if isinstance(matrix, np.ndarray) else matrix.multiply(matrix)
+
+
+def _multiplicities(matrix: Product) -> Dense:
+    """For every column of `left` the sum of squares of the factors that it is taken with."""
+    return row_squares(matrix.right)
+
+
 def rows_span(matrix: Matrix, blocks: Sequence[int]) -> bool:
     """Whether a row has entries in more than one block of columns."""
-    rows = sparse.coo_array(matrix)
+    if len(blocks) == 1:
+        return False
+    rows = sparse.coo_array(plain(matrix))
     block = np.repeat(np.arange(len(blocks)), blocks)[rows.coords[1]]
     first = np.full(matrix.shape[0], len(blocks))
     last = np.full(matrix.shape[0], -1)
@@ -125,7 +213,7 @@ def shrunk(matrix: Matrix, *, rows: int, columns: int) -> Dense:
     m, n = matrix.shape
     height, width = min(m, rows), min(n, columns)
     high, low = np.zeros((height, width)), np.zeros((height, width))
-    entries = sparse.coo_array(matrix)
+    entries = sparse.coo_array(plain(matrix))
     block = entries.row.astype(np.int64) * height // max(1, m), entries.col.astype(np.int64) * width // max(1, n)
     np.maximum.at(high, block, entries.data)
     np.minimum.at(low, block, entries.data)

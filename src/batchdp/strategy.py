@@ -17,7 +17,19 @@ from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.checks import finite
 from batchdp.errors import PrivacyParameterError, StrategyError
 from batchdp.markup import summary
-from batchdp.matrix import Dense, Matrix, column_norms, dense, frozen, row_residuals, row_squares, rows_span
+from batchdp.matrix import (
+    MOST_DENSE_ENTRIES,
+    Dense,
+    Matrix,
+    Plain,
+    column_norms,
+    dense,
+    frozen,
+    row_residuals,
+    row_squares,
+    rows_span,
+)
+from batchdp.product import Product
 from batchdp.reduction import Reduction
 from batchdp.workload import Workload
 
@@ -30,8 +42,6 @@ Privacy = Literal["pure", "zcdp"]
 TOLERANCE = 1e-9
 """The largest relative residual ‖W − B L‖_F / ‖W‖_F of a strategy that claims to reproduce its workload."""
 
-MOST_DENSE_ENTRIES = 500_000_000
-
 
 @dataclass(frozen=True, eq=False)
 class Strategy:
@@ -42,8 +52,8 @@ class Strategy:
 
     Args:
         workload: the batch W that is answered.
-        measurement: L, one measurement a row and one cell a column; dense or sparse.
-        reconstruction: B, one query a row and one measurement a column; dense or sparse.
+        measurement: L, one measurement a row and one cell a column; dense, sparse or a product of two.
+        reconstruction: B, one query a row and one measurement a column; dense, sparse or a product of two.
         method: the family that found it, for people to read.
         rounds, status: how long the search took and how it ended.
         relaxation: γ; above 0, ‖W − B L‖_F may be up to γ (Formula 8).
@@ -71,13 +81,12 @@ class Strategy:
         object.__setattr__(self, "relaxation", finite("relaxation", self.relaxation, least=0))
         if self.privacy not in ("pure", "zcdp"):
             raise StrategyError(f'privacy={self.privacy!r} must be "pure" (Laplace) or "zcdp" (Gaussian)')
-        if L.ndim != 2 or B.ndim != 2 or (B.shape[0], L.shape[1]) != W.shape or B.shape[1] != L.shape[0]:
+        if len(L.shape) != 2 or len(B.shape) != 2 or (B.shape[0], L.shape[1]) != W.shape or B.shape[1] != L.shape[0]:
             raise StrategyError(
                 f"reconstruction {B.shape} times measurement {L.shape} has not the workload's shape {W.shape}"
             )
         for name, matrix in (("measurement", L), ("reconstruction", B)):
-            entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
-            if not np.all(np.isfinite(entries)):
+            if not _finite(matrix):
                 raise StrategyError(f"{name} holds NaN or infinite entries; the method that made it has failed")
         object.__setattr__(self, "measurement", frozen(L))
         object.__setattr__(self, "reconstruction", frozen(B))
@@ -102,7 +111,7 @@ class Strategy:
     def lifted(
         cls,
         reduction: Reduction,
-        measure: Dense,
+        measure: Plain,
         reconstruct: Dense | None = None,
         *,
         method: str,
@@ -113,8 +122,8 @@ class Strategy:
         certificate: Certificate | None = None,
     ) -> Strategy:
         """The strategy for the full workload from one for the reduced problem; B is R L⁺ if left out."""
-        B = reduction.reduced @ np.linalg.pinv(measure) if reconstruct is None else reconstruct
-        used = np.any(measure != 0, axis=1)  # a measurement of nothing would only cost a draw of noise
+        B = reduction.reduced @ np.linalg.pinv(dense(measure)) if reconstruct is None else reconstruct
+        used = row_squares(measure) > 0  # a measurement of nothing would only cost a draw of noise
         strategy = cls(
             reduction.workload,
             reduction.lift_measure(measure[used]),
@@ -275,8 +284,17 @@ def _sensitivity(workload: Workload, L: Matrix, privacy: Privacy) -> float:
     return float(norms.sum())
 
 
+def _finite(matrix: Matrix) -> bool:
+    if isinstance(matrix, Product):
+        return _finite(matrix.left) and _finite(matrix.right)
+    entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
+    return bool(np.all(np.isfinite(entries)))
+
+
 def _real(matrix: Any) -> Matrix:
     """A factor as a matrix of floats."""
+    if isinstance(matrix, Product):
+        return matrix
     try:
         if not sparse.issparse(matrix):
             return np.asarray(matrix, dtype=np.float64)
@@ -306,8 +324,8 @@ def _on_request(matrix: Matrix, name: str) -> Dense:
     if not isinstance(matrix, np.ndarray) and matrix.shape[0] * matrix.shape[1] > MOST_DENSE_ENTRIES:
         rows, columns = matrix.shape
         raise StrategyError(
-            f"{name} is {rows} × {columns}, {rows * columns * 8 / 2**30:.0f} GiB as an array; use the sparse "
-            f"{'measurement' if name == 'measure' else 'reconstruction'} instead"
+            f"{name} is {rows} × {columns}, {rows * columns * 8 / 2**30:.0f} GiB as an array; use "
+            f"{'measurement' if name == 'measure' else 'reconstruction'} instead, which is sparse or in factors"
         )
     array = dense(matrix)
     array.flags.writeable = False

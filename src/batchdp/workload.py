@@ -14,7 +14,8 @@ from scipy import sparse
 from batchdp.checks import whole
 from batchdp.errors import WorkloadError
 from batchdp.markup import summary
-from batchdp.matrix import Dense, Matrix, frozen, row_squares, scale_rows
+from batchdp.matrix import Dense, Matrix, Plain, frozen, row_squares, scale_rows
+from batchdp.product import Product
 
 LARGEST = 1e100
 SMALLEST = 1e-100
@@ -27,7 +28,8 @@ class Workload:
 
     Args:
         matrix: W, one query a row and one cell a column: any array-like or scipy.sparse matrix of finite
-            real numbers. It is copied and cannot be written to afterwards.
+            real numbers, or a `Product` whose right factor says which column each cell has. It is copied and cannot be
+            written to afterwards.
         names: one distinct name a query; "q1", "q2", … if left out.
         weights: how much each query's squared error counts when a strategy is chosen; 1 each if left out.
         blocks: how many cells each block has, left to right. A record falls into at most one cell of every block;
@@ -52,6 +54,8 @@ class Workload:
         object.__setattr__(self, "names", _checked_names(names, queries))
         object.__setattr__(self, "weights", None if weights is None else _checked_weights(weights, queries))
         object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else _checked_blocks(blocks, W.shape[1]))
+        if isinstance(W, Product) and len(self.blocks) > 1:
+            raise WorkloadError("workload is a product, which has one block; give blocks with a plain matrix")
 
     @property
     def queries(self) -> int:
@@ -66,7 +70,13 @@ class Workload:
     @property
     def is_sparse(self) -> bool:
         """Whether the matrix is stored sparse."""
-        return not isinstance(self.matrix, np.ndarray)
+        return sparse.issparse(self.matrix)
+
+    @property
+    def _kind(self) -> str:
+        if isinstance(self.matrix, Product):
+            return f"{self.matrix.left.shape[1]} distinct cells"
+        return "sparse" if self.is_sparse else "dense"
 
     @cached_property
     def norm(self) -> float:
@@ -87,6 +97,9 @@ class Workload:
 
     def parts(self) -> Iterator[tuple[NDArray[np.intp], slice, Workload]]:
         """Every block as a workload of its own: which queries it has, its cells, and it."""
+        if isinstance(self.matrix, Product):
+            yield np.arange(self.queries), slice(0, self.cells), self
+            return
         columns = self.matrix if isinstance(self.matrix, np.ndarray) else sparse.csc_array(self.matrix)
         start = 0
         for size in self.blocks:
@@ -100,7 +113,7 @@ class Workload:
             start += size
 
     def __repr__(self) -> str:
-        kind = "sparse" if self.is_sparse else "dense"
+        kind = self._kind
         weighted = "" if self.weights is None else ", weighted"
         blocks = "" if len(self.blocks) == 1 else f" in {len(self.blocks)} blocks"
         return f"Workload({self.queries} queries × {self.cells} cells{blocks}, {kind}{weighted})"
@@ -110,7 +123,7 @@ class Workload:
         facts = {
             "queries": f"{self.queries:,}",
             "cells": f"{self.cells:,}",
-            "matrix": "sparse" if self.is_sparse else "dense",
+            "matrix": self._kind,
             "weights": "1 each" if self.weights is None else "given",
             "names": "; ".join(shown) + ("; …" if self.queries > len(shown) else ""),
         }
@@ -123,6 +136,8 @@ def as_workload(workload: Workload | ArrayLike | Any) -> Workload:
 
 
 def _checked_matrix(matrix: Any) -> Matrix:
+    if isinstance(matrix, Product):
+        return _checked_product(matrix)
     W = _sparse(matrix) if sparse.issparse(matrix) else _array(matrix)
     if W.shape[0] == 0 or W.shape[1] == 0:
         raise WorkloadError(f"workload has shape {W.shape}; it needs at least one query and one cell")
@@ -143,7 +158,18 @@ def _checked_matrix(matrix: Any) -> Matrix:
     return frozen(W)
 
 
-def _sparse(matrix: Any) -> Matrix:
+def _checked_product(matrix: Product) -> Product:
+    """Columns that are checked, and for every cell which one it has."""
+    if matrix.choice is None or not np.all(matrix.choice[1] == 1):
+        raise WorkloadError("workload is a product whose right factor does not choose one column a cell")
+    left, right = _checked_matrix(matrix.left), frozen(sparse.csc_array(matrix.right))
+    assert not isinstance(left, Product)
+    if right.shape[0] != left.shape[1] or right.shape[1] == 0:
+        raise WorkloadError(f"workload is a product of {left.shape} and {right.shape}, which do not fit")
+    return Product(left, right)
+
+
+def _sparse(matrix: Any) -> Plain:
     if matrix.ndim != 2:
         raise WorkloadError(f"workload has {matrix.ndim} dimension(s); it must be a matrix, one query a row")
     entries = sparse.coo_array(matrix)

@@ -21,7 +21,7 @@ from scipy.linalg import qr, solve_triangular
 
 from batchdp.bounds.anderson import Anderson
 from batchdp.bounds.convex import MEMORY, Progress, Status, root
-from batchdp.matrix import Dense
+from batchdp.matrix import Dense, dense
 from batchdp.reduction import reduce
 from batchdp.workload import Workload
 
@@ -53,7 +53,7 @@ class WorstCase:
 def certify_worst(workload: Workload, *, tolerance: float = 1e-3, max_rounds: int = 500) -> WorstCase:
     """The bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds."""
     reduction = reduce(workload)
-    return solve_max(reduction.rows, reduction.reduced, tolerance=tolerance, max_rounds=max_rounds)
+    return solve_max(dense(reduction.rows), reduction.reduced, tolerance=tolerance, max_rounds=max_rounds)
 
 
 def solve_max(

@@ -13,6 +13,7 @@ from batchdp import archive
 from batchdp.cells import cells_of
 from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, PlanError
+from batchdp.matrix import plain
 from batchdp.plans.planned import Options, Plan
 from batchdp.sql import read_queries
 from batchdp.strategy import Strategy
@@ -34,7 +35,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "blocks": [list(block.queries) for block in plan.cells.blocks],
         "strategy": {name: getattr(strategy, name) for name in DESCRIBED},
     }
-    arrays = {**archive.parts("L", strategy.measurement), **archive.parts("B", strategy.reconstruction)}
+    arrays = {**archive.parts("L", plain(strategy.measurement)), **archive.parts("B", plain(strategy.reconstruction))}
     archive.save(path, header, arrays, PlanError)
 
 

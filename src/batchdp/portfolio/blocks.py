@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
+from batchdp.matrix import plain
 from batchdp.portfolio import optimize
 from batchdp.portfolio.search import Progress
 from batchdp.strategy import Privacy, Strategy
@@ -60,7 +61,7 @@ def optimize_blocks(
     measurements, reconstructions, start = [], [], 0
     for (rows, cells, _), strategy, share in zip(parts, found, _shares(sizes, privacy, objective), strict=True):
         scale = share / strategy.sensitivity
-        L, B = sparse.coo_array(strategy.measurement), sparse.coo_array(strategy.reconstruction)
+        L, B = sparse.coo_array(plain(strategy.measurement)), sparse.coo_array(plain(strategy.reconstruction))
         measurements.append((scale * L.data, L.coords[0] + start, L.coords[1] + cells.start))
         reconstructions.append((B.data / scale, rows[B.coords[0]], B.coords[1] + start))
         start += strategy.measurements

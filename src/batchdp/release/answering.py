@@ -24,7 +24,7 @@ from scipy import sparse
 from batchdp.errors import PrivacyParameterError, ReleaseError, TableError
 from batchdp.lattice import Integers, Lattice
 from batchdp.ledger import Ledger, StoredRelease
-from batchdp.matrix import Dense
+from batchdp.matrix import Dense, plain
 from batchdp.plans import Plan
 from batchdp.release.law import checked_confidence
 from batchdp.release.neighbours import Neighbours, Relation
@@ -171,7 +171,7 @@ def release(
         law=law,
         measurements=noisy,
         measure=lattice.measure,
-        workload=sparse.csr_array(strategy.workload.matrix),
+        workload=sparse.csr_array(plain(lattice.workload.matrix)),
         certificate=certificate,
         confidence=confidence,
     )
@@ -205,7 +205,8 @@ def plan_digest(lattice: Lattice, neighbours: Neighbours, asked: str = "") -> st
     header = [*settings, workload.names, workload.blocks, asked]
     digest.update(json.dumps(header).encode())
     B = sparse.csr_array(lattice.reconstruct)
-    for matrix in (Q, B, sparse.csr_array(lattice.workload.matrix)):
+    merging = () if lattice.merging is None else (sparse.csr_array(lattice.merging),)
+    for matrix in (Q, B, sparse.csr_array(plain(lattice.workload.matrix)), *merging):
         for part in (matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)):
             digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.matrix import Dense, Matrix, dense, row_squares
+from batchdp.matrix import Dense, Plain, dense, row_squares
 from batchdp.strategy import Privacy
 
 EXACT_TERMS = 64
@@ -31,7 +31,7 @@ SIMULATIONS = 40_000
 class NoiseLaw:
     """The noise B η of all answers."""
 
-    reconstruct: Matrix
+    reconstruct: Plain
     """B."""
     scale: float
     """Of each η_k: the Laplace scale λ or the Gaussian σ, in units of the measurements."""

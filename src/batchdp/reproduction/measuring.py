@@ -92,5 +92,5 @@ def _spread_of_squares(strategy: Strategy, bias: Dense, scale: float) -> float:
     v, excess = (2 * scale**2, 12 * scale**4) if strategy.privacy == "pure" else (scale**2, 0.0)
     squares = column_norms(B, 2) ** 2
     gram = np.asarray(dense(B) @ dense(B).T)
-    cross = np.asarray(B.T @ bias)
+    cross = np.asarray(dense(B).T @ bias)
     return float(np.sqrt(2 * v**2 * np.sum(gram**2) + excess * np.sum(squares**2) + 4 * v * np.sum(cross**2)))

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.checks import whole
-from batchdp.matrix import Dense, dense
-from batchdp.reduction import Indices
+from batchdp.matrix import Dense, Indices, dense
 from batchdp.strategy import Strategy
 from batchdp.workload import Workload, as_workload
 

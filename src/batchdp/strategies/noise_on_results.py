@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from batchdp.matrix import identity
+from batchdp.matrix import dense, identity
 from batchdp.reduction import reduce
 from batchdp.strategy import Strategy
 from batchdp.workload import Workload, as_workload
@@ -24,7 +24,8 @@ def noise_on_results(workload: Workload | ArrayLike | Any, *, least_squares: boo
     if least_squares:
         reduction = reduce(workload)
         # W⁺ acts through the span of the weighted rows: U B_R with B_R = Uᵀ √weights.
-        B = reduction.rows.T if workload.weights is None else reduction.rows.T * workload.weights**0.5
+        U = dense(reduction.rows)
+        B = U.T if workload.weights is None else U.T * workload.weights**0.5
         reconstruct = reduction.lift_reconstruct(B)
         return Strategy(workload, workload.matrix, reconstruct, method="noise-on-results")
     return Strategy(workload, workload.matrix, identity(workload.queries), method="noise-on-results")

@@ -1,18 +1,42 @@
-"""Workloads of intervals over ordered cells, with nothing random about them."""
+"""Workloads of intervals over ordered cells, with nothing random about them.
+
+Where the cells far outnumber the ends of the intervals, a workload keeps the distinct columns and which of them every
+cell has: 2 000 intervals of a million cells have at most 4 001.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from batchdp.errors import WorkloadError
+from batchdp.matrix import Plain
+from batchdp.product import Product, merging
 from batchdp.workload import Workload
 from batchdp.workloads._sizes import whole
 
 MOST_CELLS = 10_000_000
 MOST_ENTRIES = 1_000_000_000
 """Coefficients; eight bytes each."""
+MANY_ENTRIES = 20_000_000
+"""Coefficients from which it pays to keep distinct columns only."""
+
+
+def intervals(first: ArrayLike, last: ArrayLike, n: int) -> Workload:
+    """Query i sums the cells first[i] to last[i] of n, counted from 0, both included."""
+    n = _cells(n)
+    ends = np.atleast_1d(np.asarray(first)), np.atleast_1d(np.asarray(last))
+    if any(end.ndim != 1 or end.dtype.kind not in "iu" for end in ends) or len(ends[0]) != len(ends[1]):
+        raise WorkloadError("first and last must be whole numbers, one each a query")
+    start, stop = (end.astype(np.int64) for end in ends)
+    wrong = np.flatnonzero((start < 0) | (stop < start) | (stop >= n))
+    if wrong.size:
+        i = int(wrong[0])
+        raise WorkloadError(
+            f"first={start[i]} and last={stop[i]} of query {i} are not an interval of cells 0 to {n - 1}"
+        )
+    return _intervals(start, stop + 1, n)
 
 
 def prefix(n: int) -> Workload:
@@ -47,7 +71,18 @@ def _cells(n: int) -> int:
 
 
 def _intervals(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> Workload:
-    """Query i sums the cells first[i] to end[i] − 1; sparse when that is the smaller form."""
+    """Query i sums the cells first[i] to end[i] − 1; by distinct columns when that is far smaller."""
+    if len(first) * n > MANY_ENTRIES:
+        starts = np.unique(np.concatenate([[0], first, end[end < n]]))
+        if 2 * len(starts) < n:
+            distinct = _matrix(np.searchsorted(starts, first), np.searchsorted(starts, end), len(starts))
+            piece = np.searchsorted(starts, np.arange(n), side="right") - 1
+            return Workload(Product(distinct, merging(piece, np.ones(n), len(starts))))
+    return Workload(_matrix(first, end, n))
+
+
+def _matrix(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> Plain:
+    """Sparse when that is the smaller form."""
     cell = np.arange(n)
     lengths = end - first
     if len(first) * n > MOST_ENTRIES and int(lengths.sum()) > MOST_ENTRIES:
@@ -55,7 +90,7 @@ def _intervals(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> Work
             f"n={n} makes {int(lengths.sum()):,} coefficients, more than {MOST_ENTRIES:,}; take fewer cells"
         )
     if int(lengths.sum()) * 2 > len(first) * n or len(first) * n <= 1_000_000:
-        return Workload((first[:, None] <= cell) & (cell < end[:, None]))
+        return np.asarray((first[:, None] <= cell) & (cell < end[:, None]), dtype=np.float64)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     columns = np.arange(starts[-1]) - np.repeat(starts[:-1] - first, lengths)
-    return Workload(sparse.csr_array((np.ones(starts[-1]), columns, starts), shape=(len(first), n)))
+    return sparse.csr_array((np.ones(starts[-1]), columns, starts), shape=(len(first), n))

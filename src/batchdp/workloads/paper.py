@@ -10,6 +10,7 @@ import numpy as np
 
 from batchdp.workload import Workload
 from batchdp.workloads._sizes import generator, whole
+from batchdp.workloads.intervals import intervals
 
 
 def discrete(m: int, n: int, seed: int = 0) -> Workload:
@@ -23,9 +24,8 @@ def ranges(m: int, n: int, seed: int = 0) -> Workload:
     """WRange: every query sums the cells between two cells drawn uniformly, both included."""
     m, n = whole(m=m, n=n)
     rng = generator(seed)
-    ends = np.sort(rng.integers(0, n, size=(m, 2)), axis=1)
-    cell = np.arange(n)
-    return Workload((ends[:, :1] <= cell) & (cell <= ends[:, 1:]))
+    first, last = np.sort(rng.integers(0, n, size=(m, 2)), axis=1).T
+    return intervals(first, last, n)
 
 
 def related(m: int, n: int, s: int | None = None, seed: int = 0) -> Workload:

@@ -1,0 +1,82 @@
+"""A matrix that is kept as its two factors and applied, never multiplied out.
+
+With a million cells L itself is too large to hold, but it is L_R M: a few distinct columns, and for each cell which of
+them it has and how many times (one entry a column of M). Likewise B = U B_R where the queries far outnumber their rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Dense = NDArray[np.float64]
+Plain = Dense | sparse.csr_array | sparse.csc_array
+"""A matrix that is held entry by entry."""
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """left @ right."""
+
+    left: Plain
+    right: Plain
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.left.shape[0]), int(self.right.shape[1])
+
+    @cached_property
+    def choice(self) -> tuple[NDArray[np.int64], Dense] | None:
+        """For every column the one column of `left` that it is a multiple of, and the factor; None if there are more.
+
+        A column of zeros is 0 times the first.
+        """
+        if isinstance(self.right, np.ndarray):
+            return None
+        columns = sparse.csc_array(self.right)
+        filled = np.diff(columns.indptr)
+        if np.any(filled > 1):
+            return None
+        chosen, factors = np.zeros(columns.shape[1], dtype=np.int64), np.zeros(columns.shape[1])
+        chosen[filled == 1], factors[filled == 1] = columns.indices, columns.data
+        return chosen, factors
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.left @ (self.right @ other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return (other @ self.left) @ self.right
+
+    def rows(self, part: slice) -> Plain:
+        """Neighbouring rows, multiplied out."""
+        return self.left[part] @ self.right
+
+    def columns(self, part: slice | NDArray[Any]) -> Plain:
+        """Some columns, multiplied out."""
+        if self.choice is None:
+            return self.left @ columns_of(self.right, part)
+        chosen, factors = self.choice[0][part], self.choice[1][part]
+        if isinstance(self.left, np.ndarray):
+            return self.left[:, chosen] * factors
+        return sparse.csc_array(columns_of(self.left, chosen) @ sparse.diags_array(factors))
+
+
+def columns_of(matrix: Plain, part: slice | NDArray[Any]) -> Plain:
+    """Some columns of a matrix."""
+    if isinstance(matrix, np.ndarray):
+        return matrix[:, part]
+    by_column: Any = sparse.csc_array(matrix)
+    return sparse.csc_array(by_column[:, part])
+
+
+def merging(classes: NDArray[np.int64], factors: Dense, rows: int) -> sparse.csc_array:
+    """M: for every column the one row that it has an entry in, and that entry; none where the factor is 0."""
+    kept = factors != 0
+    ends = np.concatenate([[0], np.cumsum(kept)])
+    return sparse.csc_array((factors[kept], classes[kept], ends), shape=(rows, len(classes)))
