@@ -53,23 +53,23 @@ def plain(matrix: Matrix) -> Plain:
 
 
 @overload
-def frozen(matrix: Plain) -> Plain: ...
+def frozen(matrix: Plain, *, own: bool = False) -> Plain: ...
 @overload
-def frozen(matrix: Product) -> Product: ...
-def frozen(matrix: Matrix) -> Matrix:
-    """A copy that cannot be written to, or the matrix itself where it already is one."""
+def frozen(matrix: Product, *, own: bool = False) -> Product: ...
+def frozen(matrix: Matrix, *, own: bool = False) -> Matrix:
+    """A copy that cannot be written to, or the matrix itself where it is one already or nobody else's."""
     if isinstance(matrix, Product):
         left, right = frozen(matrix.left), frozen(matrix.right)
         return matrix if left is matrix.left and right is matrix.right else Product(left, right)
     if isinstance(matrix, np.ndarray):
         if not matrix.flags.writeable and matrix.base is None:
             return matrix
-        copy = matrix.copy()
+        copy = matrix if own else matrix.copy()
         copy.flags.writeable = False
         return copy
     if not matrix.data.flags.writeable and not matrix.indices.flags.writeable:
         return matrix
-    kept = matrix.copy()
+    kept = matrix if own else matrix.copy()
     for part in (kept.data, kept.indices, kept.indptr):
         part.flags.writeable = False
     return kept
@@ -126,7 +126,7 @@ def row_squares(matrix: Matrix) -> Dense:
         return np.concatenate([row_squares(block) for _, block in row_blocks(matrix)])
     if isinstance(matrix, np.ndarray):
         return np.asarray(np.einsum("ij,ij->i", matrix, matrix))
-    return np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64).ravel()
+    return _reduced(matrix, np.square, np.add)
 
 
 def row_maxima(matrix: Matrix) -> Dense:
@@ -135,12 +135,21 @@ def row_maxima(matrix: Matrix) -> Dense:
         return np.concatenate([row_maxima(block) for _, block in row_blocks(matrix)])
     if isinstance(matrix, np.ndarray):
         return np.asarray(np.abs(matrix).max(axis=1, initial=0.0))
+    return _reduced(matrix, np.abs, np.maximum)
+
+
+def _reduced(matrix: Plain, each: np.ufunc, together: np.ufunc) -> Dense:
+    """One number for every row of a sparse matrix, from its entries; 0 for a row without any."""
     rows = sparse.csr_array(matrix)
-    maxima = np.zeros(rows.shape[0])
+    found = np.zeros(rows.shape[0])
     filled = np.flatnonzero(np.diff(rows.indptr))
-    if filled.size:
-        maxima[filled] = np.maximum.reduceat(np.abs(rows.data), rows.indptr[filled])
-    return maxima
+    height = max(1, BLOCK_ENTRIES * rows.shape[0] // max(1, rows.nnz))
+    for start in range(0, len(filled), height):
+        part = filled[start : start + height]
+        first = int(rows.indptr[part[0]])
+        entries = each(rows.data[first : rows.indptr[part[-1] + 1]])
+        found[part] = together.reduceat(entries, rows.indptr[part] - first)
+    return found
 
 
 def dense_product(left: Matrix, right: Matrix) -> Dense:
@@ -159,7 +168,10 @@ def scale_rows(matrix: Matrix, factors: Dense) -> Matrix:
         return Product(scale_rows(matrix.left, factors), matrix.right)
     if isinstance(matrix, np.ndarray):
         return matrix * factors[:, None]
-    return sparse.csr_array(sparse.diags_array(factors) @ matrix)
+    rows = sparse.csr_array(matrix)
+    return sparse.csr_array(
+        (rows.data * np.repeat(factors, np.diff(rows.indptr)), rows.indices, rows.indptr), rows.shape
+    )
 
 
 def row_residuals(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> Dense:
@@ -175,12 +187,42 @@ def row_residuals(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> Den
             return np.asarray(np.sqrt(total))
         if reconstruct.shape[0] * measure.left.shape[1] <= MOST_DENSE_ENTRIES:
             measure = Product(dense_product(reconstruct, measure.left), measure.right)
+            if sparse.issparse(workload) and measure.choice is not None:
+                return np.asarray(np.sqrt(_squared_differences(sparse.csr_array(workload), measure, *measure.choice)))
             reconstruct = identity(measure.shape[0])
     by_column = sparse.csc_array(measure) if sparse.issparse(measure) else measure
     for block, W in column_blocks(workload):
         E = W - dense_product(reconstruct, columns_of(by_column, block))
         total += np.einsum("ij,ij->i", E, E)
     return np.asarray(np.sqrt(total))
+
+
+def _squared_differences(workload: sparse.csr_array, product: Product, chosen: Indices, factors: Dense) -> Dense:
+    """‖W_i − P_i M‖² of every row for a sparse W, visiting the entries of W alone.
+
+    Where W has none, P M should have none either. A row of W that has entries at all cells of a class leaves nothing
+    over; otherwise the whole class counts as missed, which is too much where the row has some of them, but then it is
+    not a multiple of P's column anyway.
+    """
+    P = dense(product.left)
+    m, p = P.shape
+    there = np.bincount(chosen[factors != 0], minlength=p)
+    squares = np.bincount(chosen, factors**2, minlength=p)
+    total = np.zeros(m)
+    height = max(1, BLOCK_ENTRIES // max(p, workload.nnz // m))
+    for start in range(0, m, height):
+        rows = slice(start, min(m, start + height))
+        size = rows.stop - start
+        span = slice(workload.indptr[rows.start], workload.indptr[rows.stop])
+        row = np.repeat(np.arange(size), np.diff(workload.indptr[start : rows.stop + 1]))
+        cell = workload.indices[span]
+        at = row * p + chosen[cell]
+        factor = factors[cell]
+        predicted = P[rows].reshape(-1)
+        total[rows] = np.bincount(row, np.square(workload.data[span] - predicted[at] * factor), minlength=size)
+        visited = np.bincount(at, factor != 0, minlength=size * p).reshape(size, p)
+        total[rows] += np.where(visited == there, 0.0, np.square(P[rows])) @ squares
+    return total
 
 
 def _squared(matrix: Plain) -> Plain:

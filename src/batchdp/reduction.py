@@ -27,7 +27,7 @@ SKETCHES = 4
 ALIKE = 2.0**-38
 """Columns are parallel if the mixtures' directions agree to this."""
 MOST_ENTRIES = 20_000_000
-"""Of a factor that is lifted entry by entry; larger ones are kept as products."""
+"""Of a factor that is lifted entry by entry, and of a workload that is compared so; others are kept as products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +62,13 @@ class Reduction:
         W, n = self.workload.matrix, len(self.classes)
         if self.columns == 0:
             return np.zeros((measure.shape[0], self.workload.cells))
-        M = merging(self.classes, self.scales, self.columns)
         if isinstance(measure, np.ndarray):
             entries = measure.shape[0] * n
         else:
             entries = int(np.bincount(sparse.csr_array(measure).indices, minlength=self.columns)[self.classes].sum())
-        if entries > MOST_ENTRIES and not isinstance(W, Product):
+        M = merging(self.classes, self.scales, self.columns)
+        wide = sparse.issparse(W) and W.shape[0] * n > MOST_ENTRIES
+        if not isinstance(W, Product) and (wide or entries > MOST_ENTRIES):
             return Product(measure, M)
         L = measure[:, self.classes] * self.scales if isinstance(measure, np.ndarray) else sparse.csr_array(measure @ M)
         # With the workload's own right factor, so that the two can be compared, and measured, by distinct columns.
@@ -121,9 +122,7 @@ def reduce(workload: Workload, *, merge: bool = True) -> Reduction:
         n = workload.cells
         return Reduction(workload, R, U, np.arange(n), np.ones(n))
     W = _distinct(workload.matrix)
-    # Queries of one size each, so that small ones count when columns are compared.
-    sizes = np.frexp(row_maxima(W))[1]
-    kept, classes, scales = merge_parallel(scale_rows(W, np.ldexp(1.0, -sizes)))
+    kept, classes, scales = merge_parallel(W)
     if len(kept) < W.shape[1]:
         W = columns_of(W, kept)
     if workload.weights is not None:
@@ -155,7 +154,9 @@ def merge_parallel(W: Plain) -> tuple[Indices, Indices, Dense]:
     to eleven digits, four times), the strategy that came of it would not reproduce W and be refused.
     """
     m, p = W.shape
-    mixtures = np.asarray((W.T @ np.random.default_rng(0).standard_normal((m, SKETCHES))).T)
+    # Rows of one size each, so that small ones count too.
+    sizes = np.ldexp(1.0, -np.frexp(row_maxima(W))[1])[:, None]
+    mixtures = np.asarray((W.T @ (sizes * np.random.default_rng(0).standard_normal((m, SKETCHES)))).T)
     lengths = np.linalg.norm(mixtures, axis=0)
     full = np.flatnonzero(lengths)
     largest = np.abs(mixtures[:, full]).argmax(axis=0)
@@ -169,7 +170,7 @@ def merge_parallel(W: Plain) -> tuple[Indices, Indices, Dense]:
     kept = np.sort(longest)  # classes are numbered as the cells are: neighbours stay neighbours, as trees rely on
     classes, scales = np.zeros(p, dtype=np.int64), np.zeros(p)
     classes[full] = np.searchsorted(kept, longest)[label]
-    scales[full] = _multiples(W, full, kept, classes[full])
+    scales[full] = _multiples(W, sizes, full, kept, classes[full])
     return kept, classes, scales
 
 
@@ -183,11 +184,11 @@ def _clusters(points: Dense) -> Indices:
     return label
 
 
-def _multiples(W: Plain, columns: Indices, kept: Indices, classes: Indices) -> Dense:
+def _multiples(W: Plain, sizes: Dense, columns: Indices, kept: Indices, classes: Indices) -> Dense:
     """By how much each column is the one that is kept of its class: from the entries at that one's largest."""
     if len(kept) == 0:
         return np.zeros(0)
-    K: Any = columns_of(W, kept) if len(kept) < W.shape[1] else W
+    K: Any = scale_rows(columns_of(W, kept) if len(kept) < W.shape[1] else W, sizes.ravel())
     at = np.asarray(abs(K).argmax(axis=0)).ravel()
     entries: Any = W
     pivots = np.asarray(entries[at, kept]).ravel()

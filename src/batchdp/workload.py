@@ -14,7 +14,7 @@ from scipy import sparse
 from batchdp.checks import whole
 from batchdp.errors import WorkloadError
 from batchdp.markup import summary
-from batchdp.matrix import Dense, Matrix, Plain, frozen, row_squares, scale_rows
+from batchdp.matrix import BLOCK_ENTRIES, Dense, Matrix, Plain, frozen, row_squares, scale_rows
 from batchdp.product import Product
 
 LARGEST = 1e100
@@ -151,11 +151,20 @@ def _checked_matrix(matrix: Any) -> Matrix:
             f"workload holds an entry of magnitude {max(-low, high):.3g}; rescale the queries so that "
             f"every coefficient is below {LARGEST:g}"
         )
-    if np.any((np.abs(entries) < SMALLEST) & (entries != 0)):
+    if _has_tiny(entries.reshape(-1)):
         raise WorkloadError(
             f"workload holds an entry below {SMALLEST:g} that is not 0; set it to 0 or rescale its query"
         )
-    return frozen(W)
+    return frozen(W, own=True)
+
+
+def _has_tiny(entries: Dense) -> bool:
+    """Whether an entry is so small that its square vanishes; in blocks, so that no mask has the matrix's size."""
+    for start in range(0, entries.size, BLOCK_ENTRIES):
+        block = np.abs(entries[start : start + BLOCK_ENTRIES])
+        if np.any((block < SMALLEST) & (block > 0)):
+            return True
+    return False
 
 
 def _checked_product(matrix: Product) -> Product:
@@ -172,12 +181,14 @@ def _checked_product(matrix: Product) -> Product:
 def _sparse(matrix: Any) -> Plain:
     if matrix.ndim != 2:
         raise WorkloadError(f"workload has {matrix.ndim} dimension(s); it must be a matrix, one query a row")
-    entries = sparse.coo_array(matrix)
+    entries: Any = matrix if matrix.format == "csr" else sparse.coo_array(matrix)
     _check_kind(entries.dtype, entries.data)
     # Floats first: small integers would overflow where duplicates are summed.
     W = sparse.csr_array(entries.astype(np.float64))
-    W.sum_duplicates()
-    W.eliminate_zeros()
+    if not W.has_canonical_format:
+        W.sum_duplicates()
+    if not np.all(W.data):
+        W.eliminate_zeros()
     return W
 
 
