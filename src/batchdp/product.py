@@ -26,6 +26,8 @@ class Product:
     left: Plain
     right: Plain
 
+    __array_ufunc__ = None  # NumPy leaves array @ product to the product
+
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from batchdp.workload import Workload
 from batchdp.workloads._sizes import generator, whole
-from batchdp.workloads.intervals import intervals
+from batchdp.workloads.ordered import intervals
 
 
 def discrete(m: int, n: int, seed: int = 0) -> Workload:
