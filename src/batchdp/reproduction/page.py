@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from batchdp.reproduction.claims import CLAIMS, FAILS, HOLDS, IN_PART, UNKNOWN
 from batchdp.reproduction.datasets import DATASETS
-from batchdp.reproduction.drawing import STYLES, TITLES
+from batchdp.reproduction.drawing import STYLES, TITLES, has_curves
 from batchdp.reproduction.examples import Example
 from batchdp.reproduction.findings import Findings, short, varied
 from batchdp.reproduction.formulas import corrections
@@ -26,7 +26,7 @@ def page(rows: Sequence[Row], examples: Sequence[Example], settings: Settings, t
         _introduction(settings),
         "## What holds",
         _verdicts(findings, examples),
-        *_figures(rows, table, pictures),
+        *_figures(rows, pictures),
         "## What came later",
         _later(findings),
         "## How it was measured",
@@ -74,12 +74,12 @@ def _verdicts(findings: Findings, examples: Sequence[Example]) -> str:
     return f"Of {len(rows)} claims: {summary}.\n\n" + _table(("section", "claim", "verdict", "measured", "why"), rows)
 
 
-def _figures(rows: Sequence[Row], table: Table, pictures: str) -> list[str]:
+def _figures(rows: Sequence[Row], pictures: str) -> list[str]:
     parts = []
     for figure in FIGURES:
-        of_figure = [row for row in rows if row.figure == figure]
-        if not of_figure:
+        if not has_curves(figure, rows):
             continue
+        of_figure = [row for row in rows if row.figure == figure]
         words = TITLES[figure]
         parts += [
             f"## {words}",
