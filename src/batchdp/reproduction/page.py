@@ -131,8 +131,8 @@ def _method(settings: Settings, table: Table) -> str:
         "and ε. Where B L is only near W, ‖(W − B L) x‖² / m is added, exactly.",
         "LRM is the paper's program solved by this library's solver; *as printed* is Algorithm 1 with Algorithm 2, "
         "with one safeguard that it needs. Claims about LRM are judged by the better of the two. The program is not "
-        "convex, and both end in local optima: where p-Identity or optimize is below LRM, its pair is a better solution "
-        "of the same program.",
+        "convex, and both end in local optima: where p-Identity or optimize is below LRM, its pair is a better "
+        "solution of the same program.",
         "Figures 4 to 9 take γ = 0 instead of the paper's 0.01, so that no error depends on the data; Figure 2 shows "
         "what γ does. In Figure 3, r < rank(W) decomposes the nearest matrix of rank r.",
         "The bound and the line of LM in Figures 2 and 3 speak of B L = W; a pair that only comes near W may be below.",
