@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -510,6 +511,19 @@ def test_the_command_makes_a_page_and_draws_it_again(tmp_path: Path) -> None:
 
 def test_there_are_as_many_workers_as_cores() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
+
+
+def test_the_page_marks_failed_searches(done: Path) -> None:
+    rows, settings = read_all(done), settings_of(done)
+    assert settings is not None
+    failed = [
+        replace(row, status="ok: fell back to its start") if (row.figure, row.mechanism) == ("figure-5", "LRM") else row
+        for row in rows
+    ]
+    text = page(failed, [], settings, TINY, ".")
+    assert re.search(r"\| LRM \| [\d,.]+ † \|", text)
+    assert "† At 3 points the search for LRM failed" in text
+    assert "WRange 4 × 16 with r = 5." in text
 
 
 def test_wrong_usage_is_refused(tmp_path: Path) -> None:

@@ -42,6 +42,13 @@ def test_without_results_nothing_is_judged() -> None:
     assert all(claim.judge(Findings(skipped)).verdict == UNKNOWN for claim in CLAIMS)
 
 
+def test_failed_searches_are_not_judged() -> None:
+    rows = curves("figure-5", "WRange", "n", LM={512: 9}, WM={512: 9}, HM={512: 9}, LRM={512: 100})
+    assert verdict(verdicts.low_rank_wins_on_ranges, rows) == FAILS
+    rows[-1] = replace(rows[-1], status="ok: fell back to its start")
+    assert verdict(verdicts.low_rank_wins_on_ranges, rows) == UNKNOWN
+
+
 def test_claims_about_relaxation_and_budget() -> None:
     def rows(errors: dict[tuple[float, float], float]) -> list[Row]:
         return [

@@ -17,10 +17,15 @@ Curve = dict[float, float]
 
 
 class Findings:
-    """The rows that have figures; closed forms do not depend on the dataset, so those of Search Logs speak for all."""
+    """The rows that have figures; closed forms do not depend on the dataset, so those of Search Logs speak for all.
+
+    Where a search failed and only its start is left, the figures say nothing about the mechanism.
+    """
 
     def __init__(self, rows: Iterable[Row], examples: Sequence[Example] = ()) -> None:
-        self.rows: Sequence[Row] = [row for row in rows if row.ok and row.dataset == SEARCH_LOGS.name]
+        self.rows: Sequence[Row] = [
+            row for row in rows if row.ok and not row.fell_back and row.dataset == SEARCH_LOGS.name
+        ]
         self.examples = examples
 
     def of(self, figure: str, mechanism: str, **values: object) -> list[Row]:

@@ -66,6 +66,11 @@ class Row:
         """Whether there are figures."""
         return self.status.startswith("ok")
 
+    @property
+    def fell_back(self) -> bool:
+        """Whether the search failed, so that its start is all there is."""
+        return "fell back" in self.status
+
     def too_slow(self, seconds: float) -> bool:
         """Whether so much time is known not to be enough."""
         found = re.match(r"skipped: took more than (\S+) s", self.status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from batchdp.reproduction.claims import CLAIMS
-from batchdp.reproduction.datasets import DATASETS
+from batchdp.reproduction.datasets import DATASETS, SEARCH_LOGS
 from batchdp.reproduction.drawing import STYLES, TITLES, has_curves
 from batchdp.reproduction.examples import Example
 from batchdp.reproduction.findings import Findings, short, varied
@@ -91,13 +91,18 @@ def _figures(rows: Sequence[Row], pictures: str) -> list[str]:
 
 def _errors(rows: Sequence[Row], figure: str) -> str:
     """Errors by mechanism and the value along the axis."""
-    findings, name = Findings(rows), varied(figure)
+    name = varied(figure)
     values = sorted({getattr(row, name) for row in rows})
-    lines = []
-    for mechanism, style in STYLES.items():
-        curve = findings.curve(figure, mechanism)
-        if curve:
-            lines.append((style.label, *(short(curve[value]) if value in curve else "–" for value in values)))
+    shown = {
+        (row.mechanism, getattr(row, name)): short(row.error) + " †" * row.fell_back
+        for row in rows
+        if row.ok and row.dataset == SEARCH_LOGS.name
+    }
+    lines = [
+        (style.label, *(shown.get((mechanism, value), "–") for value in values))
+        for mechanism, style in STYLES.items()
+        if any(known == mechanism for known, _ in shown)
+    ]
     return _table((f"error per query, {name} =", *map(str, values)), lines)
 
 
@@ -165,7 +170,14 @@ def _data(settings: Settings) -> str:
 def _missing(rows: Sequence[Row], table: Table) -> str:
     """Points without figures, by why."""
     known = {row.point: row for row in rows}
-    reasons: dict[tuple[str, str], list[int]] = {}
+    poor = [row for row in rows if row.ok and row.fell_back]
+    fallen = (
+        f"\n\n† At {len(poor)} points the search for LRM failed, and the figures are those of its start; no claim is "
+        "judged by them: " + ", ".join(sorted({_place(row) for row in poor})) + "."
+        if poor
+        else ""
+    )
+    reasons: dict[tuple[str, str], list[tuple[int, int]]] = {}
     total = 0
     for figure in FIGURES:
         for point in points_of(figure, table):
@@ -174,15 +186,19 @@ def _missing(rows: Sequence[Row], table: Table) -> str:
             if row is None or not row.ok:
                 reason = "not run yet" if row is None else row.status.split(" already")[0]
                 key = (point.task.mechanism, f"{point.task.batch.workload}: {reason}")
-                reasons.setdefault(key, []).append(point.task.batch.cells)
+                reasons.setdefault(key, []).append((point.task.batch.cells, point.task.batch.queries))
     if not reasons:
-        return f"Nothing: all {total:,} points were measured."
+        return f"Nothing: all {total:,} points were measured.{fallen}"
     lost = sum(map(len, reasons.values()))
     lines = (
-        (STYLES[mechanism].label, reason, ", ".join(map(str, sorted(set(cells)))), str(len(cells)))
-        for (mechanism, reason), cells in sorted(reasons.items())
+        (STYLES[mechanism].label, reason, ", ".join(f"{m} × {n}" for n, m in sorted(set(sizes))), str(len(sizes)))
+        for (mechanism, reason), sizes in sorted(reasons.items())
     )
-    return f"{lost:,} of {total:,} points.\n\n" + _table(("mechanism", "why", "n", "points"), lines)
+    return f"{lost:,} of {total:,} points.\n\n" + _table(("mechanism", "why", "m × n", "points"), lines) + fallen
+
+
+def _place(row: Row) -> str:
+    return f"{row.workload} {row.m} × {row.n} with r = {row.r}"
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
