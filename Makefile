@@ -37,8 +37,7 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)
-	$(BIN)/python benchmarks/mechanisms.py
-	$(BIN)/python benchmarks/portfolio.py --low-rank --gaussian
+	$(BIN)/python benchmarks/comparison.py
 
 # The long privacy checks, about half an hour: a million runs a side, 10 000 exact examples, 10 000 kills, 32 processes.
 audit: $(READY)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import numpy as np
 from scipy import sparse
 
 from batchdp import Workload, workloads
-
-PEERS = Path(__file__).parent.parent / "benchmarks" / "peers.csv"
+from contract import contract_workload as contract_workload
+from contract import peer_figures as peer_figures
 
 EXAMPLE_1 = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
 EXAMPLE_2 = np.array([[0, 2, 1, 1], [0, 1, 0, 2], [1, 0, 2, 2]])
@@ -45,36 +42,3 @@ def small_workloads() -> dict[str, Workload]:
         "tiny numbers": Workload(rng.standard_normal((3, 4)) * 1e-20),
         "huge numbers": Workload(rng.standard_normal((3, 4)) * 1e20),
     }
-
-
-def peer_figures(largest_n: int) -> list[tuple[str, int, int, int, str, float]]:
-    """Rows of (workload, m, n, s, peer, expected squared error per query at ε = 1)."""
-    with PEERS.open() as file:
-        return [
-            (
-                row["workload"],
-                int(row["m"]),
-                n,
-                int(row["s"] or 0),
-                row["peer"],
-                float(row["error_per_query"]),
-            )
-            for row in csv.DictReader(file)
-            if (n := int(row["n"])) <= largest_n and not row["workload"].startswith("Intro")
-        ]
-
-
-def contract_workload(kind: str, m: int, n: int, s: int) -> Workload:
-    """The workload that the peers' figures speak of."""
-    match kind:
-        case "WDiscrete":
-            return workloads.discrete(m, n, 0)
-        case "WRange":
-            return workloads.ranges(m, n, 0)
-        case "WRelated":
-            return workloads.related(m, n, s, 0)
-        case "Prefix":
-            return workloads.prefix(n)
-        case "AllRange":
-            return workloads.all_ranges(n)
-    raise AssertionError(kind)

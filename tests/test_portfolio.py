@@ -13,28 +13,7 @@ from threadpoolctl import threadpool_info
 from batchdp import STRATEGIES, Strategy, StrategyError, Workload, optimize, workloads
 from batchdp.matrix import dense
 from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
-
-# (workload, m, n, s): what has to be reached per query at ε = 1, and nothing above it.
-# benchmarks/portfolio.py measures the same rows beside other programs.
-TO_REACH = {
-    ("WDiscrete", 64, 128, 0): 52.61,
-    ("WRange", 64, 128, 0): 32.45,
-    ("WRelated", 64, 128, 32): 7995.3,
-    ("WDiscrete", 64, 256, 0): 82.73,
-    ("WRange", 64, 256, 0): 37.06,
-    ("WRelated", 64, 256, 32): 15958.5,
-    ("WDiscrete", 256, 256, 0): 96.9,
-    ("WRange", 256, 256, 0): 59.05,
-    ("WRelated", 256, 256, 128): 65556.1,
-    ("WDiscrete", 256, 512, 0): 167.0,
-    ("WRange", 256, 512, 0): 71.72,
-    ("WRelated", 256, 512, 128): 131300.3,
-    ("WDiscrete", 256, 1024, 0): 290.5,
-    ("WRange", 256, 1024, 0): 81.13,
-    ("WRelated", 256, 1024, 128): 266449.2,
-    ("WRelated", 256, 1024, 26): 25302.0,
-    ("Prefix", 256, 256, 0): 53.9,
-}
+from contract import TO_REACH
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,14 @@ def command(
     data: Annotated[
         Path | None, typer.Option(help="A folder with the original datasets; stand-ins if left out.", metavar="DIR")
     ] = None,
-    workers: Annotated[int, typer.Option(help="How many strategies to look for at a time.", metavar="N", min=1)] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="How many strategies to look for at a time; as many as there are cores if left out.",
+            metavar="N",
+            min=1,
+        ),
+    ] = None,
     seconds: Annotated[
         float | None,
         typer.Option(help="Computing time for one strategy; 300 if left out, 20 with --quick.", metavar="S"),

@@ -10,7 +10,8 @@ journal       results on the disk, point by point
 running       what is still missing, small first
 drawing       PNG and SVG
 findings      the results by their parameters
-claims        the paper's claims and whether they hold
+verdicts      what the results say about a claim
+claims        the paper's claims, and why they come out so
 formulas      the paper's formulas that need a correction
 page          all of it as one page
 """

@@ -14,8 +14,8 @@ from batchdp.checks import finite, whole
 from batchdp.errors import ReproductionError
 from batchdp.reproduction import examples
 from batchdp.reproduction.datasets import originals, stand_ins
-from batchdp.reproduction.drawing import draw
-from batchdp.reproduction.journal import Row, read_all, settings_of
+from batchdp.reproduction.drawing import draw, has_curves
+from batchdp.reproduction.journal import Row, Settings, locked, read_all, resume, settings_of
 from batchdp.reproduction.page import page
 from batchdp.reproduction.parameters import FIGURES, PAPER, QUICK, TARGETS, Table
 from batchdp.reproduction.running import Progress, run
@@ -27,7 +27,7 @@ def reproduce(
     *,
     quick: bool = False,
     data: Path | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     seconds: float | None = None,
     page_at: Path | None = None,
     table: Table | None = None,
@@ -40,27 +40,37 @@ def reproduce(
         folder: where CSVs and pictures go; a run that was broken off is continued.
         quick: smaller sizes.
         data: a folder with the original datasets; stand-ins if left out.
-        workers: how many strategies are looked for at a time.
+        workers: how many strategies are looked for at a time; as many as there are cores if left out.
         seconds: of computing for one strategy.
         page_at: where the page goes; README.md in the folder if left out.
         table: parameters of one's own.
         progress: called with (share of the work that is done, what ended last).
     """
     wanted = _checked(targets)
-    workers = whole("workers", workers, 1, ReproductionError)
+    workers = cores() if workers is None else whole("workers", workers, 1, ReproductionError)
     table = table or (QUICK if quick else PAPER)
     if seconds is not None:
         table = replace(table, seconds=finite("seconds", seconds, above=0))
     collection = stand_ins() if data is None else originals(data, max(table.cells))
     folder.mkdir(parents=True, exist_ok=True)
-    if "table-1" in wanted:
-        _save_table(table, folder)
-    if "examples" in wanted:
-        examples.save(folder)
-    figures = [target for target in wanted if target in FIGURES]
-    rows = run(folder, figures, table, collection, quick=quick, workers=workers, progress=progress)
-    publish(folder, page_at, table)
-    return rows
+    with locked(folder):
+        journal = resume(folder, Settings(quick, collection.originals, collection.digest, table.seconds))
+        if "table-1" in wanted:
+            _save_table(table, folder)
+        if "examples" in wanted:
+            examples.save(folder)
+        figures = [target for target in wanted if target in FIGURES]
+        run(journal, figures, table, collection, workers=workers, progress=progress)
+        publish(folder, page_at, table)
+    return list(journal.rows.values())
+
+
+def cores() -> int:
+    """How many this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1
 
 
 def publish(folder: Path, page_at: Path | None = None, table: Table | None = None) -> None:
@@ -70,7 +80,7 @@ def publish(folder: Path, page_at: Path | None = None, table: Table | None = Non
         raise ReproductionError(f"{folder} holds no results of this command")
     rows = read_all(folder)
     for figure in FIGURES:
-        if any(row.figure == figure and row.ok for row in rows):
+        if has_curves(figure, rows):
             draw(figure, rows, folder)
     page_at = page_at or folder / "README.md"
     pictures = Path(os.path.relpath(folder, page_at.parent)).as_posix()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from batchdp.reproduction.datasets import SEARCH_LOGS
+from batchdp.reproduction.examples import Example
 from batchdp.reproduction.journal import Row
 
 LOW_RANK = ("LRM", "LRM-printed")
@@ -16,10 +17,16 @@ Curve = dict[float, float]
 
 
 class Findings:
-    """The rows that have figures; closed forms do not depend on the dataset, so those of Search Logs speak for all."""
+    """The rows that have figures; closed forms do not depend on the dataset, so those of Search Logs speak for all.
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows: Sequence[Row] = [row for row in rows if row.ok and row.dataset == SEARCH_LOGS.name]
+    Where a search failed and only its start is left, the figures say nothing about the mechanism.
+    """
+
+    def __init__(self, rows: Iterable[Row], examples: Sequence[Example] = ()) -> None:
+        self.rows: Sequence[Row] = [
+            row for row in rows if row.ok and not row.fell_back and row.dataset == SEARCH_LOGS.name
+        ]
+        self.examples = examples
 
     def of(self, figure: str, mechanism: str, **values: object) -> list[Row]:
         """The rows of a figure and mechanism whose columns have these values."""

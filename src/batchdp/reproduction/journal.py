@@ -7,8 +7,11 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from batchdp.archive import write_atomically
@@ -17,6 +20,7 @@ from batchdp.reproduction.parameters import FIGURES
 from batchdp.reproduction.points import Batch, Point, Task
 
 RUN = "run.json"
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,16 @@ class Row:
     def ok(self) -> bool:
         """Whether there are figures."""
         return self.status.startswith("ok")
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether the search failed, so that its start is all there is."""
+        return "fell back" in self.status
+
+    def too_slow(self, seconds: float) -> bool:
+        """Whether so much time is known not to be enough."""
+        found = re.match(r"skipped: took more than (\S+) s", self.status)
+        return found is not None and float(found[1]) >= seconds
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
@@ -133,6 +147,21 @@ def read_all(folder: Path) -> list[Row]:
     return [row for name in FIGURES if (file := folder / f"{name}.csv").exists() for row in read(file)]
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One run at a time in a folder. SQLite's lock is one of the system's, so it ends with the process in any case."""
+    with ExitStack() as held:
+        try:
+            connection = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None)
+            held.callback(connection.close)
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise ReproductionError(f"cannot lock {folder / LOCK}: {error}") from error
+            raise ReproductionError(f"another run is going on in {folder}; wait, or name another folder") from error
+        yield
+
+
 class Journal:
     """The CSVs of a run that is going on."""
 
@@ -181,7 +210,7 @@ class Settings:
     data: str
     """The digest of the counts."""
     seconds: float
-    """The limit of computing time; a run may be continued with a larger one, which tries again what was too slow."""
+    """The largest limit of computing time so far; going on with a larger one tries again what was too slow."""
 
     def save(self, folder: Path) -> None:
         """Write it beside the results."""
@@ -197,3 +226,17 @@ def settings_of(folder: Path) -> Settings | None:
         return Settings(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise ReproductionError(f"{path} is damaged; name another folder") from error
+
+
+def resume(folder: Path, settings: Settings) -> Journal:
+    """The journal of a run that begins or goes on; runs of different kinds are not mixed."""
+    before, journal = settings_of(folder), Journal(folder)
+    if before is None and journal.rows:
+        raise ReproductionError(f"{folder} holds results, but not what they were made with; name another folder")
+    if before is not None:
+        for name, what in (("quick", "sizes (--quick)"), ("data", "data (--data)")):
+            if getattr(before, name) != getattr(settings, name):
+                raise ReproductionError(f"{folder} holds a run with other {what}; name another folder")
+        settings = replace(settings, seconds=max(before.seconds, settings.seconds))
+    settings.save(folder)
+    return journal

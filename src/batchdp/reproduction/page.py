@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from batchdp.reproduction.claims import CLAIMS, FAILS, HOLDS, IN_PART, UNKNOWN
-from batchdp.reproduction.datasets import DATASETS
-from batchdp.reproduction.drawing import STYLES, TITLES
+from batchdp.reproduction.claims import CLAIMS
+from batchdp.reproduction.datasets import DATASETS, SEARCH_LOGS
+from batchdp.reproduction.drawing import STYLES, TITLES, has_curves
 from batchdp.reproduction.examples import Example
 from batchdp.reproduction.findings import Findings, short, varied
 from batchdp.reproduction.formulas import corrections
 from batchdp.reproduction.journal import Row, Settings
 from batchdp.reproduction.parameters import FIGURES, Table
 from batchdp.reproduction.points import points_of
+from batchdp.reproduction.verdicts import FAILS, HOLDS, IN_PART, UNKNOWN
 
 MADE = "<!-- Made by `batchdp reproduce` from its CSVs; change src/batchdp/reproduction and run it again. -->"
 
 
 def page(rows: Sequence[Row], examples: Sequence[Example], settings: Settings, table: Table, pictures: str) -> str:
     """The page in Markdown; `pictures` is the way from it to the folder of the results."""
-    findings = Findings(rows)
+    findings = Findings(rows, examples)
     parts = [
         MADE,
         "# The paper's evaluation, again",
         _introduction(settings),
         "## What holds",
-        _verdicts(findings, examples),
-        *_figures(rows, table, pictures),
+        _verdicts(findings),
+        *_figures(rows, pictures),
         "## What came later",
         _later(findings),
         "## How it was measured",
@@ -47,7 +48,10 @@ def page(rows: Sequence[Row], examples: Sequence[Example], settings: Settings, t
 
 def _introduction(settings: Settings) -> str:
     command = "batchdp reproduce all --quick -o results" if settings.quick else "batchdp reproduce all -o results"
-    sizes = " The sizes are an eighth of the paper's (`--quick`), too small for some of its effects." * settings.quick
+    sizes = (
+        " The sizes are an eighth of the paper's (`--quick`), too small for some claims, which are then not judged."
+        * settings.quick
+    )
     return (
         "Section 6 of *Low-Rank Mechanism: Optimizing Batch Queries under Differential Privacy* (Yuan, Zhang, "
         "Winslett, Xiao, Yang, Hao; PVLDB 2012), measured again with this library, and every claim of it judged by a "
@@ -56,30 +60,24 @@ def _introduction(settings: Settings) -> str:
     )
 
 
-def _verdicts(findings: Findings, examples: Sequence[Example]) -> str:
+def _verdicts(findings: Findings) -> str:
     rows, counts = [], dict.fromkeys((HOLDS, IN_PART, FAILS, UNKNOWN), 0)
     for claim in CLAIMS:
-        judgement = claim.judge(findings)
-        counts[judgement.verdict] += 1
-        why = claim.why if judgement.verdict in (IN_PART, FAILS) else ""
-        rows.append((claim.section, claim.words, f"**{judgement.verdict}**", judgement.measured, why))
-    for example in examples:
-        verdict = HOLDS if example.reached >= example.printed * (1 - 1e-3) else FAILS
-        counts[verdict] += 1
-        measured = f"reached: {short(example.reached)}; no factorisation is below {short(example.bound)}"
-        words = f"The best total error of {example.name} is {short(example.printed)} / ε²"
-        rows.append(("1", words, f"**{verdict}**", measured, "Found by LRM itself, with r = 4." * (verdict == FAILS)))
+        found = claim.judge(findings)
+        counts[found.verdict] += 1
+        measured = found.measured or "see what is missing below"
+        rows.append((claim.section, claim.words, f"**{found.verdict}**", measured, claim.reason(found.verdict)))
     plural = {HOLDS: "hold", IN_PART: "hold in part", FAILS: "do not hold", UNKNOWN: "were not measured"}
     summary = ", ".join(f"{count} {plural[verdict]}" for verdict, count in counts.items() if count)
     return f"Of {len(rows)} claims: {summary}.\n\n" + _table(("section", "claim", "verdict", "measured", "why"), rows)
 
 
-def _figures(rows: Sequence[Row], table: Table, pictures: str) -> list[str]:
+def _figures(rows: Sequence[Row], pictures: str) -> list[str]:
     parts = []
     for figure in FIGURES:
-        of_figure = [row for row in rows if row.figure == figure]
-        if not of_figure:
+        if not has_curves(figure, rows):
             continue
+        of_figure = [row for row in rows if row.figure == figure]
         words = TITLES[figure]
         parts += [
             f"## {words}",
@@ -93,13 +91,18 @@ def _figures(rows: Sequence[Row], table: Table, pictures: str) -> list[str]:
 
 def _errors(rows: Sequence[Row], figure: str) -> str:
     """Errors by mechanism and the value along the axis."""
-    findings, name = Findings(rows), varied(figure)
+    name = varied(figure)
     values = sorted({getattr(row, name) for row in rows})
-    lines = []
-    for mechanism, style in STYLES.items():
-        curve = findings.curve(figure, mechanism)
-        if curve:
-            lines.append((style.label, *(short(curve[value]) if value in curve else "–" for value in values)))
+    shown = {
+        (row.mechanism, getattr(row, name)): short(row.error) + " †" * row.fell_back
+        for row in rows
+        if row.ok and row.dataset == SEARCH_LOGS.name
+    }
+    lines = [
+        (style.label, *(shown.get((mechanism, value), "–") for value in values))
+        for mechanism, style in STYLES.items()
+        if any(known == mechanism for known, _ in shown)
+    ]
     return _table((f"error per query, {name} =", *map(str, values)), lines)
 
 
@@ -132,8 +135,9 @@ def _method(settings: Settings, table: Table) -> str:
         "Where B L = W the closed form does not depend on the data, so a strategy is computed once for all datasets "
         "and ε. Where B L is only near W, ‖(W − B L) x‖² / m is added, exactly.",
         "LRM is the paper's program solved by this library's solver; *as printed* is Algorithm 1 with Algorithm 2, "
-        "with one safeguard that it needs. Claims about LRM are judged by the better "
-        "of the two.",
+        "with one safeguard that it needs. Claims about LRM are judged by the better of the two. The program is not "
+        "convex, and both end in local optima: where p-Identity or optimize is below LRM, its pair is a better "
+        "solution of the same program.",
         "Figures 4 to 9 take γ = 0 instead of the paper's 0.01, so that no error depends on the data; Figure 2 shows "
         "what γ does. In Figure 3, r < rank(W) decomposes the nearest matrix of rank r.",
         "The bound and the line of LM in Figures 2 and 3 speak of B L = W; a pair that only comes near W may be below.",
@@ -166,7 +170,14 @@ def _data(settings: Settings) -> str:
 def _missing(rows: Sequence[Row], table: Table) -> str:
     """Points without figures, by why."""
     known = {row.point: row for row in rows}
-    reasons: dict[tuple[str, str], list[int]] = {}
+    poor = [row for row in rows if row.ok and row.fell_back]
+    fallen = (
+        f"\n\n† At {len(poor)} points the search for LRM failed, and the figures are those of its start; no claim is "
+        "judged by them: " + ", ".join(sorted({_place(row) for row in poor})) + "."
+        if poor
+        else ""
+    )
+    reasons: dict[tuple[str, str], list[tuple[int, int]]] = {}
     total = 0
     for figure in FIGURES:
         for point in points_of(figure, table):
@@ -175,15 +186,19 @@ def _missing(rows: Sequence[Row], table: Table) -> str:
             if row is None or not row.ok:
                 reason = "not run yet" if row is None else row.status.split(" already")[0]
                 key = (point.task.mechanism, f"{point.task.batch.workload}: {reason}")
-                reasons.setdefault(key, []).append(point.task.batch.cells)
+                reasons.setdefault(key, []).append((point.task.batch.cells, point.task.batch.queries))
     if not reasons:
-        return f"Nothing: all {total:,} points were measured."
+        return f"Nothing: all {total:,} points were measured.{fallen}"
     lost = sum(map(len, reasons.values()))
     lines = (
-        (STYLES[mechanism].label, reason, ", ".join(map(str, sorted(set(cells)))), str(len(cells)))
-        for (mechanism, reason), cells in sorted(reasons.items())
+        (STYLES[mechanism].label, reason, ", ".join(f"{m} × {n}" for n, m in sorted(set(sizes))), str(len(sizes)))
+        for (mechanism, reason), sizes in sorted(reasons.items())
     )
-    return f"{lost:,} of {total:,} points.\n\n" + _table(("mechanism", "why", "n", "points"), lines)
+    return f"{lost:,} of {total:,} points.\n\n" + _table(("mechanism", "why", "m × n", "points"), lines) + fallen
+
+
+def _place(row: Row) -> str:
+    return f"{row.workload} {row.m} × {row.n} with r = {row.r}"
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 
-from batchdp.errors import ReproductionError
 from batchdp.reproduction.datasets import Collection, merged
-from batchdp.reproduction.journal import Journal, Row, Settings, row_for, settings_of
+from batchdp.reproduction.journal import Journal, Row, row_for
 from batchdp.reproduction.measuring import Job
 from batchdp.reproduction.parameters import Table
 from batchdp.reproduction.points import Point, Task, points_of
@@ -31,25 +29,21 @@ EFFORT = {
 
 
 def run(
-    folder: Path,
+    journal: Journal,
     figures: Sequence[str],
     table: Table,
     collection: Collection,
     *,
-    quick: bool,
     workers: int = 1,
     progress: Progress | None = None,
-) -> list[Row]:
-    """Measure every point of these figures that the folder does not hold yet; returns the rows of all that it holds."""
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = Settings(quick, collection.originals, collection.digest, table.seconds)
-    journal = Journal(folder)
-    _continue(folder, settings, journal)
+) -> None:
+    """Measure every point of these figures that the journal does not hold yet; what failed is tried again."""
     wanted = [point for figure in figures for point in points_of(figure, table)]
     _copy_between_figures(journal, wanted)
     missing: dict[Task, list[Point]] = {}
     for point in wanted:
-        if point not in journal.rows:
+        row = journal.rows.get(point)
+        if row is None or not (row.ok or row.too_slow(table.seconds)):
             missing.setdefault(_found_by(point.task), []).append(point)
     everything = sum(map(_effort, missing)) or 1.0
     queue = _queue(missing, journal, collection, table)
@@ -60,7 +54,6 @@ def run(
             doing = f"{ended.job.task.mechanism}, {batch.workload} {batch.queries} × {batch.cells}"
             progress(1 - sum(map(_effort, missing)) / everything, doing)
     journal.tidy()
-    return list(journal.rows.values())
 
 
 def _found_by(task: Task) -> Task:
@@ -68,37 +61,18 @@ def _found_by(task: Task) -> Task:
     return replace(task, mechanism="Gaussian") if task.mechanism == "bound" else task
 
 
-def _continue(folder: Path, settings: Settings, journal: Journal) -> None:
-    """Refuse to mix runs; with more time than before, forget what was too slow."""
-    before = settings_of(folder)
-    if before is None and journal.rows:
-        raise ReproductionError(f"{folder} holds results, but not what they were made with; name another folder")
-    if before is not None:
-        for name, what in (("quick", "sizes (--quick)"), ("data", "data (--data)")):
-            if getattr(before, name) != getattr(settings, name):
-                raise ReproductionError(f"{folder} holds a run with other {what}; name another folder")
-        if before.seconds < settings.seconds:
-            journal.rows = {point: row for point, row in journal.rows.items() if row.ok}
-        elif before.seconds > settings.seconds:
-            settings = before
-    settings.save(folder)
-
-
 def _copy_between_figures(journal: Journal, wanted: Sequence[Point]) -> None:
     """A point that another figure has measured is not measured again."""
-    known = {replace(point, figure=""): row for point, row in journal.rows.items()}
-    copies = [
-        replace(row, figure=point.figure)
-        for point in wanted
-        if point not in journal.rows and (row := known.get(replace(point, figure=""))) is not None
-    ]
-    journal.add(copies)
+    known = {replace(point, figure=""): row for point, row in journal.rows.items() if row.ok}
+    wanted = [point for point in wanted if not (point in journal.rows and journal.rows[point].ok)]
+    rows = {point: known.get(replace(point, figure="")) for point in wanted}
+    journal.add(replace(row, figure=point.figure) for point, row in rows.items() if row is not None)
 
 
 def _queue(missing: dict[Task, list[Point]], journal: Journal, collection: Collection, table: Table) -> Iterator[Job]:
     """The least work first: a part is of use. What was too slow on a smaller workload is not tried on a larger one."""
     for task in sorted(sorted(missing), key=_effort):
-        smaller = next((row for row in journal.rows.values() if _too_slow(row, task)), None)
+        smaller = next((row for row in journal.rows.values() if _too_slow(row, task, table.seconds)), None)
         if smaller is not None:
             status = f"skipped: took more than {table.seconds:g} s already at {smaller.m} × {smaller.n}"
             journal.add([row_for(point, {"status": status}) for point in missing.pop(task)])
@@ -113,13 +87,12 @@ def _figures_of(point: Point) -> tuple[str, str, float]:
     return point.task.mechanism, point.dataset, point.epsilon
 
 
-def _too_slow(row: Row, task: Task) -> bool:
+def _too_slow(row: Row, task: Task, seconds: float) -> bool:
     slow = row.point.task
     return (
-        row.status.startswith("skipped")
+        row.too_slow(seconds)
         and slow.mechanism == task.mechanism
-        and slow.ratio <= task.ratio
-        and slow.relaxation >= task.relaxation
+        and (slow.ratio, slow.relaxation) == (task.ratio, task.relaxation)
         and slow.batch.within(task.batch)
     )
 
