@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from batchdp.checks import finite, whole
 from batchdp.matrix import Dense, dense
 from batchdp.strategy import Strategy
+from batchdp.threads import one_thread
 from batchdp.workload import Workload, as_workload
 
 MEMORY = 10
@@ -20,6 +21,7 @@ FLOOR = 1e-8
 """The least eigenvalue of M, relative to its largest: keeps M positive definite."""
 
 
+@one_thread
 def matrix_mechanism(
     workload: Workload | ArrayLike | Any, *, max_rounds: int = 60, smoothing: float = 0.01
 ) -> Strategy:
