@@ -20,7 +20,8 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from batchdp.bounds.anderson import Anderson
-from batchdp.bounds.convex import MEMORY, Progress, Status, root
+from batchdp.bounds.convex import MEMORY, Progress, Status
+from batchdp.bounds.ellipsoid import root
 from batchdp.matrix import Dense
 from batchdp.reduction import reduce
 from batchdp.workload import Workload

@@ -1,0 +1,72 @@
+"""The columns that a search works on, in the precision that suffices for it.
+
+Of many columns few touch the ellipsoid in the end, and those that stick out of the first one are nearly the same.
+Single precision halves the work on them. So that a graded spectrum can be squared in it, the columns are turned to
+the first round's eigenbasis: there every row has a size of its own, and keeps its digits whatever that of the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.matrix import Dense
+
+Real = NDArray[np.floating[Any]]
+Columns = NDArray[np.int64]
+
+MOST_GRADED = 1e-5
+"""Smallest to largest eigenvalue of P below which single precision is not tried."""
+
+
+class WorkingSet:
+    """`matrix` is Qᵀ R on some `columns`; Q is the `basis`, or I while there is none."""
+
+    def __init__(self, R: Dense) -> None:
+        self._all = R
+        self.columns: Columns = np.arange(R.shape[1])
+        self.matrix: Real = R
+        self._basis: Dense | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether a round's lower bound is one of double precision."""
+        return self.matrix.dtype.itemsize == 8
+
+    @property
+    def complete(self) -> bool:
+        """Whether no column is left out."""
+        return self.columns.size == self._all.shape[1]
+
+    def keep(self, which: NDArray[np.bool_] | Columns) -> None:
+        """Go on with some of the columns only."""
+        self.columns = self.columns[which]
+        self.matrix = np.ascontiguousarray(self.matrix[:, which])
+
+    def add(self, columns: Columns) -> None:
+        """Take columns in, behind those that are there."""
+        fresh = self._all[:, columns]
+        if self._basis is not None:
+            fresh = self._basis.T @ fresh
+        self.columns = np.concatenate([self.columns, columns])
+        self.matrix = np.concatenate([self.matrix, fresh.astype(self.matrix.dtype)], axis=1)
+
+    def turn(self, basis: Dense, turned: Dense) -> None:
+        """Go on in single precision in another basis; `turned` is the matrix in it."""
+        self._basis, self.matrix = basis, turned.astype(np.float32)
+
+    def turn_back(self) -> None:
+        """Go on in double precision."""
+        self._basis, self.matrix = None, self._all[:, self.columns]
+
+    def original(self, vectors: Dense) -> Dense:
+        """Vectors, the columns of a matrix, in the basis of R."""
+        return vectors if self._basis is None else self._basis @ vectors
+
+    def violators(self, norms: Dense) -> Columns:
+        """Which columns that were left out are longer than all of those that are here."""
+        outside = np.ones(norms.size, dtype=bool)
+        outside[self.columns] = False
+        return np.flatnonzero(outside & (norms > norms[self.columns].max() * (1 + 1e-6)))
