@@ -45,12 +45,13 @@ def root(R: Real, v: Dense) -> tuple[Dense, Dense]:
     return np.maximum(l, 1e-14 * l[0]), U
 
 
-def nuclear_norm(A: Dense) -> float:
-    """tr (A Aᵀ)^½, the sum of the singular values."""
+def lower_bound(R: Dense, v: Dense) -> float:
+    """(tr (R diag(v) Rᵀ)^½)² / Σv: no factorisation of R is below, whatever v ≥ 0."""
+    A = R * np.sqrt(v)
     squares = np.linalg.eigvalsh(A @ A.T)
     if squares[0] > 1e-11 * squares[-1]:
-        return float(np.sqrt(squares).sum())
-    return float(np.linalg.svd(_triangle(A), compute_uv=False).sum())
+        return float(np.sqrt(squares).sum() ** 2 / v.sum())
+    return float(np.linalg.svd(_triangle(A), compute_uv=False).sum() ** 2 / v.sum())
 
 
 def _triangle(A: Real) -> Dense:

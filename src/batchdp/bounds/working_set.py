@@ -33,12 +33,7 @@ class WorkingSet:
     @property
     def exact(self) -> bool:
         """Whether a round's lower bound is one of double precision."""
-        return self.matrix.dtype.itemsize == 8
-
-    @property
-    def complete(self) -> bool:
-        """Whether no column is left out."""
-        return self.columns.size == self._all.shape[1]
+        return self.matrix.dtype.type is np.float64
 
     def keep(self, which: NDArray[np.bool_] | Columns) -> None:
         """Go on with some of the columns only."""
