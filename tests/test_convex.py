@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from batchdp.bounds import convex
 from batchdp.bounds.convex import Certificate, solve
@@ -100,8 +101,8 @@ def test_columns_that_were_left_out_come_back(monkeypatch: pytest.MonkeyPatch) -
     """A poor first choice costs rounds, never validity: here it is the columns that matter least."""
     R = np.random.default_rng(2).standard_normal((6, 1500))
 
-    def worst(order: Dense, k: int) -> Dense:
-        return np.argsort(np.argsort(order)) >= 300
+    def worst(order: Dense, k: int) -> NDArray[np.bool_]:
+        return np.asarray(np.argsort(np.argsort(order)) >= 300)
 
     monkeypatch.setattr(convex, "_left_out", worst)
     ended = solve(R)

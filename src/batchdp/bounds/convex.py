@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from batchdp.bounds.anderson import Anderson
-from batchdp.bounds.ellipsoid import Ellipsoid, lower_bound, root, tightened
-from batchdp.bounds.working_set import MOST_GRADED, Columns, WorkingSet
+from batchdp.bounds.ellipsoid import Columns, Ellipsoid, lower_bound, root, tightened
+from batchdp.bounds.working_set import MOST_GRADED, WorkingSet
 from batchdp.matrix import Dense
 from batchdp.reduction import reduce
 from batchdp.threads import one_thread
@@ -144,19 +144,21 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
         if work.exact:
             proof.below(work.columns, np.exp(u), bound)
 
-        candidate = Ellipsoid(bound * float(q.max()), l, work.original(U))
+        candidate = Ellipsoid(bound * float(q.max()), l, U)
         cost = 4 * k * k * u.size + 20 * k**3
         credit += cost
         active = np.flatnonzero((np.exp(u) > 1e-2 * bound / u.size) | (q > 1))
         price = 2 * k * active.size**2 + active.size**3 / 3 + 3 * k**3
+        if price > cost:  # what is dearer than a round waits until about a digit is missing, for that is what it finds
+            price *= 1 + np.log2(max(1.0, (candidate.value / low - 1) / (10 * tolerance)))
         if candidate.value < 2 * bound and price <= credit and active.size <= LARGEST_ACTIVE_SET:
-            tight = tightened(l, candidate.U, Y, q, active)
+            tight = tightened(l, U, Y, q, active)
             candidate = min(candidate, tight or candidate, key=lambda one: one.value)
             # A round about halves the gap: if one is cheaper, the next try waits until it can be the last.
             halvings = np.log2(max(1.0, (candidate.value / low - 1) / tolerance))
             credit = min(0.0, price - cost * halvings) if price > cost else 0.0
         if candidate.value < found.value:
-            found = candidate
+            found = work.original(candidate)
         if progress is not None and progress(rounds, low * scale**2, found.value * scale**2):
             status = "cancelled"
             break
@@ -169,7 +171,7 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
                 status = "optimal"
                 break
             violators = work.violators(norms)
-            found = replace(candidate, value=np.inf)
+            found = replace(found, value=np.inf)
             if not (violators.size or work.exact):
                 work.turn_back()  # nothing sticks out, so that it was the rounding
         if violators.size:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, qr
 from scipy.linalg.lapack import dtrtri
 
-from batchdp.bounds.working_set import Columns, Real
 from batchdp.matrix import Dense
+
+Real = NDArray[np.floating[Any]]
+"""A dense matrix in single or double precision."""
+Columns = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

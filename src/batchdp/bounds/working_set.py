@@ -7,15 +7,13 @@ the first round's eigenbasis: there every row has a size of its own, and keeps i
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from batchdp.bounds.ellipsoid import Columns, Ellipsoid, Real
 from batchdp.matrix import Dense
-
-Real = NDArray[np.floating[Any]]
-Columns = NDArray[np.int64]
 
 MOST_GRADED = 1e-5
 """Smallest to largest eigenvalue of P below which single precision is not tried."""
@@ -56,9 +54,9 @@ class WorkingSet:
         """Go on in double precision."""
         self._basis, self.matrix = None, self._all[:, self.columns]
 
-    def original(self, vectors: Dense) -> Dense:
-        """Vectors, the columns of a matrix, in the basis of R."""
-        return vectors if self._basis is None else self._basis @ vectors
+    def original(self, found: Ellipsoid) -> Ellipsoid:
+        """An ellipsoid of `matrix` as one of R."""
+        return found if self._basis is None else replace(found, U=self._basis @ found.U)
 
     def violators(self, norms: Dense) -> Columns:
         """Which columns that were left out are longer than all of those that are here."""
