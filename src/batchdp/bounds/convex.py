@@ -120,7 +120,8 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
     u = _start(R, tolerance)
     memory = Anderson(MEMORY, first=2 / STEP)  # a = 2 is the best single step: exact along v itself
     low, found = 0.0, Ellipsoid(np.inf, np.ones(k), np.eye(k))
-    best: tuple[Dense, Dense] | None = None  # u and log q where the lower bound was largest
+    last = 0.0  # the lower bound of the last point that was accepted on these columns, and its u and log q
+    best: tuple[Dense, Dense] | None = None
     credit, rejected, rounds = 0.0, 0, 0
     status: Status = "out of rounds"
 
@@ -132,14 +133,14 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
         l, q, u = l * c, q / c, u + 2 * np.log(c)
         bound = float(l.sum())
 
-        if bound < low * (1 - (1e-9 if work.exact else 1e-6)) and best is not None and rejected < 8:
+        if bound < last * (1 - (1e-9 if work.exact else 1e-6)) and best is not None and rejected < 8:
             rejected += 1  # the extrapolation overshot: back to the best point, one safe step, forget the past
             memory.forget()
             u = best[0] + best[1]
             continue
         rejected = 0
         log_q = np.log(np.maximum(q, 1e-12))
-        best = (u, log_q)
+        best, last = (u, log_q), bound
         low = max(low, bound)
         if work.exact:
             proof.below(work.columns, np.exp(u), bound)
@@ -177,7 +178,7 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
         if violators.size:
             work.add(violators)
             u = np.concatenate([u, np.full(violators.size, np.log(1e-2 * bound / u.size))])
-            best = None
+            best, last, credit = None, 0.0, np.inf  # little is missing, and what is dear finds it at once
             memory.forget()
             continue
 

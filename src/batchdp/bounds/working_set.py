@@ -59,7 +59,10 @@ class WorkingSet:
         return found if self._basis is None else replace(found, U=self._basis @ found.U)
 
     def violators(self, norms: Dense) -> Columns:
-        """Which columns that were left out are longer than all of those that are here."""
+        """Columns that were left out and are longer than all of those that are here; if any, then nearly so as well."""
         outside = np.ones(norms.size, dtype=bool)
         outside[self.columns] = False
-        return np.flatnonzero(outside & (norms > norms[self.columns].max() * (1 + 1e-6)))
+        longest = norms[self.columns].max()
+        if not np.any(norms[outside] > longest * (1 + 1e-6)):
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(outside & (norms > 0.99 * longest))
