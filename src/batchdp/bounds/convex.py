@@ -10,9 +10,12 @@ How it is solved, and why that is quick:
 - With u = log v, u ← u + a log q. The Jacobian of log q is −S/2 with S row-stochastic and similar to a
   positive semi-definite matrix, so every 0 < a < 4 contracts; a = 1 is the textbook fixed point. a = 3 with
   Anderson extrapolation takes several times fewer rounds.
-- The lower bound is flat at the optimum but tr P · max q is not. `_tighten` moves P⁻¹ to where the active
-  columns have exactly q_j = 1, so that a gap of 1e-2 becomes 1e-3 or less for the price of one more round.
-- Columns whose v vanished leave the working set; every bound that is reported was checked on all columns.
+- The lower bound is flat at the optimum but tr P · max q is not. `tightened` moves P⁻¹ to where the active
+  columns have exactly q_j = 1, so that a gap of 1e-2 becomes 1e-3 or less for the price of a few rounds.
+- After the first round only the columns that stick out furthest are worked on, those of a large problem in single
+  precision. Where the bounds seem to meet they are proven: on all columns, in double precision. Columns that stick
+  out then come back.
+- Many rows that are like their neighbours start from the solution for every fourth of them.
 """
 
 from __future__ import annotations
@@ -41,15 +44,16 @@ LARGEST_MOVE = 3.0
 """Of log v in one round, upwards; twice that downwards."""
 LOWEST = -46.0
 """log v relative to the mean: v = 1e-20 is as good as 0."""
-LARGEST_ACTIVE_SET = 6000
-"""`_tighten` holds a square matrix of this size."""
+LARGEST_ACTIVE_SET = 10_000
+"""`tightened` holds a square matrix of this size."""
 SMALLEST_WORKING_SET = 256
 """Below this, dropping columns buys nothing."""
-
 SMALLEST_COARSENED = 2048
 """Rows from which a solution for a quarter of them is worth a try."""
 WORTH_ROUNDING = 1e8
 """k²p from which rounds are made in single precision."""
+FINEST_ROUNDED = 1e-4
+"""The smallest tolerance that single precision is good for."""
 
 Status = Literal["optimal", "out of rounds", "stalled", "cancelled"]
 Progress = Callable[[int, float, float], object]
@@ -109,7 +113,7 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
     """Minimise ‖B‖²_F over R = B L with columns of L of L2 norm at most 1; R has full row rank.
 
     `progress(round, lower bound, upper bound)` may return True to cancel; the best so far is returned. It is told what
-    the round found; only what is returned was checked on all columns in double precision.
+    the round found; what is returned was checked on all columns in double precision.
     """
     k, p = R.shape
     scale = float(np.abs(R).max(initial=0.0))
@@ -119,10 +123,10 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
     work, proof = WorkingSet(R), _Proof(R)
     u = _start(R, tolerance)
     memory = Anderson(MEMORY, first=2 / STEP)  # a = 2 is the best single step: exact along v itself
-    low, found = 0.0, Ellipsoid(np.inf, np.ones(k), np.eye(k))
-    last = 0.0  # the lower bound of the last point that was accepted on these columns, and its u and log q
-    best: tuple[Dense, Dense] | None = None
-    credit, rejected, rounds = 0.0, 0, 0
+    patience = _Patience(tolerance)
+    low, found = 0.0, Ellipsoid(np.inf, np.ones(k), np.eye(k))  # what the rounds say, not yet proven
+    last: tuple[float, Dense, Dense] | None = None  # the last point accepted on these columns: bound, u, log q
+    rejected, rounds = 0, 0
     status: Status = "out of rounds"
 
     for rounds in range(1, max_rounds + 1):
@@ -133,34 +137,27 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
         l, q, u = l * c, q / c, u + 2 * np.log(c)
         bound = float(l.sum())
 
-        if bound < last * (1 - (1e-9 if work.exact else 1e-6)) and best is not None and rejected < 8:
-            rejected += 1  # the extrapolation overshot: back to the best point, one safe step, forget the past
+        if last is not None and bound < last[0] * (1 - (1e-9 if work.exact else 1e-6)) and rejected < 8:
+            rejected += 1  # the extrapolation overshot: back to the last point, one safe step, forget the past
             memory.forget()
-            u = best[0] + best[1]
+            u = last[1] + last[2]
             continue
         rejected = 0
         log_q = np.log(np.maximum(q, 1e-12))
-        best, last = (u, log_q), bound
+        last = (bound, u, log_q)
         low = max(low, bound)
         if work.exact:
             proof.below(work.columns, np.exp(u), bound)
 
         candidate = Ellipsoid(bound * float(q.max()), l, U)
-        cost = 4 * k * k * u.size + 20 * k**3
-        credit += cost
         active = np.flatnonzero((np.exp(u) > 1e-2 * bound / u.size) | (q > 1))
-        price = 2 * k * active.size**2 + active.size**3 / 3 + 3 * k**3
-        if price > cost:  # what is dearer than a round waits until about a digit is missing, for that is what it finds
-            price *= 1 + np.log2(max(1.0, (candidate.value / low - 1) / (10 * tolerance)))
-        if candidate.value < 2 * bound and price <= credit and active.size <= LARGEST_ACTIVE_SET:
+        if patience.ends(k, u.size, active.size, candidate.value / low - 1):
             tight = tightened(l, U, Y, q, active)
             candidate = min(candidate, tight or candidate, key=lambda one: one.value)
-            # A round about halves the gap: if one is cheaper, the next try waits until it can be the last.
-            halvings = np.log2(max(1.0, (candidate.value / low - 1) / tolerance))
-            credit = min(0.0, price - cost * halvings) if price > cost else 0.0
+            patience.renew(candidate.value / low - 1)
         if candidate.value < found.value:
             found = work.original(candidate)
-        if progress is not None and progress(rounds, low * scale**2, found.value * scale**2):
+        if progress is not None and progress(rounds, low * scale**2, min(found.value, proof.upper) * scale**2):
             status = "cancelled"
             break
         violators: Columns = np.zeros(0, dtype=np.int64)
@@ -178,8 +175,9 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
         if violators.size:
             work.add(violators)
             u = np.concatenate([u, np.full(violators.size, np.log(1e-2 * bound / u.size))])
-            best, last, credit = None, 0.0, np.inf  # little is missing, and what is dear finds it at once
+            last = None
             memory.forget()
+            patience.lose()  # little is missing, and tightening finds it at once
             continue
 
         step = memory.step(u, STEP * log_q)
@@ -187,21 +185,49 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
             status = "stalled"
             break
         u = np.maximum(u + np.clip(step, -2 * LARGEST_MOVE, LARGEST_MOVE), np.log(bound / p) + LOWEST)
-        if rounds == 1 and k * k * p > WORTH_ROUNDING and tolerance >= 1e-4 and l[0] > MOST_GRADED * l[-1]:
+        if rounds == 1 and k * k * p > WORTH_ROUNDING and tolerance >= FINEST_ROUNDED and l[0] > MOST_GRADED * l[-1]:
             work.turn(U, Y)
-        gone = _left_out(best[0] + 2 * log_q, k) if rounds == 1 else (u < np.log(bound / p) - 9) & (log_q < -0.01)
+        gone = _left_out(last[1] + 2 * log_q, k) if rounds == 1 else (u < np.log(bound / p) - 9) & (log_q < -0.01)
         if u.size - gone.sum() >= SMALLEST_WORKING_SET and gone.sum() > 0.2 * u.size:
             work.keep(~gone)
-            u, best = u[~gone], (best[0][~gone], best[1][~gone])
+            u, last = u[~gone], (bound, last[1][~gone], log_q[~gone])
             memory.restrict(~gone)
 
     if status != "optimal":
         if not work.exact:
-            proof.below(work.columns, np.exp(u if best is None else best[0]))
+            proof.below(work.columns, np.exp(u if last is None else last[1]))
         proof.above(found)
     return Certificate(
         proof.lower * scale**2, proof.upper * scale**2, proof.L, proof.B * scale, proof.v, rounds, status
     )
+
+
+class _Patience:
+    """When to tighten: often where that costs less than a round, else when it is likely to be for the last time."""
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._credit = self._cost = self._price = 0.0
+
+    def ends(self, k: int, columns: int, active: int, gap: float) -> bool:
+        """Whether to do so after a round on so many columns that left such a gap."""
+        self._cost = 4.0 * k * k * columns + 20.0 * k**3
+        self._price = 2.0 * k * active**2 + active**3 / 3 + 3.0 * k**3
+        self._credit += self._cost
+        # It gains about a digit, so that one who is further off had better go on.
+        reluctance = 1 + self._halvings(gap / 10) if self._price > self._cost else 1.0
+        return gap < 1 and active <= LARGEST_ACTIVE_SET and self._price * reluctance <= self._credit
+
+    def renew(self, gap: float) -> None:
+        """Start over after a try that left such a gap; a round about halves it."""
+        self._credit = min(0.0, self._price - self._cost * self._halvings(gap)) if self._price > self._cost else 0.0
+
+    def lose(self) -> None:
+        """Do so after the next round."""
+        self._credit = np.inf
+
+    def _halvings(self, gap: float) -> float:
+        return float(np.log2(max(1.0, gap / self._tolerance)))
 
 
 class _Proof:
