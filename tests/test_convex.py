@@ -117,3 +117,11 @@ def test_single_precision_gives_way_where_it_does_not_suffice(monkeypatch: pytes
     ended = solve(R)
     _check(R, ended)
     assert ended.gap <= 1e-3
+
+
+@pytest.mark.slow
+def test_a_quarter_of_the_running_totals_saves_all_rounds_but_one() -> None:
+    R = np.tril(np.ones((2048, 2048)))
+    ended = solve(R, tolerance=1e-2)
+    _check(R, ended)
+    assert (ended.status, ended.rounds) == ("optimal", 1)
