@@ -26,6 +26,13 @@ def test_a_thousand_running_totals_within_one_percent() -> None:
     assert strategy.expected_squared_error(rho=0.5) <= 1.01 * strategy.lower_bound(rho=0.5)
 
 
+@pytest.mark.slow
+def test_a_thousand_queries_over_eight_thousand_cells() -> None:
+    strategy = gaussian(workloads.discrete(1024, 8192))
+    assert strategy.certificate.gap <= 1e-3
+    assert strategy.residual <= 1e-9
+
+
 @pytest.mark.parametrize("name", small_workloads())
 def test_no_other_pair_is_better_under_gaussian_noise(name: str) -> None:
     workload = small_workloads()[name]

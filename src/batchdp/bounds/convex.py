@@ -10,24 +10,30 @@ How it is solved, and why that is quick:
 - With u = log v, u ← u + a log q. The Jacobian of log q is −S/2 with S row-stochastic and similar to a
   positive semi-definite matrix, so every 0 < a < 4 contracts; a = 1 is the textbook fixed point. a = 3 with
   Anderson extrapolation takes several times fewer rounds.
-- The lower bound is flat at the optimum but tr P · max q is not. `_tighten` moves P⁻¹ to where the active
-  columns have exactly q_j = 1, so that a gap of 1e-2 becomes 1e-3 or less for the price of one more round.
-- Columns whose v vanished leave the working set; every bound that is reported was checked on all columns.
+- The lower bound is flat at the optimum but tr P · max q is not. `tightened` moves P⁻¹ to where the active
+  columns have exactly q_j = 1, so that a gap of 1e-2 becomes 1e-3 or less for the price of a few rounds.
+- After the first round only the columns that stick out furthest are worked on, those of a large problem in single
+  precision. Where the bounds seem to meet they are proven: on all columns, in double precision. Columns that stick
+  out then come back.
+- Many rows that are like their neighbours start from the solution for every fourth of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve, cholesky, qr, solve_triangular
+from scipy.linalg import block_diag
 
 from batchdp.bounds.anderson import Anderson
+from batchdp.bounds.ellipsoid import Columns, Ellipsoid, lower_bound, root, tightened
+from batchdp.bounds.working_set import MOST_GRADED, WorkingSet
 from batchdp.matrix import Dense
 from batchdp.reduction import reduce
+from batchdp.threads import one_thread
 from batchdp.workload import Workload
 
 STEP = 3.0
@@ -38,15 +44,19 @@ LARGEST_MOVE = 3.0
 """Of log v in one round, upwards; twice that downwards."""
 LOWEST = -46.0
 """log v relative to the mean: v = 1e-20 is as good as 0."""
-LARGEST_ACTIVE_SET = 6000
-"""`_tighten` holds a square matrix of this size."""
+LARGEST_ACTIVE_SET = 10_000
+"""`tightened` holds a square matrix of this size."""
 SMALLEST_WORKING_SET = 256
 """Below this, dropping columns buys nothing."""
+SMALLEST_COARSENED = 2048
+"""Rows from which a solution for a quarter of them is worth a try."""
+WORTH_ROUNDING = 1e8
+"""k²p from which rounds are made in single precision."""
+FINEST_ROUNDED = 1e-4
+"""The smallest tolerance that single precision is good for."""
 
 Status = Literal["optimal", "out of rounds", "stalled", "cancelled"]
 Progress = Callable[[int, float, float], object]
-Candidate = tuple[float, Dense]
-"""An upper bound and K with L = K R."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +69,8 @@ class Certificate:
     """‖B‖²_F of the factorisation R = B L with `measure` as L."""
     measure: Dense
     """L for the reduced workload, columns of L2 norm at most 1."""
+    reconstruct: Dense
+    """B for the reduced workload: R = B L."""
     weights: Dense
     """v: how much each class of cells matters; the lower bound can be recomputed from it alone."""
     rounds: int
@@ -78,6 +90,7 @@ def _summed(found: list[Certificate]) -> Certificate:
         lower_bound=sum(one.lower_bound for one in found),
         upper_bound=sum(one.upper_bound for one in found),
         measure=block_diag(*(one.measure for one in found)),
+        reconstruct=block_diag(*(one.reconstruct for one in found)),
         weights=np.concatenate([one.weights * (one.lower_bound / one.weights.sum()) for one in found] or [np.zeros(1)]),
         rounds=sum(one.rounds for one in found),
         status=worst.status if worst is not None else "optimal",
@@ -95,134 +108,174 @@ def certify(workload: Workload, *, tolerance: float = 1e-3, max_rounds: int = 50
     return solve(reduce(workload).reduced, tolerance=tolerance, max_rounds=max_rounds)
 
 
+@one_thread
 def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress: Progress | None = None) -> Certificate:
     """Minimise ‖B‖²_F over R = B L with columns of L of L2 norm at most 1; R has full row rank.
 
-    `progress(round, lower bound, upper bound)` may return True to cancel; the best so far is returned.
+    `progress(round, lower bound, upper bound)` may return True to cancel; the best so far is returned. It is told what
+    the round found; what is returned was checked on all columns in double precision.
     """
     k, p = R.shape
     scale = float(np.abs(R).max(initial=0.0))
     if scale == 0:
-        return Certificate(0.0, 0.0, np.zeros((0, p)), np.ones(p), 0, "optimal")
+        return Certificate(0.0, 0.0, np.zeros((0, p)), np.zeros((k, 0)), np.ones(p), 0, "optimal")
     R = R / scale
-    columns = np.arange(p)  # the working set
-    u = np.zeros(p)
+    work, proof = WorkingSet(R), _Proof(R)
+    u = _start(R, tolerance)
     memory = Anderson(MEMORY, first=2 / STEP)  # a = 2 is the best single step: exact along v itself
-    lower, upper, K = 0.0, np.inf, np.eye(k)
-    best: tuple[Dense, Dense] | None = None  # u and log q where the lower bound was largest
-    dual = np.ones(p)
-    credit, rejected, rounds = 0.0, 0, 0
+    patience = _Patience(tolerance)
+    low, found = 0.0, Ellipsoid(np.inf, np.ones(k), np.eye(k))  # what the rounds say, not yet proven
+    last: tuple[float, Dense, Dense] | None = None  # the last point accepted on these columns: bound, u, log q
+    rejected, rounds = 0, 0
     status: Status = "out of rounds"
 
     for rounds in range(1, max_rounds + 1):
-        Rw = R if columns.size == p else R[:, columns]
-        l, U = root(Rw, np.exp(u))
-        Y = U.T @ Rw
-        q = np.einsum("ij,ij->j", Y, Y / l[:, None])
+        l, U = root(work.matrix, np.exp(u))
+        Y = U.T.astype(work.matrix.dtype) @ work.matrix
+        q = np.einsum("ij,ij->j", Y, Y / l.astype(Y.dtype)[:, None]).astype(np.float64)
         c = l.sum() / np.exp(u).sum()  # scale v so that Σv = tr P, where the bound is tr P itself
         l, q, u = l * c, q / c, u + 2 * np.log(c)
         bound = float(l.sum())
 
-        if bound < lower * (1 - 1e-9) and best is not None and rejected < 8:
-            rejected += 1  # the extrapolation overshot: back to the best point, one safe step, forget the past
+        if last is not None and bound < last[0] * (1 - (1e-9 if work.exact else 1e-6)) and rejected < 8:
+            rejected += 1  # the extrapolation overshot: back to the last point, one safe step, forget the past
             memory.forget()
-            u = best[0] + best[1]
+            u = last[1] + last[2]
             continue
         rejected = 0
         log_q = np.log(np.maximum(q, 1e-12))
-        best = (u, log_q)
-        if bound > lower:
-            lower, dual = bound, np.zeros(p)
-            dual[columns] = np.exp(u)
+        last = (bound, u, log_q)
+        low = max(low, bound)
+        if work.exact:
+            proof.below(work.columns, np.exp(u), bound)
 
-        candidate: Candidate = (bound * float(q.max()), U.T / np.sqrt(l)[:, None])
-        credit += 4 * k * k * columns.size + 20 * k**3
-        active = np.flatnonzero((np.exp(u) > 1e-2 * bound / columns.size) | (q > 1))
-        price = 2 * k * active.size**2 + active.size**3 / 3 + 3 * k**3
-        if candidate[0] < 2 * bound and price <= credit and active.size <= LARGEST_ACTIVE_SET:
-            credit = 0.0
-            candidate = min(candidate, _tighten(l, U, Y, q, active) or candidate, key=lambda pair: pair[0])
-        violators = np.zeros(0, dtype=np.int64)
-        if candidate[0] < upper:
-            if columns.size == p:
-                upper, K = candidate
-            elif candidate[0] <= lower * (1 + tolerance) or rounds == max_rounds:
-                upper, K, violators = _check_all(R, candidate, (upper, K), columns)
-        if progress is not None and progress(rounds, lower * scale**2, upper * scale**2):
+        candidate = Ellipsoid(bound * float(q.max()), l, U)
+        active = np.flatnonzero((np.exp(u) > 1e-2 * bound / u.size) | (q > 1))
+        if patience.ends(k, u.size, active.size, candidate.value / low - 1):
+            tight = tightened(l, U, Y, q, active)
+            candidate = min(candidate, tight or candidate, key=lambda one: one.value)
+            patience.renew(candidate.value / low - 1)
+        if candidate.value < found.value:
+            found = work.original(candidate)
+        if progress is not None and progress(rounds, low * scale**2, min(found.value, proof.upper) * scale**2):
             status = "cancelled"
             break
-        if upper <= lower * (1 + tolerance):
-            status = "optimal"
-            break
-
+        violators: Columns = np.zeros(0, dtype=np.int64)
+        if found.value <= low * (1 + tolerance):
+            if not work.exact:
+                proof.below(work.columns, np.exp(u))
+            norms = proof.above(found)
+            if proof.upper <= proof.lower * (1 + tolerance):
+                status = "optimal"
+                break
+            violators = work.violators(norms)
+            found = replace(found, value=np.inf)
+            if not (violators.size or work.exact):
+                work.turn_back()  # nothing sticks out, so that it was the rounding
         if violators.size:
-            order = np.argsort(np.concatenate([columns, violators]), kind="stable")
-            fresh = np.full(violators.size, np.log(1e-2 * bound / columns.size))
-            columns = np.concatenate([columns, violators])[order]
-            u, best = np.concatenate([u, fresh])[order], None
+            work.add(violators)
+            u = np.concatenate([u, np.full(violators.size, np.log(1e-2 * bound / u.size))])
+            last = None
             memory.forget()
+            patience.lose()  # little is missing, and tightening finds it at once
             continue
+
         step = memory.step(u, STEP * log_q)
         if np.abs(step).max() < 1e-13:
             status = "stalled"
             break
         u = np.maximum(u + np.clip(step, -2 * LARGEST_MOVE, LARGEST_MOVE), np.log(bound / p) + LOWEST)
-        gone = (u < np.log(bound / p) - 9) & (log_q < -0.01)
-        if columns.size - gone.sum() >= SMALLEST_WORKING_SET and gone.sum() > 0.3 * columns.size:
-            columns, u, best = columns[~gone], u[~gone], (best[0][~gone], best[1][~gone])
+        if rounds == 1 and k * k * p > WORTH_ROUNDING and tolerance >= FINEST_ROUNDED and l[0] > MOST_GRADED * l[-1]:
+            work.turn(U, Y)
+        gone = _left_out(last[1] + 2 * log_q, k) if rounds == 1 else (u < np.log(bound / p) - 9) & (log_q < -0.01)
+        if u.size - gone.sum() >= SMALLEST_WORKING_SET and gone.sum() > 0.2 * u.size:
+            work.keep(~gone)
+            u, last = u[~gone], (bound, last[1][~gone], log_q[~gone])
             memory.restrict(~gone)
 
-    if not np.isfinite(upper):  # never checked on all columns: any K is a factorisation once it is scaled
-        l, U = root(R[:, columns], np.exp(u))
-        upper, K, _ = _check_all(R, (np.inf, U.T / np.sqrt(l)[:, None]), (np.inf, K), columns)
-    L = K @ R
-    L /= float(np.sqrt(np.einsum("ij,ij->j", L, L).max()))
-    return Certificate(lower * scale**2, upper * scale**2, L, dual, rounds, status)
+    if status != "optimal":
+        if not work.exact:
+            proof.below(work.columns, np.exp(u if last is None else last[1]))
+        proof.above(found)
+    return Certificate(
+        proof.lower * scale**2, proof.upper * scale**2, proof.L, proof.B * scale, proof.v, rounds, status
+    )
 
 
-def root(R: Dense, v: Dense) -> tuple[Dense, Dense]:
-    """Eigenvalues l (all positive) and eigenvectors U of P = (R diag(v) Rᵀ)^½."""
-    squares, U = np.linalg.eigh((R * v) @ R.T)
-    if squares[0] > 1e-11 * squares[-1]:
-        return np.sqrt(squares), U
-    # A graded spectrum must not be squared: take singular values, through one QR of all columns.
-    triangle = qr((R * np.sqrt(v)).T, mode="r", check_finite=False)[0][: R.shape[0]]
-    U, l, _ = np.linalg.svd(triangle.T, full_matrices=False)
-    if l.size < R.shape[0]:  # fewer working columns than rows: complete the basis
-        U, l = np.linalg.qr(U, mode="complete")[0], np.pad(l, (0, R.shape[0] - l.size))
-    return np.maximum(l, 1e-14 * l[0]), U
+class _Patience:
+    """When to tighten: often where that costs less than a round, else when it is likely to be for the last time."""
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._credit = self._cost = self._price = 0.0
+
+    def ends(self, k: int, columns: int, active: int, gap: float) -> bool:
+        """Whether to do so after a round on so many columns that left such a gap."""
+        self._cost = 4.0 * k * k * columns + 20.0 * k**3
+        self._price = 2.0 * k * active**2 + active**3 / 3 + 3.0 * k**3
+        self._credit += self._cost
+        # It gains about a digit, so that one who is further off had better go on.
+        reluctance = 1 + self._halvings(gap / 10) if self._price > self._cost else 1.0
+        return gap < 1 and active <= LARGEST_ACTIVE_SET and self._price * reluctance <= self._credit
+
+    def renew(self, gap: float) -> None:
+        """Start over after a try that left such a gap; a round about halves it."""
+        self._credit = min(0.0, self._price - self._cost * self._halvings(gap)) if self._price > self._cost else 0.0
+
+    def lose(self) -> None:
+        """Do so after the next round."""
+        self._credit = np.inf
+
+    def _halvings(self, gap: float) -> float:
+        return float(np.log2(max(1.0, gap / self._tolerance)))
 
 
-def _tighten(l: Dense, U: Dense, Y: Dense, q: Dense, active: NDArray[np.int64]) -> Candidate | None:
-    """The candidate after moving P⁻¹ to where every active column has q_j = 1 exactly.
+class _Proof:
+    """Bounds that hold, and what they follow from: checked on all columns, in double precision."""
 
-    With L = P^-½ R take P'⁻¹ = P^-½ (I − L_A diag(w) L_Aᵀ) P^-½: q is linear in P⁻¹, so w solves
-    (L_Aᵀ L_A)^(squared entries) w = q_A − 1. What is left over (other columns, the ridge) is scaled away.
+    def __init__(self, R: Dense) -> None:
+        self._R = R
+        self.lower, self.upper = 0.0, np.inf
+        self.v = np.ones(R.shape[1])
+        self.L, self.B = R, np.eye(R.shape[0])
+
+    def below(self, columns: Columns, v: Dense, bound: float | None = None) -> None:
+        """A lower bound from weights on some columns, which is one for all; computed unless it is known."""
+        if bound is None:
+            bound = lower_bound(self._R[:, columns], v)
+        if bound > self.lower:
+            self.lower, self.v = bound, np.zeros(self._R.shape[1])
+            self.v[columns] = v
+
+    def above(self, found: Ellipsoid) -> Dense:
+        """An upper bound from an ellipsoid, scaled until it holds all columns; returns their squared norms before."""
+        L, B = found.measure() @ self._R, found.reconstruct()
+        norms = np.asarray(np.einsum("ij,ij->j", L, L))
+        size = float(np.sqrt(norms.max()))
+        upper = float(np.square(B).sum()) * size**2
+        if upper < self.upper:
+            L /= size
+            B *= size
+            self.upper, self.L, self.B = upper, L, B
+        return norms
+
+
+def _left_out(order: Dense, k: int) -> NDArray[np.bool_]:
+    """All but the columns that come first; how many touch the last ellipsoid was measured on the paper's workloads."""
+    gone = np.ones(order.size, dtype=bool)
+    gone[np.argsort(-order)[: 4 * k + 1024]] = False
+    return gone
+
+
+def _start(R: Dense, tolerance: float) -> Dense:
+    """log v to begin with: all alike, or the solution for every fourth row where it does for those between as well.
+
+    It does so if rows are like their neighbours, as with ranges over an ordered domain; that saves most rounds.
     """
-    L = Y / np.sqrt(l)[:, None]
-    A = L[:, active]
-    H = A.T @ A
-    H *= H
-    H[np.diag_indices_from(H)] += 1e-6
-    try:
-        w = cho_solve(cho_factor(H, lower=True, overwrite_a=True, check_finite=False), q[active] - 1.0)
-        T = np.eye(l.size) - (A * w) @ A.T
-        C = cholesky(T, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        return None
-    largest = float(np.square(C.T @ L).sum(axis=0).max())
-    inverse = solve_triangular(C, np.diag(np.sqrt(l)), lower=True, check_finite=False)
-    return float(np.square(inverse).sum()) * largest, C.T @ (U.T / np.sqrt(l)[:, None])
-
-
-def _check_all(
-    R: Dense, candidate: Candidate, known: Candidate, columns: NDArray[np.int64]
-) -> tuple[float, Dense, NDArray[np.int64]]:
-    """The better of known and the candidate checked on all columns, and which of these violate it."""
-    K = candidate[1]
-    norms = np.square(K @ R).sum(axis=0)
-    upper = float(np.square(np.linalg.inv(K)).sum() * norms.max())
-    outside = np.ones(R.shape[1], dtype=bool)
-    outside[columns] = False
-    violators = np.flatnonzero(outside & (norms > norms[columns].max() * (1 + 1e-6)))
-    return (upper, K, violators) if upper < known[0] else (*known, violators)
+    k, p = R.shape
+    if k < SMALLEST_COARSENED:
+        return np.zeros(p)
+    v = solve(R[3::4], tolerance=tolerance).weights
+    v = np.maximum(v, 1e-3 * v.mean())
+    between = R[1::4]
+    return np.log(v) if lower_bound(between, v) > lower_bound(between, np.ones(p)) else np.zeros(p)

@@ -20,9 +20,11 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from batchdp.bounds.anderson import Anderson
-from batchdp.bounds.convex import MEMORY, Progress, Status, root
+from batchdp.bounds.convex import MEMORY, Progress, Status
+from batchdp.bounds.ellipsoid import root
 from batchdp.matrix import Dense, dense
 from batchdp.reduction import reduce
+from batchdp.threads import one_thread
 from batchdp.workload import Workload
 
 STEP = 2.0
@@ -56,6 +58,7 @@ def certify_worst(workload: Workload, *, tolerance: float = 1e-3, max_rounds: in
     return solve_max(dense(reduction.rows), reduction.reduced, tolerance=tolerance, max_rounds=max_rounds)
 
 
+@one_thread
 def solve_max(
     U: Dense, R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress: Progress | None = None
 ) -> WorstCase:

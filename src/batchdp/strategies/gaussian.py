@@ -33,6 +33,7 @@ def gaussian(
     return Strategy.lifted(
         reduction,
         ended.measure,
+        ended.reconstruct,
         method="gaussian",
         privacy="zcdp",
         rounds=ended.rounds,
