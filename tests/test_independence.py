@@ -34,7 +34,7 @@ def check(W: Plain, rank: int) -> tuple[Plain, np.ndarray]:
 def test_a_low_rank_is_found_without_singular_values_of_the_whole(
     monkeypatch: pytest.MonkeyPatch, rank: int, shape: tuple[int, int], as_sparse: bool
 ) -> None:
-    if 4 * rank < min(shape):
+    if 8 * rank <= min(shape):
         monkeypatch.setattr(independence, "_by_singular_values", None)
     rng = np.random.default_rng(rank)
     W = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))

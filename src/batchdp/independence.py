@@ -27,10 +27,12 @@ def independent_rows(W: Plain) -> tuple[Plain, Dense]:
     """U and R."""
     if W.shape[0] == 0 or W.shape[1] == 0:
         return np.zeros((W.shape[0], 0)), np.zeros((0, W.shape[1]))
-    least = min(W.shape)
-    found = _of_low_rank(W) if W.shape[0] * W.shape[1] >= MANY_ENTRIES else None
-    if found is None and least >= LARGE and W.shape[0] <= W.shape[1]:
-        found = _of_full_rank(dense(W))
+    least, found = min(W.shape), None
+    if W.shape[0] * W.shape[1] >= MANY_ENTRIES:
+        found = _of_low_rank(W, FIRST_GUESS, min(4 * FIRST_GUESS, least // 4))
+        if found is None and least >= LARGE and W.shape[0] <= W.shape[1]:
+            found = _of_full_rank(dense(W))
+        found = found or _of_low_rank(W, 8 * FIRST_GUESS, least // 4)
     return found or _by_singular_values(dense(W))
 
 
@@ -48,20 +50,17 @@ def leading_signs(R: Dense) -> Dense:
     return np.where(v < 0, -1.0, 1.0)
 
 
-def _of_low_rank(W: Plain) -> tuple[Plain, Dense] | None:
-    """From the span of W times random columns, if a quarter of the possible directions suffice."""
+def _of_low_rank(W: Plain, guess: int, most: int) -> tuple[Plain, Dense] | None:
+    """From the span of W times random columns, if that many suffice."""
     m, p = W.shape
-    rng = np.random.default_rng(0)
-    Y = np.zeros((m, 0))
-    while Y.shape[1] < min(m, p) // 4:
-        more = max(FIRST_GUESS, Y.shape[1])
-        Y = np.hstack([Y, np.asarray(W @ rng.standard_normal((p, more)))])
-        spread = np.linalg.svd(Y, compute_uv=False)
-        if spread[-1] <= spread[0] * m * np.finfo(float).eps:
+    while guess <= most:
+        Q, T = np.linalg.qr(np.asarray(W @ np.random.default_rng(0).standard_normal((p, guess))))
+        pivots = np.abs(np.diag(T))
+        if pivots.min() <= pivots.max() * m * np.finfo(float).eps:
             break
+        guess *= 2
     else:
         return None
-    Q = np.linalg.qr(Y)[0]
     R = np.asarray((W.T @ Q).T)
     U, sigma, V = np.linalg.svd(R, full_matrices=False)
     k = int(np.sum(sigma > sigma[0] * max(m, p) * np.finfo(float).eps))
