@@ -32,6 +32,7 @@ def search_low_rank(search: Search, seed: int) -> None:
     """Spend what is left on low rank."""
     k, n = search.R.shape
     tiny = k * n <= TINY
+    seed += 1  # another start than the registered mechanism's, which has just run
     ranks = sorted({k, k + 1, k + 2, 2 * k}) if tiny else [ceil(1.2 * k), k, 2 * k]
     plan = [(rank, trial, fast.SLOW) for trial in range(3 if tiny else 1) for rank in ranks]
     plan += [(k, 1, SLOWER), (k, 2, SLOWER), (ranks[1], 3, SLOWER), (2 * k, 4, SLOWER)]
