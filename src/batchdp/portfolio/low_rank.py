@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 
 import numpy as np
 
 from batchdp.matrix import Dense
 from batchdp.portfolio.search import Search, low_rank_price, shared_price
-from batchdp.strategies.low_rank import fast, solve_fast
-from batchdp.strategies.low_rank.program import first_measure
+from batchdp.strategies.low_rank import fast, solve_fast, working_set
+from batchdp.strategies.low_rank.program import Pair, Progress, first_measure
 
 FEW_COLUMNS = 0.05
 """Below this many k² columns a low-rank strategy never came near p-Identity; above 0.7 it usually wins."""
@@ -31,23 +32,31 @@ def search_low_rank(search: Search, seed: int) -> None:
     """Spend what is left on low rank."""
     k, n = search.R.shape
     tiny = k * n <= TINY
+    seed += 1  # another start than the registered mechanism's, which has just run
     ranks = sorted({k, k + 1, k + 2, 2 * k}) if tiny else [ceil(1.2 * k), k, 2 * k]
     plan = [(rank, trial, fast.SLOW) for trial in range(3 if tiny else 1) for rank in ranks]
     plan += [(k, 1, SLOWER), (k, 2, SLOWER), (ranks[1], 3, SLOWER), (2 * k, 4, SLOWER)]
     hopeless = 0
     for rank, trial, growth in plan:
-        price = 1.2 * fast.STEPS * low_rank_price(k, n, rank)
-        if search.left < (170 if growth == SLOWER else 120) * price and not (tiny and search.left > 0):
+        few = working_set.pays(n, k, rank)
+        # A working set is solved several times over, from a warm start; the growing set and the checks are in the 1.5.
+        price = _price(k, 1.5 * working_set.SHARE * rank * k if few else n, rank)
+        rounds = (170 if growth == SLOWER else 120) * (1.7 if few else 1.0)
+        if search.left < rounds * price and not (tiny and search.left > 0):
             continue
-        start = first_measure(search.R, rank, np.random.default_rng(seed + trial))
         penalty = (0.1 if tiny else 0.03) * rank
-        found = _run(search, start, penalty, growth, 1.3 * search.error, price, f"low-rank, {rank} measurements")
+        doing = f"low-rank, {rank} measurements"
+        if few:
+            found = _run_few(search, rank, penalty, growth, price, doing, seed + trial)
+        else:
+            start = first_measure(search.R, rank, np.random.default_rng(seed + trial))
+            found = _run(search, start, penalty, growth, 1.3 * search.error, price, doing)
         if found is None:
             hopeless += 1
             if hopeless >= 2:
                 return
             continue
-        if k > 1 and not (tiny and trial > 0):
+        if k > 1 and not few and not (tiny and trial > 0):
             _with_singles(search, found, (0.4, 0.1, 0.5) if trial == 0 else (0.1,))
 
 
@@ -71,7 +80,7 @@ def improve_baseline(search: Search) -> None:
     if search.best is None or search.method == "noise-on-data" or len(search.best.measure) >= n:
         return
     start, rank = search.best.measure, len(search.best.measure)
-    price = 1.2 * fast.STEPS * low_rank_price(k, n, rank)
+    price = _price(k, n, rank)
     if 80 * price <= 0.5 * search.budget:
         _run(search, start, float(rank), fast.SLOW, search.error, price, f"low-rank from {search.method}")
 
@@ -89,6 +98,30 @@ def _with_singles(search: Search, measure: Dense, diagonals: tuple[float, ...]) 
         _run(search, start, 0.3 * rank, fast.SLOW, search.error, price, doing, fast.WithSingles())
 
 
+def _price(k: int, n: float, rank: int) -> float:
+    """One round: 1.2 evaluations a step, half of them in single precision."""
+    return 0.9 * fast.STEPS * low_rank_price(k, int(n), rank)
+
+
+def _run_few(
+    search: Search, rank: int, penalty: float, growth: float, price: float, doing: str, seed: int
+) -> Dense | None:
+    """One run on working sets of columns, as `_run`."""
+
+    def solve(watch: Progress) -> Pair | None:
+        return working_set.solve(
+            search.R,
+            rank,
+            penalty=penalty,
+            seed=seed,
+            growth=growth,
+            give_up_above=1.3 * search.error,
+            progress=watch,
+        )
+
+    return _entered(search, solve, price, doing)
+
+
 def _run(
     search: Search,
     start: Dense,
@@ -100,21 +133,29 @@ def _run(
     form: fast.Form | None = None,
 ) -> Dense | None:
     """One run of the augmented Lagrangian, entered in the account; its measure unless it was given up."""
+
+    def solve(watch: Progress) -> Pair | None:
+        return fast.solve(
+            search.R,
+            start,
+            form=form,
+            penalty=penalty,
+            growth=growth,
+            give_up_above=give_up_above,
+            progress=watch,
+        )
+
+    return _entered(search, solve, price, doing)
+
+
+def _entered(search: Search, solve: Callable[[Progress], Pair | None], price: float, doing: str) -> Dense | None:
     rounds = 0
 
     def watch(round_: int, residual: float, size: float) -> None:
         nonlocal rounds
         rounds = round_
 
-    pair = fast.solve(
-        search.R,
-        start,
-        form=form,
-        penalty=penalty,
-        growth=growth,
-        give_up_above=give_up_above,
-        progress=watch,
-    )
+    pair = solve(watch)
     search.charge(rounds, price)
     if pair is None:
         search.tell(doing)

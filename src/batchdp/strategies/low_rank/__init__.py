@@ -12,15 +12,15 @@ from batchdp.checks import finite, whole
 from batchdp.errors import StrategyError
 from batchdp.matrix import Dense
 from batchdp.reduction import reduce
-from batchdp.strategies.low_rank import fast, paper
+from batchdp.strategies.low_rank import fast, paper, working_set
 from batchdp.strategies.low_rank.program import Pair, Progress, completed, first_measure
 from batchdp.strategy import Strategy
 from batchdp.threads import one_thread
 from batchdp.workload import Workload, as_workload
 
 ALGORITHMS = ("fast", "paper")
-PENALTIES = (0.3, 0.03)
-"""First β as a multiple of r."""
+PENALTIES = (0.03, 0.3)
+"""First β as a multiple of r: the low one is nearly always better, the other one quicker."""
 
 
 @one_thread
@@ -86,7 +86,7 @@ def solve_fast(
     progress: Progress | None = None,
     give_up_above: float = np.inf,
 ) -> Pair | None:
-    """The better of a quick and a careful schedule: which one that is depends on the workload.
+    """By a careful schedule; by a quick one too where that costs little or the careful one fails.
 
     None if neither can come below `give_up_above` in ‖B‖²_F.
     """
@@ -99,11 +99,15 @@ def solve_fast(
         return cancelled
 
     for penalty in PENALTIES:
-        start = first_measure(R, rank, np.random.default_rng(seed))
         bar = give_up_above if best is None else best.error
-        pair = fast.solve(R, start, penalty=penalty * rank, relaxation=relaxation, give_up_above=bar, progress=watch)
+        beta = penalty * rank
+        if relaxation == 0 and working_set.pays(R.shape[1], len(R), rank):
+            pair = working_set.solve(R, rank, penalty=beta, seed=seed, give_up_above=bar, progress=watch)
+        else:
+            start = first_measure(R, rank, np.random.default_rng(seed))
+            pair = fast.solve(R, start, penalty=beta, relaxation=relaxation, give_up_above=bar, progress=watch)
         best = pair if pair is not None and pair.error < bar else best
-        if cancelled:
+        if cancelled or (best is not None and R.size > fast.SMALL):
             break
     return best
 

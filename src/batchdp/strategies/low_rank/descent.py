@@ -73,7 +73,9 @@ def descend(
             evaluations += 1
             if v <= top + 1e-4 * share * slope:
                 break
-            share *= 0.4
+            # The parabola through both values and the slope: long steps are often tried, so refuse them once only.
+            bend = v - value - share * slope
+            share *= float(np.clip(-slope * share / (2 * bend), 0.1, 0.6)) if np.isfinite(bend) and bend > 0 else 0.4
             if share < SHORTEST:
                 return Descent(*best, evaluations, step)
         moved, turned = share * d, h - g

@@ -9,7 +9,7 @@ the end is repaired exactly.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -23,6 +23,10 @@ CLOSE_ENOUGH = 1e-5
 LARGEST_PENALTY = 1e7
 HEIGHT = 30.0
 """Of a revived row's largest entry, as a multiple of 1/r."""
+SMALL = 16_384
+"""Entries of L up to which single precision saves nothing."""
+ROUGH = 1e-3
+"""The relative residual down to which single precision serves."""
 STEPS = 10
 """Projected gradient steps a round."""
 SLOW = 1.1
@@ -50,9 +54,12 @@ class Full:
         L = variables
         G = L @ L.T
         G[np.diag_indices_from(G)] += 1 / penalty
-        B = cho_solve(cho_factor(G, lower=True, check_finite=False), L @ target.T, check_finite=False).T
-        Z = penalty * (target - B @ L)
-        return float(np.vdot(Z, target)), -2.0 * B.T @ Z, Z
+        C = cho_solve(cho_factor(G, lower=True, check_finite=False), L @ target.T, check_finite=False)
+        Z = C.T @ L
+        np.subtract(target, Z, out=Z)
+        Z *= penalty
+        C *= -2.0
+        return float(np.vdot(Z, target)), C @ Z, Z
 
     def measure(self, variables: Dense) -> Dense:
         """The variables themselves."""
@@ -113,34 +120,40 @@ def solve(
         penalty: the first β, for R scaled to ‖R‖²_F = its number of columns.
         growth: of β.
         relaxation: γ; the run ends as soon as ‖R − B L‖_F is at most this, and the pair is not repaired.
-        give_up_above: while the residual shrinks ‖B‖² only grows, so a run above this is hopeless.
+        give_up_above: a run is hopeless whose ‖B‖² is above this near the end, or several times this before: from a
+            low β it first grows with the residual's decline, and then falls to half and less.
         progress: told of every round, may cancel.
     """
     form = Full() if form is None else form
     norm = float(np.linalg.norm(R))
-    scale = np.sqrt(R.shape[1]) / norm
-    R = R * scale
+    scale = float(np.sqrt(R.shape[1])) / norm
     enough = relaxation / norm if relaxation > 0 else CLOSE_ENOUGH
-    M, beta, last = start, penalty, np.inf
-    pi = np.zeros_like(R)
+    beta, last = penalty, np.inf
     step: float | None = None
+    single = start.size > SMALL
+    scaled, M = (_rounded(R * scale), _rounded(start)) if single else (R * scale, start)
+    pi = Z = np.zeros_like(scaled)
     status, rounds = "out of rounds", 0
     for rounds in range(1, max_rounds + 1):
-        target = R + pi / beta
+        target = scaled + pi / beta
+        tolerance = 1e-6 if single else 1e-14
         try:
-            found = descend(lambda M: form.evaluate(target, M, beta), M, STEPS, step=step, tolerance=1e-14)  # noqa: B023
+            found = descend(lambda M: form.evaluate(target, M, beta), M, STEPS, step=step, tolerance=tolerance)  # noqa: B023
         except LinAlgError:  # L lost rank while β is already large
-            return None
+            if not single:
+                return None
+            single, scaled, M, pi = False, R * scale, M.astype(np.float64), pi.astype(np.float64)
+            continue
         M, Z, step = found.point, found.extra, found.step
         E = (Z - pi) / beta
-        residual = float(np.linalg.norm(E)) / np.sqrt(R.shape[1])
+        residual = float(np.linalg.norm(E)) / norm / scale
         size = (found.value - float(np.vdot(Z, Z)) / beta) / scale**2  # ‖B‖²_F
         if progress is not None and progress(rounds, residual, size):
             status = "cancelled"
             break
-        if rounds >= 5 and size > give_up_above * (1.02 if residual < 0.01 else 1.1):
+        if rounds >= 5 and size > give_up_above * (1.02 if residual < 0.001 else 2.0 if residual < 0.01 else 5.0):
             return None
-        if residual <= enough:
+        if residual <= enough and not single:
             status = "converged"
             break
         pi = Z
@@ -153,9 +166,17 @@ def solve(
             beta *= growth if residual > 1e-2 else growth**2 if residual > 1e-3 else growth**4
         last = residual
         if beta > LARGEST_PENALTY:
-            return None  # L lost rank: a residual that β cannot move
-    L = form.measure(M)
-    B = Z @ L.T / scale
+            status = "penalty at its limit"  # L lost rank, or a residual that rounding keeps: the repair will tell
+            break
+        if single and residual <= max(ROUGH, enough):
+            single, scaled, M, pi = False, R * scale, M.astype(np.float64), pi.astype(np.float64)
+    L = form.measure(M).astype(np.float64)
+    B = Z.astype(np.float64) @ L.T / scale
     if relaxation > 0 and status == "converged":
         return Pair(L, B, rounds, status)
-    return repaired(R / scale, L, B, rounds, status) if relaxation == 0 else None
+    return repaired(R, L, B, rounds, status) if relaxation == 0 else None
+
+
+def _rounded(matrix: Dense) -> Dense:
+    """In single precision, whatever the type says: half the time, and far from the end nothing is lost."""
+    return cast(Dense, matrix.astype(np.float32))
