@@ -24,6 +24,7 @@ from batchdp.portfolio.shared import search_shared
 from batchdp.reduction import Reduction, reduce
 from batchdp.strategies.gaussian import gaussian
 from batchdp.strategies.noise_on_data import noise_on_data
+from batchdp.strategies.p_identity.error import Whole
 from batchdp.strategy import Privacy, Strategy
 from batchdp.threads import one_thread
 from batchdp.workload import Workload, as_workload
@@ -121,7 +122,7 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
             reduction,
             search.best.measure,
             search.best.reconstruct / scale,
-            method=search.method,
+            method=search.best.method,
             rounds=search.rounds,
             status=search.status,
         )
@@ -137,7 +138,7 @@ def _run_members(search: Search, reduction: Reduction, seed: int) -> None:
         return
     improve_baseline(search)
     low_rank_may_pay = may_pay(search.R)
-    search_shared(search, reduction.reduced, seed, 0.3 if low_rank_may_pay else 1.0)
+    search_shared(search, Whole(reduction.reduced), seed, 0.3 if low_rank_may_pay else 1.0)
     search_registered(search, reduction.reduced)
     if low_rank_may_pay:
         search_low_rank(search, seed)

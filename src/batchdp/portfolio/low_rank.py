@@ -6,7 +6,7 @@ from math import ceil
 
 import numpy as np
 
-from batchdp.matrix import Dense
+from batchdp.matrix import Dense, dense
 from batchdp.portfolio.search import Search, low_rank_price, shared_price
 from batchdp.strategies.low_rank import fast, solve_fast
 from batchdp.strategies.low_rank.program import first_measure
@@ -68,12 +68,12 @@ def search_registered(search: Search, R: Dense) -> None:
 def improve_baseline(search: Search) -> None:
     """Start the low-rank program at the best measure so far, if that is not noise on data."""
     k, n = search.R.shape
-    if search.best is None or search.method == "noise-on-data" or len(search.best.measure) >= n:
+    if search.best is None or search.best.method == "noise-on-data" or search.best.measure.shape[0] >= n:
         return
-    start, rank = search.best.measure, len(search.best.measure)
+    start, rank = dense(search.best.measure), search.best.measure.shape[0]
     price = 1.2 * fast.STEPS * low_rank_price(k, n, rank)
     if 80 * price <= 0.5 * search.budget:
-        _run(search, start, float(rank), fast.SLOW, search.error, price, f"low-rank from {search.method}")
+        _run(search, start, float(rank), fast.SLOW, search.error, price, f"low-rank from {search.best.method}")
 
 
 def _with_singles(search: Search, measure: Dense, diagonals: tuple[float, ...]) -> None:

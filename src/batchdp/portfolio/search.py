@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from batchdp.matrix import Dense
-from batchdp.strategies.low_rank.program import Pair, completed
+from batchdp.matrix import Dense, Matrix, dense_product
+from batchdp.strategies.low_rank.program import EXACT, completed
+from batchdp.strategies.p_identity.packed import reconstruct, unpack
 
 Progress = Callable[[float, str, float], object]
 """Called with (share of the budget spent, what is being tried, best total expected squared error at ε = 1).
@@ -31,6 +33,20 @@ class EndedError(Exception):
     """The observer asked to end, or the safety limit has passed; never leaves the portfolio."""
 
 
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A strategy for the reduced workload, exact to rounding and of sensitivity 1."""
+
+    method: str
+    measure: Matrix
+    reconstruct: Dense
+
+    @cached_property
+    def error(self) -> float:
+        """‖B‖²_F, half the expected squared error at ε = 1."""
+        return float(np.vdot(self.reconstruct, self.reconstruct))
+
+
 @dataclass(eq=False)
 class Search:
     """The best strategy so far for a reduced workload R, and the account of work done."""
@@ -44,8 +60,7 @@ class Search:
     """Whether the registered mechanisms are run as they stand, which takes the time it takes."""
     spent: float = 0.0
     rounds: int = 0
-    method: str = "none"
-    best: Pair | None = None
+    best: Found | None = None
     status: str = "budget spent"
     deadline: float = field(init=False)
 
@@ -70,9 +85,20 @@ class Search:
     def offer(self, method: str, measure: Dense, doing: str = "") -> None:
         """Keep a measure of a family if its exact strategy is the best so far."""
         pair = completed(self.R, measure)
-        if pair is not None and pair.error < self.error * (1 - 1e-12):
-            self.best, self.method = pair, method
-        self.tell(doing or method)
+        self._keep(None if pair is None else Found(method, pair.measure, pair.reconstruct), doing or method)
+
+    def offer_packed(self, method: str, packed: Dense, doing: str = "") -> None:
+        """The same for [diag(d); Θ] of sensitivity 1, given as rows d, Θ."""
+        B = reconstruct(self.R, packed)
+        found = None if B is None else Found(method, unpack(packed), B)
+        if found is not None and found.error < self.error and not _exact(self.R, found):
+            found = None
+        self._keep(found, doing or method)
+
+    def _keep(self, found: Found | None, doing: str) -> None:
+        if found is not None and found.error < self.error * (1 - 1e-12):
+            self.best = found
+        self.tell(doing)
 
     def tell(self, doing: str) -> None:
         """Report to the observer."""
@@ -83,6 +109,11 @@ class Search:
         if time.monotonic() > self.deadline:
             self.status = "out of time"
             raise EndedError
+
+
+def _exact(R: Dense, found: Found) -> bool:
+    miss = np.linalg.norm(R - dense_product(found.reconstruct, found.measure))
+    return bool(miss <= EXACT * np.linalg.norm(R))
 
 
 def shared_price(k: int, n: int, p: int) -> float:

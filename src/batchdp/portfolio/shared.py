@@ -1,24 +1,33 @@
-"""The p-Identity family: many starts, a few survivors, hops between valleys, and a last polish."""
+"""The p-Identity family: many starts, a few survivors, hops between valleys, and a last polish.
+
+Independent runs go side by side; what they are and how their results are put together does not depend on how many
+do, so neither does the strategy.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from batchdp.matrix import Dense
-from batchdp.portfolio.polish import pack, polish_dense, polish_shared, unpack
+from batchdp.matrix import Dense, dense
+from batchdp.portfolio.polish import polish_dense, polish_shared
 from batchdp.portfolio.search import Search, dense_price, shared_price
 from batchdp.portfolio.starts import KINDS, Kind, shared_start
-from batchdp.strategies.p_identity import fit, screen
+from batchdp.strategies.p_identity import fit
 from batchdp.strategies.p_identity import search as registered_search
+from batchdp.strategies.p_identity.error import Products
+from batchdp.strategies.p_identity.packed import pack, unpack
+from batchdp.threads import in_threads
 
 MOST_SHARED = 48
 """Beyond this many shared queries nothing was ever gained."""
 SURVIVORS = 8
 FINALISTS = 4
 HOP_ROUNDS = 50
-USELESS_HOPS = 25
+HOPS_AT_ONCE = 4
+USELESS_HOPS = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,35 +35,40 @@ class Contender:
     """A p-Identity strategy on its way."""
 
     error: float
-    shared: Dense
-    kind: Kind
+    packed: Dense
+    """Rows d, Θ."""
+    evaluations: int = 0
+
+    @property
+    def signed(self) -> bool:
+        """Whether a shared query has negative coefficients."""
+        return bool(self.packed.min() < 0)
 
 
-def search_shared(search: Search, R: Dense, seed: int, share: float) -> None:
+def search_shared(search: Search, R: Products, seed: int, share: float) -> None:
     """Spend a share of the budget on p-Identity; R is the workload before it was scaled."""
-    k, n = search.R.shape
+    n = R.shape[1]
     limit = search.spent + share * search.left
-    pool = _screened(search, seed, limit)
+    pool = []
     if search.thorough:
         registered = registered_search(R)  # what STRATEGIES offers: never be worse
-        search.charge(registered.rounds, shared_price(k, n, max(1, len(registered.shared))))
-        search.offer("p-identity", registered.measure)
-        if len(registered.shared):
-            pool.append(Contender(registered.error * search.scale**2, registered.shared, "random"))
+        search.charge(registered.rounds, shared_price(*R.shape, max(1, len(registered.shared))))
+        search.offer_packed("p-identity", pack(registered.shared))
+        pool.append(Contender(registered.error, pack(registered.shared)))
+    pool += _screened(search, R, seed, limit)
     pool.sort(key=lambda one: one.error)
-    if pool[0].error > 0.9999 * float(np.vdot(search.R, search.R)):
+    if pool[0].error > 0.9999 * float(R.squares.sum()):
         pool = pool[:2]  # sharing gains nothing over noise on data: do not insist
-    survivors = _run_on(search, [one for one in pool if one.error < 1.15 * pool[0].error][:SURVIVORS], limit)
-    packed, error = _polished(search, survivors[:FINALISTS], limit)
-    reserve = min(0.25 * share * search.budget, 100 * dense_price(k, n, n + 8))
-    packed, error = _hops(search, packed, error, seed, limit - reserve)
-    if error < search.error:
-        search.offer("p-identity", unpack(packed))
-    measure = unpack(packed)
-    rounds = int(min(300, (limit - search.spent) / dense_price(k, n, len(measure))))
+    pool = _run_on(search, R, [one for one in pool if one.error < 1.15 * pool[0].error][:SURVIVORS], limit)
+    best = _polished(search, R, pool[:FINALISTS], limit)
+    reserve = min(0.25 * share * search.budget, 100 * dense_price(*R.shape, n + 8))
+    best = _hops(search, R, best, seed, limit - reserve)
+    if best.error * search.scale**2 < search.error:
+        search.offer_packed("p-identity", best.packed)
+    rounds = int(min(300, (limit - search.spent) / dense_price(*R.shape, n + len(best.packed))))
     if rounds >= 10:
-        ended = polish_dense(search.R, measure, rounds)
-        search.charge(ended.evaluations, dense_price(k, n, len(measure)))
+        ended = polish_dense(search.R, dense(unpack(best.packed)), rounds)
+        search.charge(ended.evaluations, dense_price(*R.shape, len(ended.point)))
         kept = ended.point[np.abs(ended.point).sum(axis=1) > 0]
         search.offer("p-identity", kept, "p-identity, every entry free")
 
@@ -64,88 +78,88 @@ def _counts(n: int) -> list[int]:
     return sorted(p for p in wanted if 1 <= p <= max(1, min(n // 3, MOST_SHARED)))
 
 
-def _screened(search: Search, seed: int, limit: float) -> list[Contender]:
+def _screened(search: Search, R: Products, seed: int, limit: float) -> list[Contender]:
     """A few rounds from every kind of start; small p converge first, so compare within each p only."""
-    k, n = search.R.shape
     V = np.linalg.svd(search.R, full_matrices=False)[2]
     budget = limit - search.spent
-    counts, kinds = _counts(n), KINDS
+    counts, kinds = _counts(R.shape[1]), KINDS
 
     def price() -> float:
-        return 20 * len(kinds) * sum(shared_price(k, n, p) for p in counts)
+        return 20 * len(kinds) * sum(shared_price(*R.shape, p) for p in counts)
 
     while len(counts) > 5 and price() > 0.4 * budget:
         counts.pop()
     while len(kinds) > 2 and price() > 0.4 * budget:
         kinds = kinds[:-1]
     rounds = int(np.clip(20 * 0.3 * budget / price(), 10, 40))
-    found: list[Contender] = []
-    for p in counts:
-        tried = []
-        for number, kind in enumerate(kinds if p > 1 else kinds[:1]):
-            start = shared_start(kind, p, V, np.random.default_rng([seed, p, number]))
-            tried.append(_descended(search, Contender(np.inf, start, kind), rounds, last=False))
-        found += sorted(tried, key=lambda one: one.error)[:2]
-        search.tell(f"p-identity with {p} shared queries")
-    return found
+    tasks = [(p, number, kind) for p in counts for number, kind in enumerate(kinds if p > 1 else kinds[:1])]
+
+    def tried(task: tuple[int, int, Kind]) -> Contender:
+        p, number, kind = task
+        return _descended(R, pack(shared_start(kind, p, V, np.random.default_rng([seed, p, number]))), rounds)
+
+    found: dict[int, list[Contender]] = {p: [] for p in counts}
+    for (p, *_), one in zip(tasks, in_threads(tried, tasks), strict=True):
+        _enter(search, R, one)
+        found[p].append(one)
+    return [one for tried in found.values() for one in sorted(tried, key=lambda one: one.error)[:2]]
 
 
-def _run_on(search: Search, pool: list[Contender], limit: float) -> list[Contender]:
-    k, n = search.R.shape
-    each = sum(shared_price(k, n, len(one.shared)) for one in pool)
-    rounds = int(np.clip(0.35 * (limit - search.spent) / each, 10, 120))
+def _run_on(search: Search, R: Products, pool: list[Contender], limit: float) -> list[Contender]:
+    each = sum(shared_price(*R.shape, len(one.packed)) for one in pool)
+    rounds = int(np.clip(0.35 * (limit - search.spent) / each, 10, 300))
     survivors = []
-    for one in pool:
-        survivors.append(_descended(search, one, rounds, last=True))
-        search.tell(f"p-identity with {len(one.shared)} shared queries")
+    for one in in_threads(lambda one: _descended(R, one.packed, rounds), pool):
+        _enter(search, R, one)
+        survivors.append(one)
     survivors.sort(key=lambda one: one.error)
-    if survivors[0].error < search.error:
-        search.offer("p-identity", unpack(pack(survivors[0].shared)))
+    if survivors[0].error * search.scale**2 < search.error:
+        search.offer_packed("p-identity", survivors[0].packed)
     return survivors
 
 
-def _descended(search: Search, one: Contender, rounds: int, *, last: bool) -> Contender:
-    """Signed strategies by projected gradient, the others by L-BFGS, with bounds only in the end."""
-    k, n = search.R.shape
-    price = shared_price(k, n, len(one.shared))
-    if one.kind == "signed":
-        ended = polish_shared(search.R, pack(one.shared), rounds)
-        search.charge(ended.evaluations, price)
-        return Contender(ended.value, ended.point[1:] / ended.point[0], one.kind)
-    found = fit(search.R, one.shared, rounds) if last else screen(search.R, one.shared, rounds)
-    search.charge(found.rounds, price)
-    if last:
-        search.spent += 5e-6 * one.shared.size  # SciPy's loop over the bounds
-    return Contender(found.error, found.shared, one.kind)
-
-
-def _polished(search: Search, finalists: list[Contender], limit: float) -> tuple[Dense, float]:
-    k, n = search.R.shape
-    best: tuple[Dense, float] = (pack(finalists[0].shared), finalists[0].error)
-    for one in finalists:
-        price = shared_price(k, n, len(one.shared))
-        rounds = int(np.clip(0.1 * (limit - search.spent) / price, 10, 150))
-        ended = polish_shared(search.R, pack(one.shared), rounds)
-        search.charge(ended.evaluations, price)
-        if ended.value < best[1]:
-            best = (ended.point, ended.value)
+def _polished(search: Search, R: Products, finalists: list[Contender], limit: float) -> Contender:
+    price = sum(shared_price(*R.shape, len(one.packed)) for one in finalists)
+    rounds = int(np.clip(0.3 * (limit - search.spent) / price, 10, 150))
+    best = finalists[0]
+    for one in in_threads(lambda one: _freed(R, one.packed, rounds), finalists):
+        _enter(search, R, one)
+        best = one if one.error < best.error else best
     return best
 
 
-def _hops(search: Search, packed: Dense, error: float, seed: int, limit: float) -> tuple[Dense, float]:
+def _hops(search: Search, R: Products, best: Contender, seed: int, limit: float) -> Contender:
     """Change one shared query by hand, polish briefly, keep what is better."""
-    k, n = search.R.shape
     rng = np.random.default_rng([seed, 7])
     useless = 0
-    while useless < USELESS_HOPS and search.spent + HOP_ROUNDS * shared_price(k, n, len(packed)) < limit:
-        changed = _hop(packed, rng)
-        ended = polish_shared(search.R, changed, HOP_ROUNDS)
-        search.charge(ended.evaluations, shared_price(k, n, len(changed)))
-        useless += 1
-        if ended.value < error * (1 - 1e-6):
-            packed, error, useless = ended.point, ended.value, 0
-        search.tell("p-identity, hopping")
-    return packed, error
+    price = HOPS_AT_ONCE * HOP_ROUNDS * shared_price(*R.shape, len(best.packed))
+    while useless < USELESS_HOPS and search.spent + price < limit:
+        changed = [_hop(best.packed, rng) for _ in range(HOPS_AT_ONCE)]
+        useless += HOPS_AT_ONCE
+        for one in in_threads(partial(_descended, R, rounds=HOP_ROUNDS), changed):
+            _enter(search, R, one)
+            if one.error < best.error * (1 - 1e-6):
+                best, useless = one, 0
+    return best
+
+
+def _descended(R: Products, packed: Dense, rounds: int) -> Contender:
+    """Signed strategies by projected gradient, the others by L-BFGS."""
+    if packed.min() < 0:
+        return _freed(R, packed, rounds)
+    found = fit(R, packed[1:] / packed[0], rounds)
+    return Contender(found.error, pack(found.shared), found.rounds)
+
+
+def _freed(R: Products, packed: Dense, rounds: int) -> Contender:
+    ended = polish_shared(R, packed, rounds)
+    return Contender(ended.value, ended.point, ended.evaluations)
+
+
+def _enter(search: Search, R: Products, one: Contender) -> None:
+    p = len(one.packed) - 1
+    search.charge(one.evaluations, shared_price(*R.shape, p))
+    search.tell(f"p-identity with {p} shared quer{'y' if p == 1 else 'ies'}")
 
 
 def _hop(packed: Dense, rng: np.random.Generator) -> Dense:
