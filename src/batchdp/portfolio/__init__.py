@@ -17,7 +17,7 @@ from batchdp.checks import finite, whole
 from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
 from batchdp.matrix import Dense
-from batchdp.portfolio.baselines import baselines
+from batchdp.portfolio.baselines import baselines, closed_forms
 from batchdp.portfolio.low_rank import improve_baseline, may_pay, search_low_rank, search_registered
 from batchdp.portfolio.search import EndedError, Progress, Search
 from batchdp.portfolio.shared import search_shared
@@ -26,7 +26,7 @@ from batchdp.strategies.gaussian import gaussian
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.p_identity.error import Whole
 from batchdp.strategy import Privacy, Strategy
-from batchdp.threads import one_thread
+from batchdp.threads import in_threads, one_thread
 from batchdp.workload import Workload, as_workload
 
 CLASSES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
@@ -132,15 +132,17 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
 
 def _run_members(search: Search, reduction: Reduction, seed: int) -> None:
     """Cheap members first, then time where an estimate says it can pay."""
-    for name, measure in baselines(reduction):
-        search.offer(name, measure)
+    search.offer_packed("noise-on-data", np.ones((1, reduction.columns)))
+    for form in closed_forms(search.R):
+        search.offer_pair(*form)
+    for found, (name, _) in in_threads(lambda named: (search.completed(*named), named), baselines(reduction)):
+        search.keep(found, name)
     if reduction.columns == 1:
         return
     improve_baseline(search)
     low_rank_may_pay = may_pay(search.R)
     search_shared(search, Whole(reduction.reduced), seed, 0.3 if low_rank_may_pay else 1.0)
-    search_registered(search, reduction.reduced)
-    if low_rank_may_pay:
+    if search_registered(search, reduction.reduced) and low_rank_may_pay:
         search_low_rank(search, seed)
 
 
@@ -149,5 +151,5 @@ def _nominal(R: Dense, seconds: float | None) -> float:
     if seconds is not None:
         return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=0.5 * CLASSES[0])
     size = R.size
-    nominal = 0.6 + min(4e-5 * size, 8.0) + min(5e-6 * size, 12.0)
+    nominal = 0.8 + min(2e-5 * size, 2.5) + min(1e-5 * size, 100.0)
     return nominal + (min(0.3 + 2e-4 * size, 20.0) if may_pay(R) else 0.0)

@@ -51,11 +51,14 @@ def search_low_rank(search: Search, seed: int) -> None:
             _with_singles(search, found, (0.4, 0.1, 0.5) if trial == 0 else (0.1,))
 
 
-def search_registered(search: Search, R: Dense) -> None:
-    """What STRATEGIES offers for the workload as it stands: never be worse. Not charged: it takes what it takes."""
+def search_registered(search: Search, R: Dense) -> bool:
+    """What STRATEGIES offers for the workload as it stands: never be worse. Not charged: it takes what it takes.
+
+    False if it was hopeless.
+    """
     k, n = R.shape
     if not search.thorough or (k * n > SMALL and not may_pay(R)):
-        return
+        return True
     rank = ceil(1.2 * k)
     # While the residual shrinks ‖B‖² grows, so a long run that is far above the best so far need not end.
     hopeless = np.inf if k * n <= SMALL else 1.3 * search.error / search.scale**2
@@ -63,6 +66,7 @@ def search_registered(search: Search, R: Dense) -> None:
     if pair is not None:
         search.rounds += fast.STEPS * pair.rounds
         search.offer("low-rank", pair.measure, f"low-rank, {rank} measurements")
+    return pair is not None
 
 
 def improve_baseline(search: Search) -> None:

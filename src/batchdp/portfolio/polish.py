@@ -13,9 +13,11 @@ from batchdp.l1_ball import project_columns
 from batchdp.matrix import Dense
 from batchdp.strategies.low_rank.descent import Descent, descend
 from batchdp.strategies.p_identity.error import Products, error
+from batchdp.strategies.p_identity.packed import reconstruct
 
 SMALLEST_DIAGONAL = 1e-4
 """The error is a difference of terms that grow with the inverse of the diagonal."""
+LEAST_GAIN = 1e-4
 
 
 def polish_shared(R: Products, packed: Dense, rounds: int) -> Descent[None]:
@@ -36,6 +38,22 @@ def polish_shared(R: Products, packed: Dense, rounds: int) -> Descent[None]:
         return projected
 
     return descend(evaluate, packed, rounds, project=project)
+
+
+def wants_more(R: Dense, packed: Dense) -> bool:
+    """Whether measuring columns together as [diag(d); Θ] does not would gain anything to speak of.
+
+    With Z = (LᵀL)⁻¹ Rᵀ, entry (i, j) of the derivative by L is −2 d_i ⟨z_i, z_j⟩ in the rows of the diagonal. A column
+    spends its budget well if no entry is larger than that of its own row, and those add up to the error.
+    """
+    B = reconstruct(R, packed)
+    if B is None:
+        return False
+    d = packed[0]
+    Z = B[:, : len(d)] / d
+    G = np.abs(Z.T @ Z) * d[:, None]
+    own = np.diag(G)
+    return float((G.max(axis=0) - own).sum()) > LEAST_GAIN * float(own.sum())
 
 
 def polish_dense(R: Dense, measure: Dense, rounds: int) -> Descent[None]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from batchdp.matrix import Dense, Matrix, dense_product
+from batchdp.matrix import Dense, Matrix, column_norms, dense_product
 from batchdp.strategies.low_rank.program import EXACT, completed
 from batchdp.strategies.p_identity.packed import reconstruct, unpack
 
@@ -25,7 +25,7 @@ A true answer ends the search with the best strategy so far.
 
 PATIENCE = 10
 """How many times the nominal budget the clock may run."""
-FLOPS = 2e10
+FLOPS = 3e10
 """What one core does in a second."""
 
 
@@ -84,18 +84,30 @@ class Search:
 
     def offer(self, method: str, measure: Dense, doing: str = "") -> None:
         """Keep a measure of a family if its exact strategy is the best so far."""
+        self.keep(self.completed(method, measure), doing or method)
+
+    def completed(self, method: str, measure: Dense) -> Found | None:
+        """A measure with its best reconstruction, or None if it has none."""
         pair = completed(self.R, measure)
-        self._keep(None if pair is None else Found(method, pair.measure, pair.reconstruct), doing or method)
+        return None if pair is None else Found(method, pair.measure, pair.reconstruct)
 
     def offer_packed(self, method: str, packed: Dense, doing: str = "") -> None:
-        """The same for [diag(d); Θ] of sensitivity 1, given as rows d, Θ."""
+        """Keep [diag(d); Θ] of sensitivity 1, given as rows d, Θ, if it is the best so far."""
         B = reconstruct(self.R, packed)
-        found = None if B is None else Found(method, unpack(packed), B)
-        if found is not None and found.error < self.error and not _exact(self.R, found):
-            found = None
-        self._keep(found, doing or method)
+        self.offer_pair(method, unpack(packed), B, doing)
 
-    def _keep(self, found: Found | None, doing: str) -> None:
+    def offer_pair(self, method: str, measure: Matrix, reconstruct: Dense | None, doing: str = "") -> None:
+        """Keep a pair if it is exact and the best so far."""
+        found = None
+        if reconstruct is not None:
+            sensitivity = float(column_norms(measure, 1).max())
+            found = Found(method, measure / sensitivity, reconstruct * sensitivity)
+            if found.error >= self.error or not _exact(self.R, found):
+                found = None
+        self.keep(found, doing or method)
+
+    def keep(self, found: Found | None, doing: str) -> None:
+        """Keep an exact strategy if it is the best so far."""
         if found is not None and found.error < self.error * (1 - 1e-12):
             self.best = found
         self.tell(doing)
@@ -117,8 +129,8 @@ def _exact(R: Dense, found: Found) -> bool:
 
 
 def shared_price(k: int, n: int, p: int) -> float:
-    """One evaluation of p-Identity with p shared queries."""
-    return 2e-4 + 8.0 * k * n * p / FLOPS + 8e-9 * k * n + 3e-8 * n * p
+    """One round of p-Identity with p shared queries: two products with R, and what passes over k n or p n numbers."""
+    return 2e-4 + 4.0 * k * n * p / FLOPS + 1.2e-9 * k * n + 8e-8 * n * p
 
 
 def dense_price(k: int, n: int, r: int) -> float:

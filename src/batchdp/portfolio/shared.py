@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy.linalg import eigh
 
 from batchdp.matrix import Dense, dense
-from batchdp.portfolio.polish import polish_dense, polish_shared
+from batchdp.portfolio.polish import polish_dense, polish_shared, wants_more
 from batchdp.portfolio.search import Search, dense_price, shared_price
 from batchdp.portfolio.starts import KINDS, Kind, shared_start
 from batchdp.strategies.p_identity import fit
@@ -25,6 +26,10 @@ MOST_SHARED = 48
 """Beyond this many shared queries nothing was ever gained."""
 SURVIVORS = 8
 FINALISTS = 4
+ALIKE = 3
+"""How many runs have to end like the best one."""
+THOROUGH, QUICK = 40, 10
+"""Rounds of screening."""
 HOP_ROUNDS = 50
 HOPS_AT_ONCE = 4
 USELESS_HOPS = 24
@@ -47,30 +52,39 @@ class Contender:
 
 def search_shared(search: Search, R: Products, seed: int, share: float) -> None:
     """Spend a share of the budget on p-Identity; R is the workload before it was scaled."""
-    n = R.shape[1]
     limit = search.spent + share * search.left
-    pool = []
-    if search.thorough:
-        registered = registered_search(R)  # what STRATEGIES offers: never be worse
-        search.charge(registered.rounds, shared_price(*R.shape, max(1, len(registered.shared))))
-        search.offer_packed("p-identity", pack(registered.shared))
-        pool.append(Contender(registered.error, pack(registered.shared)))
-    pool += _screened(search, R, seed, limit)
+    pool = _registered(search, R) if search.thorough else []
+    # Runs of different p that end alike: there is but one valley, or nothing to share. Do not insist.
+    alike = len(pool) > ALIKE and pool[ALIKE].error < (1 + 1e-3) * pool[0].error
+    pool += _screened(search, R, seed, limit, THOROUGH if not alike else QUICK)
     pool.sort(key=lambda one: one.error)
     if pool[0].error > 0.9999 * float(R.squares.sum()):
-        pool = pool[:2]  # sharing gains nothing over noise on data: do not insist
-    pool = _run_on(search, R, [one for one in pool if one.error < 1.15 * pool[0].error][:SURVIVORS], limit)
+        pool = pool[:2]
+    near = [one for one in pool if one.error < 1.15 * pool[0].error]
+    pool = _run_on(search, R, near[: SURVIVORS if not alike else FINALISTS], limit)
     best = _polished(search, R, pool[:FINALISTS], limit)
-    reserve = min(0.25 * share * search.budget, 100 * dense_price(*R.shape, n + 8))
-    best = _hops(search, R, best, seed, limit - reserve)
+    price = dense_price(*R.shape, R.shape[1] + len(best.packed))
+    dense_pays = limit - search.spent > 10 * price and wants_more(search.R, best.packed)
+    reserve = min(0.25 * share * search.budget, 100 * price) if dense_pays else 0.0
+    best = _hops(search, R, best, seed, limit - reserve, USELESS_HOPS if not alike else HOPS_AT_ONCE)
     if best.error * search.scale**2 < search.error:
         search.offer_packed("p-identity", best.packed)
-    rounds = int(min(300, (limit - search.spent) / dense_price(*R.shape, n + len(best.packed))))
-    if rounds >= 10:
+    rounds = int(min(300, (limit - search.spent) / price))
+    if dense_pays and rounds >= 10:
         ended = polish_dense(search.R, dense(unpack(best.packed)), rounds)
-        search.charge(ended.evaluations, dense_price(*R.shape, len(ended.point)))
+        search.charge(ended.evaluations, price)
         kept = ended.point[np.abs(ended.point).sum(axis=1) > 0]
         search.offer("p-identity", kept, "p-identity, every entry free")
+
+
+def _registered(search: Search, R: Products) -> list[Contender]:
+    """What STRATEGIES offers: never be worse."""
+    found = registered_search(R)
+    search.offer_packed("p-identity", pack(found[0].shared))
+    pool = [Contender(one.error, pack(one.shared), one.rounds) for one in found]
+    for one in pool:
+        _enter(search, R, one)
+    return [one for one in pool if len(one.packed) > 1]
 
 
 def _counts(n: int) -> list[int]:
@@ -78,9 +92,9 @@ def _counts(n: int) -> list[int]:
     return sorted(p for p in wanted if 1 <= p <= max(1, min(n // 3, MOST_SHARED)))
 
 
-def _screened(search: Search, R: Products, seed: int, limit: float) -> list[Contender]:
+def _screened(search: Search, R: Products, seed: int, limit: float, rounds: int) -> list[Contender]:
     """A few rounds from every kind of start; small p converge first, so compare within each p only."""
-    V = np.linalg.svd(search.R, full_matrices=False)[2]
+    V = _right_vectors(search.R, MOST_SHARED)
     budget = limit - search.spent
     counts, kinds = _counts(R.shape[1]), KINDS
 
@@ -91,7 +105,7 @@ def _screened(search: Search, R: Products, seed: int, limit: float) -> list[Cont
         counts.pop()
     while len(kinds) > 2 and price() > 0.4 * budget:
         kinds = kinds[:-1]
-    rounds = int(np.clip(20 * 0.3 * budget / price(), 10, 40))
+    rounds = int(np.clip(20 * 0.3 * budget / price(), 10, rounds))
     tasks = [(p, number, kind) for p in counts for number, kind in enumerate(kinds if p > 1 else kinds[:1])]
 
     def tried(task: tuple[int, int, Kind]) -> Contender:
@@ -103,6 +117,14 @@ def _screened(search: Search, R: Products, seed: int, limit: float) -> list[Cont
         _enter(search, R, one)
         found[p].append(one)
     return [one for tried in found.values() for one in sorted(tried, key=lambda one: one.error)[:2]]
+
+
+def _right_vectors(R: Dense, count: int) -> Dense:
+    """The leading right singular vectors."""
+    k = len(R)
+    U = eigh(R @ R.T, subset_by_index=[max(0, k - count), k - 1], check_finite=False)[1]
+    V = U.T[::-1] @ R
+    return np.asarray(V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-300))
 
 
 def _run_on(search: Search, R: Products, pool: list[Contender], limit: float) -> list[Contender]:
@@ -128,12 +150,12 @@ def _polished(search: Search, R: Products, finalists: list[Contender], limit: fl
     return best
 
 
-def _hops(search: Search, R: Products, best: Contender, seed: int, limit: float) -> Contender:
+def _hops(search: Search, R: Products, best: Contender, seed: int, limit: float, patience: int) -> Contender:
     """Change one shared query by hand, polish briefly, keep what is better."""
     rng = np.random.default_rng([seed, 7])
     useless = 0
     price = HOPS_AT_ONCE * HOP_ROUNDS * shared_price(*R.shape, len(best.packed))
-    while useless < USELESS_HOPS and search.spent + price < limit:
+    while useless < patience and search.spent + price < limit:
         changed = [_hop(best.packed, rng) for _ in range(HOPS_AT_ONCE)]
         useless += HOPS_AT_ONCE
         for one in in_threads(partial(_descended, R, rounds=HOP_ROUNDS), changed):

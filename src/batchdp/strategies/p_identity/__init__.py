@@ -69,21 +69,21 @@ def p_identity(
         return Strategy.lifted(reduction, np.zeros((0, 0)), method="p-identity")
     R = reduction.reduced
     found = search(Whole(R), shared=shared, signed=signed, seed=seed, max_rounds=max_rounds)
-    packed = pack(found.shared)
+    packed = pack(found[0].shared)
     return Strategy.lifted(
         reduction,
         unpack(packed),
         reconstruct(R, packed),
         method="p-identity",
-        rounds=found.rounds,
+        rounds=sum(fit.rounds for fit in found),
         status="best of several starts",
     )
 
 
 def search(
     R: Products, *, shared: int | None = None, signed: bool = False, seed: int = 0, max_rounds: int = 400
-) -> Fit:
-    """Screen random starts of several p, run the best to the end; sharing nothing is one of them."""
+) -> list[Fit]:
+    """Screen random starts of several p, run the best to the end; best first, sharing nothing among them."""
     n = R.shape[1]
     rng = np.random.default_rng(seed)
     starts = [
@@ -91,11 +91,11 @@ def search(
         for p in ([shared] if shared else _sizes(n))
     ]
     screened = list(in_threads(partial(fit, R, max_rounds=SCREENING_ROUNDS, signed=signed), starts))
-    best = [begun.shared for begun in sorted(screened, key=lambda found: found.error)[:POLISHED]]
-    found = list(in_threads(partial(fit, R, max_rounds=max_rounds, signed=signed), best))
+    screened.sort(key=lambda found: found.error)
+    begun = [found.shared for found in screened[:POLISHED]]
+    found = list(in_threads(partial(fit, R, max_rounds=max_rounds, signed=signed), begun))
     nothing_shared = Fit(np.zeros((0, n)), float(R.squares.sum()), 0)
-    least = min([*found, nothing_shared], key=lambda found: found.error)
-    return Fit(least.shared, least.error, sum(run.rounds for run in (*screened, *found)))
+    return sorted([*found, *screened[POLISHED:], nothing_shared], key=lambda found: found.error)
 
 
 def fit(R: Products, start: Dense, max_rounds: int, signed: bool = False) -> Fit:

@@ -16,7 +16,7 @@ from scipy.linalg import LinAlgError
 
 from batchdp.matrix import Dense
 
-MEMORY = 10
+MEMORY = 8
 """Steps that the curvature is learnt from."""
 SHORTEST = 1e-8
 """The shortest share of a step that is tried."""
