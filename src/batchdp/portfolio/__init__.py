@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from batchdp.checks import finite, whole
 from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
-from batchdp.matrix import Dense
+from batchdp.matrix import Dense, Matrix, dense
 from batchdp.portfolio.baselines import baselines, closed_forms
 from batchdp.portfolio.low_rank import improve_baseline, may_pay, search_low_rank, search_registered
 from batchdp.portfolio.search import EndedError, Progress, Search
@@ -24,7 +24,7 @@ from batchdp.portfolio.shared import search_shared
 from batchdp.reduction import Reduction, reduce
 from batchdp.strategies.gaussian import gaussian
 from batchdp.strategies.noise_on_data import noise_on_data
-from batchdp.strategies.p_identity.error import Whole
+from batchdp.strategies.p_identity.products import products
 from batchdp.strategy import Privacy, Strategy
 from batchdp.threads import in_threads, one_thread
 from batchdp.workload import Workload, as_workload
@@ -118,7 +118,7 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
         _run_members(search, reduction, seed)
     assert search.best is not None  # noise on data is always there
     try:
-        return Strategy.lifted(
+        return _lifted(
             reduction,
             search.best.measure,
             search.best.reconstruct / scale,
@@ -130,18 +130,29 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
         return noise_on_data(workload, merged=True)
 
 
+def _lifted(reduction: Reduction, measure: Matrix, reconstruct: Dense, **told: Any) -> Strategy:
+    if isinstance(measure, np.ndarray):
+        return Strategy.lifted(reduction, measure, reconstruct, **told)
+    if reduction.columns <= 2048:
+        return Strategy.lifted(reduction, dense(measure), reconstruct, **told)
+    from scipy import sparse
+    L = sparse.csr_array(sparse.csc_array(measure)[:, reduction.classes] @ sparse.diags_array(reduction.scales))
+    return Strategy(reduction.workload, L, reduction.lift_reconstruct(reconstruct), **told)
+
+
 def _run_members(search: Search, reduction: Reduction, seed: int) -> None:
     """Cheap members first, then time where an estimate says it can pay."""
     search.offer_packed("noise-on-data", np.ones((1, reduction.columns)))
     for form in closed_forms(search.R):
         search.offer_pair(*form)
-    for found, (name, _) in in_threads(lambda named: (search.completed(*named), named), baselines(reduction)):
+    named = list(baselines(reduction, search.error / search.scale**2))
+    for (name, _), found in zip(named, in_threads(lambda one: search.completed(*one), named), strict=True):
         search.keep(found, name)
     if reduction.columns == 1:
         return
     improve_baseline(search)
     low_rank_may_pay = may_pay(search.R)
-    search_shared(search, Whole(reduction.reduced), seed, 0.3 if low_rank_may_pay else 1.0)
+    search_shared(search, products(reduction), seed, 0.3 if low_rank_may_pay else 1.0)
     if search_registered(search, reduction.reduced) and low_rank_may_pay:
         search_low_rank(search, seed)
 

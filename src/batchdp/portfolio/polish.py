@@ -12,8 +12,9 @@ from scipy.linalg import cho_factor, cho_solve
 from batchdp.l1_ball import project_columns
 from batchdp.matrix import Dense
 from batchdp.strategies.low_rank.descent import Descent, descend
-from batchdp.strategies.p_identity.error import Products, error
+from batchdp.strategies.p_identity.error import error
 from batchdp.strategies.p_identity.packed import reconstruct
+from batchdp.strategies.p_identity.products import Products
 
 SMALLEST_DIAGONAL = 1e-4
 """The error is a difference of terms that grow with the inverse of the diagonal."""

@@ -128,9 +128,13 @@ def _exact(R: Dense, found: Found) -> bool:
     return bool(miss <= EXACT * np.linalg.norm(R))
 
 
-def shared_price(k: int, n: int, p: int) -> float:
-    """One round of p-Identity with p shared queries: two products with R, and what passes over k n or p n numbers."""
-    return 2e-4 + 4.0 * k * n * p / FLOPS + 1.2e-9 * k * n + 8e-8 * n * p
+def shared_price(k: int, n: int, p: int, work: int | None = None) -> float:
+    """One round of p-Identity with p shared queries: two products with R, p × p systems, passes over p n numbers.
+
+    `work` is how many entries a dense matrix has that is as dear as R; k n if left out.
+    """
+    entries = k * n if work is None else work
+    return 2e-4 + 4.0 * p * (entries + p * (k + n)) / FLOPS + 1.2e-9 * entries + 8e-8 * n * p
 
 
 def dense_price(k: int, n: int, r: int) -> float:

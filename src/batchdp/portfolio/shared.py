@@ -18,18 +18,22 @@ from batchdp.portfolio.search import Search, dense_price, shared_price
 from batchdp.portfolio.starts import KINDS, Kind, shared_start
 from batchdp.strategies.p_identity import fit
 from batchdp.strategies.p_identity import search as registered_search
-from batchdp.strategies.p_identity.error import Products
+from batchdp.strategies.p_identity.products import Products
 from batchdp.strategies.p_identity.packed import pack, unpack
 from batchdp.threads import in_threads
 
 MOST_SHARED = 48
-"""Beyond this many shared queries nothing was ever gained."""
+"""Of a start; splitting leads to more."""
+FEW_SHARED = 8
+"""Of a start where they hardly matter."""
 SURVIVORS = 8
 FINALISTS = 4
 ALIKE = 3
 """How many runs have to end like the best one."""
-THOROUGH, QUICK = 40, 10
-"""Rounds of screening."""
+MANY_SHARED = 32
+"""If a start with so many is the best, more may pay."""
+GROWTH_ROUNDS = 100
+GROWING = 2
 HOP_ROUNDS = 50
 HOPS_AT_ONCE = 4
 USELESS_HOPS = 24
@@ -56,12 +60,14 @@ def search_shared(search: Search, R: Products, seed: int, share: float) -> None:
     pool = _registered(search, R) if search.thorough else []
     # Runs of different p that end alike: there is but one valley, or nothing to share. Do not insist.
     alike = len(pool) > ALIKE and pool[ALIKE].error < (1 + 1e-3) * pool[0].error
-    pool += _screened(search, R, seed, limit, THOROUGH if not alike else QUICK)
+    pool += _screened(search, R, seed, limit, alike)
     pool.sort(key=lambda one: one.error)
     if pool[0].error > 0.9999 * float(R.squares.sum()):
         pool = pool[:2]
     near = [one for one in pool if one.error < 1.15 * pool[0].error]
     pool = _run_on(search, R, near[: SURVIVORS if not alike else FINALISTS], limit)
+    if len(pool[0].packed) > MANY_SHARED:
+        pool = _grown(search, R, pool[:FINALISTS], limit)
     best = _polished(search, R, pool[:FINALISTS], limit)
     price = dense_price(*R.shape, R.shape[1] + len(best.packed))
     dense_pays = limit - search.spent > 10 * price and wants_more(search.R, best.packed)
@@ -87,25 +93,25 @@ def _registered(search: Search, R: Products) -> list[Contender]:
     return [one for one in pool if len(one.packed) > 1]
 
 
-def _counts(n: int) -> list[int]:
+def _counts(n: int, alike: bool) -> list[int]:
     wanted = {1, 2, 4, 6, 8, 12, 16, 24, n // 16, n // 12}
-    return sorted(p for p in wanted if 1 <= p <= max(1, min(n // 3, MOST_SHARED)))
+    return sorted(p for p in wanted if 1 <= p <= max(1, min(n // 3, FEW_SHARED if alike else MOST_SHARED)))
 
 
-def _screened(search: Search, R: Products, seed: int, limit: float, rounds: int) -> list[Contender]:
+def _screened(search: Search, R: Products, seed: int, limit: float, alike: bool) -> list[Contender]:
     """A few rounds from every kind of start; small p converge first, so compare within each p only."""
     V = _right_vectors(search.R, MOST_SHARED)
     budget = limit - search.spent
-    counts, kinds = _counts(R.shape[1]), KINDS
+    counts, kinds = _counts(R.shape[1], alike), KINDS
 
     def price() -> float:
-        return 20 * len(kinds) * sum(shared_price(*R.shape, p) for p in counts)
+        return 20 * len(kinds) * sum(_price(R, p) for p in counts)
 
     while len(counts) > 5 and price() > 0.4 * budget:
         counts.pop()
     while len(kinds) > 2 and price() > 0.4 * budget:
         kinds = kinds[:-1]
-    rounds = int(np.clip(20 * 0.3 * budget / price(), 10, rounds))
+    rounds = int(np.clip(20 * 0.3 * budget / price(), 10, 20 if alike else 40))
     tasks = [(p, number, kind) for p in counts for number, kind in enumerate(kinds if p > 1 else kinds[:1])]
 
     def tried(task: tuple[int, int, Kind]) -> Contender:
@@ -128,7 +134,7 @@ def _right_vectors(R: Dense, count: int) -> Dense:
 
 
 def _run_on(search: Search, R: Products, pool: list[Contender], limit: float) -> list[Contender]:
-    each = sum(shared_price(*R.shape, len(one.packed)) for one in pool)
+    each = sum(_price(R, len(one.packed)) for one in pool)
     rounds = int(np.clip(0.35 * (limit - search.spent) / each, 10, 300))
     survivors = []
     for one in in_threads(lambda one: _descended(R, one.packed, rounds), pool):
@@ -140,8 +146,34 @@ def _run_on(search: Search, R: Products, pool: list[Contender], limit: float) ->
     return survivors
 
 
+def _grown(search: Search, R: Products, pool: list[Contender], limit: float) -> list[Contender]:
+    """Split the widest shared queries in two for as long as that pays: the way to many of them."""
+    growing = pool
+    while growing:
+        price = GROWTH_ROUNDS * sum(_price(R, len(one.packed) * 3 // 2) for one in growing)
+        if search.spent + price > limit - 0.3 * (limit - search.spent):
+            break
+        better = []
+        for one, grown in zip(growing, in_threads(lambda one: _split(R, one), growing), strict=True):
+            _enter(search, R, grown)
+            if grown.error < (1 - 1e-3) * one.error:
+                better.append(grown)
+        pool, growing = pool + better, sorted(better, key=lambda one: one.error)[:GROWING]
+    return sorted(pool, key=lambda one: one.error)
+
+
+def _split(R: Products, one: Contender) -> Contender:
+    T = one.packed[1:] / one.packed[0]
+    T = T[np.abs(T).sum(axis=1) > 0]
+    filled = np.abs(T) > 1e-6 * np.abs(T).max(initial=0.0)
+    for i in np.argsort(-filled.sum(axis=1), kind="stable")[: (len(T) + 1) // 2]:
+        T = _halved(T, int(i))
+    rng = np.random.default_rng(len(T))
+    return _descended(R, pack(T + 0.02 * rng.random(T.shape)), GROWTH_ROUNDS)
+
+
 def _polished(search: Search, R: Products, finalists: list[Contender], limit: float) -> Contender:
-    price = sum(shared_price(*R.shape, len(one.packed)) for one in finalists)
+    price = sum(_price(R, len(one.packed)) for one in finalists)
     rounds = int(np.clip(0.3 * (limit - search.spent) / price, 10, 150))
     best = finalists[0]
     for one in in_threads(lambda one: _freed(R, one.packed, rounds), finalists):
@@ -154,7 +186,7 @@ def _hops(search: Search, R: Products, best: Contender, seed: int, limit: float,
     """Change one shared query by hand, polish briefly, keep what is better."""
     rng = np.random.default_rng([seed, 7])
     useless = 0
-    price = HOPS_AT_ONCE * HOP_ROUNDS * shared_price(*R.shape, len(best.packed))
+    price = HOPS_AT_ONCE * HOP_ROUNDS * _price(R, len(best.packed))
     while useless < patience and search.spent + price < limit:
         changed = [_hop(best.packed, rng) for _ in range(HOPS_AT_ONCE)]
         useless += HOPS_AT_ONCE
@@ -178,9 +210,13 @@ def _freed(R: Products, packed: Dense, rounds: int) -> Contender:
     return Contender(ended.value, ended.point, ended.evaluations)
 
 
+def _price(R: Products, p: int) -> float:
+    return shared_price(*R.shape, p, R.work)
+
+
 def _enter(search: Search, R: Products, one: Contender) -> None:
     p = len(one.packed) - 1
-    search.charge(one.evaluations, shared_price(*R.shape, p))
+    search.charge(one.evaluations, _price(R, p))
     search.tell(f"p-identity with {p} shared quer{'y' if p == 1 else 'ies'}")
 
 
@@ -199,10 +235,16 @@ def _hop(packed: Dense, rng: np.random.Generator) -> Dense:
         T[one] += T[other]
         T = np.delete(T, other, axis=0)
     elif move == 1:
-        support = np.flatnonzero(np.abs(T[one]) > 1e-6 * np.abs(T[one]).max())
-        low = np.arange(n) < support[len(support) // 2]
-        T = np.vstack([T, T[one] * ~low])
-        T[one] *= low
+        T = _halved(T, one)
     else:
         T[one] = np.roll(T[one], int(rng.choice([-5, -3, -2, -1, 1, 2, 3, 5])))
     return pack(T + 0.02 * level * rng.random(T.shape))
+
+
+def _halved(T: Dense, one: int) -> Dense:
+    """A shared query's columns given to two, those on the left to one of them."""
+    support = np.flatnonzero(np.abs(T[one]) > 1e-6 * np.abs(T[one]).max())
+    low = np.arange(T.shape[1]) < support[len(support) // 2]
+    T = np.vstack([T, T[one] * ~low])
+    T[one] *= low
+    return T

@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike
 from batchdp.checks import whole
 from batchdp.matrix import Dense
 from batchdp.reduction import reduce
-from batchdp.strategies.p_identity.error import Products, Whole, error
+from batchdp.strategies.p_identity.error import error
 from batchdp.strategies.p_identity.packed import pack, reconstruct, unpack
+from batchdp.strategies.p_identity.products import Products, products
 from batchdp.strategies.p_identity.quasi_newton import minimise
 from batchdp.strategy import Strategy
 from batchdp.threads import in_threads, one_thread
@@ -67,13 +68,12 @@ def p_identity(
     reduction = reduce(workload)
     if reduction.rank == 0:
         return Strategy.lifted(reduction, np.zeros((0, 0)), method="p-identity")
-    R = reduction.reduced
-    found = search(Whole(R), shared=shared, signed=signed, seed=seed, max_rounds=max_rounds)
+    found = search(products(reduction), shared=shared, signed=signed, seed=seed, max_rounds=max_rounds)
     packed = pack(found[0].shared)
     return Strategy.lifted(
         reduction,
         unpack(packed),
-        reconstruct(R, packed),
+        reconstruct(reduction.reduced, packed),
         method="p-identity",
         rounds=sum(fit.rounds for fit in found),
         status="best of several starts",

@@ -8,59 +8,12 @@ with p rows, 4 k n p operations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
-
 import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dposv
 
 from batchdp.matrix import Dense
-
-
-class Products(Protocol):
-    """A reduced workload R, k × n, as what an evaluation needs of it."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """k, n."""
-
-    @property
-    def squares(self) -> Dense:
-        """‖R_j‖² of every column."""
-
-    def answers(self, rows: Dense) -> Dense:
-        """Rows (p × n) times Rᵀ."""
-
-    def combined(self, rows: Dense) -> Dense:
-        """Rows (p × k) times R."""
-
-
-@dataclass(frozen=True, eq=False)
-class Whole:
-    """R as an array."""
-
-    R: Dense
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """k, n."""
-        k, n = self.R.shape
-        return k, n
-
-    @cached_property
-    def squares(self) -> Dense:
-        """‖R_j‖² of every column."""
-        return np.asarray(np.einsum("ij,ij->j", self.R, self.R))
-
-    def answers(self, rows: Dense) -> Dense:
-        """Rows (p × n) times Rᵀ."""
-        return np.asarray(rows @ self.R.T)
-
-    def combined(self, rows: Dense) -> Dense:
-        """Rows (p × k) times R."""
-        return np.asarray(rows @ self.R)
+from batchdp.strategies.p_identity.products import Products
 
 
 def error(R: Products, P: Dense, e: Dense) -> tuple[float, Dense, Dense]:
