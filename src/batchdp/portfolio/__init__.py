@@ -19,7 +19,7 @@ from batchdp.errors import StrategyError
 from batchdp.matrix import Dense, Matrix, dense
 from batchdp.portfolio.baselines import baselines, closed_forms
 from batchdp.portfolio.low_rank import improve_baseline, may_pay, search_low_rank, search_registered
-from batchdp.portfolio.search import EndedError, Progress, Search
+from batchdp.portfolio.search import EndedError, Progress, Search, reduction_price
 from batchdp.portfolio.shared import search_shared
 from batchdp.reduction import Reduction, reduce
 from batchdp.strategies.gaussian import gaussian
@@ -29,10 +29,10 @@ from batchdp.strategy import Privacy, Strategy
 from batchdp.threads import in_threads, one_thread
 from batchdp.workload import Workload, as_workload
 
-CLASSES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+CLASSES = tuple(a * 10.0**b for b in (-1, 0, 1, 2, 3) for a in (1, 1.5, 2, 3, 5, 7))
 """`seconds` is rounded down to one of these."""
-NOMINAL_SHARE = 0.5
-"""Of the seconds that are planned with: the account is an estimate, and it must hold on slower machines too."""
+NOMINAL_SHARE = 0.8
+"""Of the seconds that are planned with: the account is an estimate of the time of one core."""
 
 
 def optimize(
@@ -114,6 +114,7 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
     scale = np.sqrt(reduction.columns) / float(np.linalg.norm(reduction.reduced))
     R = reduction.reduced * scale
     search = Search(R, _nominal(R, seconds), progress, scale, thorough=seconds is None)
+    search.spent = 0.0 if seconds is None else reduction_price(workload.queries, reduction.columns)
     with suppress(EndedError):
         _run_members(search, reduction, seed)
     assert search.best is not None  # noise on data is always there
@@ -136,6 +137,7 @@ def _lifted(reduction: Reduction, measure: Matrix, reconstruct: Dense, **told: A
     if reduction.columns <= 2048:
         return Strategy.lifted(reduction, dense(measure), reconstruct, **told)
     from scipy import sparse
+
     L = sparse.csr_array(sparse.csc_array(measure)[:, reduction.classes] @ sparse.diags_array(reduction.scales))
     return Strategy(reduction.workload, L, reduction.lift_reconstruct(reconstruct), **told)
 
@@ -160,7 +162,7 @@ def _run_members(search: Search, reduction: Reduction, seed: int) -> None:
 def _nominal(R: Dense, seconds: float | None) -> float:
     """The budget in nominal seconds."""
     if seconds is not None:
-        return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=0.5 * CLASSES[0])
+        return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=CLASSES[0])
     size = R.size
-    nominal = 0.8 + min(2e-5 * size, 2.5) + min(1e-5 * size, 100.0)
+    nominal = 0.55 + min(1.4e-5 * size, 2.0) + min(1e-5 * size, 80.0)
     return nominal + (min(0.3 + 2e-4 * size, 20.0) if may_pay(R) else 0.0)

@@ -101,7 +101,8 @@ class Search:
         found = None
         if reconstruct is not None:
             sensitivity = float(column_norms(measure, 1).max())
-            found = Found(method, measure / sensitivity, reconstruct * sensitivity)
+            scaled = measure * (1 / sensitivity)
+            found = Found(method, scaled, reconstruct * sensitivity)
             if found.error >= self.error or not _exact(self.R, found):
                 found = None
         self.keep(found, doing or method)
@@ -126,6 +127,11 @@ class Search:
 def _exact(R: Dense, found: Found) -> bool:
     miss = np.linalg.norm(R - dense_product(found.reconstruct, found.measure))
     return bool(miss <= EXACT * np.linalg.norm(R))
+
+
+def reduction_price(queries: int, columns: int) -> float:
+    """The singular values of the merged workload, and the strategies in closed form for it."""
+    return 7e-10 * min(queries, columns) ** 2 * max(queries, columns) + 8e-7 * queries * columns
 
 
 def shared_price(k: int, n: int, p: int, work: int | None = None) -> float:

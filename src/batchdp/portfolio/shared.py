@@ -18,8 +18,8 @@ from batchdp.portfolio.search import Search, dense_price, shared_price
 from batchdp.portfolio.starts import KINDS, Kind, shared_start
 from batchdp.strategies.p_identity import fit
 from batchdp.strategies.p_identity import search as registered_search
-from batchdp.strategies.p_identity.products import Products
 from batchdp.strategies.p_identity.packed import pack, unpack
+from batchdp.strategies.p_identity.products import Products
 from batchdp.threads import in_threads
 
 MOST_SHARED = 48
@@ -27,8 +27,8 @@ MOST_SHARED = 48
 FEW_SHARED = 8
 """Of a start where they hardly matter."""
 SURVIVORS = 8
-FINALISTS = 4
-ALIKE = 3
+FINALISTS = 3
+ALIKE = 2
 """How many runs have to end like the best one."""
 MANY_SHARED = 32
 """If a start with so many is the best, more may pay."""
@@ -102,16 +102,17 @@ def _screened(search: Search, R: Products, seed: int, limit: float, alike: bool)
     """A few rounds from every kind of start; small p converge first, so compare within each p only."""
     V = _right_vectors(search.R, MOST_SHARED)
     budget = limit - search.spent
-    counts, kinds = _counts(R.shape[1], alike), KINDS
+    counts, kinds = _counts(R.shape[1], alike), KINDS[1:] if search.thorough else KINDS  # random ones came before
 
     def price() -> float:
         return 20 * len(kinds) * sum(_price(R, p) for p in counts)
 
-    while len(counts) > 5 and price() > 0.4 * budget:
-        counts.pop()
-    while len(kinds) > 2 and price() > 0.4 * budget:
-        kinds = kinds[:-1]
-    rounds = int(np.clip(20 * 0.3 * budget / price(), 10, 20 if alike else 40))
+    for fewest in (5, 1):
+        while len(counts) > fewest and price() > 0.4 * budget:
+            counts.pop()
+        while len(kinds) > 2 and price() > 0.4 * budget:
+            kinds = kinds[:-1]
+    rounds = int(np.clip(20 * 0.3 * budget / price(), 10, 20 if alike else 25))
     tasks = [(p, number, kind) for p in counts for number, kind in enumerate(kinds if p > 1 else kinds[:1])]
 
     def tried(task: tuple[int, int, Kind]) -> Contender:
@@ -134,6 +135,8 @@ def _right_vectors(R: Dense, count: int) -> Dense:
 
 
 def _run_on(search: Search, R: Products, pool: list[Contender], limit: float) -> list[Contender]:
+    while len(pool) > 1 and 10 * sum(_price(R, len(one.packed)) for one in pool) > 0.35 * (limit - search.spent):
+        pool.pop()
     each = sum(_price(R, len(one.packed)) for one in pool)
     rounds = int(np.clip(0.35 * (limit - search.spent) / each, 10, 300))
     survivors = []
@@ -174,7 +177,7 @@ def _split(R: Products, one: Contender) -> Contender:
 
 def _polished(search: Search, R: Products, finalists: list[Contender], limit: float) -> Contender:
     price = sum(_price(R, len(one.packed)) for one in finalists)
-    rounds = int(np.clip(0.3 * (limit - search.spent) / price, 10, 150))
+    rounds = int(np.clip(0.5 * (limit - search.spent) / price, 10, 300))
     best = finalists[0]
     for one in in_threads(lambda one: _freed(R, one.packed, rounds), finalists):
         _enter(search, R, one)

@@ -48,7 +48,7 @@ def reconstruct(R: Dense, packed: Dense) -> Dense | None:
     def solved(E: Dense) -> Dense:
         C = E / d
         if factor is None:
-            return C
+            return np.asarray(C)
         Z = cho_solve(factor, P @ C.T, check_finite=False).T
         return np.hstack([C - Z @ P, Z])
 

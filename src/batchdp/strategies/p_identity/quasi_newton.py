@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
 from batchdp.matrix import Dense
@@ -75,7 +76,7 @@ def minimise(objective: Objective, start: Dense, rounds: int, *, tolerance: floa
     return Ended(x, value, evaluations)
 
 
-def _direction(g: Dense, free: Dense, past: deque[tuple[Dense, Dense]]) -> Dense:
+def _direction(g: Dense, free: NDArray[np.bool_], past: deque[tuple[Dense, Dense]]) -> Dense:
     """The quasi-Newton step among the free entries: the two-loop recursion with every step cut down to them."""
     d = np.where(free, -g, 0.0)
     kept = []
