@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from batchdp.checks import finite, whole
 from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
-from batchdp.matrix import Dense, Matrix, dense
+from batchdp.matrix import Dense
 from batchdp.portfolio.baselines import baselines, closed_forms
 from batchdp.portfolio.low_rank import improve_baseline, may_pay, search_low_rank, search_registered
 from batchdp.portfolio.search import EndedError, Progress, Search, reduction_price
@@ -24,12 +24,13 @@ from batchdp.portfolio.shared import search_shared
 from batchdp.reduction import Reduction, reduce
 from batchdp.strategies.gaussian import gaussian
 from batchdp.strategies.noise_on_data import noise_on_data
+from batchdp.strategies.p_identity.packed import lifted
 from batchdp.strategies.p_identity.products import products
 from batchdp.strategy import Privacy, Strategy
 from batchdp.threads import in_threads, one_thread
 from batchdp.workload import Workload, as_workload
 
-CLASSES = tuple(a * 10.0**b for b in (-1, 0, 1, 2, 3) for a in (1, 1.5, 2, 3, 5, 7))
+CLASSES = tuple(a * 10.0**b for b in (-1, 0, 1, 2, 3) for a in (1, 2, 3, 5, 7))
 """`seconds` is rounded down to one of these."""
 NOMINAL_SHARE = 0.8
 """Of the seconds that are planned with: the account is an estimate of the time of one core."""
@@ -119,7 +120,7 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
         _run_members(search, reduction, seed)
     assert search.best is not None  # noise on data is always there
     try:
-        return _lifted(
+        return lifted(
             reduction,
             search.best.measure,
             search.best.reconstruct / scale,
@@ -129,17 +130,6 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
         )
     except StrategyError:  # queries or weights of so different sizes that rounding drowns some of them
         return noise_on_data(workload, merged=True)
-
-
-def _lifted(reduction: Reduction, measure: Matrix, reconstruct: Dense, **told: Any) -> Strategy:
-    if isinstance(measure, np.ndarray):
-        return Strategy.lifted(reduction, measure, reconstruct, **told)
-    if reduction.columns <= 2048:
-        return Strategy.lifted(reduction, dense(measure), reconstruct, **told)
-    from scipy import sparse
-
-    L = sparse.csr_array(sparse.csc_array(measure)[:, reduction.classes] @ sparse.diags_array(reduction.scales))
-    return Strategy(reduction.workload, L, reduction.lift_reconstruct(reconstruct), **told)
 
 
 def _run_members(search: Search, reduction: Reduction, seed: int) -> None:

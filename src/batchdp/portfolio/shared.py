@@ -13,6 +13,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from batchdp.matrix import Dense, dense
+from batchdp.portfolio.moves import hop, split
 from batchdp.portfolio.polish import polish_dense, polish_shared, wants_more
 from batchdp.portfolio.search import Search, dense_price, shared_price
 from batchdp.portfolio.starts import KINDS, Kind, shared_start
@@ -47,11 +48,6 @@ class Contender:
     packed: Dense
     """Rows d, Θ."""
     evaluations: int = 0
-
-    @property
-    def signed(self) -> bool:
-        """Whether a shared query has negative coefficients."""
-        return bool(self.packed.min() < 0)
 
 
 def search_shared(search: Search, R: Products, seed: int, share: float) -> None:
@@ -157,22 +153,14 @@ def _grown(search: Search, R: Products, pool: list[Contender], limit: float) -> 
         if search.spent + price > limit - 0.3 * (limit - search.spent):
             break
         better = []
-        for one, grown in zip(growing, in_threads(lambda one: _split(R, one), growing), strict=True):
+        for one, grown in zip(
+            growing, in_threads(lambda one: _descended(R, split(one.packed), GROWTH_ROUNDS), growing), strict=True
+        ):
             _enter(search, R, grown)
             if grown.error < (1 - 1e-3) * one.error:
                 better.append(grown)
         pool, growing = pool + better, sorted(better, key=lambda one: one.error)[:GROWING]
     return sorted(pool, key=lambda one: one.error)
-
-
-def _split(R: Products, one: Contender) -> Contender:
-    T = one.packed[1:] / one.packed[0]
-    T = T[np.abs(T).sum(axis=1) > 0]
-    filled = np.abs(T) > 1e-6 * np.abs(T).max(initial=0.0)
-    for i in np.argsort(-filled.sum(axis=1), kind="stable")[: (len(T) + 1) // 2]:
-        T = _halved(T, int(i))
-    rng = np.random.default_rng(len(T))
-    return _descended(R, pack(T + 0.02 * rng.random(T.shape)), GROWTH_ROUNDS)
 
 
 def _polished(search: Search, R: Products, finalists: list[Contender], limit: float) -> Contender:
@@ -191,7 +179,7 @@ def _hops(search: Search, R: Products, best: Contender, seed: int, limit: float,
     useless = 0
     price = HOPS_AT_ONCE * HOP_ROUNDS * _price(R, len(best.packed))
     while useless < patience and search.spent + price < limit:
-        changed = [_hop(best.packed, rng) for _ in range(HOPS_AT_ONCE)]
+        changed = [hop(best.packed, rng) for _ in range(HOPS_AT_ONCE)]
         useless += HOPS_AT_ONCE
         for one in in_threads(partial(_descended, R, rounds=HOP_ROUNDS), changed):
             _enter(search, R, one)
@@ -221,33 +209,3 @@ def _enter(search: Search, R: Products, one: Contender) -> None:
     p = len(one.packed) - 1
     search.charge(one.evaluations, _price(R, p))
     search.tell(f"p-identity with {p} shared quer{'y' if p == 1 else 'ies'}")
-
-
-def _hop(packed: Dense, rng: np.random.Generator) -> Dense:
-    """One shared query merged into another, split in two, or moved along the columns."""
-    T = packed[1:] / packed[0]
-    T = T[np.abs(T).sum(axis=1) > 0]
-    q, n = T.shape
-    if q == 0:
-        return pack(rng.random((1, n)))
-    level = float(np.abs(T).max())
-    move = int(rng.integers(3)) if q > 1 else 1
-    one = int(rng.integers(q))
-    if move == 0:
-        other = (one + 1 + int(rng.integers(q - 1))) % q
-        T[one] += T[other]
-        T = np.delete(T, other, axis=0)
-    elif move == 1:
-        T = _halved(T, one)
-    else:
-        T[one] = np.roll(T[one], int(rng.choice([-5, -3, -2, -1, 1, 2, 3, 5])))
-    return pack(T + 0.02 * level * rng.random(T.shape))
-
-
-def _halved(T: Dense, one: int) -> Dense:
-    """A shared query's columns given to two, those on the left to one of them."""
-    support = np.flatnonzero(np.abs(T[one]) > 1e-6 * np.abs(T[one]).max())
-    low = np.arange(T.shape[1]) < support[len(support) // 2]
-    T = np.vstack([T, T[one] * ~low])
-    T[one] *= low
-    return T

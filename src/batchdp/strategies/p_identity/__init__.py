@@ -18,7 +18,7 @@ from batchdp.checks import whole
 from batchdp.matrix import Dense
 from batchdp.reduction import reduce
 from batchdp.strategies.p_identity.error import error
-from batchdp.strategies.p_identity.packed import pack, reconstruct, unpack
+from batchdp.strategies.p_identity.packed import lifted, pack, reconstruct, unpack
 from batchdp.strategies.p_identity.products import Products, products
 from batchdp.strategies.p_identity.quasi_newton import minimise
 from batchdp.strategy import Strategy
@@ -70,7 +70,7 @@ def p_identity(
         return Strategy.lifted(reduction, np.zeros((0, 0)), method="p-identity")
     found = search(products(reduction), shared=shared, signed=signed, seed=seed, max_rounds=max_rounds)
     packed = pack(found[0].shared)
-    return Strategy.lifted(
+    return lifted(
         reduction,
         unpack(packed),
         reconstruct(reduction.reduced, packed),

@@ -6,11 +6,15 @@ sparse.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from batchdp.matrix import Dense, Matrix
+from batchdp.matrix import Dense, Matrix, dense
+from batchdp.reduction import Reduction
+from batchdp.strategy import Strategy
 
 LARGE = 2048
 """Columns above which L is a sparse matrix."""
@@ -55,3 +59,11 @@ def reconstruct(R: Dense, packed: Dense) -> Dense | None:
     B = solved(R)
     B += solved(R - B[:, : len(d)] * d - B[:, len(d) :] @ T)  # removes the rounding of the first
     return B
+
+
+def lifted(reduction: Reduction, measure: Matrix, reconstruct: Dense | None, **told: Any) -> Strategy:
+    """`Strategy.lifted` for a measure that may be sparse, and stays so where it is large."""
+    if isinstance(measure, np.ndarray) or reconstruct is None or reduction.columns <= LARGE:
+        return Strategy.lifted(reduction, dense(measure), reconstruct, **told)
+    L = sparse.csc_array(measure)[:, reduction.classes] @ sparse.diags_array(reduction.scales)
+    return Strategy(reduction.workload, sparse.csr_array(L), reduction.lift_reconstruct(reconstruct), **told)
