@@ -62,6 +62,7 @@ def search_shared(search: Search, R: Products, seed: int, share: float) -> None:
         pool = pool[:2]
     near = [one for one in pool if one.error < 1.15 * pool[0].error]
     pool = _run_on(search, R, near[: SURVIVORS if not alike else FINALISTS], limit)
+    alike = alike or (len(pool) > ALIKE and pool[ALIKE].error < (1 + 1e-5) * pool[0].error)
     if len(pool[0].packed) > MANY_SHARED:
         pool = _grown(search, R, pool[:FINALISTS], limit)
     best = _polished(search, R, pool[:FINALISTS], limit)
