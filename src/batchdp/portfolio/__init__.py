@@ -154,5 +154,5 @@ def _nominal(R: Dense, seconds: float | None) -> float:
     if seconds is not None:
         return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=CLASSES[0])
     size = R.size
-    nominal = 0.55 + min(1.4e-5 * size, 2.0) + min(1e-5 * size, 80.0)
+    nominal = 0.55 + min(1.4e-5 * size, 2.0) + min(1e-5 * size, 55.0)
     return nominal + (min(0.3 + 2e-4 * size, 20.0) if may_pay(R) else 0.0)
