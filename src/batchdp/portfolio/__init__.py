@@ -17,21 +17,22 @@ from batchdp.checks import finite, whole
 from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
 from batchdp.matrix import Dense
-from batchdp.portfolio.baselines import baselines
+from batchdp.portfolio.baselines import baselines, closed_forms
 from batchdp.portfolio.low_rank import improve_baseline, may_pay, search_low_rank, search_registered
-from batchdp.portfolio.search import EndedError, Progress, Search
+from batchdp.portfolio.search import EndedError, Progress, Search, reduction_price
 from batchdp.portfolio.shared import search_shared
 from batchdp.reduction import Reduction, reduce
 from batchdp.strategies.gaussian import gaussian
 from batchdp.strategies.noise_on_data import noise_on_data
+from batchdp.strategies.p_identity.products import products
 from batchdp.strategy import Privacy, Strategy
-from batchdp.threads import one_thread
+from batchdp.threads import in_threads, one_thread
 from batchdp.workload import Workload, as_workload
 
-CLASSES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+CLASSES = tuple(a * 10.0**b for b in (-1, 0, 1, 2, 3) for a in (1, 2, 3, 5, 7))
 """`seconds` is rounded down to one of these."""
-NOMINAL_SHARE = 0.5
-"""Of the seconds that are planned with: the account is an estimate, and it must hold on slower machines too."""
+NOMINAL_SHARE = 0.8
+"""Of the seconds that are planned with: the account is an estimate of the time of one core."""
 
 
 def optimize(
@@ -113,6 +114,7 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
     scale = np.sqrt(reduction.columns) / float(np.linalg.norm(reduction.reduced))
     R = reduction.reduced * scale
     search = Search(R, _nominal(R, seconds), progress, scale, thorough=seconds is None)
+    search.spent = 0.0 if seconds is None else reduction_price(workload.queries, reduction.columns)
     with suppress(EndedError):
         _run_members(search, reduction, seed)
     assert search.best is not None  # noise on data is always there
@@ -121,7 +123,7 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
             reduction,
             search.best.measure,
             search.best.reconstruct / scale,
-            method=search.method,
+            method=search.best.method,
             rounds=search.rounds,
             status=search.status,
         )
@@ -131,22 +133,25 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
 
 def _run_members(search: Search, reduction: Reduction, seed: int) -> None:
     """Cheap members first, then time where an estimate says it can pay."""
-    for name, measure in baselines(reduction):
-        search.offer(name, measure)
+    search.offer_packed("noise-on-data", np.ones((1, reduction.columns)))
+    for form in closed_forms(search.R):
+        search.offer_pair(*form)
+    named = list(baselines(reduction, search.error / search.scale**2))
+    for (name, _), found in zip(named, in_threads(lambda one: search.completed(*one), named), strict=True):
+        search.keep(found, name)
     if reduction.columns == 1:
         return
     improve_baseline(search)
     low_rank_may_pay = may_pay(search.R)
-    search_shared(search, reduction.reduced, seed, 0.3 if low_rank_may_pay else 1.0)
-    search_registered(search, reduction.reduced)
-    if low_rank_may_pay:
+    search_shared(search, products(reduction), seed, 0.3 if low_rank_may_pay else 1.0)
+    if search_registered(search, reduction.reduced) and low_rank_may_pay:
         search_low_rank(search, seed)
 
 
 def _nominal(R: Dense, seconds: float | None) -> float:
     """The budget in nominal seconds."""
     if seconds is not None:
-        return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=0.5 * CLASSES[0])
+        return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=CLASSES[0])
     size = R.size
-    nominal = 0.6 + min(4e-5 * size, 8.0) + min(5e-6 * size, 12.0)
+    nominal = 0.55 + min(1.4e-5 * size, 2.0) + min(1e-5 * size, 55.0)
     return nominal + (min(0.3 + 2e-4 * size, 20.0) if may_pay(R) else 0.0)

@@ -7,7 +7,7 @@ from math import ceil
 
 import numpy as np
 
-from batchdp.matrix import Dense
+from batchdp.matrix import Dense, dense
 from batchdp.portfolio.search import Search, low_rank_price, shared_price
 from batchdp.strategies.low_rank import fast, solve_fast, working_set
 from batchdp.strategies.low_rank.program import Pair, Progress, first_measure
@@ -60,11 +60,14 @@ def search_low_rank(search: Search, seed: int) -> None:
             _with_singles(search, found, (0.4, 0.1, 0.5) if trial == 0 else (0.1,))
 
 
-def search_registered(search: Search, R: Dense) -> None:
-    """What STRATEGIES offers for the workload as it stands: never be worse. Not charged: it takes what it takes."""
+def search_registered(search: Search, R: Dense) -> bool:
+    """What STRATEGIES offers for the workload as it stands: never be worse. Not charged: it takes what it takes.
+
+    False if it was hopeless.
+    """
     k, n = R.shape
     if not search.thorough or (k * n > SMALL and not may_pay(R)):
-        return
+        return True
     rank = ceil(1.2 * k)
     # While the residual shrinks ‖B‖² grows, so a long run that is far above the best so far need not end.
     hopeless = np.inf if k * n <= SMALL else 1.3 * search.error / search.scale**2
@@ -72,17 +75,18 @@ def search_registered(search: Search, R: Dense) -> None:
     if pair is not None:
         search.rounds += fast.STEPS * pair.rounds
         search.offer("low-rank", pair.measure, f"low-rank, {rank} measurements")
+    return pair is not None
 
 
 def improve_baseline(search: Search) -> None:
     """Start the low-rank program at the best measure so far, if that is not noise on data."""
     k, n = search.R.shape
-    if search.best is None or search.method == "noise-on-data" or len(search.best.measure) >= n:
+    if search.best is None or search.best.method == "noise-on-data" or search.best.measure.shape[0] >= n:
         return
-    start, rank = search.best.measure, len(search.best.measure)
+    start, rank = dense(search.best.measure), search.best.measure.shape[0]
     price = _price(k, n, rank)
     if 80 * price <= 0.5 * search.budget:
-        _run(search, start, float(rank), fast.SLOW, search.error, price, f"low-rank from {search.method}")
+        _run(search, start, float(rank), fast.SLOW, search.error, price, f"low-rank from {search.best.method}")
 
 
 def _with_singles(search: Search, measure: Dense, diagonals: tuple[float, ...]) -> None:

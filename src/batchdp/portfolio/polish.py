@@ -12,43 +12,49 @@ from scipy.linalg import cho_factor, cho_solve
 from batchdp.l1_ball import project_columns
 from batchdp.matrix import Dense
 from batchdp.strategies.low_rank.descent import Descent, descend
+from batchdp.strategies.p_identity.error import error
+from batchdp.strategies.p_identity.packed import reconstruct
+from batchdp.strategies.p_identity.products import Products
 
-SMALLEST_DIAGONAL = 1e-6
-"""The error needs the inverse of the diagonal."""
-
-
-def pack(shared: Dense) -> Dense:
-    """Rows d, Θ of the strategy [diag(d); Θ] that p-Identity makes of its shared queries."""
-    return np.asarray(np.vstack([np.ones(shared.shape[1]), shared]) / (1 + np.abs(shared).sum(axis=0)))
-
-
-def unpack(packed: Dense) -> Dense:
-    """The measure L of a packed strategy, without rows that are zero."""
-    T = packed[1:]
-    return np.vstack([np.diag(packed[0]), T[np.abs(T).sum(axis=1) > 0]])
+SMALLEST_DIAGONAL = 1e-4
+"""The error is a difference of terms that grow with the inverse of the diagonal."""
+LEAST_GAIN = 1e-4
 
 
-def polish_shared(R: Dense, packed: Dense, rounds: int) -> Descent[None]:
+def polish_shared(R: Products, packed: Dense, rounds: int) -> Descent[None]:
     """The packed strategy with d and the signs of Θ free; its value is ‖B‖²_F."""
 
-    def error(packed: Dense) -> tuple[float, Dense, None]:
-        d, T = packed[0], packed[1:]
-        P, C = T / d, R / d
-        K = P @ P.T
-        K[np.diag_indices_from(K)] += 1
-        X = C - cho_solve(cho_factor(K, lower=True, check_finite=False), P @ C.T, check_finite=False).T @ P
-        Z = X / d
+    def evaluate(packed: Dense) -> tuple[float, Dense, None]:
+        e = 1 / packed[0]
+        P = packed[1:] * e
+        value, by_P, by_e = error(R, P, e)
         gradient = np.empty_like(packed)
-        gradient[0] = -2 * d * np.einsum("ij,ij->j", Z, Z)
-        gradient[1:] = -2 * (T @ Z.T) @ Z
-        return float(np.vdot(C, X)), gradient, None
+        gradient[0] = -2 * e * (np.einsum("ij,ij->j", P, by_P) + e * by_e)
+        np.multiply(by_P, 2 * e, out=gradient[1:])
+        return value, gradient, None
 
     def project(packed: Dense) -> Dense:
         projected = project_columns(packed)
         np.maximum(projected[0], SMALLEST_DIAGONAL, out=projected[0])
         return projected
 
-    return descend(error, packed, rounds, project=project)
+    return descend(evaluate, packed, rounds, project=project)
+
+
+def wants_more(R: Dense, packed: Dense) -> bool:
+    """Whether measuring columns together as [diag(d); Θ] does not would gain anything to speak of.
+
+    With Z = (LᵀL)⁻¹ Rᵀ, entry (i, j) of the derivative by L is −2 d_i ⟨z_i, z_j⟩ in the rows of the diagonal. A column
+    spends its budget well if no entry is larger than that of its own row, and those add up to the error.
+    """
+    B = reconstruct(R, packed)
+    if B is None:
+        return False
+    d = packed[0]
+    Z = B[:, : len(d)] / d
+    G = np.abs(Z.T @ Z) * d[:, None]
+    own = np.diag(G)
+    return float((G.max(axis=0) - own).sum()) > LEAST_GAIN * float(own.sum())
 
 
 def polish_dense(R: Dense, measure: Dense, rounds: int) -> Descent[None]:

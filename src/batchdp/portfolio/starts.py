@@ -15,6 +15,8 @@ from batchdp.matrix import Dense
 Kind = Literal["random", "tree", "blocks", "singular", "signed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of their use: the last are left out where time is short."""
+SUM = 8.0
+"""Of a column of many random rows, twice over: more of the budget than that is never shared in the end."""
 CHILDREN = 4
 """Of a node of the two-level tree."""
 
@@ -25,7 +27,7 @@ def shared_start(kind: Kind, rows: int, right_vectors: Dense, rng: np.random.Gen
     noise = rng.random((rows, n))
     match kind:
         case "random":
-            return noise
+            return min(1.0, SUM / rows) * noise
         case "signed":
             return 0.5 * rng.standard_normal((rows, n)) + 0.3
         case "blocks":

@@ -24,7 +24,7 @@ def hierarchical(workload: Workload | ArrayLike | Any, *, branching: int = 2) ->
     branching = whole("branching", branching, 2)
     levels = tree_levels(workload.cells, branching)
     L = tree(workload.cells, levels)
-    B = _reconstruct(dense(workload.matrix), levels)
+    B = tree_reconstruct(dense(workload.matrix), levels)
     return Strategy(workload, L, B, method="hierarchical")
 
 
@@ -46,7 +46,7 @@ def tree(cells: int, levels: list[Indices]) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(int(above[-1]), cells))
 
 
-def _reconstruct(W: Dense, levels: list[Indices]) -> Dense:
+def tree_reconstruct(W: Dense, levels: list[Indices]) -> Dense:
     """W (LᵀL)⁻¹ Lᵀ, adding one level of nodes after another by the Sherman–Morrison formula.
 
     LᵀL is the sum over nodes g of 1_g 1_gᵀ. Up to each level, that sum M is block diagonal in the level's
