@@ -17,6 +17,9 @@ P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
+ENOUGH_ENTRIES = 200_000
+"""Of a matrix, for two threads to be faster than one."""
+
 _lock = threading.Lock()
 _inside = 0
 _limit: Any = None
@@ -57,14 +60,15 @@ def _leave() -> None:
             _limit.restore_original_limits()
 
 
-def in_threads(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+def in_threads(function: Callable[[S], T], items: Iterable[S], *, entries: int) -> Iterator[T]:
     """The function of every item, in the items' order, worked out on as many threads as there are cores.
 
-    NumPy lets go of the interpreter while it computes. Each result is what it would be alone; what is not yet begun
-    is dropped when the caller stops listening.
+    NumPy lets go of the interpreter while it computes, which pays where the matrices have `entries` enough; threads
+    with small ones wait for one another. Each result is what it would be alone; what is not yet begun is dropped when
+    the caller stops listening.
     """
     items = list(items)
-    workers = min(len(items), _cores())
+    workers = min(len(items), _cores() if entries >= ENOUGH_ENTRIES else 1)
     if workers <= 1:
         yield from map(function, items)
         return

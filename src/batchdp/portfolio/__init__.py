@@ -137,7 +137,8 @@ def _run_members(search: Search, reduction: Reduction, seed: int) -> None:
     for form in closed_forms(search.R):
         search.offer_pair(*form)
     named = list(baselines(reduction, search.error / search.scale**2))
-    for (name, _), found in zip(named, in_threads(lambda one: search.completed(*one), named), strict=True):
+    completed = in_threads(lambda one: search.completed(*one), named, entries=search.R.size)
+    for (name, _), found in zip(named, completed, strict=True):
         search.keep(found, name)
     if reduction.columns == 1:
         return

@@ -117,7 +117,7 @@ def _screened(search: Search, R: Products, seed: int, limit: float, alike: bool)
         return _descended(R, pack(shared_start(kind, p, V, np.random.default_rng([seed, p, number]))), rounds)
 
     found: dict[int, list[Contender]] = {p: [] for p in counts}
-    for (p, *_), one in zip(tasks, in_threads(tried, tasks), strict=True):
+    for (p, *_), one in zip(tasks, in_threads(tried, tasks, entries=R.work), strict=True):
         _enter(search, R, one)
         found[p].append(one)
     return [one for tried in found.values() for one in sorted(tried, key=lambda one: one.error)[:2]]
@@ -137,7 +137,7 @@ def _run_on(search: Search, R: Products, pool: list[Contender], limit: float) ->
     each = sum(_price(R, len(one.packed)) for one in pool)
     rounds = int(np.clip(0.35 * (limit - search.spent) / each, 10, 300))
     survivors = []
-    for one in in_threads(lambda one: _descended(R, one.packed, rounds), pool):
+    for one in in_threads(lambda one: _descended(R, one.packed, rounds), pool, entries=R.work):
         _enter(search, R, one)
         survivors.append(one)
     survivors.sort(key=lambda one: one.error)
@@ -155,7 +155,9 @@ def _grown(search: Search, R: Products, pool: list[Contender], limit: float) -> 
             break
         better = []
         for one, grown in zip(
-            growing, in_threads(lambda one: _descended(R, split(one.packed), GROWTH_ROUNDS), growing), strict=True
+            growing,
+            in_threads(lambda one: _descended(R, split(one.packed), GROWTH_ROUNDS), growing, entries=R.work),
+            strict=True,
         ):
             _enter(search, R, grown)
             if grown.error < (1 - 1e-3) * one.error:
@@ -168,7 +170,7 @@ def _polished(search: Search, R: Products, finalists: list[Contender], limit: fl
     price = sum(_price(R, len(one.packed)) for one in finalists)
     rounds = int(np.clip(0.5 * (limit - search.spent) / price, 10, 300))
     best = finalists[0]
-    for one in in_threads(lambda one: _freed(R, one.packed, rounds), finalists):
+    for one in in_threads(lambda one: _freed(R, one.packed, rounds), finalists, entries=R.work):
         _enter(search, R, one)
         best = one if one.error < best.error else best
     return best
@@ -182,7 +184,7 @@ def _hops(search: Search, R: Products, best: Contender, seed: int, limit: float,
     while useless < patience and search.spent + price < limit:
         changed = [hop(best.packed, rng) for _ in range(HOPS_AT_ONCE)]
         useless += HOPS_AT_ONCE
-        for one in in_threads(partial(_descended, R, rounds=HOP_ROUNDS), changed):
+        for one in in_threads(partial(_descended, R, rounds=HOP_ROUNDS), changed, entries=R.work):
             _enter(search, R, one)
             if one.error < best.error * (1 - 1e-6):
                 best, useless = one, 0

@@ -90,10 +90,10 @@ def search(
         min(1.0, SUM / p) * rng.uniform(-1 if signed else 0, 1, size=(p, n))
         for p in ([shared] if shared else _sizes(n))
     ]
-    screened = list(in_threads(partial(fit, R, max_rounds=SCREENING_ROUNDS, signed=signed), starts))
+    screened = list(in_threads(partial(fit, R, max_rounds=SCREENING_ROUNDS, signed=signed), starts, entries=R.work))
     screened.sort(key=lambda found: found.error)
     begun = [found.shared for found in screened[:POLISHED]]
-    found = list(in_threads(partial(fit, R, max_rounds=max_rounds, signed=signed), begun))
+    found = list(in_threads(partial(fit, R, max_rounds=max_rounds, signed=signed), begun, entries=R.work))
     nothing_shared = Fit(np.zeros((0, n)), float(R.squares.sum()), 0)
     return sorted([*found, *screened[POLISHED:], nothing_shared], key=lambda found: found.error)
 
