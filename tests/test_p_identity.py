@@ -125,8 +125,8 @@ def test_threads_keep_the_order_and_drop_what_nobody_waits_for(monkeypatch: pyte
         time.sleep(0.02 / item)
         return item
 
-    assert list(in_threads(slow, range(1, 9))) == list(range(1, 9))
-    results = in_threads(slow, [1] * 1000)
+    assert list(in_threads(slow, range(1, 9), entries=10**6)) == list(range(1, 9))
+    results = in_threads(slow, [1] * 1000, entries=10**6)
     assert next(results) == 1
     results.close()  # type: ignore[attr-defined]
     assert begun._value < 100

@@ -13,7 +13,7 @@ from batchdp.strategies.low_rank import fast, solve_fast, working_set
 from batchdp.strategies.low_rank.program import Pair, Progress, first_measure
 
 FEW_COLUMNS = 0.1
-"""Below this many k² columns a low-rank strategy is several times worse than noise on data; above 0.7 it usually wins."""
+"""Below this many k² columns low rank is several times worse than noise on data; above 0.7 it usually wins."""
 QUICK = 50_000
 """Entries of R up to which it is tried from half as many columns."""
 TINY = 400
