@@ -28,6 +28,7 @@ from rich.table import Table
 from scipy import sparse
 
 from batchdp import Strategy, Workload, optimize, workloads
+from batchdp.matrix import dense
 from batchdp.plots.canvas import BLUE, figure
 from batchdp.product import Product
 from batchdp.reduction import reduce
@@ -97,7 +98,7 @@ def ends_of(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
     """First and last cell of every query of a workload of intervals."""
     assert isinstance(workload.matrix, Product)
     assert workload.matrix.choice is not None
-    left, pieces = np.asarray(workload.matrix.left), workload.matrix.choice[0]
+    left, pieces = dense(workload.matrix.left), workload.matrix.choice[0]
     starts = np.searchsorted(pieces, np.arange(left.shape[1] + 1))
     first = left.argmax(axis=1)
     last = left.shape[1] - left[:, ::-1].argmax(axis=1)

@@ -32,6 +32,8 @@ SUM = 8.0
 MOST_SHARED = 64
 POLISHED = 2
 """How many of the screened starts are run to the end."""
+MOST_VARIABLES = 1_000_000
+"""Entries of Θ: with more the search takes minutes, on columns so many that low rank does better anyway."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,4 +127,5 @@ def fit(R: Products, start: Dense, max_rounds: int, signed: bool = False) -> Fit
 
 
 def _sizes(n: int) -> list[int]:
-    return sorted({p for p in (1, 2, 4, 8, 16, 32, n // 16) if 1 <= p <= max(1, min(n // 2, MOST_SHARED))})
+    most = max(1, min(n // 2, MOST_SHARED, MOST_VARIABLES // n))
+    return sorted({p for p in (1, 2, 4, 8, 16, 32, n // 16) if 1 <= p <= most})
