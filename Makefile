@@ -37,7 +37,9 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)
-	$(BIN)/python benchmarks/comparison.py
+	mkdir -p bench
+	$(BIN)/python benchmarks/comparison.py --csv bench/comparison.csv
+	$(BIN)/python benchmarks/scale.py --curves --json bench/scale.json -o bench
 
 # The long privacy checks, about half an hour: a million runs a side, 10 000 exact examples, 10 000 kills, 32 processes.
 audit: $(READY)

@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp import Ledger, Strategy, StrategyError, Workload, WorkloadError, answer, audit, optimize, workloads
+from batchdp import (
+    STRATEGIES,
+    Ledger,
+    Strategy,
+    StrategyError,
+    Workload,
+    WorkloadError,
+    answer,
+    audit,
+    optimize,
+    workloads,
+)
 from batchdp.lattice import MOST_COUNT, quantise
 from batchdp.matrix import Plain, column_norms, dense, plain, row_maxima, row_residuals, row_squares, scale_rows
 from batchdp.product import Product, merging
@@ -210,6 +221,18 @@ def test_a_product_must_choose_one_column_a_cell() -> None:
         Workload(Product(np.ones((4, 5)), good.right))
     with pytest.raises(WorkloadError, match="NaN"):
         Workload(Product(np.full((4, 2), np.nan), good.right))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_mechanisms_on_a_factored_workload_are_right_or_refuse(name: str, lazily: None) -> None:
+    workload = ranges(60)
+    strategy = STRATEGIES[name](workload)
+    assert isinstance(workload.matrix, Product)
+    assert strategy.reconstruct @ strategy.measure == pytest.approx(dense(workload.matrix), abs=1e-8)
+    many = workloads.ranges(600, 1_000_000)
+    if name in ("wavelet", "hierarchical", "matrix-mechanism"):
+        with pytest.raises(WorkloadError, match="GiB"):
+            STRATEGIES[name](many)
 
 
 def test_what_does_not_fit_into_memory_is_said() -> None:

@@ -34,21 +34,27 @@ def dense(matrix: Matrix) -> Dense:
     """The matrix as a NumPy array."""
     if isinstance(matrix, np.ndarray):
         return matrix
-    rows, columns = matrix.shape
+    check_size(*matrix.shape)
+    return dense(matrix.columns(slice(None))) if isinstance(matrix, Product) else matrix.toarray()
+
+
+def check_size(rows: int, columns: int) -> None:
+    """Refuse an array that hardly fits into memory."""
     if rows * columns > MOST_DENSE_ENTRIES:
         raise WorkloadError(
             f"a matrix of {rows:,} × {columns:,} is {rows * columns * 8 / 2**30:,.0f} GiB as an array; fewer cells or "
             "queries are needed here, or a method that keeps it sparse or in factors, as optimize does"
         )
-    return dense(matrix.columns(slice(None))) if isinstance(matrix, Product) else matrix.toarray()
 
 
 def plain(matrix: Matrix) -> Plain:
     """The matrix entry by entry: as it is, or multiplied out."""
     if not isinstance(matrix, Product):
         return matrix
-    if isinstance(matrix.left, np.ndarray):
+    if isinstance(matrix.left, np.ndarray) or matrix.choice is None:
         return dense(matrix)
+    filled = np.diff(sparse.csc_array(matrix.left).indptr)
+    check_size(1, int(filled[matrix.choice[0]].sum()))
     return matrix.columns(slice(None))
 
 

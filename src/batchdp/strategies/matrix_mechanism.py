@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.checks import finite, whole
-from batchdp.matrix import Dense, dense
+from batchdp.matrix import Dense, check_size, dense
 from batchdp.strategy import Strategy
 from batchdp.threads import one_thread
 from batchdp.workload import Workload, as_workload
@@ -32,6 +32,7 @@ def matrix_mechanism(
     """
     workload = as_workload(workload)
     max_rounds, smoothing = whole("max_rounds", max_rounds, 0), finite("smoothing", smoothing, above=0, below=1)
+    check_size(workload.cells, workload.cells)
     W = dense(workload.weighted)
     G = W.T @ W
     n = workload.cells

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from batchdp.matrix import plain
 from batchdp.strategy import Strategy
 from batchdp.workload import Workload, as_workload
 
@@ -20,7 +21,7 @@ def wavelet(workload: Workload | ArrayLike | Any) -> Strategy:
     """
     workload = as_workload(workload)
     L, inverse = haar(workload.cells)
-    return Strategy(workload, L, workload.matrix @ inverse, method="wavelet")
+    return Strategy(workload, L, plain(workload.matrix) @ inverse, method="wavelet")
 
 
 def haar(cells: int) -> tuple[sparse.csr_array, sparse.csr_array]:
