@@ -92,7 +92,7 @@ def test_an_unknown_algorithm_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fast", "paper"])
-@pytest.mark.parametrize("gamma", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("gamma", [0.01, 0.1, 1.0, 4.0])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_relaxed_strategy_stays_within_gamma_and_pays_for_it(algorithm: Any, gamma: float, weighted: bool) -> None:
     matrix = np.repeat(dense(workloads.ranges(16, 24).matrix), 3, axis=1)
@@ -101,7 +101,7 @@ def test_a_relaxed_strategy_stays_within_gamma_and_pays_for_it(algorithm: Any, g
     miss = np.linalg.norm(matrix - strategy.reconstruct @ strategy.measure)
     assert miss <= gamma
     assert strategy.residual == pytest.approx(miss / np.linalg.norm(matrix), abs=1e-12)
-    if gamma < 0.1 and strategy.residual <= 1e-9:
+    if gamma <= 1.0 and strategy.residual <= 1e-9:
         return  # so small a γ buys nothing: the exact pair was better
     with pytest.raises(StrategyError, match="squared_counts"):
         strategy.expected_squared_error(epsilon=1.0)

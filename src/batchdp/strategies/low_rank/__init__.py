@@ -107,7 +107,8 @@ def solve_fast(
             start = first_measure(R, rank, np.random.default_rng(seed))
             pair = fast.solve(R, start, penalty=beta, relaxation=relaxation, give_up_above=bar, progress=watch)
         best = pair if pair is not None and pair.error < bar else best
-        if cancelled or (best is not None and R.size > fast.SMALL):
+        done = best is not None and best.status == "converged"
+        if cancelled or (done and R.size > fast.SMALL):
             break
     return best
 
