@@ -154,7 +154,7 @@ def test_progress_is_reported_and_can_cancel(algorithm: Any) -> None:
 
     strategy = low_rank(workloads.ranges(16, 24), algorithm=algorithm, progress=watch)
     assert len(seen) == 3
-    assert strategy.status in ("cancelled", "fell back to its start")
+    assert strategy.status == "cancelled" or strategy.status.startswith("fell back to")
     assert strategy.residual <= 1e-9  # repaired all the same
 
 

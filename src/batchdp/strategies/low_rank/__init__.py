@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from batchdp.checks import finite, whole
 from batchdp.errors import StrategyError
 from batchdp.matrix import Dense
-from batchdp.reduction import reduce
+from batchdp.reduction import Reduction, reduce
 from batchdp.strategies.low_rank import fast, paper, working_set
 from batchdp.strategies.low_rank.program import Pair, Progress, completed, first_measure
 from batchdp.strategy import Strategy
@@ -64,9 +64,8 @@ def low_rank(
         pair = exact if pair is None or (exact is not None and exact.error < pair.error) else pair
     if pair is None and relaxation > 0 and r < k:
         raise StrategyError(f"relaxation={relaxation!r} was not reached with rank={r}; raise one of the two")
-    # The start is exact (Lemma 3): what is left of a run that was cancelled early or lost a direction for good.
-    pair = pair or completed(R, first_measure(R, r, np.random.default_rng(seed)), status="fell back to its start")
-    assert pair is not None
+    if pair is None or (algorithm == "fast" and relaxation == 0 and pair.status != "converged"):
+        pair = _fallback(reduction, r, seed, pair)
     return Strategy.lifted(
         reduction,
         pair.measure,
@@ -76,6 +75,19 @@ def low_rank(
         status=pair.status,
         relaxation=relaxation,
     )
+
+
+def _fallback(reduction: Reduction, rank: int, seed: int, found: Pair | None) -> Pair:
+    """What is left of a run that was cancelled early or lost a direction for good: the best pair that is at hand.
+
+    The start is exact (Lemma 3), and so are the queries themselves where there are measurements enough for them.
+    """
+    R = reduction.reduced
+    start = completed(R, first_measure(R, rank, np.random.default_rng(seed)), status="fell back to its start")
+    queries = None
+    if reduction.workload.queries <= rank:
+        queries = completed(R, reduction.merged_workload(), status="fell back to the queries")
+    return min((pair for pair in (found, start, queries) if pair is not None), key=lambda pair: pair.error)
 
 
 def solve_fast(
