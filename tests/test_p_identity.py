@@ -11,7 +11,7 @@ from scipy import sparse
 
 from batchdp import Workload, optimize, workloads
 from batchdp.matrix import Dense, dense
-from batchdp.portfolio.moves import split
+from batchdp.portfolio.moves import hop, split
 from batchdp.portfolio.polish import polish_shared
 from batchdp.reduction import reduce
 from batchdp.strategies.p_identity import p_identity
@@ -141,3 +141,20 @@ def test_thousands_of_ranges_over_a_million_cells() -> None:
     strategy = optimize(W, seconds=20)
     assert strategy.residual <= 1e-9
     assert strategy.expected_squared_error(epsilon=1.0) / 1200 < 300  # the wavelet on a million cells: about 2900
+
+
+def test_a_strategy_that_shares_nothing_can_be_measured_moved_and_split() -> None:
+    R = Whole(np.random.default_rng(0).standard_normal((4, 9)))
+    packed = pack(np.zeros((3, 9)))
+    value, by_shared, by_diagonal = error(R, np.zeros((0, 9)), np.ones(9))
+    assert value == pytest.approx(float(np.sum(R.R**2)))
+    assert by_shared.shape == (0, 9)
+    assert by_diagonal == pytest.approx(R.squares)
+    for moved in (split(packed), hop(packed, np.random.default_rng(0))):
+        assert np.abs(moved).sum(axis=0) == pytest.approx(np.ones(9))
+        assert len(moved) == 2
+
+
+def test_a_workload_that_gains_nothing_by_sharing_is_searched_to_the_end() -> None:
+    workload = workloads.related(64, 1024, 32)
+    assert optimize(workload, seconds=3).expected_squared_error(epsilon=1) <= 2 * workload.norm**2

@@ -11,6 +11,8 @@ from batchdp.strategies.p_identity.packed import pack
 def split(packed: Dense) -> Dense:
     """The wider half of the shared queries, each split in two."""
     T = _used(packed)
+    if len(T) == 0:
+        return hop(packed, np.random.default_rng(0))
     filled = np.abs(T) > 1e-6 * np.abs(T).max(initial=0.0)
     for i in np.argsort(-filled.sum(axis=1), kind="stable")[: (len(T) + 1) // 2]:
         T = _halved(T, int(i))

@@ -18,6 +18,9 @@ from batchdp.strategies.p_identity.products import Products
 
 def error(R: Products, P: Dense, e: Dense) -> tuple[float, Dense, Dense]:
     """‖R L⁺‖²_F and half its derivatives by P (with e fixed) and by e (with P fixed)."""
+    if len(P) == 0:  # which LAPACK does not take
+        eq = e * R.squares
+        return float(e @ eq), P, eq
     Y = R.answers(P * e)
     K = P @ P.T
     K.flat[:: len(K) + 1] += 1
