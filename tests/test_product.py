@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from scipy import sparse
 
 from batchdp import (
     STRATEGIES,
+    LatticeError,
     Ledger,
     Strategy,
     StrategyError,
@@ -241,3 +243,90 @@ def test_what_does_not_fit_into_memory_is_said() -> None:
         dense(wide.matrix)
     with pytest.raises(StrategyError, match="GiB as an array"):
         _ = noise_on_data(Workload(wide.matrix[:2])).measure  # type: ignore[index]
+
+
+def test_factors_of_small_integers_do_not_overflow(tmp_path: Path) -> None:
+    right = merging(np.array([0, 0, 1, 1]), np.ones(4), 2)
+    workload = Workload(Product(np.array([[-128.0, 0], [0, -128.0]]), right))
+    assert isinstance(workload.matrix, Product)
+    small = np.array([[-128, 0], [0, -128]], dtype=np.int8)
+    lefts: list[Any] = [small, sparse.csr_array(small), sparse.coo_array(small)]
+    for left in lefts:
+        strategy = Strategy(workload, Product(left, workload.matrix.right), np.eye(2))
+        assert strategy.sensitivity == 128
+        lattice = quantise(strategy, largest_total=10**6)
+        assert np.abs(lattice.integers.data).max() <= 2**lattice.bits
+        one, other = (lattice.measured(np.array([count, 0, 0, 0]))[0] for count in (65536, 65537))
+        assert abs(one - other) == lattice.sensitivity
+    tens: Any = np.full((1, 1), 100, dtype=np.int8)
+    doubled = Strategy(Workload([[200.0]]), Product(tens, np.full((1, 1), 2, dtype=np.int8)), np.eye(1))
+    assert doubled.sensitivity == 200
+
+
+def test_products_that_do_not_fit_are_refused() -> None:
+    workload = Workload(Product(np.eye(2), merging(np.array([0, 1, 1]), np.ones(3), 2)))
+    assert isinstance(workload.matrix, Product)
+    right = workload.matrix.right
+    for left in (np.ones((2, 3)), np.ones((2, 0)), np.eye(2) * 1j, "text", Product(np.eye(2), np.eye(2))):
+        with pytest.raises((StrategyError, np.exceptions.ComplexWarning)):
+            Strategy(workload, Product(left, right), np.eye(2))  # type: ignore[arg-type]
+    with pytest.raises(WorkloadError, match="more than two"):
+        Workload(Product(Product(np.eye(2), np.eye(2)), right))  # type: ignore[arg-type]
+
+
+def test_a_column_that_no_cell_has_does_not_count() -> None:
+    left = np.array([[1.0, 0, 100], [0, 1, 100]])
+    workload = Workload(Product(left, merging(np.array([0, 1]), np.ones(2), 3)))
+    strategy = optimize(workload, "zcdp")
+    assert strategy.expected_squared_error(rho=0.5) == pytest.approx(2.0)
+    assert strategy.lower_bound(rho=0.5) <= 2.0 * (1 + 1e-9)
+    assert quantise(strategy, largest_total=1000).integers.shape[1] == 2
+
+
+@pytest.mark.usefixtures("lazily")
+def test_every_kind_of_search_keeps_the_workloads_own_merging() -> None:
+    workload = ranges(60)
+    assert isinstance(workload.matrix, Product)
+    again = Workload(workload.matrix)
+    assert isinstance(again.matrix, Product)
+    assert again.matrix.right is workload.matrix.right
+    for options in ({}, {"objective": "max"}, {"privacy": "zcdp"}, {"privacy": "zcdp", "objective": "max"}):
+        found = optimize(workload, seconds=0.5, **options)  # type: ignore[arg-type]
+        assert quantise(found, largest_total=1000).merging is not None
+
+
+def test_a_merging_that_was_tampered_with_is_refused() -> None:
+    workload = Workload(Product(np.eye(2), merging(np.array([0, 0, 0, 1, 1, 1]), np.ones(6), 2)))
+    assert isinstance(workload.matrix, Product)
+    strategy = copy.deepcopy(Strategy(workload, Product(np.eye(2), workload.matrix.right), np.eye(2)))
+    assert isinstance(strategy.workload.matrix, Product)
+    sparse.csc_array(strategy.workload.matrix.right).data[:] = 1000
+    with pytest.raises(LatticeError, match="merging"):
+        quantise(strategy, largest_total=10**6)
+    data, index, ends = np.ones(3), np.zeros(3, dtype=np.int32), np.arange(4, dtype=np.int32)
+    views = sparse.csc_array((data[:], index[:], ends[:]), shape=(1, 3))
+    for part in (views.data, views.indices, views.indptr):
+        part.flags.writeable = False
+    frozen_twice = Workload(Product(np.ones((1, 1)), views))
+    data[:] = 7
+    assert np.array_equal(dense(frozen_twice.matrix), np.ones((1, 3)))
+
+
+def test_a_chain_of_nearly_parallel_columns_is_not_one_class() -> None:
+    W = np.vstack([np.ones(2000), 1 + np.arange(2000) * 3e-12])
+    assert 100 < reduce(Workload(W)).columns < 2000
+    for privacy in ("pure", "zcdp"):
+        assert optimize(W, privacy, seconds=0.3).residual < 1e-9
+
+
+def test_different_columns_that_look_alike_end_in_noise_on_data() -> None:
+    """The mixtures are known beforehand, so somebody can make columns that they do not tell apart."""
+    rng = np.random.default_rng(1)
+    W = rng.uniform(0.6, 0.9, size=(8, 7))
+    mixtures = np.random.default_rng(0).standard_normal((8, 4))
+    blind = rng.standard_normal(8)
+    blind -= mixtures @ np.linalg.lstsq(mixtures, blind, rcond=None)[0]
+    W[:, 6] = 0.8 * W[:, 0] + 0.02 * blind
+    strategy = optimize(W, seconds=0.5)
+    assert strategy.residual < 1e-9
+    assert strategy.reconstruct @ strategy.measure == pytest.approx(W)

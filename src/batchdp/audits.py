@@ -104,7 +104,7 @@ def exact(
     at_cap = np.zeros(cells, dtype=np.int64)
     at_cap[0] = lattice.largest_total
     same = all(
-        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, lattice.merged(x))
+        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, _merged(lattice, x))
         for x in (totals, at_cap, far)
     )
     yield Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
@@ -112,6 +112,16 @@ def exact(
     bias, errors = lattice.bias_bound, law.standard_errors
     share = float(np.max(bias / np.where(errors > 0, errors, 1), initial=0.0))
     yield Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
+
+
+def _merged(lattice: Lattice, counts: np.ndarray) -> np.ndarray:
+    """The counts on the cells of the workload, in Python's whole numbers."""
+    if lattice.merging is None:
+        return counts
+    sums = [0] * lattice.integers.shape[1]
+    for cell, count in zip(lattice.merging.indices.tolist(), counts.tolist(), strict=True):
+        sums[cell] += count
+    return np.array([min(total, 2**62) for total in sums], dtype=np.int64)
 
 
 def attacked(lattice: Lattice, noise: Mechanism, neighbours: Neighbours, budget: float, runs: int) -> Iterator[Finding]:

@@ -68,6 +68,8 @@ class Lattice:
     def __post_init__(self) -> None:
         if not self.integers.has_canonical_format:
             raise LatticeError("integers holds an entry in several pieces, whose norm is not that of their sum")
+        if self.merging is not None and not _merges(self.merging, self.integers.shape[1]):
+            raise LatticeError("merging does not say for every cell which one cell of the workload it belongs to")
 
     @cached_property
     def measure(self) -> sparse.csr_array:
@@ -118,8 +120,11 @@ class Lattice:
         """A table's counts on the cells of the workload, exactly, none above 2^62."""
         if self.merging is None:
             return counts
+        # By its indices alone: a count is added to one cell, once, whatever the entries.
         if int(counts.sum(dtype=object)) <= MOST_COUNT:
-            return np.asarray(self.merging.astype(np.int64) @ counts)
+            totals = np.zeros(self.merging.shape[0], dtype=np.int64)
+            np.add.at(totals, self.merging.indices, counts)
+            return totals
         sums = [0] * self.merging.shape[0]
         for cell, count in zip(self.merging.indices.tolist(), counts.tolist(), strict=True):
             sums[cell] += count
@@ -181,7 +186,7 @@ def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
     if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
         raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
     workload, measurement, merging = _by_distinct_cells(strategy)
-    L = sparse.csr_array(measurement)
+    L = sparse.csr_array(measurement).astype(np.float64)
     top = float(np.abs(L.data).max(initial=0.0)) or 1.0
     # Entries of at most 1: the scale of a measurement is free. (Dividing the sparse array would multiply by 1 / top.)
     L = sparse.csr_array((L.data / top, L.indices, L.indptr), shape=L.shape)
@@ -194,6 +199,8 @@ def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
         )
     Q = sparse.csr_array((np.trunc(L.data * 2.0**bits).astype(np.int64), L.indices, L.indptr), shape=L.shape, copy=True)
     Q.eliminate_zeros()
+    if np.abs(Q.data).max(initial=0) > 2**bits:  # what keeps Q x within 64 bits
+        raise LatticeError("measurement has entries that do not become integers of the lattice's size")
     B = plain(strategy.reconstruction)
     scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
     return _refitted(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.privacy, merging))
@@ -203,8 +210,19 @@ def _by_distinct_cells(strategy: Strategy) -> tuple[Workload, Plain, sparse.csc_
     """W and L on the cells that they tell apart, and which of those each cell is, where both are kept that way."""
     W, L = strategy.workload, strategy.measurement
     if isinstance(W.matrix, Product) and isinstance(L, Product) and L.right is W.matrix.right:
-        return Workload(W.matrix.left, W.names, W.weights), plain(L.left), sparse.csc_array(L.right)
+        return Workload(W.matrix.left, W.names, W.weights), plain(L.left), sparse.csc_array(L.right, copy=True)
     return W, plain(L), None
+
+
+def _merges(merging: sparse.csc_array, cells: int) -> bool:
+    """Whether every column has one entry, a 1, in one of so many rows."""
+    rows, columns = merging.shape
+    return (
+        rows == cells
+        and np.array_equal(merging.indptr, np.arange(columns + 1))
+        and bool(np.all(merging.data == 1))
+        and bool(np.all((merging.indices >= 0) & (merging.indices < rows)))
+    )
 
 
 def _root_above(square: int) -> int:

@@ -7,7 +7,7 @@ blocks, so that nothing of the size of a dense workload is ever allocated on the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,12 +73,21 @@ def frozen(matrix: Matrix, *, own: bool = False) -> Matrix:
         copy = matrix if own else matrix.copy()
         copy.flags.writeable = False
         return copy
-    if not matrix.data.flags.writeable and not matrix.indices.flags.writeable:
+    if not any(part.flags.writeable for part in _arrays(matrix)):
         return matrix
     kept = matrix if own else matrix.copy()
-    for part in (kept.data, kept.indices, kept.indptr):
+    for part in _arrays(kept):
         part.flags.writeable = False
     return kept
+
+
+def _arrays(matrix: sparse.csr_array | sparse.csc_array) -> Iterator[NDArray[Any]]:
+    """What a sparse matrix consists of, down to the arrays that others are views of."""
+    for part in (matrix.data, matrix.indices, matrix.indptr):
+        array: Any = part
+        while isinstance(array, np.ndarray):
+            yield array
+            array = array.base
 
 
 def identity(size: int) -> Plain:

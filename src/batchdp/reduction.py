@@ -151,7 +151,7 @@ def merge_parallel(W: Plain) -> tuple[Indices, Indices, Dense]:
 
     Parallel columns have parallel mixtures of their entries, and for random mixtures hardly any others do: four numbers
     a column tell them apart, for the price of one product. Were two different columns to be merged (mixtures that agree
-    to eleven digits, four times), the strategy that came of it would not reproduce W and be refused.
+    to ten digits, four times), what came of it would not reproduce W and be refused.
     """
     m, p = W.shape
     # Rows of one size each, so that small ones count too.
@@ -179,8 +179,12 @@ def _clusters(points: Dense) -> Indices:
     label = np.zeros(points.shape[1], dtype=np.int64)
     for coordinate in points:
         order = np.lexsort((coordinate, label))
-        apart = (np.diff(label[order]) > 0) | (np.diff(coordinate[order]) > ALIKE)
-        label[order] = np.concatenate([[0], np.cumsum(apart)])[: len(order)]
+        value = coordinate[order]
+        apart = (np.diff(label[order], prepend=-1) > 0) | (np.diff(value, prepend=-np.inf) > ALIKE)
+        # A chain of neighbours may lead far: cut it into pieces.
+        first = np.flatnonzero(apart)[np.cumsum(apart) - 1]
+        piece = np.floor((value - value[first]) / ALIKE)
+        label[order] = np.cumsum(apart | (np.diff(piece, prepend=0.0) != 0)) - 1
     return label
 
 

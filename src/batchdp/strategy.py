@@ -294,11 +294,13 @@ def _finite(matrix: Matrix) -> bool:
 def _real(matrix: Any) -> Matrix:
     """A factor as a matrix of floats."""
     if isinstance(matrix, Product):
-        return matrix
+        return _real_product(matrix)
     try:
         if not sparse.issparse(matrix):
             return np.asarray(matrix, dtype=np.float64)
         rows: Any = matrix
+        if rows.format == "csc" and rows.dtype == np.float64 and rows.has_canonical_format:
+            return sparse.csc_array(rows) if not isinstance(rows, sparse.csc_array) else rows
         real = sparse.csr_array(rows.tocsr().astype(np.float64))
         if not real.has_canonical_format:  # an entry in several pieces has another norm than their sum
             real = real.copy()
@@ -306,6 +308,16 @@ def _real(matrix: Any) -> Matrix:
         return real
     except (TypeError, ValueError) as error:
         raise StrategyError(f"measurement and reconstruction must be matrices of numbers ({error})") from error
+
+
+def _real_product(matrix: Product) -> Product:
+    """The same object where its factors are fit already: a right factor that is the workload's own is told by that."""
+    left, right = _real(matrix.left), _real(matrix.right)
+    if isinstance(left, Product) or isinstance(right, Product):
+        raise StrategyError("measurement and reconstruction may be products of two matrices, not of more")
+    if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
+        raise StrategyError(f"a product of {left.shape} and {right.shape} does not fit together")
+    return matrix if left is matrix.left and right is matrix.right else Product(left, right)
 
 
 def _budget(name: str, value: float | None, other_name: str, other: float | None) -> float:

@@ -14,8 +14,8 @@ from scipy import sparse
 from batchdp.checks import whole
 from batchdp.errors import WorkloadError
 from batchdp.markup import summary
-from batchdp.matrix import BLOCK_ENTRIES, Dense, Matrix, Plain, frozen, row_squares, scale_rows
-from batchdp.product import Product
+from batchdp.matrix import BLOCK_ENTRIES, Dense, Matrix, Plain, columns_of, frozen, plain, row_squares, scale_rows
+from batchdp.product import Product, merging
 
 LARGEST = 1e100
 SMALLEST = 1e-100
@@ -169,13 +169,19 @@ def _has_tiny(entries: Dense) -> bool:
 
 def _checked_product(matrix: Product) -> Product:
     """Columns that are checked, and for every cell which one it has."""
+    if isinstance(matrix.left, Product) or isinstance(matrix.right, Product):
+        raise WorkloadError("workload is a product of more than two matrices; multiply the first ones out")
     if matrix.choice is None or not np.all(matrix.choice[1] == 1):
         raise WorkloadError("workload is a product whose right factor does not choose one column a cell")
-    left, right = _checked_matrix(matrix.left), frozen(sparse.csc_array(matrix.right))
-    assert not isinstance(left, Product)
+    left, right = _checked_matrix(matrix.left), matrix.right
     if right.shape[0] != left.shape[1] or right.shape[1] == 0:
         raise WorkloadError(f"workload is a product of {left.shape} and {right.shape}, which do not fit")
-    return Product(left, right)
+    used, classes = np.unique(matrix.choice[0], return_inverse=True)
+    if len(used) < left.shape[1]:  # a column that no cell has would count as one that some cell may have
+        left = frozen(columns_of(left, used), own=True)
+    if len(used) < right.shape[0] or not isinstance(right, sparse.csc_array) or right.dtype != np.float64:
+        right = merging(classes, np.ones(len(classes)), len(used))
+    return Product(plain(left), frozen(right))
 
 
 def _sparse(matrix: Any) -> Plain:

@@ -128,7 +128,9 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
             status=search.status,
         )
     except StrategyError:  # queries or weights of so different sizes that rounding drowns some of them
-        return noise_on_data(workload, merged=True)
+        with suppress(StrategyError):
+            return noise_on_data(workload, merged=True)
+        return noise_on_data(workload)
 
 
 def _run_members(search: Search, reduction: Reduction, seed: int) -> None:

@@ -11,12 +11,11 @@ from typing import Literal, get_args
 import numpy as np
 
 from batchdp.matrix import Dense
+from batchdp.strategies.p_identity import SUM
 
 Kind = Literal["random", "tree", "blocks", "singular", "signed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of their use: the last are left out where time is short."""
-SUM = 8.0
-"""Of a column of many random rows, twice over: more of the budget than that is never shared in the end."""
 CHILDREN = 4
 """Of a node of the two-level tree."""
 

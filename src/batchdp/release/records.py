@@ -72,8 +72,8 @@ class Release:
         values: the private answers.
         law: of the noise in them.
         measurements: the noisy measurements that the answers were computed from; as public as the answers.
-        measure: L, what was measured.
-        workload: W.
+        measure: L, what was measured; where cells were merged, one column each that the workload tells apart.
+        workload: W, with the same columns.
         certificate: why this is private.
         confidence: of the intervals in `answers`.
     """

@@ -29,13 +29,13 @@ def intervals(first: ArrayLike, last: ArrayLike, n: int) -> Workload:
     ends = np.atleast_1d(np.asarray(first)), np.atleast_1d(np.asarray(last))
     if any(end.ndim != 1 or end.dtype.kind not in "iu" for end in ends) or len(ends[0]) != len(ends[1]):
         raise WorkloadError("first and last must be whole numbers, one each a query")
-    start, stop = (end.astype(np.int64) for end in ends)
-    wrong = np.flatnonzero((start < 0) | (stop < start) | (stop >= n))
+    wrong = np.flatnonzero((ends[0] < 0) | (ends[1] < ends[0]) | (ends[1] >= n))
     if wrong.size:
         i = int(wrong[0])
         raise WorkloadError(
-            f"first={start[i]} and last={stop[i]} of query {i} are not an interval of cells 0 to {n - 1}"
+            f"first={ends[0][i]} and last={ends[1][i]} of query {i} are not an interval of cells 0 to {n - 1}"
         )
+    start, stop = (end.astype(np.int64) for end in ends)
     return _intervals(start, stop + 1, n)
 
 
