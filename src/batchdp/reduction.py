@@ -194,7 +194,16 @@ def _multiples(W: Plain, sizes: Dense, columns: Indices, kept: Indices, classes:
         return np.zeros(0)
     K: Any = scale_rows(columns_of(W, kept) if len(kept) < W.shape[1] else W, sizes.ravel())
     at = np.asarray(abs(K).argmax(axis=0)).ravel()
-    entries: Any = W
-    pivots = np.asarray(entries[at, kept]).ravel()
-    values = np.asarray(entries[at[classes], columns]).ravel()
-    return np.asarray(np.clip(values / pivots[classes], -1.0, 1.0))
+    pivots, values = np.zeros(len(kept)), np.zeros(W.shape[1])
+    if isinstance(W, np.ndarray):
+        pivots, values[columns] = W[at, kept], W[at[classes], columns]
+    else:  # the entries of the rows in question, rather than a search for each
+        row_of = np.full(W.shape[1], -1)
+        row_of[columns] = at[classes]
+        rows = np.unique(at)
+        wanted = sparse.coo_array(sparse.csr_array(W)[rows])
+        row, column = rows[wanted.coords[0]], wanted.coords[1]
+        hit = row_of[column] == row
+        values[column[hit]] = wanted.data[hit]
+        pivots = values[kept]
+    return np.asarray(np.clip(values[columns] / pivots[classes], -1.0, 1.0))

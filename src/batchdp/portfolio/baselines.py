@@ -43,7 +43,8 @@ def baselines(reduction: Reduction, best: float) -> Iterator[tuple[str, Dense]]:
     p, workload = reduction.columns, reduction.workload
     if workload.queries * p <= MANY_ENTRIES and (p <= MANY_COLUMNS or _results_may_pay(reduction)):
         yield "noise-on-results", reduction.restrict_measure(workload.matrix)
-    if p < workload.cells and p <= MANY_COLUMNS:  # the cells' own intervals differ from the merged columns'
+    # The cells' own intervals differ from the merged columns'; with far more cells than columns they only do worse.
+    if p < workload.cells and p <= MANY_COLUMNS and p * workload.cells <= MANY_ENTRIES:
         quick = p <= FEW_COLUMNS or workload.queries * workload.cells > MANY_ENTRIES
         W = None if quick else dense(workload.weighted)
         L, inverse = haar(workload.cells)
