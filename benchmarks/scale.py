@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 from rich.console import Console
 from rich.table import Table
 from scipy import sparse
@@ -173,9 +173,9 @@ DEFAULT = [
 CURVES: dict[str, list[Case]] = {
     "n": [
         Case(f"n = {n}", partial(repeated, 500, n, 40, 120))
-        for n in (3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
+        for n in (3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 2_000_000)
     ],
-    "m": [Case(f"m = {m}", partial(repeated, m, 20_000, 40, 120)) for m in (100, 300, 1_000, 3_000, 10_000, 30_000)],
+    "m": [Case(f"m = {m}", partial(repeated, m, 20_000, 40, 120)) for m in (100, 300, 1_000, 3_000, 10_000)],
     "k": [Case(f"k = {k}", partial(workloads.discrete, k, 2048)) for k in (16, 32, 64, 128, 256, 512)],
 }
 """One size varies, the others stay: 40 independent queries and 120 distinct columns, or 2 048 columns."""
@@ -271,7 +271,11 @@ def draw(curves: dict[str, list[Result]], path: Path) -> None:
         axes.set_title(f"slope {slope(results, size):.2f}", loc="left", fontsize="medium")
         axes.set_xlabel(words[size])
         axes.grid(which="major", color="#d5d9e0", linewidth=0.6)
+        axes.minorticks_off()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        if size == "k":
+            axes.set_xticks([r.k for r in results], [str(r.k) for r in results])
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
     panels[0].set_ylabel("seconds")
