@@ -142,8 +142,9 @@ def _method(settings: Settings, table: Table) -> str:
         "what γ does. In Figure 3, r < rank(W) decomposes the nearest matrix of rank r.",
         "The bound and the line of LM in Figures 2 and 3 speak of B L = W; a pair that only comes near W may be below.",
         "Gaussian noise at ρ = ε²/2 is the zCDP that ε-differential privacy implies: a weaker promise, for comparison.",
-        f"Seconds are computing time on one core. A strategy may take {settings.seconds:g} s; what takes longer is "
-        "listed as missing, and not tried on larger workloads.",
+        f"Seconds are computing time on one core. A strategy may take {settings.seconds:g} s at most, and less where a "
+        "part of the run was given less; what took longer is listed as missing, with its limit, and was not tried on "
+        "larger workloads.",
         "Workloads have seed 0, and the noise has seeds of its own: the same command gives the same figures, up to "
         "the last digits of linear algebra.",
     )
