@@ -56,7 +56,7 @@ def optimize(
             the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
         objective: "sum" of all queries' squared errors, or "max" for the largest.
         seconds: the time to spend. If left out, it follows from the problem's size (seconds for hundreds of cells),
-            and the result is never worse than any registered mechanism.
+            every registered mechanism that can win is run, and the result is never worse than any of these.
         seed: the same seed and class of budget give the same strategy.
         epsilon, delta: what "auto" compares at; not used otherwise.
         tolerance: the relative duality gap at which the search under Gaussian noise ends.
