@@ -20,6 +20,8 @@ from batchdp.strategy import Strategy
 from batchdp.workload import Workload
 
 FORMAT = "batchdp-plan-1"
+FIRST_PLANNER = "0.1.0"
+"""Which did not write its version down."""
 DESCRIBED = ("method", "privacy", "rounds", "status", "reason")
 """What is stored of a strategy besides its matrices."""
 
@@ -29,6 +31,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     strategy = plan.strategy
     header: dict[str, Any] = {
         "format": FORMAT,
+        "planner": plan.planner,
         "sql": plan.sql,
         "domain": plan.domain.model_dump(mode="json", exclude_none=True),
         "options": plan.options.as_dict(),
@@ -39,9 +42,14 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     archive.save(path, header, arrays, PlanError)
 
 
-def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """A plan that was saved; nothing in the file is executed, and every sensitivity is computed anew."""
-    header, arrays = archive.load(path, FORMAT, PlanError, "plan")
+def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Plan:
+    """A plan that was saved; nothing in the file is executed, and every sensitivity is computed anew.
+
+    Args:
+        path: of the file.
+        most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
+    """
+    header, arrays = archive.load(path, FORMAT, PlanError, "plan", most_bytes)
     try:
         domain = as_domain(header["domain"], source=f"{path}: domain")
         queries = read_queries(header["sql"], domain, source=f"{path}: queries")
@@ -49,11 +57,11 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
         strategy = Strategy(
             Workload(cells.matrix, cells.names, blocks=cells.sizes),
-            archive.whole("L", arrays),
-            archive.whole("B", arrays),
+            archive.whole("L", arrays, most_bytes),
+            archive.whole("B", arrays, most_bytes),
             **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W
         )
-        return Plan(header["sql"], domain, cells, strategy, options)
+        return Plan(header["sql"], domain, cells, strategy, options, str(header.get("planner", FIRST_PLANNER))[:50])
     except BatchDPError as error:
         raise PlanError(f"{path} cannot be used, plan again: {error}") from error
     except Exception as error:  # a well-made archive of something else
