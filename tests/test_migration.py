@@ -7,11 +7,13 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from batchdp import answer, load_plan, load_release, plan, report
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.ledger.books import VERSION
@@ -100,3 +102,63 @@ def test_an_old_ledger_that_another_program_uses_is_not_converted_meanwhile(old:
         with pytest.raises(LedgerError, match="is locked by another process"):
             Ledger.open(old / "pure.db", timeout=0.1)
     Ledger.open(old / "pure.db", timeout=0.1).verify()
+
+
+# Plans and releases
+
+
+@pytest.mark.parametrize("name", EXPECTED["plans"])
+def test_an_old_plan_loads_and_answers_under_its_unit(name: str, old: Path) -> None:
+    expected = EXPECTED["plans"][name]
+    made = load_plan(old / f"{name}.plan")
+    assert list(made.names) == expected["names"]
+    assert list(made.workload.blocks) == expected["blocks"]
+    assert made.lattice.sensitivity == expected["sensitivity"]
+    assert made.planner == "0.1.0"
+    ledger = Ledger.create(old / "new.db", rho=5.0)
+    budget: dict[str, Any] = {"rho": 0.5} if name == "zcdp" else {"epsilon": 0.5}
+    done = answer(made, old / "visits.csv", **budget, ledger=ledger)
+    assert done.certificate.privacy_unit == (expected["unit"] or "every row is a person")
+
+
+@pytest.mark.parametrize("name", EXPECTED["releases"])
+def test_an_old_release_loads_as_it_was_and_its_ledger_agrees(name: str, old: Path) -> None:
+    expected = EXPECTED["releases"][name]
+    release = load_release(old / f"{name}.release")
+    assert vars(release.certificate) == {**expected["certificate"], "privacy_unit": "not recorded"}
+    found = [[one.name, one.value, one.standard_error, one.low, one.high] for one in release.answers]
+    assert [row[:2] for row in found] == [row[:2] for row in expected["answers"]]
+    for row, before in zip(found, expected["answers"], strict=True):
+        assert row[2:] == pytest.approx(before[2:], rel=1e-4)
+    ledger = Ledger.open(old / ("rho.db" if name == "zcdp" else "pure.db"))
+    page = report(release, old / "page.html", ledger=ledger).read_text(encoding="utf-8")
+    assert "not recorded" in page
+    assert "this release" in page
+
+
+@pytest.mark.parametrize("name", ["rows", "unit", "blocks", "zcdp"])
+def test_a_repeat_of_an_old_release_gives_its_stored_answers(name: str, old: Path) -> None:
+    expected = EXPECTED["releases"][name]
+    ledger = Ledger.open(old / ("rho.db" if name == "zcdp" else "pure.db"))
+    before = ledger.spent
+    budget: dict[str, Any] = {"rho": 0.1} if name == "zcdp" else {"epsilon": 0.1}
+    made = load_plan(old / f"{name}.plan")
+    again = answer(made, old / "visits.csv", **budget, ledger=ledger, release_id=f"{name} of 2025")
+    assert again.measurements.tolist() == expected["measurements"]
+    assert [one.value for one in again.answers] == [row[1] for row in expected["answers"]]
+    assert again.certificate.privacy_unit == "not recorded"
+    assert ledger.spent == before
+    ledger.verify()
+
+
+def test_a_cached_plan_of_another_version_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATCHDP_CACHE", str(tmp_path))
+    domain = {"table": "t", "columns": {"a": {"values": ["x", "y"]}}}
+    asked: dict[str, Any] = {"sql": "SELECT COUNT(*) AS n FROM t", "domain": domain}
+    made = plan(**asked)
+    (cached,) = tmp_path.iterdir()
+    replace(made, strategy=replace(made.strategy, method="remembered")).save(cached)
+    assert plan(**asked).strategy.method == "remembered"
+    replace(made, planner="0.1.0", strategy=replace(made.strategy, method="remembered")).save(cached)
+    assert plan(**asked).strategy.method == made.strategy.method
+    assert load_plan(cached).planner == made.planner

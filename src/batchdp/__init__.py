@@ -72,7 +72,7 @@ __all__ = [
     "report",
     "workloads",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "batchdp.audits": ("audit",),

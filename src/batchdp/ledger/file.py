@@ -13,6 +13,7 @@ closing any other handle to it would drop the locks.
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import stat
 import threading
@@ -94,7 +95,7 @@ class LedgerFile:
             self._look()
             if not self._writable():
                 raise LedgerError(f"path={str(self.path)!r} {_REFUSALS[sqlite3.SQLITE_READONLY]}")
-            with closing(self._connect()) as connection, _transaction(connection):
+            with closing(self._connect()) as connection, self._transaction(connection):
                 self._recognise(connection)
                 if schema_version(connection) == 1:
                     upgrade_schema(connection)
@@ -132,6 +133,31 @@ class LedgerFile:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
         return connection
+
+    @contextmanager
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        self._begin(connection)
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Wait for the lock with the same short pauses for all; SQLite's grow, so that who waits long waits longer."""
+        patience = time.monotonic() + self.timeout
+        connection.execute("PRAGMA busy_timeout = 0")
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+                    raise
+                time.sleep(random.uniform(0.0005, 0.005))
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * self.timeout)}")
 
     def _convert(self) -> None:
         """From a write-ahead log to a journal: what the log holds becomes part of the file."""
@@ -213,18 +239,6 @@ class LedgerFile:
             raise LedgerError(f"{named} {_REFUSALS[sqlite3.SQLITE_CORRUPT]}") from error
         except OSError as error:
             raise LedgerError(f"{named} cannot be used ({error.strerror}); check the folder and its rights") from error
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 @contextmanager

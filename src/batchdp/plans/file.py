@@ -7,10 +7,12 @@ is refused unless its matrices reproduce their workload. Sensitivities are never
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from batchdp import archive
 from batchdp.cells import cells_of
+from batchdp.cells.classes import MOST_AMOUNTS
 from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, PlanError
 from batchdp.matrix import plain
@@ -50,6 +52,8 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
     """
     header, arrays = archive.load(path, FORMAT, PlanError, "plan", most_bytes)
+    most = archive.allowance(Path(path).stat().st_size, most_bytes)
+    limit = MOST_AMOUNTS.set(most // 12)  # an entry of W takes so many bytes
     try:
         domain = as_domain(header["domain"], source=f"{path}: domain")
         queries = read_queries(header["sql"], domain, source=f"{path}: queries")
@@ -66,3 +70,5 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         raise PlanError(f"{path} cannot be used, plan again: {error}") from error
     except Exception as error:  # a well-made archive of something else
         raise PlanError(f"{path} is not a plan, or is damaged ({type(error).__name__})") from error
+    finally:
+        MOST_AMOUNTS.reset(limit)

@@ -129,10 +129,10 @@ def _frequencies(confidence: float) -> tuple[Dense, Dense]:
     of sin(t h), whose h is small too.
     """
     last = 40.0 if confidence <= 0.999 else 200.0
-    even = (np.arange(int(last / STEP)) + 0.5) * STEP
+    even: Dense = (np.arange(int(last / STEP), dtype=np.float64) + 0.5) * STEP
     if confidence >= 0.5:
-        return even, np.full(len(even), STEP)
+        return even, np.full_like(even, STEP)
     edges = np.geomspace(last, max(last, 200.0 / confidence), 1200)
     t = np.append(even, (edges[1:] + edges[:-1]) / 2)
-    steps = np.append(np.full(len(even), STEP), np.diff(edges))
+    steps = np.append(np.full_like(even, STEP), np.diff(edges))
     return np.asarray(t, np.float64), np.asarray(steps, np.float64)
