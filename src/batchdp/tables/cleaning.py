@@ -20,8 +20,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 TEXT = pa.large_string()
 MARK = "\x00"
 """Stands before texts that are spelled out because they are no UTF-8. No declared value holds it."""
-FIRST_DAY, LAST_DAY = -719_162 - 2, 2_932_896 + 2
-"""Days since 1970 just beyond the years 1 and 9999, between which every cut lies."""
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+"""The ends of the years 1 and 9999, in days since 1970: what lies beyond counts as these."""
+LARGEST = 2**53
+"""No declared number is greater, and floats skip whole numbers beyond."""
 PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 Cleaner = Callable[[Any], Any]
@@ -42,14 +44,18 @@ def declared_type(dtype: Any) -> Any:
         return pa.decimal128(dtype.precision, dtype.scale)
     if pa.types.is_boolean(dtype):
         return pa.bool_()
-    if _is_text(dtype) or pa.types.is_null(dtype):
+    if _is_text(dtype):
         return TEXT
+    if pa.types.is_null(dtype):
+        return dtype
     return pa.date32() if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype) else None
 
 
 def unit_type(dtype: Any) -> Any:
     """What a privacy unit of this type is told apart by; None where it cannot be."""
     dtype = _within(dtype)
+    if pa.types.is_null(dtype):
+        return dtype
     if pa.types.is_integer(dtype):
         return pa.uint64() if pa.types.is_uint64(dtype) else pa.int64()
     if pa.types.is_temporal(dtype):
@@ -58,12 +64,21 @@ def unit_type(dtype: Any) -> Any:
     return TEXT if binary or declared_type(dtype) is not None else None
 
 
-def common(types: Iterable[Any]) -> Any:
-    """One type for the parts of a column: theirs, a float for different numbers, text for anything else."""
-    different = set(types)
-    if len(different) == 1:
-        return different.pop()
-    return pa.float64() if all(_is_number(one) for one in different) else TEXT
+def common(types: Iterable[Any], *, unit: bool = False) -> Any:
+    """One type for all parts of a column; None where values would then be read otherwise than by themselves.
+
+    Where a value is missing, libraries write whole numbers as floats, and texts or truths as whatever holds all: these
+    are brought together as floats or texts, without a value becoming another one. Units of different types are texts.
+    """
+    different = {one for one in types if not pa.types.is_null(one)}
+    if len(different) <= 1:
+        return different.pop() if different else TEXT
+    if unit:
+        return TEXT
+    if any(pa.types.is_float32(one) or pa.types.is_decimal(one) for one in different):
+        return None
+    numbers = all(pa.types.is_integer(one) or pa.types.is_float64(one) for one in different)
+    return pa.float64() if numbers else TEXT
 
 
 def as_declared(array: Any, target: Any) -> Any:
@@ -76,6 +91,8 @@ def as_declared(array: Any, target: Any) -> Any:
         return texts(array)
     if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype):
         return _cast(_days(array), target)
+    if pa.types.is_integer(dtype) and not pa.types.is_integer(target):
+        array = _no_rounding(array)
     return spelled(array) if target == TEXT else _cast(array, target)
 
 
@@ -93,6 +110,16 @@ def as_unit(array: Any, target: Any) -> Any:
         return pa.array([None if value is None else value.hex() for value in array.to_pylist()], TEXT)
     # Floats and integers of one person are spelled alike, since a missing id makes floats of all.
     return _cast(array, target) if pa.types.is_integer(target) else spelled(array)
+
+
+def _no_rounding(array: Any) -> Any:
+    """Whole numbers beyond what is declared, moved to where a float does not round them to a declared one."""
+    top, bottom = pa.scalar(LARGEST + 2), pa.scalar(-LARGEST - 2)
+    if pa.types.is_unsigned_integer(array.type):
+        array = pc.min_element_wise(array, pa.scalar(LARGEST + 2, array.type), skip_nulls=False)
+    whole = array.cast(pa.int64())
+    whole = pc.if_else(pc.greater(whole, pa.scalar(LARGEST)), top, whole)
+    return pc.if_else(pc.less(whole, pa.scalar(-LARGEST)), bottom, whole)
 
 
 def texts(array: Any) -> Any:
@@ -170,10 +197,6 @@ def _cast(array: Any, target: Any) -> Any:
 
 def _is_text(dtype: Any) -> bool:
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
-
-
-def _is_number(dtype: Any) -> bool:
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
 
 
 def _bytes_of(dtype: Any) -> Any:

@@ -87,7 +87,7 @@ def _query(
         if (table := lookup(one, f"batchdp_values_{i}", rows[f"c{i}"].type(), engine.dialect, engine.collates))
     }
     for i, table in tables.items():
-        rows = joined(rows, f"c{i}", table, f"a{i}")
+        rows = joined(rows, f"c{i}", table, f"a{i}", engine.collates)
     looked_up = {i: rows[f"a{i}"] for i in tables}
     conditions = [kept(rows[f"c{i}"], one, looked_up.get(i)) for i, one in enumerate(atoms)]
     conditions = [condition for condition in conditions if condition is not None]

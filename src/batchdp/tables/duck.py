@@ -18,7 +18,7 @@ from batchdp.errors import TableError
 from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.kinds import listing
 from batchdp.tables.shield import shielded
-from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, Units, as_columns
+from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, Units, as_columns, mended
 
 BATCH = 1_000_000
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -27,9 +27,12 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "preserve_insertion_order": False,
 }
-SESSION = {"TimeZone": "UTC", "disabled_optimizers": "statistics_propagation"}
-"""Days begin at midnight UTC; and no cast is tried on the least and greatest value while a query is planned, where even
-TRY does not help."""
+UNWANTED = ("statistics_propagation", "join_order", "build_side_probe_side")
+"""Optimisers that are switched off. The first tries casts on the least and greatest value while it plans, where even
+TRY does not help; the others would hold a stream of records in memory, whose length they cannot know, and not the
+lookup."""
+SESSION = {"TimeZone": "UTC", "disabled_optimizers": ",".join(UNWANTED)}
+"""What a count needs of a connection: days begin at midnight UTC."""
 LOCKS = (
     *(f"SET {name} = '{value}'" for name, value in SESSION.items()),
     "SET python_enable_replacements = false",
@@ -200,8 +203,11 @@ def _table(types: dict[str, str], **place: Any) -> tuple[Any, Units]:
     table = ibis.table({name: _type(spelled) for name, spelled in types.items()}, **place)
     # No literal compares with all of these without a cast that the largest would break; a unit stays exact, as a text.
     huge = [name for name, spelled in types.items() if spelled in HUGE]
-    units = {name: table[name].cast("string") for name in huge}
-    return (table.mutate(**{name: table[name].cast("float64") for name in huge}) if huge else table), units
+    return mended(
+        table,
+        {name: table[name].cast("float64") for name in huge},
+        {name: table[name].cast("string") for name in huge},
+    )
 
 
 def _type(spelled: str) -> Any:

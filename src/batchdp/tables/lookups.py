@@ -66,11 +66,11 @@ def lookup(atoms: Atoms, name: str, dtype: Any, dialect: str, collates: bool) ->
     return Lookup(name, dialect, dtype, tuple(held)) if held else None
 
 
-def joined(rows: Any, column: str, table: Lookup, place: str) -> Any:
+def joined(rows: Any, column: str, table: Lookup, place: str, collates: bool) -> Any:
     """The rows with their atoms in the column `place`; NULL where the value is not in the table."""
     there = ibis.table({"value": table.dtype, "atom": "int64"}, name=table.name)
     match = rows[column] == there["value"]
-    if table.dtype.is_string():
+    if collates and table.dtype.is_string():
         # Bytes, because a collation that takes two values for one would find a record twice.
         match = BYTES[table.dialect](rows[column]) == BYTES[table.dialect](there["value"])
     return rows.left_join(there, match).select(rows, **{place: there["atom"]})

@@ -15,7 +15,7 @@ from batchdp.errors import TableError
 from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.kinds import listing
 from batchdp.tables.shield import shielded
-from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, Units
+from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, Units, mended
 
 SETTINGS = (
     "SET default_transaction_read_only = on",
@@ -164,12 +164,12 @@ def _named_table(connection: Any, name: str, description: str) -> tuple[Any, Uni
     unknown = ibis.expr.datatypes.unknown
     types = {column: TYPES.get(type_, unknown) for column, type_, _ in columns}
     table = ibis.table(types, name=actual, database=place)
-    mended, units = {}, {}
+    changed, units = {}, {}
     for column, type_, category in columns:
         if type_ not in TYPES and category in LIKE_TEXT:
-            mended[column] = units[column] = table[column].cast("string")
+            changed[column] = table[column].cast("string")
         if type_ == "citext":  # to which Bob and bob are one
-            units[column] = mended[column].lower()
+            units[column] = changed[column].lower()
         if type_ == "numeric":
-            mended[column] = without_nan(table[column])
-    return (table.mutate(**mended) if mended else table), units
+            changed[column] = without_nan(table[column])
+    return mended(table, changed, units)

@@ -50,6 +50,15 @@ Units = Mapping[str, Any]
 """By column: what tells privacy units apart, as an expression, where that is not the column as it is read."""
 
 
+def mended(table: Any, columns: Mapping[str, Any], units: Mapping[str, Any]) -> tuple[Any, Units]:
+    """The ibis table with some columns replaced, and with what tells units apart beside them."""
+    if not columns and not units:
+        return table, {}
+    places = {name: f"{name} as a privacy unit" for name in units}
+    changed = table.mutate(**columns, **{places[name]: unit for name, unit in units.items()})
+    return changed, {name: changed[place] for name, place in places.items()}
+
+
 @dataclass(frozen=True)
 class Opened:
     """A table in an engine, before its schema is compared with a domain."""

@@ -16,6 +16,7 @@ import ibis  # type: ignore[import-untyped]
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from batchdp.domain import Domain
+from batchdp.errors import TableError
 from batchdp.tables import cleaning
 from batchdp.tables.compiling import Query
 from batchdp.tables.duck import DuckEngine, lock, own_database
@@ -67,7 +68,13 @@ def open_stream(
         if None in found:
             kind = None if key is None else declared_kind(domain, key)
             refuse_type(names[key], kind, parts[found.index(None)].types[key], description)
-        types[place] = cleaning.common(found)
+        types[place] = cleaning.common(found, unit=key is None)
+        if types[place] is None:
+            spelled = sorted({str(part.types[key]) for part in parts})
+            raise TableError(
+                f"column {names[key]!r} is {' and '.join(spelled)} in the files of {description}; write all of them "
+                "with one type, so that no file changes how another's numbers are compared"
+            )
     schema = pa.schema(types or {"row": pa.bool_()})
 
     def batch(rows: int, values: Mapping[str | None, Any]) -> Any:
