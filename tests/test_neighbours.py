@@ -8,8 +8,8 @@ from boundary import ADAPTERS
 from boundary.fuzzing import fuzz
 from engines import ON_SPARK
 
-PAIRS = 40
-CASES = 24
+PAIRS = 12
+CASES = 16
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:

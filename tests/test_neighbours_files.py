@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from batchdp.cells.atoms import LineAtoms
+from batchdp.cells.atoms import LineAtoms, ListedAtoms
 from batchdp.domain import as_domain
 from batchdp.queries.conditions import Cut
 from batchdp.tables import count, open_table
@@ -115,3 +115,30 @@ def test_parquet_of_many_row_groups(tmp_path: Path) -> None:
         pq.write_table(pa.table({"age": [*ages[:150_000], value, *ages[150_000:]]}), path, row_group_size=20_000)
         found = counted(path)
         assert sum(abs(a - b) for a, b in zip(found, expected, strict=True)) == 1, value
+
+
+def test_ids_stay_apart_whatever_another_files_types(tmp_path: Path) -> None:
+    """One id missing, and pandas writes floats: the ids of other files must not become floats, which skip numbers."""
+    domain = as_domain({"table": "visits", "privacy": {"unit": "who"}, "columns": {"age": {"integers": [0, 120]}}})
+    ids = list(range(2**53, 2**53 + 100))
+    pq.write_table(pa.table({"age": [30] * 100, "who": ids}), tmp_path / "0.parquet")
+    for others in (pa.array([1, 2]), pa.array([1.0, None]), pa.array([1, 2], pa.uint64()), pa.array(["1", "a"])):
+        pq.write_table(pa.table({"age": [30, 30], "who": others}), tmp_path / "1.parquet")
+        with open_table(tmp_path, domain) as source:
+            found = sum(int(numbers.sum()) for _, numbers in count(source, [AGES], unit="who"))
+        assert found == 102 - others.null_count, others.type
+
+
+def test_numbers_stay_apart_whatever_another_files_types(tmp_path: Path) -> None:
+    """A declared 2^53 is not 2^53 + 1, though they are one float."""
+    domain = as_domain({"table": "visits", "columns": {"code": {"values": [1, 2**53]}}})
+    codes = ListedAtoms("code", "integer", ((1,), (2**53,)), None)
+    pq.write_table(pa.table({"code": pa.array([2**53 + 1] * 5)}), tmp_path / "0.parquet")
+    for others in (pa.array([1]), pa.array([1.0, None]), pa.array(["1", "n/k"])):
+        pq.write_table(pa.table({"code": others}), tmp_path / "1.parquet")
+        found = [0] * codes.size
+        with open_table(tmp_path, domain) as source:
+            for rows, numbers in count(source, [codes]):
+                for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
+                    found[row[0]] += number
+        assert found[:2] == [1, 0], others.type

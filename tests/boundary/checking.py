@@ -9,7 +9,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from batchdp.cells.atoms import LineAtoms
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError
 from batchdp.queries.conditions import Cut
-from batchdp.tables import count, open_table
+from batchdp.tables import counting, open_table
 from boundary.domains import Case
 
 NAMES = re.compile(r"batchdp_[0-9a-f]{16}|0x[0-9a-f]+")
@@ -86,17 +86,18 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
     """
     domain = case.domain if tables == 1 else parted(case, tables)
     atoms = case.cells.atoms if tables == 1 else (*case.cells.atoms, parts(tables))
-    with overheard() as heard:
+    with overheard() as heard, ExitStack() as opened:
         try:
-            source = open_table(table, domain, columns=[one.column for one in atoms])
+            source = opened.enter_context(open_table(table, domain, columns=[one.column for one in atoms]))
+            privacy = domain.privacy
+            run = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
         except BatchDPError as error:
             return [Outcome(NAMES.sub("…", str(error)), None, heard())] * tables
         except Exception as error:
             return [Outcome(None, f"opening raised {type(error).__name__}: {error}", heard())] * tables
+        # Here the ledger is charged.
         try:
-            with source:
-                privacy = domain.privacy
-                counted = list(count(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit))
+            counted = list(run(None))
         except Exception as error:
             return [Outcome(None, f"{type(error).__name__}: {error}", heard())] * tables
         said = heard()

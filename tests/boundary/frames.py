@@ -114,12 +114,22 @@ OBJECTS: tuple[Any, ...] = (
 
 
 def spelled(value: Any) -> Any:
-    """How an id among Python objects is told apart: by its text, whole numbers spelled as such."""
-    if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value):
+    """How an id among Python objects is told apart: by its text, numbers by their value; nobody if it has none."""
+    try:
+        if value is None or value is pd.NA or value is pd.NaT or value != value:
+            return None
+        if isinstance(value, (bool, np.bool_)):
+            return str(value).lower()
+        if isinstance(value, (int, np.integer)):
+            return f"{int(value):x}" if abs(int(value)) > 10**300 else str(int(value))
+        if isinstance(value, (float, np.floating)):
+            real = float(value)
+            return str(int(real)) if abs(real) < 2.0**63 and real == int(real) else repr(real)
+        if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < 300:
+            return format(value.to_integral_value() if value == value.to_integral_value() else value, "f")
+        return value.isoformat() if isinstance(value, (date, datetime)) else str(value)
+    except Exception:  # whatever the object makes of it
         return None
-    if isinstance(value, (int, float)) and math.isfinite(value) and value == int(value):
-        return str(int(value))
-    return str(value)
 
 
 def same(value: Any) -> Any:
@@ -138,7 +148,11 @@ def _object_storage(*more: Any) -> Storage:
 
 
 def _series(name: str, fit: Any, hostile: Any, dtype: Any = None, person: Any = same) -> Storage:
-    return Storage(name, fit, tuple(hostile), lambda values: pd.Series(values, dtype=dtype or name), person)
+    def build(values: list[Any]) -> Any:
+        with np.errstate(over="ignore"):  # float16 and float32 make infinity of what is too large
+            return pd.Series(values, dtype=dtype or name)
+
+    return Storage(name, fit, tuple(hostile), build, person)
 
 
 def _moments(name: str, steps: int, zone: str | None = None) -> Storage:
