@@ -140,7 +140,7 @@ def test_a_view_is_not_read(form: str, tmp_path: Path) -> None:
         ran.append(age)
         return age
 
-    connection.create_function("note", note, ["BIGINT"], "BIGINT", side_effects=True)  # type: ignore[list-item, arg-type]
+    connection.create_function("note", note, ["BIGINT"], "BIGINT", side_effects=True)
     connection.register("arrow", rows().to_arrow())
     connection.execute("CREATE TABLE stored AS SELECT * FROM arrow")
     connection.execute("CREATE VIEW visits AS SELECT * REPLACE (note(age) AS age) FROM stored")
