@@ -14,7 +14,7 @@ import pytest
 
 import test_neighbours_charge as charge
 import test_neighbours_files as files
-from batchdp.tables import cleaning, coding, frames, lookups
+from batchdp.tables import cleaning, coding, frames, lookups, separated
 from batchdp.tables import files as reading
 from boundary import ADAPTERS
 from boundary.fuzzing import fuzz
@@ -34,7 +34,7 @@ def fuzzed(engine: str) -> Callable[[Path], None]:
 
 def parallel_csv(patch: Patch) -> None:
     """A file in two halves, the second from the first line feed behind the middle."""
-    original = reading.records
+    original = separated.records
 
     def halves(file: Any, layout: Any, wanted: Any) -> Iterator[list[Any]]:
         data = file.read()
