@@ -1,6 +1,6 @@
 """No record decides how, or whether, another is counted: neighbouring tables in every engine.
 
-    python benchmarks/neighbours.py                                   2 000 pairs an engine, half an hour
+    python benchmarks/neighbours.py                                   2 000 pairs an engine
     python benchmarks/neighbours.py --engine csv --engine "polars lazy" --pairs 100
     python benchmarks/neighbours.py --seed 7 --engine parquet         the pairs of a run that printed this seed
 

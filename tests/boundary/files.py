@@ -160,8 +160,8 @@ class Parquet(Adapter):
 class PandasParquet(Adapter):
     """A folder whose files have the types that pandas found for them: floats where something is missing, text, ...
 
-    Whatever the records, the folder is accepted or refused for all; what one file's types do to its own records pandas
-    has decided, so the distance is only asked for columns that no file has otherwise.
+    Whatever the records, the folder is accepted or refused for all. The distance is not asked for, so that one file's
+    types leave the others alone is for `test_neighbours_files.py` to show.
     """
 
     kinds = CSV
