@@ -49,12 +49,13 @@ def narrow_strides(patch: Patch) -> None:
     """32 bits, as an engine would choose by itself."""
     spelled = lookups.Lookup.sql
     patch.setattr(coding, "whole", lambda value: ibis.literal(value))
-    patch.setattr(lookups.Lookup, "sql", lambda self: spelled(self).replace("AS BIGINT", "AS INTEGER"))
+    patch.setattr(lookups.Lookup, "sql", lambda self: spelled(self).replace("(atom AS BIGINT)", "(atom AS INTEGER)"))
 
 
 def union_by_name(patch: Patch) -> None:
     """One type for the ids of all files: a float where one file has floats."""
-    patch.setattr(cleaning, "unit_type", cleaning.declared_type)
+    common = cleaning.common
+    patch.setattr(cleaning, "common", lambda types, **_: common(types))
     patch.setattr(cleaning, "as_unit", lambda array, target: array.cast(target, safe=False))
 
 
@@ -90,6 +91,7 @@ def converted_early(patch: Patch) -> None:
 MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[Path], None]]] = {
     "parallel CSV": (parallel_csv, lambda folder: files.test_notes_everywhere(".csv", "\n", folder)),
     "32-bit strides": (narrow_strides, fuzzed("pyarrow")),
+    "32-bit strides, CSV": (narrow_strides, fuzzed("csv")),
     "union by name": (union_by_name, files.test_ids_stay_apart_whatever_another_files_types),
     "cast without TRY": (casts_that_raise, fuzzed("csv")),
     "collect before the charge": (collected_early, charge.test_a_lazy_frame_is_not_run),
