@@ -1,8 +1,10 @@
 """No record decides how, or whether, another is counted: neighbouring tables in every engine.
 
-    python benchmarks/neighbours.py                                   2 000 pairs an engine
-    python benchmarks/neighbours.py --engine csv --engine "polars lazy" --pairs 100
-    python benchmarks/neighbours.py --seed 7 --engine parquet         the pairs of a run that printed this seed
+    python benchmarks/neighbours.py                                2 000 pairs an engine
+    python benchmarks/neighbours.py --engine CSV --engine Polars --pairs 100
+    python benchmarks/neighbours.py --seed 7 --engine Parquet      the pairs of a run that printed this seed
+
+The pairs of an engine are shared out among the ways to hand it a table: a file, a folder, a frame of objects, …
 
 Every pair differs in one record or in all records of one person. Both are accepted or both are refused with the same
 words; nothing is raised once the schema is accepted; standard error, warnings and logs are the same; and the exact
@@ -22,6 +24,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from boundary import ADAPTERS
 from boundary.fuzzing import Tally, fuzz
 
+ENGINES = {
+    "CSV": ("csv", "folder of csv"),
+    "gzipped CSV": ("csv.gz",),
+    "Parquet": ("parquet", "folder of parquet", "hive folder of parquet", "folder of parquet by pandas"),
+    "pandas": tuple(name for name in ADAPTERS if name.startswith("pandas")),
+    "Polars": ("polars", "polars lazy"),
+    "PyArrow": tuple(name for name in ADAPTERS if name.startswith("pyarrow")),
+    "DuckDB": ("duckdb connection", "duckdb relation", "duckdb file", "ibis on duckdb"),
+    "PostgreSQL": ("postgres", "ibis on postgres"),
+    "Spark": ("spark", "parquet on spark"),
+}
+assert sorted(ADAPTERS) == sorted(name for ways in ENGINES.values() for name in ways)
 SHOWN = 5
 """Failures of an engine that are printed."""
 LINE = "{:<28} {:>6} {:>8} {:>18} {:>9} {:>8}"
@@ -29,22 +43,32 @@ LINE = "{:<28} {:>6} {:>8} {:>18} {:>9} {:>8}"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", action="append", choices=list(ADAPTERS), metavar="NAME", help=", ".join(ADAPTERS))
+    parser.add_argument("--engine", action="append", choices=list(ENGINES), metavar="NAME", help=", ".join(ENGINES))
     parser.add_argument("--pairs", type=int, default=2_000, help="of neighbours in each engine")
     parser.add_argument("--seed", type=int, help="of an earlier run; drawn if left out")
     asked = parser.parse_args()
     seed = secrets.randbelow(10**9) if asked.seed is None else asked.seed
     print(f"seed {seed}", flush=True)
     lines, failed = [], False
-    for name in asked.engine or ADAPTERS:
+    for engine in asked.engine or ENGINES:
         started = time.monotonic()
-        tally = tried(name, seed, asked.pairs)
-        spent = f"{time.monotonic() - started:.0f} s"
-        distance = f"{tally.closest:.2f} of allowed"
-        lines.append(LINE.format(name, tally.pairs, tally.refused, distance, len(tally.problems), spent))
-        failed |= bool(tally.problems)
-        for problem in tally.problems[:SHOWN]:
+        each = -(-asked.pairs // len(ENGINES[engine]))
+        tallies = [tried(name, seed, each) for name in ENGINES[engine]]
+        problems = [problem for tally in tallies for problem in tally.problems]
+        lines.append(
+            LINE.format(
+                engine,
+                sum(tally.pairs for tally in tallies),
+                sum(tally.refused for tally in tallies),
+                f"{max(tally.closest for tally in tallies):.2f} of allowed",
+                len(problems),
+                f"{time.monotonic() - started:.0f} s",
+            )
+        )
+        failed |= bool(problems)
+        for problem in problems[:SHOWN]:
             print(problem, flush=True)
+        print(lines[-1], flush=True)
     print(LINE.format("engine", "pairs", "refused", "largest distance", "failures", "time"))
     print("\n".join(lines))
     return 1 if failed else 0
