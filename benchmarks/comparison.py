@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from batchdp import STRATEGIES, Strategy, Workload, low_rank, optimize
-from batchdp.matrix import dense
-from batchdp.threads import one_thread
+from batchdp.linalg.matrix import dense
+from batchdp.linalg.threads import one_thread
 from contract import TO_REACH, contract_workload, peer_figures
 
 METHODS: dict[str, Callable[[Workload], Strategy]] = {

@@ -28,12 +28,12 @@ from rich.table import Table
 from scipy import sparse
 
 from batchdp import Strategy, Workload, optimize, workloads
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
+from batchdp.linalg.product import Product
 from batchdp.plots.canvas import BLUE, figure
-from batchdp.product import Product
-from batchdp.reduction import reduce
 from batchdp.strategies.gaussian import gaussian
 from batchdp.strategies.wavelet import haar
+from batchdp.workloads.reduction import reduce
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from scipy import sparse
 from batchdp import STRATEGIES, LatticeError, Strategy, Workload, WorkloadError, audit, optimize, workloads
 from batchdp.audits import attacked, exact, true_sensitivity
 from batchdp.lattice import LARGEST, Lattice, quantise
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from batchdp.noise import mechanism
 from batchdp.portfolio.blocks import _shares
 from batchdp.release.neighbours import Neighbours

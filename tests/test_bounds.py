@@ -42,7 +42,7 @@ def test_every_dual_weight_gives_a_valid_bound() -> None:
     """The certificate can be checked without trusting the solver: recompute it from the weights alone."""
     workload = workloads.discrete(8, 12)
     certificate = bounds.certify(workload)
-    from batchdp.reduction import reduce
+    from batchdp.workloads.reduction import reduce
 
     R = reduce(workload).reduced
     v = certificate.weights

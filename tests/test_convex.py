@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from batchdp.bounds import convex
 from batchdp.bounds.convex import Certificate, solve
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 
 
 def _hostile() -> dict[str, Dense]:

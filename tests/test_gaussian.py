@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from batchdp import STRATEGIES, StrategyError, bounds, optimize, workloads
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from batchdp.strategies.gaussian import gaussian
 from cases import contract_workload, peer_figures, small_workloads
 

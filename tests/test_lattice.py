@@ -15,7 +15,7 @@ from scipy import sparse
 from batchdp import STRATEGIES, Strategy, Workload
 from batchdp.errors import LatticeError
 from batchdp.lattice import LARGEST, Lattice, quantise
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from cases import small_workloads
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "300"))

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from batchdp import Strategy, StrategyError, Workload, low_rank, workloads
-from batchdp.matrix import dense
-from batchdp.reduction import reduce
+from batchdp.linalg.matrix import dense
 from batchdp.strategies.low_rank import paper, solve_fast
 from batchdp.strategies.low_rank.program import completed, repaired
+from batchdp.workloads.reduction import reduce
 from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
 
 AUTHORS = {

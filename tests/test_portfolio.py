@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
 from batchdp import STRATEGIES, Strategy, StrategyError, Workload, optimize, workloads
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
 from contract import TO_REACH
 

@@ -26,12 +26,12 @@ from batchdp import (
     workloads,
 )
 from batchdp.lattice import MOST_COUNT, quantise
-from batchdp.matrix import Plain, column_norms, dense, plain, row_maxima, row_residuals, row_squares, scale_rows
-from batchdp.product import Product, merging
-from batchdp.reduction import reduce
+from batchdp.linalg.matrix import Plain, column_norms, dense, plain, row_maxima, row_residuals, row_squares, scale_rows
+from batchdp.linalg.product import Product, merging
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.p_identity import p_identity
 from batchdp.workloads import ordered
+from batchdp.workloads.reduction import reduce
 
 
 def chosen(rng: np.random.Generator, rows: int, distinct: int, cells: int, *, scaled: bool, as_sparse: bool) -> Product:
@@ -105,7 +105,7 @@ def test_an_entry_too_much_or_too_little_in_a_sparse_workload_is_noticed() -> No
 def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if everything were large."""
     monkeypatch.setattr(ordered, "MANY_ENTRIES", 0)
-    monkeypatch.setattr("batchdp.reduction.MOST_ENTRIES", 0)
+    monkeypatch.setattr("batchdp.workloads.reduction.MOST_ENTRIES", 0)
 
 
 def ranges(cells: int = 500) -> Workload:

@@ -10,8 +10,8 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 from batchdp import Strategy, Workload
-from batchdp.matrix import dense
-from batchdp.reduction import reduce
+from batchdp.linalg.matrix import dense
+from batchdp.workloads.reduction import reduce
 from cases import small_workloads
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from batchdp import STRATEGIES, Strategy, StrategyError, Workload
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from batchdp.strategies.hierarchical import hierarchical
 from batchdp.strategies.matrix_mechanism import matrix_mechanism
 from batchdp.strategies.noise_on_data import noise_on_data

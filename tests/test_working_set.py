@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from batchdp import low_rank, optimize, workloads
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 from batchdp.strategies.low_rank import fast, working_set
 from batchdp.strategies.low_rank.least_measure import least_measure
 from batchdp.strategies.low_rank.program import Pair, first_measure

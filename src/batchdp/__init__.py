@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from batchdp.reports import report
     from batchdp.strategies import STRATEGIES
     from batchdp.strategies.low_rank import low_rank
-    from batchdp.strategy import Strategy
-    from batchdp.workload import Workload
+    from batchdp.strategies.strategy import Strategy
+    from batchdp.workloads.workload import Workload
 
 __all__ = [
     "STRATEGIES",
@@ -85,8 +85,8 @@ _HOMES = {
     "batchdp.reports": ("report",),
     "batchdp.strategies": ("STRATEGIES",),
     "batchdp.strategies.low_rank": ("low_rank",),
-    "batchdp.strategy": ("Strategy",),
-    "batchdp.workload": ("Workload",),
+    "batchdp.strategies.strategy": ("Strategy",),
+    "batchdp.workloads.workload": ("Workload",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.matrix import (
+from batchdp.linalg.matrix import (
     Dense,
     Plain,
     column_blocks,
@@ -26,9 +26,9 @@ from batchdp.matrix import (
     row_squares,
     rows_span,
 )
-from batchdp.product import Product
-from batchdp.strategy import Privacy, Strategy
-from batchdp.workload import Workload
+from batchdp.linalg.product import Product
+from batchdp.strategies.strategy import Privacy, Strategy
+from batchdp.workloads.workload import Workload
 
 MOST_BITS, FEWEST_BITS = 40, 20
 LARGEST = 2**61

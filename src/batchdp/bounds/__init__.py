@@ -1,7 +1,7 @@
 """How good a strategy can be at all, and what the paper proves about its own."""
 
 from batchdp.bounds.convex import Certificate, certify
-from batchdp.bounds.minimax import WorstCase, certify_worst
+from batchdp.bounds.largest_error import WorstCase, certify_worst
 from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.bounds.spectral import (
     lemma_3_upper_bound,

@@ -28,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
+from batchdp.bounds.active_columns import MOST_GRADED, ActiveColumns
 from batchdp.bounds.anderson import Anderson
 from batchdp.bounds.ellipsoid import Columns, Ellipsoid, lower_bound, root, tightened
-from batchdp.bounds.working_set import MOST_GRADED, WorkingSet
-from batchdp.matrix import Dense
-from batchdp.reduction import reduce
-from batchdp.threads import one_thread
-from batchdp.workload import Workload
+from batchdp.linalg.matrix import Dense
+from batchdp.linalg.threads import one_thread
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload
 
 STEP = 3.0
 """a, the exponent of v ← v q^a."""
@@ -120,7 +120,7 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
     if scale == 0:
         return Certificate(0.0, 0.0, np.zeros((0, p)), np.zeros((k, 0)), np.ones(p), 0, "optimal")
     R = R / scale
-    work, proof = WorkingSet(R), _Proof(R)
+    work, proof = ActiveColumns(R), _Proof(R)
     u = _start(R, tolerance)
     memory = Anderson(MEMORY, first=2 / STEP)  # a = 2 is the best single step: exact along v itself
     patience = _Patience(tolerance)

@@ -42,8 +42,8 @@ def command(
     opened = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:
-        from batchdp.comparison import QUICK, compare
         from batchdp.plans import load_plan
+        from batchdp.studies.comparison import QUICK, compare
 
         planned = load_plan(plan).strategy
         methods = {"this plan": lambda _: planned, **QUICK}

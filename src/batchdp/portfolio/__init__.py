@@ -16,18 +16,18 @@ from numpy.typing import ArrayLike
 from batchdp.checks import finite, whole
 from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
+from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.portfolio.baselines import baselines, closed_forms
-from batchdp.portfolio.low_rank import improve_baseline, may_pay, search_low_rank, search_registered
 from batchdp.portfolio.search import EndedError, Progress, Search, reduction_price
-from batchdp.portfolio.shared import search_shared
-from batchdp.reduction import Reduction, reduce
 from batchdp.strategies.gaussian import gaussian
+from batchdp.strategies.low_rank.ranks import improve_baseline, may_pay, search_low_rank, search_registered
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.p_identity.products import products
-from batchdp.strategy import Privacy, Strategy
-from batchdp.threads import in_threads, one_thread
-from batchdp.workload import Workload, as_workload
+from batchdp.strategies.p_identity.tournament import search_shared
+from batchdp.strategies.strategy import Privacy, Strategy
+from batchdp.workloads.reduction import Reduction, reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 CLASSES = tuple(a * 10.0**b for b in (-1, 0, 1, 2, 3) for a in (1, 2, 3, 5, 7))
 """`seconds` is rounded down to one of these."""
@@ -78,7 +78,7 @@ def optimize(
 
         return optimize_blocks(workload, privacy, objective, seconds, seed, tolerance, progress)
     if objective == "max":
-        from batchdp.portfolio.minimax import optimize_max
+        from batchdp.portfolio.largest_error import optimize_max
 
         return optimize_max(workload, privacy, seconds, seed, progress)
     if privacy == "zcdp":

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from batchdp.matrix import Dense, Plain, column_norms, dense
-from batchdp.reduction import Reduction
+from batchdp.linalg.matrix import Dense, Plain, column_norms, dense
 from batchdp.strategies.hierarchical import tree, tree_levels, tree_reconstruct
 from batchdp.strategies.matrix_mechanism import matrix_mechanism
 from batchdp.strategies.wavelet import haar
+from batchdp.workloads.reduction import Reduction
 
 BRANCHINGS = (2, 3, 4, 8, 16)
 MANY_COLUMNS = 1500

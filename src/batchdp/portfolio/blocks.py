@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from batchdp.matrix import plain
+from batchdp.linalg.matrix import plain
 from batchdp.portfolio import optimize
 from batchdp.portfolio.search import Progress
-from batchdp.strategy import Privacy, Strategy
-from batchdp.workload import Workload
+from batchdp.strategies.strategy import Privacy, Strategy
+from batchdp.workloads.workload import Workload
 
 SECONDS = 40.0
 """For all blocks together, where the caller gives none and each would take seconds."""

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from batchdp.matrix import Dense, Plain, column_norms, dense_product
+from batchdp.linalg.matrix import Dense, Plain, column_norms, dense_product
 from batchdp.strategies.low_rank.program import EXACT, completed
 from batchdp.strategies.p_identity.packed import reconstruct, unpack
 

@@ -14,8 +14,8 @@ from batchdp.strategies.matrix_mechanism import matrix_mechanism
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.p_identity import p_identity
+from batchdp.strategies.strategy import Strategy
 from batchdp.strategies.wavelet import wavelet
-from batchdp.strategy import Strategy
 
 
 class Method(Protocol):

@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 
 from batchdp.bounds.convex import Progress, solve
 from batchdp.checks import finite, whole
-from batchdp.reduction import reduce
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def gaussian(

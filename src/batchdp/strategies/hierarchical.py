@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.checks import whole
-from batchdp.matrix import Dense, Indices, dense
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import Dense, Indices, dense
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def hierarchical(workload: Workload | ArrayLike | Any, *, branching: int = 2) -> Strategy:

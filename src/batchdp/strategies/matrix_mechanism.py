@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.checks import finite, whole
-from batchdp.matrix import Dense, check_size, dense
-from batchdp.strategy import Strategy
-from batchdp.threads import one_thread
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import Dense, check_size, dense
+from batchdp.linalg.threads import one_thread
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.workload import Workload, as_workload
 
 MEMORY = 10
 """How many past values the non-monotone line search compares with (Birgin, Martínez, Raydan)."""

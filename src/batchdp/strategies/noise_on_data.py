@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchdp.matrix import identity
-from batchdp.reduction import reduce
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import identity
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def noise_on_data(workload: Workload | ArrayLike | Any, *, merged: bool = False) -> Strategy:

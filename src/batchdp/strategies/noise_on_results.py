@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from batchdp.matrix import dense, identity
-from batchdp.reduction import reduce
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import dense, identity
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def noise_on_results(workload: Workload | ArrayLike | Any, *, least_squares: bool = False) -> Strategy:

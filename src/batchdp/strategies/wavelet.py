@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from batchdp.matrix import plain
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import plain
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def wavelet(workload: Workload | ArrayLike | Any) -> Strategy:

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from batchdp.errors import WorkloadError
-from batchdp.matrix import Plain
-from batchdp.product import Product, merging
-from batchdp.workload import Workload
+from batchdp.linalg.matrix import Plain
+from batchdp.linalg.product import Product, merging
 from batchdp.workloads._sizes import whole
+from batchdp.workloads.workload import Workload
 
 MOST_CELLS = 10_000_000
 MOST_ENTRIES = 1_000_000_000

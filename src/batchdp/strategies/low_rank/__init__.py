@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 
 from batchdp.checks import finite, whole
 from batchdp.errors import StrategyError
-from batchdp.matrix import Dense
-from batchdp.reduction import Reduction, reduce
+from batchdp.linalg.matrix import Dense
+from batchdp.linalg.threads import one_thread
 from batchdp.strategies.low_rank import fast, paper, working_set
 from batchdp.strategies.low_rank.program import Pair, Progress, completed, first_measure
-from batchdp.strategy import Strategy
-from batchdp.threads import one_thread
-from batchdp.workload import Workload, as_workload
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.reduction import Reduction, reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 ALGORITHMS = ("fast", "paper")
 PENALTIES = (0.03, 0.3)

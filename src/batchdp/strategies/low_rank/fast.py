@@ -14,8 +14,8 @@ from typing import Protocol, cast
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from batchdp.matrix import Dense
-from batchdp.strategies.low_rank.descent import descend
+from batchdp.linalg.descent import descend
+from batchdp.linalg.matrix import Dense
 from batchdp.strategies.low_rank.program import Pair, Progress, repaired, revived
 
 CLOSE_ENOUGH = 1e-5

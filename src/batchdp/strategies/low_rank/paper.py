@@ -25,8 +25,8 @@ from math import sqrt
 
 import numpy as np
 
-from batchdp.l1_ball import project_columns
-from batchdp.matrix import Dense
+from batchdp.linalg.l1_ball import project_columns
+from batchdp.linalg.matrix import Dense
 from batchdp.strategies.low_rank.program import Pair, Progress, first_measure, repaired, revived
 
 MOST_ROUNDS = 400

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 
 Progress = Callable[[int, float, float], object]
 """Called with (round, relative residual, ‖B‖²_F); a true answer ends the run."""

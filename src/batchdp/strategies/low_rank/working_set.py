@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 
 from batchdp.bounds import convex
-from batchdp.l1_ball import project_columns
-from batchdp.matrix import Dense
+from batchdp.linalg.l1_ball import project_columns
+from batchdp.linalg.matrix import Dense
 from batchdp.strategies.low_rank import fast
 from batchdp.strategies.low_rank.least_measure import least_measure
 from batchdp.strategies.low_rank.program import Pair, Progress, completed, first_measure

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.checks import whole
-from batchdp.matrix import Dense
-from batchdp.reduction import reduce
+from batchdp.linalg.matrix import Dense
+from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.strategies.p_identity.error import error
 from batchdp.strategies.p_identity.packed import pack, reconstruct, unpack
 from batchdp.strategies.p_identity.products import Products, products
 from batchdp.strategies.p_identity.quasi_newton import minimise
-from batchdp.strategy import Strategy
-from batchdp.threads import in_threads, one_thread
-from batchdp.workload import Workload, as_workload
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 SCREENING_ROUNDS = 60
 """Enough to tell a good p from a bad one."""

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from batchdp.matrix import Dense, Plain
+from batchdp.linalg.matrix import Dense, Plain
 
 LARGE = 2048
 """Columns above which L is a sparse matrix."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 
 MEMORY = 8
 """Steps that the curvature is learnt from."""
