@@ -97,8 +97,8 @@ def repeated(m: int, n: int, rank: int, distinct: int, seed: int = 0) -> Workloa
 def ends_of(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
     """First and last cell of every query of a workload of intervals."""
     assert isinstance(workload.matrix, Product)
-    assert workload.matrix.choice is not None
-    left, pieces = dense(workload.matrix.left), workload.matrix.choice[0]
+    assert workload.matrix.cell_map is not None
+    left, pieces = dense(workload.matrix.left), workload.matrix.cell_map.classes
     starts = np.searchsorted(pieces, np.arange(left.shape[1] + 1))
     first = left.argmax(axis=1)
     last = left.shape[1] - left[:, ::-1].argmax(axis=1)

@@ -15,9 +15,9 @@ from scipy import sparse
 
 from batchdp.errors import WorkloadError
 from batchdp.linalg import product
+from batchdp.linalg.product import CellMap, Product
 from batchdp.linalg.product import Dense as Dense
 from batchdp.linalg.product import Plain as Plain
-from batchdp.linalg.product import Product
 
 Matrix = Plain | Product
 
@@ -51,10 +51,10 @@ def plain(matrix: Matrix) -> Plain:
     """The matrix entry by entry: as it is, or multiplied out."""
     if not isinstance(matrix, Product):
         return matrix
-    if isinstance(matrix.left, np.ndarray) or matrix.choice is None:
+    if isinstance(matrix.left, np.ndarray) or matrix.cell_map is None:
         return dense(matrix)
     filled = np.diff(sparse.csc_array(matrix.left).indptr)
-    check_size(1, int(filled[matrix.choice[0]].sum()))
+    check_size(1, int(filled[matrix.cell_map.classes].sum()))
     return matrix.columns(slice(None))
 
 
@@ -122,9 +122,8 @@ def row_blocks(matrix: Product) -> Iterator[tuple[slice, Dense]]:
 def column_norms(matrix: Matrix, order: int) -> Dense:
     """The L1 or L2 norm of every column."""
     if isinstance(matrix, Product):
-        if matrix.choice is not None:
-            chosen, factors = matrix.choice
-            return column_norms(matrix.left, order)[chosen] * np.abs(factors)
+        if (cells := matrix.cell_map) is not None:
+            return column_norms(matrix.left, order)[cells.classes] * np.abs(cells.factors)
         return np.concatenate([column_norms(block, order) for _, block in column_blocks(matrix)])
     if isinstance(matrix, np.ndarray):
         return np.asarray(np.linalg.norm(matrix, ord=order, axis=0))
@@ -136,8 +135,8 @@ def column_norms(matrix: Matrix, order: int) -> Dense:
 def row_squares(matrix: Matrix) -> Dense:
     """The sum of squares of every row."""
     if isinstance(matrix, Product):
-        if matrix.choice is not None:
-            return np.asarray(_squared(matrix.left) @ _multiplicities(matrix))
+        if matrix.cell_map is not None:
+            return np.asarray(_squared(matrix.left) @ matrix.cell_map.squares)
         return np.concatenate([row_squares(block) for _, block in row_blocks(matrix)])
     if isinstance(matrix, np.ndarray):
         return np.asarray(np.einsum("ij,ij->i", matrix, matrix))
@@ -193,17 +192,17 @@ def row_residuals(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> Den
     """‖W_i − B_i L‖ of every row."""
     total = np.zeros(workload.shape[0])
     if isinstance(measure, Product):
-        if isinstance(workload, Product) and measure.right is workload.right and measure.choice is not None:
+        if isinstance(workload, Product) and (cells := shared_cell_map(workload, measure)) is not None:
             # Every cell has a column of the left factors: enough to look at these, each as often as it is there.
-            times = _multiplicities(measure)
+            times = cells.squares
             for block, W in column_blocks(workload.left):
                 E = W - dense_product(reconstruct, columns_of(measure.left, block))
                 total += np.square(E) @ times[block]
             return np.asarray(np.sqrt(total))
         if reconstruct.shape[0] * measure.left.shape[1] <= MOST_DENSE_ENTRIES:
             measure = Product(dense_product(reconstruct, measure.left), measure.right)
-            if sparse.issparse(workload) and measure.choice is not None:
-                return np.asarray(np.sqrt(_squared_differences(sparse.csr_array(workload), measure, *measure.choice)))
+            if sparse.issparse(workload) and measure.cell_map is not None:
+                return np.asarray(np.sqrt(_squared_differences(sparse.csr_array(workload), measure, measure.cell_map)))
             reconstruct = identity(measure.shape[0])
     by_column = sparse.csc_array(measure) if sparse.issparse(measure) else measure
     for block, W in column_blocks(workload):
@@ -212,17 +211,28 @@ def row_residuals(workload: Matrix, reconstruct: Matrix, measure: Matrix) -> Den
     return np.asarray(np.sqrt(total))
 
 
-def _squared_differences(workload: sparse.csr_array, product: Product, chosen: Indices, factors: Dense) -> Dense:
+def shared_cell_map(one: Product, other: Product) -> CellMap | None:
+    """The way in which both merge cells, if they merge the same ones alike.
+
+    Read from the factors as they are now: what was known of them earlier is not relied on.
+    """
+    cells = product.cell_map_of(one.right)
+    if cells is None or one.right is other.right:
+        return cells
+    return cells if cells == product.cell_map_of(other.right) else None
+
+
+def _squared_differences(workload: sparse.csr_array, predicted_by: Product, cells: CellMap) -> Dense:
     """‖W_i − P_i M‖² of every row for a sparse W, visiting the entries of W alone.
 
     Where W has none, P M should have none either. A row of W that has entries at all cells of a class leaves nothing
     over; otherwise the whole class counts as missed, which is too much where the row has some of them, but then it is
     not a multiple of P's column anyway.
     """
-    P = dense(product.left)
+    P = dense(predicted_by.left)
+    chosen, factors = cells.classes, cells.factors
     m, p = P.shape
     there = np.bincount(chosen[factors != 0], minlength=p)
-    squares = np.bincount(chosen, factors**2, minlength=p)
     total = np.zeros(m)
     height = max(1, BLOCK_ENTRIES // max(p, workload.nnz // m))
     for start in range(0, m, height):
@@ -236,17 +246,12 @@ def _squared_differences(workload: sparse.csr_array, product: Product, chosen: I
         predicted = P[rows].reshape(-1)
         total[rows] = np.bincount(row, np.square(workload.data[span] - predicted[at] * factor), minlength=size)
         visited = np.bincount(at, factor != 0, minlength=size * p).reshape(size, p)
-        total[rows] += np.where(visited == there, 0.0, np.square(P[rows])) @ squares
+        total[rows] += np.where(visited == there, 0.0, np.square(P[rows])) @ cells.squares
     return total
 
 
 def _squared(matrix: Plain) -> Plain:
     return np.square(matrix) if isinstance(matrix, np.ndarray) else matrix.multiply(matrix)
-
-
-def _multiplicities(matrix: Product) -> Dense:
-    """For every column of `left` the sum of squares of the factors that it is taken with."""
-    return row_squares(matrix.right)
 
 
 def rows_span(matrix: Matrix, blocks: Sequence[int]) -> bool:

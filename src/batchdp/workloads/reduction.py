@@ -19,7 +19,7 @@ from scipy import sparse
 
 from batchdp.linalg.independence import independent_rows, leading_signs
 from batchdp.linalg.matrix import Dense, Indices, Matrix, Plain, columns_of, dense, row_maxima, scale_rows
-from batchdp.linalg.product import Product, merging
+from batchdp.linalg.product import CellMap, Product
 from batchdp.workloads.workload import Workload
 
 SKETCHES = 4
@@ -66,12 +66,12 @@ class Reduction:
             entries = measure.shape[0] * n
         else:
             entries = int(np.bincount(sparse.csr_array(measure).indices, minlength=self.columns)[self.classes].sum())
-        M = merging(self.classes, self.scales, self.columns)
+        M = CellMap(self.classes, self.scales, self.columns).matrix()
         wide = sparse.issparse(W) and W.shape[0] * n > MOST_ENTRIES
         if not isinstance(W, Product) and (wide or entries > MOST_ENTRIES):
             return Product(measure, M)
         L = measure[:, self.classes] * self.scales if isinstance(measure, np.ndarray) else sparse.csr_array(measure @ M)
-        # With the workload's own right factor, so that the two can be compared, and measured, by distinct columns.
+        # The cells merged as the workload does, so that the two are compared, and measured, by distinct columns.
         return Product(L, W.right) if isinstance(W, Product) else L
 
     def restrict_measure(self, measure: Matrix) -> Dense:
@@ -139,9 +139,9 @@ def _distinct(matrix: Matrix) -> Plain:
 
 def _cells_of(matrix: Product) -> Indices:
     """For every column of the left factor the first cell that has it."""
-    assert matrix.choice is not None
+    assert matrix.cell_map is not None
     first = np.zeros(matrix.left.shape[1], dtype=np.int64)
-    chosen = matrix.choice[0]
+    chosen = matrix.cell_map.classes
     first[chosen[::-1]] = np.arange(len(chosen))[::-1]
     return first
 

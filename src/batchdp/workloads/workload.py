@@ -24,7 +24,7 @@ from batchdp.linalg.matrix import (
     row_squares,
     scale_rows,
 )
-from batchdp.linalg.product import Product, merging
+from batchdp.linalg.product import CellMap, Product
 from batchdp.markup import summary
 
 LARGEST = 1e100
@@ -181,16 +181,16 @@ def _checked_product(matrix: Product) -> Product:
     """Columns that are checked, and for every cell which one it has."""
     if isinstance(matrix.left, Product) or isinstance(matrix.right, Product):
         raise WorkloadError("workload is a product of more than two matrices; multiply the first ones out")
-    if matrix.choice is None or not np.all(matrix.choice[1] == 1):
+    if matrix.cell_map is None or not np.all(matrix.cell_map.factors == 1):
         raise WorkloadError("workload is a product whose right factor does not choose one column a cell")
     left, right = _checked_matrix(matrix.left), matrix.right
     if right.shape[0] != left.shape[1] or right.shape[1] == 0:
         raise WorkloadError(f"workload is a product of {left.shape} and {right.shape}, which do not fit")
-    used, classes = np.unique(matrix.choice[0], return_inverse=True)
+    used, classes = np.unique(matrix.cell_map.classes, return_inverse=True)
     if len(used) < left.shape[1]:  # a column that no cell has would count as one that some cell may have
         left = frozen(columns_of(left, used), own=True)
     if len(used) < right.shape[0] or not isinstance(right, sparse.csc_array) or right.dtype != np.float64:
-        right = merging(classes, np.ones(len(classes)), len(used))
+        right = CellMap(classes, np.ones(len(classes)), len(used)).matrix()
     return Product(plain(left), frozen(right))
 
 
