@@ -205,9 +205,9 @@ def _measure(case: Case, with_bound: bool, results: Connection) -> None:
     peak = max(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     reduction = reduce(workload)
     unit, one = _unit(workload)
-    budget = {"epsilon": 1.0} if strategy.privacy == "pure" else {"rho": 0.5}
+    budget = strategy.noise.reference.arguments
     error = strategy.expected_squared_error(**budget)
-    gap = error / strategy.lower_bound(**budget) - 1 if with_bound or strategy.privacy == "zcdp" else None
+    gap = error / strategy.lower_bound(**budget) - 1 if with_bound or strategy.noise.bound_is_tight else None
     results.send(
         Result(
             case.name,

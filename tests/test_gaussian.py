@@ -14,7 +14,7 @@ CONTRACT = sorted({figure[:4] for figure in peer_figures(1024) if figure[0].star
 @pytest.mark.parametrize("case", CONTRACT, ids=str)
 def test_the_optimum_is_certified_on_every_contract_workload(case: tuple[str, int, int, int]) -> None:
     strategy = optimize(contract_workload(*case), privacy="zcdp")
-    assert strategy.certificate.gap <= 1e-3
+    assert strategy.optimality.gap <= 1e-3
     assert strategy.residual <= 1e-9
     error, bound = strategy.expected_squared_error(rho=0.5), strategy.lower_bound(rho=0.5)
     assert bound <= error <= bound * 1.001
@@ -29,7 +29,7 @@ def test_a_thousand_running_totals_within_one_percent() -> None:
 @pytest.mark.slow
 def test_a_thousand_queries_over_eight_thousand_cells() -> None:
     strategy = gaussian(workloads.discrete(1024, 8192))
-    assert strategy.certificate.gap <= 1e-3
+    assert strategy.optimality.gap <= 1e-3
     assert strategy.residual <= 1e-9
 
 
@@ -46,7 +46,7 @@ def test_no_other_pair_is_better_under_gaussian_noise(name: str) -> None:
 
 def test_a_smaller_tolerance_gives_a_smaller_gap() -> None:
     W = workloads.discrete(20, 40)
-    assert gaussian(W, tolerance=1e-8).certificate.gap <= 1e-8
+    assert gaussian(W, tolerance=1e-8).optimality.gap <= 1e-8
     for bad in (0, -1, 1, np.nan):
         with pytest.raises(StrategyError, match="tolerance"):
             gaussian(W, tolerance=bad)

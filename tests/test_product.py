@@ -31,6 +31,7 @@ from batchdp.linalg.product import CellMap, Product
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.p_identity import p_identity
 from batchdp.workloads import ordered
+from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
 
 
@@ -191,7 +192,7 @@ def many_queries() -> tuple[Workload, np.ndarray]:
 def test_queries_that_far_outnumber_their_rank_are_reconstructed_in_factors() -> None:
     workload, W = many_queries()
     reduction = reduce(workload)
-    strategy = Strategy.lifted(reduction, np.eye(40), reduction.reduced, method="noise on data")
+    strategy = Strategy.lifted(reduction, Pair(np.eye(40), reduction.reduced), method="noise on data")
     assert isinstance(strategy.reconstruction, Product)
     assert strategy.reconstruct == pytest.approx(W * reduction.scales)
     assert strategy.per_query_variance(epsilon=1) == pytest.approx(2 * np.sum(W**2, axis=1))

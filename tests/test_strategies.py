@@ -161,7 +161,7 @@ def test_p_identity_is_deterministic_for_a_seed() -> None:
 def test_the_matrix_mechanism_approaches_the_l2_optimum_that_it_aims_for() -> None:
     strategy = matrix_mechanism(contract_workload("Prefix", 16, 16, 0), max_rounds=300, smoothing=0.001)
     L2 = float(np.square(strategy.measure).sum(axis=0).max() * np.square(strategy.reconstruct).sum())
-    assert strategy.certificate.upper_bound * 1.01 >= L2
+    assert strategy.optimality.upper_bound * 1.01 >= L2
 
 
 def test_section_3_2_noise_on_results_squares_the_column_sum() -> None:

@@ -46,7 +46,7 @@ class ActiveColumns:
         self.columns = np.concatenate([self.columns, columns])
         self.matrix = np.concatenate([self.matrix, fresh.astype(self.matrix.dtype)], axis=1)
 
-    def turn(self, basis: Dense, turned: Dense) -> None:
+    def turn(self, basis: Dense, turned: Real) -> None:
         """Go on in single precision in another basis; `turned` is the matrix in it."""
         self._basis, self.matrix = basis, turned.astype(np.float32)
 

@@ -43,10 +43,10 @@ def command(
     compared = None
     if plan is not None:
         from batchdp.plans import load_plan
-        from batchdp.studies.comparison import QUICK, compare
+        from batchdp.studies.comparison import compare, quick_methods
 
         planned = load_plan(plan).strategy
-        methods = {"this plan": lambda _: planned, **QUICK}
+        methods = {"this plan": lambda _: planned, **quick_methods()}
         compared = compare(planned.workload, methods, progress=lambda names: tracked(names, "Comparing"))
     report(
         loaded,

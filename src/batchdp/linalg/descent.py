@@ -17,7 +17,7 @@ MEMORY = 8
 SHORTEST = 1e-8
 """The shortest share of a step that is tried."""
 PATIENCE = 50
-"""Rounds in which something has to be gained."""
+"""How many rounds may pass without a gain."""
 
 Extra = TypeVar("Extra")
 Objective = Callable[[Dense], tuple[float, Dense, Extra]]
@@ -25,15 +25,20 @@ Objective = Callable[[Dense], tuple[float, Dense, Extra]]
 
 
 @dataclass(frozen=True, eq=False)
-class Descent(Generic[Extra]):
-    """The best point that was seen."""
+class Reached:
+    """Where a descent ended: the best point that was seen, and what it cost."""
 
     point: Dense
     value: float
-    extra: Extra
     evaluations: int
+
+
+@dataclass(frozen=True, eq=False)
+class Descended(Reached, Generic[Extra]):
+    """The same, with what the evaluation there knew and the last step length, to go on from."""
+
+    extra: Extra
     step: float
-    """The last step length, to go on from."""
 
 
 def descend(
@@ -44,7 +49,7 @@ def descend(
     step: float | None = None,
     tolerance: float = 1e-9,
     project: Callable[[Dense], Dense] = project_columns,
-) -> Descent[Extra]:
+) -> Descended[Extra]:
     """Barzilai–Borwein steps with a non-monotone line search (Birgin, Martínez, Raydan).
 
     Ends when the predicted relative decrease of a step is below `tolerance`, or when fifty rounds gained less.
@@ -77,7 +82,7 @@ def descend(
             bend = v - value - share * slope
             share *= float(np.clip(-slope * share / (2 * bend), 0.1, 0.6)) if np.isfinite(bend) and bend > 0 else 0.4
             if share < SHORTEST:
-                return Descent(*best, evaluations, step)
+                return Descended(best[0], best[1], evaluations, best[2], step)
         moved, turned = share * d, h - g
         curvature = float(np.vdot(moved, turned))
         step = float(np.clip(np.vdot(moved, moved) / curvature, 1e-12, 1e12)) if curvature > 0 else 3 * step
@@ -85,4 +90,4 @@ def descend(
         recent.append(v)
         if v < best[1]:
             best = (x, v, extra)
-    return Descent(*best, evaluations, step)
+    return Descended(best[0], best[1], evaluations, best[2], step)

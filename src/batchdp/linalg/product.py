@@ -46,7 +46,7 @@ class CellMap:
     @cached_property
     def squares(self) -> Dense:
         """For every class the sum of squares of the factors of its cells."""
-        return np.bincount(self.classes, self.factors**2, minlength=self.count)
+        return np.bincount(self.classes, self.factors**2, minlength=self.count).astype(np.float64, copy=False)
 
     def matrix(self) -> sparse.csc_array:
         """M: for every cell the one row that it has an entry in, and that entry; none where the factor is 0."""
@@ -114,4 +114,3 @@ def columns_of(matrix: Plain, part: slice | NDArray[Any]) -> Plain:
     """Some columns of a matrix."""
     entries: Any = matrix
     return entries[:, part]  # type: ignore[no-any-return]
-

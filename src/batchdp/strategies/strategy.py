@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
-from batchdp.bounds.convex import Certificate, certify
-from batchdp.bounds.largest_error import WorstCase, certify_worst
+from batchdp.bounds.convex import certify
+from batchdp.bounds.largest_error import certify_worst
+from batchdp.bounds.optimality import OptimalityBound
 from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.checks import finite
-from batchdp.errors import PrivacyParameterError, StrategyError
+from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import (
     MOST_DENSE_ENTRIES,
     Dense,
     Matrix,
-    Plain,
     column_norms,
     dense,
     frozen,
@@ -30,14 +30,16 @@ from batchdp.linalg.matrix import (
 )
 from batchdp.linalg.product import Product
 from batchdp.markup import summary
+from batchdp.outcome import Outcome
+from batchdp.privacy import LAPLACE, Budget, Noise, noise_of
+from batchdp.privacy import Privacy as Privacy
+from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
 from batchdp.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Privacy = Literal["pure", "zcdp"]
 
 TOLERANCE = 1e-9
 """The largest relative residual ‖W − B L‖_F / ‖W‖_F of a strategy that claims to reproduce its workload."""
@@ -55,20 +57,22 @@ class Strategy:
         measurement: L, one measurement a row and one cell a column; dense, sparse or a product of two.
         reconstruction: B, one query a row and one measurement a column; dense, sparse or a product of two.
         method: the family that found it, for people to read.
-        rounds, status: how long the search took and how it ended.
+        rounds, status: how long the search took and how it ended; `status.advice` says what to try next.
         relaxation: γ; above 0, ‖W − B L‖_F may be up to γ (Formula 8).
         reason: why this kind of noise was chosen, where it was.
+        proven: bounds that the search has proven, so that they need not be computed again.
     """
 
     workload: Workload
     measurement: Matrix = field(repr=False)
     reconstruction: Matrix = field(repr=False)
     method: str = "own"
-    privacy: Privacy = "pure"
+    privacy: Privacy = LAPLACE.privacy
     rounds: int = 0
-    status: str = "closed form"
+    status: Outcome = Outcome.CLOSED_FORM
     relaxation: float = 0.0
     reason: str = ""
+    proven: tuple[OptimalityBound, ...] = field(default=(), repr=False)
     residual: float = field(init=False)
     """‖W − B L‖_F / ‖W‖_F."""
     sensitivity: float = field(init=False)
@@ -79,8 +83,8 @@ class Strategy:
             raise StrategyError(f"workload is a {type(self.workload).__name__}; wrap it in a Workload")
         W, L, B = self.workload.matrix, _real(self.measurement), _real(self.reconstruction)
         object.__setattr__(self, "relaxation", finite("relaxation", self.relaxation, least=0))
-        if self.privacy not in ("pure", "zcdp"):
-            raise StrategyError(f'privacy={self.privacy!r} must be "pure" (Laplace) or "zcdp" (Gaussian)')
+        object.__setattr__(self, "status", Outcome.read(self.status))
+        noise = noise_of(self.privacy)
         if len(L.shape) != 2 or len(B.shape) != 2 or (B.shape[0], L.shape[1]) != W.shape or B.shape[1] != L.shape[0]:
             raise StrategyError(
                 f"reconstruction {B.shape} times measurement {L.shape} has not the workload's shape {W.shape}"
@@ -105,38 +109,37 @@ class Strategy:
                 "noise; if its coefficients or weights are far from the others' in size, rescale it"
             )
         object.__setattr__(self, "residual", relative)
-        object.__setattr__(self, "sensitivity", _sensitivity(self.workload, L, self.privacy))
+        object.__setattr__(self, "sensitivity", _sensitivity(self.workload, L, noise))
 
     @classmethod
     def lifted(
         cls,
         reduction: Reduction,
-        measure: Plain,
-        reconstruct: Dense | None = None,
+        pair: Pair,
         *,
         method: str,
-        privacy: Privacy = "pure",
-        rounds: int = 0,
-        status: str = "closed form",
+        noise: Noise = LAPLACE,
         relaxation: float = 0.0,
-        certificate: Certificate | None = None,
+        proven: tuple[OptimalityBound, ...] = (),
     ) -> Strategy:
-        """The strategy for the full workload from one for the reduced problem; B is R L⁺ if left out."""
-        B = reduction.reduced @ np.linalg.pinv(dense(measure)) if reconstruct is None else reconstruct
-        used = row_squares(measure) > 0  # a measurement of nothing would only cost a draw of noise
-        strategy = cls(
+        """The strategy for the full workload from a pair for the reduced problem."""
+        used = row_squares(pair.measure) > 0  # a measurement of nothing would only cost a draw of noise
+        return cls(
             reduction.workload,
-            reduction.lift_measure(measure[used]),
-            reduction.lift_reconstruct(B[:, used]),
+            reduction.lift_measure(pair.measure[used]),
+            reduction.lift_reconstruct(pair.reconstruct[:, used]),
             method=method,
-            privacy=privacy,
-            rounds=rounds,
-            status=status,
+            privacy=noise.privacy,
+            rounds=pair.rounds,
+            status=pair.outcome,
             relaxation=relaxation,
+            proven=proven,
         )
-        if certificate is not None:
-            strategy.__dict__["certificate"] = certificate  # what the cached property would compute again
-        return strategy
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise that `privacy` stands for."""
+        return noise_of(self.privacy)
 
     @cached_property
     def measure(self) -> Dense:
@@ -189,7 +192,7 @@ class Strategy:
 
     def lower_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No strategy of this kind, whatever its B and L, has a smaller expected squared error."""
-        return self._at(self.certificate.lower_bound, epsilon, rho)
+        return self._at(self.optimality.lower_bound, epsilon, rho)
 
     def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
         """The lower bound as a sentence: what it says, and what it does not."""
@@ -197,19 +200,24 @@ class Strategy:
             return "This strategy reproduces its workload only nearly; the bound speaks of those that do so exactly."
         bound = self.lower_bound(epsilon=epsilon, rho=rho)
         error = self.noise_variance(epsilon=epsilon, rho=rho) * self._total
-        budget = f"ε = {epsilon:g}" if epsilon is not None else f"ρ = {rho:g}"
-        noise = "Laplace" if self.privacy == "pure" else "Gaussian"
+        noise, budget = self.noise, Budget.of(self.noise, epsilon=epsilon, rho=rho)
         ratio = f", {error / bound:.3g} times that" if bound > 0 else ""
-        loose = " The bound is not tight for Laplace noise." if self.privacy == "pure" else ""
+        loose = "" if noise.bound_is_tight else f" The bound is not tight for {noise.name} noise."
         return (
             f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
-            f"with {noise} noise at {budget}; this one has {error:.6g}{ratio}.{loose}"
+            f"with {noise.name} noise at {budget}; this one has {error:.6g}{ratio}.{loose}"
         )
 
     @cached_property
-    def certificate(self) -> Certificate:
-        """The convex bound behind `lower_bound`, computed once."""
-        return certify(self.workload)
+    def optimality(self) -> OptimalityBound:
+        """The convex bound behind `lower_bound`: the one that the search has proven, or computed once."""
+        known = (bound for bound in self.proven if bound.objective == "sum")
+        return next(known, None) or certify(self.workload)
+
+    @property
+    def certificate(self) -> OptimalityBound:
+        """`optimality`, by its earlier name."""
+        return self.optimality
 
     def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """The worst query's variance, each times its importance weight: what `objective="max"` minimises."""
@@ -218,17 +226,13 @@ class Strategy:
 
     def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No strategy of this kind has a smaller largest variance."""
-        return self._at(self.worst_case.lower_bound, epsilon, rho)
+        return self._at(self.optimality_of_largest.lower_bound, epsilon, rho)
 
     @cached_property
-    def worst_case(self) -> WorstCase:
-        """The convex bound behind `largest_variance_bound`, computed once."""
-        return certify_worst(self.workload)
-
-    def with_worst_case(self, worst_case: WorstCase) -> Strategy:
-        """The same strategy, not having to compute this bound again."""
-        self.__dict__["worst_case"] = worst_case
-        return self
+    def optimality_of_largest(self) -> OptimalityBound:
+        """The convex bound behind `largest_variance_bound`: the one that the search has proven, or computed once."""
+        known = (bound for bound in self.proven if bound.objective == "max")
+        return next(known, None) or certify_worst(self.workload)
 
     def plot(self, *, axes: Sequence[Axes] | None = None) -> Figure:
         """L and B as heat maps, on two matplotlib axes of one's own if given."""
@@ -242,10 +246,7 @@ class Strategy:
 
     def _at(self, squared_scale: float, epsilon: float | None, rho: float | None) -> float:
         """A squared scale as a variance of this strategy's kind of noise."""
-        if self.privacy == "pure":
-            budget = _budget("epsilon", epsilon, "rho", rho)
-            return 2 * squared_scale / budget / budget  # a tiny budget squared would be 0
-        return squared_scale / (2 * _budget("rho", rho, "epsilon", epsilon))
+        return Budget.of(self.noise, epsilon=epsilon, rho=rho).variance(squared_scale)
 
     @property
     def _total(self) -> float:
@@ -263,7 +264,7 @@ class Strategy:
     def _repr_html_(self) -> str:
         facts = {
             "method": self.method,
-            "noise": "Laplace (pure ε)" if self.privacy == "pure" else "Gaussian (zCDP)",
+            "noise": self.noise.described,
             "queries": f"{self.workload.queries:,}",
             "measurements": f"{self.measurements:,}",
             "cells": f"{self.workload.cells:,}",
@@ -271,17 +272,16 @@ class Strategy:
             "residual": f"{self.residual:.1e}",
         }
         if self.residual <= TOLERANCE:
-            unit, budget = ("ε", {"epsilon": 1.0}) if self.privacy == "pure" else ("ρ", {"rho": 1.0})
-            facts[f"expected squared error at {unit} = 1"] = f"{self.expected_squared_error(**budget):,.6g}"
+            one = Budget(self.noise, 1)
+            facts[f"expected squared error at {one}"] = f"{self.expected_squared_error(**one.arguments):,.6g}"
         return summary("Strategy", facts)
 
 
-def _sensitivity(workload: Workload, L: Matrix, privacy: Privacy) -> float:
+def _sensitivity(workload: Workload, L: Matrix, noise: Noise) -> float:
     """The largest column norm; a record has a cell in every block, so blocks add up."""
-    norms = workload.largest_by_block(column_norms(L, 1 if privacy == "pure" else 2))
-    if privacy == "zcdp" and not rows_span(L, workload.blocks):
-        return float(np.linalg.norm(norms))  # measurements of different blocks are at right angles
-    return float(norms.sum())
+    norms = workload.largest_by_block(column_norms(L, noise.norm))
+    # Only L2 norms make a difference between measurements of one block and those that span several.
+    return noise.together(norms, at_right_angles=noise.norm > 1 and not rows_span(L, workload.blocks))
 
 
 def _finite(matrix: Matrix) -> bool:
@@ -311,25 +311,13 @@ def _real(matrix: Any) -> Matrix:
 
 
 def _real_product(matrix: Product) -> Product:
-    """The same object where its factors are fit already: a right factor that is the workload's own is told by that."""
+    """The same object where its factors are fit already."""
     left, right = _real(matrix.left), _real(matrix.right)
     if isinstance(left, Product) or isinstance(right, Product):
         raise StrategyError("measurement and reconstruction may be products of two matrices, not of more")
     if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
         raise StrategyError(f"a product of {left.shape} and {right.shape} does not fit together")
     return matrix if left is matrix.left and right is matrix.right else Product(left, right)
-
-
-def _budget(name: str, value: float | None, other_name: str, other: float | None) -> float:
-    if other is not None:
-        raise PrivacyParameterError(f"{other_name}={other!r} is not this strategy's budget; give {name} instead")
-    if value is None:
-        raise PrivacyParameterError(f"{name} is missing; give the privacy budget, e.g. {name}=1.0")
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
-        raise PrivacyParameterError(f"{name}={value!r} must be a number above 0; 0.1 to 1 is usual")
-    if not (np.isfinite(value) and value > 0):
-        raise PrivacyParameterError(f"{name}={value!r} must be finite and above 0; 0.1 to 1 is usual")
-    return float(value)
 
 
 def _on_request(matrix: Matrix, name: str) -> Dense:

@@ -10,9 +10,13 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from batchdp.portfolio import optimize
-from batchdp.strategies import STRATEGIES, Method
+from batchdp.privacy import LAPLACE
+from batchdp.strategies import STRATEGIES, Method, families
 from batchdp.workloads.reduction import reduce
 from batchdp.workloads.workload import Workload, as_workload
+
+GAUSSIAN_OPTIMUM = "gaussian"
+"""The family whose optimum is the bound for all."""
 
 
 @dataclass(frozen=True)
@@ -39,35 +43,33 @@ class Comparison:
     """The optimum under Gaussian noise at ρ = ε²/2 = 1/2, the zCDP that ε = 1 implies: a weaker promise."""
 
 
-METHODS: dict[str, Method] = {
-    "optimize": optimize,
-    **{name: method for name, method in STRATEGIES.items() if name != "gaussian"},
-}
-"""Everything with Laplace noise."""
-QUICK: dict[str, Method] = {
-    name: STRATEGIES[name] for name in ("noise-on-data", "noise-on-results", "wavelet", "hierarchical", "p-identity")
-}
-"""Those that take seconds where the others take minutes."""
+def all_methods() -> dict[str, Method]:
+    """`optimize` and every registered family with Laplace noise."""
+    return {"optimize": optimize, **{family.name: family.method for family in families(LAPLACE)}}
+
+
+def quick_methods() -> dict[str, Method]:
+    """Those that take seconds where the others take minutes."""
+    return {family.name: family.method for family in families(LAPLACE) if family.quick}
 
 
 def compare(
     workload: Workload | ArrayLike | Any,
-    methods: dict[str, Method] = METHODS,
+    methods: dict[str, Method] | None = None,
     *,
     progress: Callable[[Iterable[str]], Iterable[str]] = iter,
 ) -> Comparison:
-    """Run every method on the workload; `progress` wraps the iteration, e.g. to draw a bar."""
+    """Run every method on the workload, all of them if none are given; `progress` wraps the iteration."""
     workload = as_workload(workload)
-    every = {"gaussian": STRATEGIES["gaussian"], **methods}
-    rows = {}
+    every = {GAUSSIAN_OPTIMUM: STRATEGIES[GAUSSIAN_OPTIMUM], **(all_methods() if methods is None else methods)}
+    rows, bound = {}, 0.0
     for name in progress(every):
         start = time.perf_counter()
         strategy = every[name](workload)
         seconds = time.perf_counter() - start
-        budget = {"epsilon": 1.0} if strategy.privacy == "pure" else {"rho": 0.5}
-        error = strategy.expected_squared_error(**budget)
+        error = strategy.expected_squared_error(**strategy.noise.reference.arguments)
         rows[name] = Row(name, error, strategy.sensitivity, strategy.residual, seconds)
-        if name == "gaussian":
-            bound = 2 * strategy.certificate.lower_bound
-    gaussian = rows.pop("gaussian")
+        if name == GAUSSIAN_OPTIMUM:
+            bound = LAPLACE.reference.variance(strategy.optimality.lower_bound)
+    gaussian = rows.pop(GAUSSIAN_OPTIMUM)
     return Comparison(workload.queries, workload.cells, reduce(workload).rank, bound, tuple(rows.values()), gaussian)

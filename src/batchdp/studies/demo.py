@@ -17,7 +17,7 @@ from batchdp.linalg.matrix import Dense
 from batchdp.plans import Plan, plan
 from batchdp.release import Release, answer
 from batchdp.reports import report
-from batchdp.studies.comparison import QUICK, compare
+from batchdp.studies.comparison import compare, quick_methods
 from batchdp.tables import count, open_table
 
 RECORDS = 100_000
@@ -110,7 +110,7 @@ def demonstrate(folder: Path, say: Callable[[str], object], progress: Callable[[
         done.save(folder / f"answers-{epsilon:g}.release")
         releases.append(done)
     say(f"Comparing mechanisms and writing {paths['report.html']}")
-    compared = compare(made.workload, {"optimize": lambda _: made.strategy, **QUICK})
+    compared = compare(made.workload, {"optimize": lambda _: made.strategy, **quick_methods()})
     report(
         releases[0],
         paths["report.html"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.p_identity.packed import pack
+from batchdp.strategies.p_identity.packed import pack, shared_of
 
 
 def split(packed: Dense) -> Dense:
@@ -50,5 +50,5 @@ def _halved(T: Dense, one: int) -> Dense:
 
 def _used(packed: Dense) -> Dense:
     """The shared queries beside the identity, without those that are zero."""
-    T = packed[1:] / packed[0]
+    T = shared_of(packed)
     return np.asarray(T[np.abs(T).sum(axis=1) > 0])

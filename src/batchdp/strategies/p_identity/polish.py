@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from batchdp.linalg.descent import Descent, descend
+from batchdp.linalg.descent import Descended, descend
 from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense
 from batchdp.strategies.p_identity.error import error
@@ -17,11 +17,12 @@ from batchdp.strategies.p_identity.packed import reconstruct
 from batchdp.strategies.p_identity.products import Products
 
 SMALLEST_DIAGONAL = 1e-4
-"""The error is a difference of terms that grow with the inverse of the diagonal."""
+"""The least entry of d: the error is a difference of terms that grow with its inverse."""
 LEAST_GAIN = 1e-4
+"""The relative gain below which freeing every entry of L is not worth its cost."""
 
 
-def polish_shared(R: Products, packed: Dense, rounds: int) -> Descent[None]:
+def polish_shared(R: Products, packed: Dense, rounds: int) -> Descended[None]:
     """The packed strategy with d and the signs of Θ free; its value is ‖B‖²_F."""
 
     def evaluate(packed: Dense) -> tuple[float, Dense, None]:
@@ -57,7 +58,7 @@ def wants_more(R: Dense, packed: Dense) -> bool:
     return float((G.max(axis=0) - own).sum()) > LEAST_GAIN * float(own.sum())
 
 
-def polish_dense(R: Dense, measure: Dense, rounds: int) -> Descent[None]:
+def polish_dense(R: Dense, measure: Dense, rounds: int) -> Descended[None]:
     """L with every entry free, of full column rank; its value is ‖B‖²_F."""
 
     def error(L: Dense) -> tuple[float, Dense, None]:

@@ -11,22 +11,21 @@ from typing import Literal, get_args
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.p_identity import SUM
 
 Kind = Literal["random", "tree", "blocks", "singular", "signed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of their use: the last are left out where time is short."""
 CHILDREN = 4
-"""Of a node of the two-level tree."""
+"""How many children a node of the two-level tree has."""
 
 
-def shared_start(kind: Kind, rows: int, right_vectors: Dense, rng: np.random.Generator) -> Dense:
-    """Θ of a kind, rows × n; `right_vectors` are the right singular vectors of R."""
+def shared_start(kind: Kind, rows: int, right_vectors: Dense, rng: np.random.Generator, most: float) -> Dense:
+    """Θ of a kind, rows × n; `right_vectors` are those of R, `most` is twice a random column's sum."""
     n = right_vectors.shape[1]
     noise = rng.random((rows, n))
     match kind:
         case "random":
-            return min(1.0, SUM / rows) * noise
+            return min(1.0, most / rows) * noise
         case "signed":
             return 0.5 * rng.standard_normal((rows, n)) + 0.3
         case "blocks":

@@ -16,11 +16,14 @@ from pathlib import Path
 
 from batchdp.archive import write_atomically
 from batchdp.errors import ReproductionError
+from batchdp.outcome import Outcome
 from batchdp.studies.reproduction.parameters import FIGURES
 from batchdp.studies.reproduction.points import Batch, Point, Task
 
 RUN = "run.json"
 LOCK = ".lock"
+OK = "ok: "
+"""What the status of a point with figures begins with; the strategy's outcome follows."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,12 @@ class Row:
     @property
     def ok(self) -> bool:
         """Whether there are figures."""
-        return self.status.startswith("ok")
+        return self.status.startswith(OK)
 
     @property
     def fell_back(self) -> bool:
         """Whether the search failed, so that its start is all there is."""
-        return "fell back" in self.status
+        return self.ok and Outcome.read(self.status.removeprefix(OK)).fell_back
 
     def too_slow(self, seconds: float) -> bool:
         """Whether so much time is known not to be enough."""

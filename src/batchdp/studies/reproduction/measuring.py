@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from batchdp.linalg.matrix import Dense, column_norms, dense
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
 from batchdp.strategies.strategy import Strategy
+from batchdp.studies.reproduction.journal import OK
 from batchdp.studies.reproduction.mechanisms import strategy_for
 from batchdp.studies.reproduction.points import Task
+
+DRAW: dict[Noise, Callable[[np.random.Generator, float, tuple[int, int]], Dense]] = {
+    LAPLACE: lambda rng, scale, size: rng.laplace(0, scale, size),
+    GAUSSIAN: lambda rng, scale, size: rng.normal(0, scale, size),
+}
+"""Noise in floats at a sensitivity ÷ ε of `scale`; Gaussian noise at the ρ = ε²/2 that ε implies."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +62,12 @@ def measure(job: Job) -> list[Measured]:
     found = []
     for mechanism, dataset, epsilon in job.wanted:
         if mechanism == "bound":
-            bound = 2 * strategy.certificate.lower_bound / strategy.workload.queries / epsilon**2
+            bound = Budget(LAPLACE, epsilon).variance(strategy.optimality.lower_bound) / strategy.workload.queries
             figures = (bound, bound, 0.0, np.nan, np.nan)
         else:
             rng = np.random.default_rng(zlib.crc32(repr((job.task, dataset, epsilon)).encode()))
             figures = errors(strategy, job.counts[dataset], epsilon, job.repetitions, rng)
-        status = f"ok: {strategy.status}"
+        status = f"{OK}{strategy.status}"
         found.append(Measured(strategy.measurements, *figures, strategy.residual, seconds, status))
     return found
 
@@ -70,10 +78,8 @@ def errors(
     """Squared error per query: closed form, its two parts, average over repetitions and its standard error."""
     W, L, B = strategy.workload.matrix, strategy.measurement, strategy.reconstruction
     scale, size = strategy.sensitivity / epsilon, (B.shape[1], repetitions)
-    if strategy.privacy == "pure":
-        noise, variances = rng.laplace(0, scale, size), strategy.per_query_variance(epsilon=epsilon)
-    else:  # ρ = ε²/2 is the zCDP that ε-differential privacy implies
-        noise, variances = rng.normal(0, scale, size), strategy.per_query_variance(rho=epsilon**2 / 2)
+    noise = DRAW[strategy.noise](rng, scale, size)
+    variances = strategy.per_query_variance(**strategy.noise.implied_by(epsilon).arguments)
     bias = np.asarray(B @ (L @ counts) - W @ counts)  # 0 to rounding where B L = W
     structural = float(np.mean(bias**2))
     squares = np.square(bias[:, None] + np.asarray(B @ noise)).mean(axis=0)
@@ -89,7 +95,8 @@ def _spread_of_squares(strategy: Strategy, bias: Dense, scale: float) -> float:
     2 v² ‖B Bᵀ‖²_F + (q − 3 v²) Σ_i ‖B_i‖⁴ + 4 v ‖Bᵀ bias‖², with B_i the columns of B.
     """
     B = strategy.reconstruction
-    v, excess = (2 * scale**2, 12 * scale**4) if strategy.privacy == "pure" else (scale**2, 0.0)
+    v = strategy.noise.reference.variance(scale**2)
+    excess = strategy.noise.excess_kurtosis * v**2
     squares = column_norms(B, 2) ** 2
     gram = np.asarray(dense(B) @ dense(B).T)
     cross = np.asarray(dense(B).T @ bias)

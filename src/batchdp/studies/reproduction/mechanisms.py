@@ -64,15 +64,7 @@ def _relaxed(workload: Workload, rank: int, relaxation: float) -> Strategy:
     pair = solve_fast(reduction.reduced, rank, relaxation, SEED)
     if pair is None:
         raise ReproductionError(f"relaxation={relaxation:g} was not reached")
-    return Strategy.lifted(
-        reduction,
-        pair.measure,
-        pair.reconstruct,
-        method="low-rank",
-        rounds=pair.rounds,
-        status=pair.status,
-        relaxation=relaxation,
-    )
+    return Strategy.lifted(reduction, pair, method="low-rank", relaxation=relaxation)
 
 
 def _below_the_rank(workload: Workload, rank: int) -> Strategy:
