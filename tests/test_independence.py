@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp import independence
+from batchdp.linalg import independence
 from batchdp.linalg.independence import independent_rows, leading_signs
 from batchdp.linalg.matrix import Plain, dense
 
