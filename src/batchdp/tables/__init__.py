@@ -9,8 +9,8 @@
 Records never come into Python; their counts do. No error says anything that depends on them.
 """
 
-from batchdp.tables.counting import count
+from batchdp.tables.counting import count, counting
 from batchdp.tables.opening import open_table
 from batchdp.tables.source import Source
 
-__all__ = ["Source", "count", "open_table"]
+__all__ = ["Source", "count", "counting", "open_table"]

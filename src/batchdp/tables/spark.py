@@ -15,17 +15,22 @@ import ibis  # type: ignore[import-untyped]
 from batchdp.errors import TableError
 from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.shield import shielded
-from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
+from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, as_columns
 
 
 class SparkEngine:
     """A Spark session with our view in it."""
 
     dialect = "pyspark"
+    collates = True
 
     def __init__(self, session: Any, undo: ExitStack) -> None:
         self._session = session
         self._undo = undo
+
+    def check(self, query: Query) -> None:
+        """Analysed, not run."""
+        self._session.sql(compiled(query, self.dialect)).schema  # noqa: B018
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
@@ -45,8 +50,8 @@ class SparkEngine:
         self._undo.close()
 
 
-def open_spark(frame: Any) -> tuple[str, Any, SparkEngine]:
-    """Description, ibis table and engine."""
+def open_spark(frame: Any) -> Opened:
+    """The user's frame."""
     try:
         schema = ibis.pyspark and _schema(frame)
     except (ImportError, AttributeError):
@@ -61,7 +66,7 @@ def open_spark(frame: Any) -> tuple[str, Any, SparkEngine]:
 
     with undo:
         shielded(bind, "looking at the Spark DataFrame")
-        return "the Spark DataFrame", ibis.table(schema, name=name), SparkEngine(session, undo.pop_all())
+        return Opened("the Spark DataFrame", ibis.table(schema, name=name), {}, SparkEngine(session, undo.pop_all()))
 
 
 def _schema(frame: Any) -> Any:
