@@ -191,7 +191,7 @@ def regression(k: int, n: int, r: int) -> float:
     start = first_measure(R, r, np.random.default_rng(0))
     settings = replace(FAMILIES["low-rank"].settings, max_rounds=3, small=10**9)
     rules = fast.Rules(0.03 * r, settings=settings)
-    return best_of(lambda: fast.solve(R, start, rules)) / (3 * 1.2 * settings.steps)
+    return best_of(lambda: fast.solve(R, start, rules)) / float(3 * 1.2 * settings.steps)
 
 
 def terms_shared(k: int, n: int, p: int) -> tuple[float, list[float]]:

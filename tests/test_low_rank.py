@@ -62,6 +62,7 @@ def test_both_algorithms_reproduce_every_small_workload(algorithm: Any, name: st
     workload = small_workloads()[name]
     strategy = low_rank(workload, algorithm=algorithm)
     assert strategy.residual <= 1e-9
+    assert strategy.reconstruct @ strategy.measure == pytest.approx(dense(workload.matrix), rel=1e-8, abs=1e-8)
     assert strategy.sensitivity == pytest.approx(1.0 if np.any(dense(workload.matrix)) else 0.0)
 
 

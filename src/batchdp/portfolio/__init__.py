@@ -16,6 +16,7 @@ from batchdp.bounds.optimality import Objective
 from batchdp.checks import finite, whole
 from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
+from batchdp.linalg.matrix import rows_span
 from batchdp.portfolio.blocks import optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
 from batchdp.portfolio.search import Progress
@@ -81,11 +82,19 @@ def _optimize(
     progress: Progress | None,
 ) -> Strategy:
     if len(workload.blocks) > 1:
+        # The errors of a query that spans blocks add up: the least largest in each need not be the least in all.
+        tried: tuple[Objective, ...] = (objective,)
+        if objective == "max" and rows_span(workload.matrix, workload.blocks):
+            tried = ("max", "sum")
+        each = None if seconds is None else seconds / len(tried)
 
-        def of_block(part: Workload, each: float | None, watch: Progress | None) -> Strategy:
-            return _optimize(part, noise, objective, each, seed, tolerance, watch)
+        def by_blocks(of_blocks: Objective) -> Strategy:
+            def of_block(part: Workload, share: float | None, watch: Progress | None) -> Strategy:
+                return _optimize(part, noise, of_blocks, share, seed, tolerance, watch)
 
-        return optimize_blocks(workload, noise, objective, seconds, progress, of_block)
+            return optimize_blocks(workload, noise, of_blocks, each, progress, of_block)
+
+        return min(map(by_blocks, tried), key=lambda strategy: error_of(strategy, objective))
     if objective == "max":
         return optimize_max(workload, noise, seconds, seed, tolerance, progress)
     if noise == LAPLACE:

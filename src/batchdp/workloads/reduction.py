@@ -47,6 +47,13 @@ class Reduction:
     scales: Dense
     """For each distinct cell its multiple of that column, at most 1 in magnitude; 0 where no query touches it."""
 
+    by_cell: bool = False
+    """Whether every cell keeps its own column, so that `classes` speaks of cells even where W is a product."""
+
+    @property
+    def _by_distinct(self) -> bool:
+        return isinstance(self.workload.matrix, Product) and not self.by_cell
+
     @property
     def rank(self) -> int:
         """k, the rank of W."""
@@ -68,11 +75,11 @@ class Reduction:
             entries = int(np.bincount(sparse.csr_array(measure).indices, minlength=self.columns)[self.classes].sum())
         M = CellMap(self.classes, self.scales, self.columns).matrix()
         wide = sparse.issparse(W) and W.shape[0] * n > MOST_ENTRIES
-        if not isinstance(W, Product) and (wide or entries > MOST_ENTRIES):
+        if not self._by_distinct and (wide or entries > MOST_ENTRIES):
             return Product(measure, M)
         L = measure[:, self.classes] * self.scales if isinstance(measure, np.ndarray) else sparse.csr_array(measure @ M)
         # The cells merged as the workload does, so that the two are compared, and measured, by distinct columns.
-        return Product(L, W.right) if isinstance(W, Product) else L
+        return Product(L, W.right) if isinstance(W, Product) and self._by_distinct else L
 
     def restrict_measure(self, measure: Matrix) -> Dense:
         """From the measure of a full strategy one for the reduced problem that is never worse.
@@ -82,7 +89,7 @@ class Reduction:
         """
         stands = self._representatives
         W = self.workload.matrix
-        cells = stands if not isinstance(W, Product) else _cells_of(W)[stands]
+        cells = _cells_of(W)[stands] if isinstance(W, Product) and self._by_distinct else stands
         L = dense(columns_of(measure, cells)) * self.scales[stands]
         kept, merged, scales = merge_parallel(np.ascontiguousarray(L.T))
         together = np.bincount(merged, np.abs(scales), minlength=len(kept))[: len(kept)]
@@ -91,7 +98,8 @@ class Reduction:
     def merged_workload(self) -> Dense:
         """W itself on the cells that stand for their classes, exactly: m × p."""
         stands = self._representatives
-        return np.asarray(dense(columns_of(_distinct(self.workload.matrix), stands)) * self.scales[stands])
+        W = self.workload.matrix
+        return np.asarray(dense(columns_of(_distinct(W) if self._by_distinct else W, stands)) * self.scales[stands])
 
     @cached_property
     def _representatives(self) -> Indices:
@@ -120,7 +128,7 @@ def reduce(workload: Workload, *, merge: bool = True) -> Reduction:
     if not merge:
         U, R = independent_rows(dense(workload.weighted))
         n = workload.cells
-        return Reduction(workload, R, U, np.arange(n), np.ones(n))
+        return Reduction(workload, R, U, np.arange(n), np.ones(n), by_cell=True)
     W = _distinct(workload.matrix)
     kept, classes, scales = merge_parallel(W)
     if len(kept) < W.shape[1]:
