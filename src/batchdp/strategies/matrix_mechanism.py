@@ -28,7 +28,7 @@ class Settings:
     floor: float = 1e-8
     """The least eigenvalue of M relative to its largest, the square root of the rounding: keeps M positive definite."""
     most_cells: int = 64
-    """Cells up to which `optimize` asks it: a second there, and p-Identity is better beyond."""
+    """Cells up to which `optimize` asks it, because it is quick there; chosen by hand."""
     minutes_beyond: int = 512
     """Cells beyond which it takes minutes, with sixty rounds of n³ operations."""
 

@@ -71,7 +71,7 @@ class Settings:
     seconds_per_entry: float = 2e-4
     """Nominal seconds for every entry of R on top, up to `most_seconds`."""
     most_seconds: float = 20.0
-    """Nominal seconds beyond which that no longer grows: about two runs of the largest problem that was measured."""
+    """Nominal seconds beyond which that no longer grows; chosen by hand."""
     round_seconds: float = 3e-4
     """Nominal seconds of one ridge regression whatever its size. Measured, as the next two are."""
     variable_seconds: float = 3e-8

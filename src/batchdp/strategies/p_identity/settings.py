@@ -55,11 +55,11 @@ class Settings:
     seconds_per_entry: float = 1.4e-5
     """Nominal seconds for every entry of R, up to `most_early_seconds`: what small problems profit from."""
     most_early_seconds: float = 2.0
-    """Nominal seconds beyond which the early ones no longer grow: more starts find no better valley."""
+    """Nominal seconds beyond which the early ones no longer grow; chosen by hand."""
     late_seconds_per_entry: float = 1e-5
     """Nominal seconds for every entry of R on top, up to `most_late_seconds`: what large problems need."""
     most_late_seconds: float = 55.0
-    """Nominal seconds beyond which the late ones no longer grow: a minute is what people wait for."""
+    """Nominal seconds beyond which the late ones no longer grow; chosen by hand: with the others, about a minute."""
 
     round_seconds: float = 2e-4
     """Nominal seconds of a round whatever its size: the calls themselves. Measured, as the next four are."""
