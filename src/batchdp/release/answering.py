@@ -24,13 +24,13 @@ from scipy import sparse
 from batchdp.errors import PrivacyParameterError, ReleaseError, TableError
 from batchdp.lattice import Integers, Lattice
 from batchdp.ledger import Ledger, StoredRelease
-from batchdp.matrix import Dense, plain
+from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans import Plan
 from batchdp.release.law import checked_confidence
 from batchdp.release.neighbours import Neighbours, Relation
 from batchdp.release.preparing import checked_budget, prepared, settled
 from batchdp.release.records import Certificate, Release
-from batchdp.strategy import Strategy
+from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
 Progress = Callable[[float, str], None]
