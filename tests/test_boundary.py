@@ -249,6 +249,24 @@ def test_codes_are_numbers_of_64_bits_on_spark() -> None:
             spark().conf.unset("spark.sql.ansi.enabled")
 
 
+@on_spark
+def test_texts_on_spark_are_read_as_declared() -> None:
+    def frame(*texts: str) -> Any:
+        return spark().createDataFrame([(text,) for text in texts], "x string")
+
+    days = LineAtoms("x", "date", (Cut(date(2020, 1, 1).toordinal()),), None)
+    for one, declared, atoms, expected in (
+        (frame("20", "n/k", "1"), {"range": [0, 120]}, LineAtoms("x", "number", (Cut(15),), None), [1, 1, 1]),
+        (frame("true", "perhaps", "0"), {"values": [True]}, ListedAtoms("x", "boolean", ((True,),), None), [1, 1, 1]),
+        (frame("2020-01-01", "soon", "2019-12-31 10:00:00"), {"dates": ["2019-01-01", "2020-12-31"]}, days, [1, 1, 1]),
+    ):
+        found = counted(one, domain(x=declared), atoms)
+        assert [found.get((i,), 0) for i in range(3)] == expected
+    failing = spark().sql("SELECT CAST(concat('31337', x) AS INT) AS x FROM VALUES ('a') AS t(x)")
+    with pytest.raises(TableError, match="failed in the engine"):
+        counted(failing, domain(x={"range": [0, 120]}), LineAtoms("x", "number", (Cut(15),), None))
+
+
 # ── types that were guessed from values ──
 
 

@@ -30,7 +30,7 @@ from batchdp import (
 )
 from batchdp.conversion import epsilon_at
 from batchdp.lattice import quantise
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from batchdp.release.answering import release
 from batchdp.release.law import NoiseLaw
 from batchdp.release.neighbours import Neighbours

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.errors import BatchDPError
-from batchdp.matrix import Plain
+from batchdp.linalg.matrix import Plain
 
 ROOM = 64 * 2**20
 """Bytes that any archive may unpack to, beside `RATIO` times its own size: a small file cannot ask for much memory."""

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from batchdp.matrix import dense  # type: ignore[import-not-found]  # as it was called in 0.1.0
 
 import batchdp
 from batchdp.ledger import Reservation
-from batchdp.matrix import dense
 
 COLUMNS: dict[str, dict[str, Any]] = {
     "city": {"values": ["Basel", "Bern", "Zürich"]},

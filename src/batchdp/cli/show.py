@@ -18,7 +18,7 @@ from batchdp.cli import streams
 from batchdp.terminal import harmless
 
 if TYPE_CHECKING:
-    from batchdp.comparison import Comparison
+    from batchdp.studies.comparison import Comparison
 
 WIDTH = 100
 """Of what is piped, so that tables keep their figures whole."""

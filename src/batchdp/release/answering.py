@@ -23,7 +23,7 @@ from scipy import sparse
 from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, TableError
 from batchdp.lattice import Integers, Lattice
 from batchdp.ledger import Ledger, Reservation, StoredRelease
-from batchdp.matrix import Dense, plain
+from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans import Plan
 from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_charged, check_release
@@ -32,7 +32,7 @@ from batchdp.release.neighbours import Neighbours, Relation
 from batchdp.release.preparing import checked_budget, exact_charge, prepared, settled
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
-from batchdp.strategy import Strategy
+from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
 Progress = Callable[[float, str], None]

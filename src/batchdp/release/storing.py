@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from batchdp.errors import LedgerError, ReleaseError
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 from batchdp.release.certificate import Certificate
 
 FORMAT = "batchdp-output-2"

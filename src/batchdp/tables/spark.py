@@ -5,9 +5,10 @@ The day of a moment is the one that the session shows: Spark keeps all its times
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import ibis  # type: ignore[import-untyped]
@@ -30,16 +31,19 @@ class SparkEngine:
 
     def check(self, query: Query) -> None:
         """Analysed, not run."""
-        self._session.sql(compiled(query, self.dialect)).schema  # noqa: B018
+        with _quiet():
+            self._session.sql(compiled(query, self.dialect)).schema  # noqa: B018
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
-        result = self._session.sql(compiled(query, self.dialect))
-        if hasattr(result, "toArrow"):
-            yield from map(as_columns, result.toArrow().to_batches())
-        else:  # before Spark 4
-            frame = result.toPandas()
-            yield [frame[name].to_numpy() for name in frame.columns]
+        with _quiet():
+            result = self._session.sql(compiled(query, self.dialect))
+            if hasattr(result, "toArrow"):
+                found = [as_columns(batch) for batch in result.toArrow().to_batches()]
+            else:  # before Spark 4
+                frame = result.toPandas()
+                found = [[frame[name].to_numpy() for name in frame.columns]]
+        yield from found
 
     def progress(self) -> float:
         """Spark counts tasks of stages that it has not planned yet."""
@@ -48,6 +52,17 @@ class SparkEngine:
     def close(self) -> None:
         """Drop the view; the session is the user's."""
         self._undo.close()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Spark's own logger would print an error's message, which may show a record."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def open_spark(frame: Any) -> Opened:

@@ -11,8 +11,8 @@ from scipy import sparse
 
 from batchdp import checks
 from batchdp.errors import WorkloadError
-from batchdp.workload import Workload
 from batchdp.workloads._sizes import whole
+from batchdp.workloads.workload import Workload
 
 MOST_ATTRIBUTES = 32
 MOST_ENTRIES = 100_000_000
