@@ -34,12 +34,14 @@ class Workload:
         weights: how much each query's squared error counts when a strategy is chosen; 1 each if left out.
         blocks: how many cells each block has, left to right. A record falls into at most one cell of every block;
             there is one block with all cells if left out.
+        structure: the same batch as products of columns' factors, where it came as one; strategies are sought there.
     """
 
     matrix: Matrix
     names: tuple[str, ...]
     weights: Dense | None
     blocks: tuple[int, ...]
+    structure: Any
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class Workload:
         names: Iterable[str] | None = None,
         weights: ArrayLike | None = None,
         blocks: Iterable[int] | None = None,
+        structure: Any = None,
     ) -> None:
         W = _checked_matrix(matrix)
         queries = W.shape[0]
@@ -54,6 +57,7 @@ class Workload:
         object.__setattr__(self, "names", _checked_names(names, queries))
         object.__setattr__(self, "weights", None if weights is None else _checked_weights(weights, queries))
         object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else _checked_blocks(blocks, W.shape[1]))
+        object.__setattr__(self, "structure", structure)
         if isinstance(W, Product) and len(self.blocks) > 1:
             raise WorkloadError("workload is a product, which has one block; give blocks with a plain matrix")
 
