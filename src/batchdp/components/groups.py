@@ -105,10 +105,18 @@ def lens(column: Column, measure: Dense | None) -> Lens:
 
 
 def group_terms(
-    terms: Terms, columns: Sequence[Column], measures: Mapping[int, Dense]
+    terms: Terms,
+    columns: Sequence[Column],
+    measures: Mapping[int, Dense],
+    nudged: Mapping[tuple[int, int], float] | None = None,
 ) -> Iterator[tuple[tuple[int, ...], Terms]]:
-    """The groups, each by the split columns that it keeps, and its tables with their weights."""
+    """The groups, each by the split columns that it keeps, and its tables with their weights.
+
+    `nudged` multiplies the squared averages of some factors, by column and factor.
+    """
     means = {i: [float(np.square(F @ mu).sum()) for F in columns[i].rows] for i, mu in measures.items()}
+    for (i, kind), factor in (nudged or {}).items():
+        means[i][kind] *= factor
     groups: dict[tuple[int, ...], Terms] = {}
     for kinds, weight in terms.items():
         split = [(i, kind) for i, kind in kinds if i in measures]
@@ -163,9 +171,12 @@ def separated(terms: Terms, lenses: Mapping[int, Lens]) -> tuple[Terms, list[tup
     return rest, [(i, kind) for i, (kind, _) in apart.items()]
 
 
-def one_column(i: int, kind: int, own: Lens, tolerance: float, watch: Watch | None) -> Answer:
-    """The best strategy for one factor on one column."""
-    return _solve_rest({((i, kind),) if kind else (): 1.0}, {i: own}, [i] * (own.rows is not None), tolerance, watch)
+def one_column(
+    i: int, kind: int, own: Lens, tolerance: float, watch: Watch | None, start: Dense | None = None
+) -> Answer:
+    """The best strategy for one factor on one column; `start` has weights of its classes to begin with."""
+    terms = {((i, kind),) if kind else (): 1.0}
+    return _solve_rest(terms, {i: own}, [i] * (own.rows is not None), tolerance, watch, start)
 
 
 def weighed_column(i: int, weights: Mapping[int, float], own: Lens, tolerance: float) -> Answer:
@@ -175,7 +186,12 @@ def weighed_column(i: int, weights: Mapping[int, float], own: Lens, tolerance: f
 
 
 def _solve_rest(
-    terms: Terms, lenses: Mapping[int, Lens], shared: list[int], tolerance: float, watch: Watch | None
+    terms: Terms,
+    lenses: Mapping[int, Lens],
+    shared: list[int],
+    tolerance: float,
+    watch: Watch | None,
+    start: Dense | None = None,
 ) -> Answer:
     """Blocks, each by the spreads that it keeps, solved together over the classes of the shared columns."""
     shape = [lenses[i].classes for i in shared]
@@ -186,7 +202,7 @@ def _solve_rest(
         return _closed_form(found, lenses)
     made = [assembled(key, own, lenses, shared) for key, own in found.items()]
     made = [one for one in made if len(one.R)]
-    answer = solve([one.block for one in made], int(np.prod(shape)), tolerance=tolerance, watch=watch)
+    answer = solve([one.block for one in made], int(np.prod(shape)), tolerance=tolerance, watch=watch, start=start)
     pieces = []
     for one, K, inverse in zip(made, answer.measure, answer.recover, strict=True):
         root = np.sqrt(one.times)

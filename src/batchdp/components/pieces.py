@@ -7,7 +7,7 @@ on different columns; columns without a piece are summed over, and queries avera
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -52,11 +52,6 @@ class Part:
         """The columns that it looks at, in ascending order."""
         own = [i for piece in self.pieces for i in (*piece.matrix, *(column for column, _ in piece.spread))]
         return tuple(sorted(own))
-
-    @property
-    def measurements(self) -> int:
-        """Of J, an orbit's spread counting as often as it has dimensions is left to `rows`."""
-        return int(np.prod([len(piece.measure) for piece in self.pieces]))
 
 
 def centring(size: int) -> Dense:
@@ -114,25 +109,24 @@ def recovered(part: Part, columns: Sequence[Column], factors: Sequence[Dense], a
 
 
 def variances(part: Part, columns: Sequence[Column], factors: Mapping[int, Dense], averages: Sequence[Dense]) -> Dense:
-    """What the part adds to the variance of every cell of a table at ρ = ½, as an array with an axis a column.
+    """What the part adds to the variance of every cell of a table at ρ = ½.
 
-    `factors` are those of the table's own columns; other columns have an axis of length 1.
+    `factors` are those of the table's own columns, in ascending order, which are the axes of the result.
     """
-    total = np.full((1,) * len(columns), 1 / part.scale**2)
+    total = np.full((1,) * len(factors), 1 / part.scale**2)
     looked = set(part.columns)
     for i in set(factors) - looked:
-        total = total * _along(np.square(factors[i] @ averages[i]), (i,), columns)
+        total = total * _along({i: factors[i]}, np.square(factors[i] @ averages[i]), factors)
     for piece in part.pieces:
-        rows = [_rows(factors, i, columns[i]) for i in piece.matrix]
-        own = reduce(np.kron, rows) if rows else np.ones((1, 1))
-        squares = np.square(own @ piece.recover).sum(axis=1).reshape([len(F) for F in rows])
-        total = total * _along(squares, piece.matrix, columns)
+        rows = {i: _rows(factors, i, columns[i]) for i in piece.matrix}
+        own = reduce(np.kron, rows.values(), np.ones((1, 1)))
+        total = total * _along(rows, np.square(own @ piece.recover).sum(axis=1), factors)
         for i, orbit in piece.spread:
             if i not in factors:
-                return np.zeros((1,) * len(columns))  # ones have no spread
+                return np.zeros((1,) * len(factors))  # ones have no spread
             members = factors[i][:, columns[i].orbit == orbit]
             spread = np.square(members - members.mean(axis=1, keepdims=True)).sum(axis=1)
-            total = total * _along(spread, (i,), columns)
+            total = total * _along({i: factors[i]}, spread, factors)
     return np.asarray(total)
 
 
@@ -147,10 +141,9 @@ def _rows(factors: Mapping[int, Dense], i: int, column: Column) -> Dense:
     return factors[i] @ orbit_average(column) if i in factors else np.ones((1, column.orbits))
 
 
-def _along(values: Dense, own: tuple[int, ...], columns: Sequence[Column]) -> Dense:
-    """Values with axes for some columns, in ascending order, as an array with an axis for every column."""
-    lengths = dict(zip(own, values.shape, strict=True))
-    return values.reshape([lengths.get(i, 1) for i in range(len(columns))])
+def _along(rows: Mapping[int, Dense], values: Dense, factors: Mapping[int, Dense]) -> Dense:
+    """One value for each combination of some columns' rows, with an axis for every column of the table."""
+    return values.reshape([len(rows[i]) if i in rows else 1 for i in factors])
 
 
 def _place(piece: Piece, columns: Sequence[Column], records: Indices) -> Indices:
@@ -164,10 +157,3 @@ def _place(piece: Piece, columns: Sequence[Column], records: Indices) -> Indices
 def _multiplied(first: Dense, second: Dense) -> Dense:
     """Column by column, all products of an entry of the first and one of the second."""
     return (first[:, None, :] * second[None, :, :]).reshape(-1, first.shape[1])
-
-
-def together(choices: Sequence[Sequence[Piece]]) -> Iterator[tuple[Piece, ...]]:
-    """All ways to take one piece of every list."""
-    from itertools import product
-
-    return iter(product(*choices))

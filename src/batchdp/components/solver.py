@@ -76,15 +76,21 @@ class _Point:
 
 @one_thread
 def solve(
-    blocks: list[Block], classes: int, *, tolerance: float = 1e-3, max_rounds: int = 500, watch: Watch | None = None
+    blocks: list[Block],
+    classes: int,
+    *,
+    tolerance: float = 1e-3,
+    max_rounds: int = 500,
+    watch: Watch | None = None,
+    start: Dense | None = None,
 ) -> Solved:
-    """Minimise Σ tr P_b over all blocks; `tolerance` is the relative gap between the bounds."""
+    """Minimise Σ tr P_b over all blocks; `tolerance` is the relative gap between the bounds, `start` a guess at v."""
     scale = max((float(np.abs(block.R).max(initial=0.0)) for block in blocks), default=0.0)
     if scale == 0:
         empty = tuple(np.zeros((0, 0)) for _ in blocks)
         return Solved(0.0, 0.0, empty, empty, np.ones(classes))
     blocks = [Block(block.R / scale, block.column) for block in blocks]
-    u = np.zeros(classes)
+    u = np.zeros(classes) if start is None else np.log(np.maximum(start, 1e-6 * start.mean()))
     memory = Anderson(MEMORY, first=2 / STEP)
     lower, upper = 0.0, np.inf
     v = np.ones(classes)
