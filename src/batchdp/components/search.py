@@ -8,7 +8,7 @@ worse; tables by themselves, each at its optimum and with its best share, are ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -174,16 +174,3 @@ def _costs(answer: Answer, own: Lens) -> Dense:
             else:
                 cost[kind] += float(np.square(own.rows[kind] @ piece.recover).sum())
     return cost
-
-
-def candidates(
-    batch: Batch, terms: Terms, splits: Sequence[Mapping[int, Dense]], tolerance: float, watch: Watch | None
-) -> list[Found]:
-    """Whatever of the splits fits."""
-    found = []
-    for measures in splits:
-        try:
-            found.append(split_by(batch, terms, measures, tolerance=tolerance, watch=watch))
-        except TooManyClassesError:
-            continue
-    return found

@@ -48,9 +48,6 @@ class ListedParts:
                 if spread <= looked:
                     yield part
 
-    def largest(self) -> None:
-        """Not known in closed form."""
-
 
 @dataclass(frozen=True, eq=False)
 class WholeParts:
@@ -161,9 +158,8 @@ class Components:
         """No Gaussian strategy has a smaller largest variance; proven where `objective="max"` was asked for."""
         noise = _noise(rho, epsilon)
         if self.largest is None:
-            # The mean over all queries is no more than the largest.
-            heavy = float(np.sum([self.workload.weights[t] * one.queries for t, one in enumerate(self.workload.tables)]))
-            return float(self.workload.weights.min()) * self.limit / heavy * noise
+            # The mean of the weighted variances is no more than the largest of them.
+            return self.limit / float(self.workload.table_sizes().sum()) * noise
         return self.largest[1] * noise
 
     def per_query_variance(self, *, rho: float | None = None, epsilon: None = None) -> Dense:

@@ -99,18 +99,19 @@ class Products:
     @cached_property
     def queries(self) -> int:
         """m, the number of queries in all tables."""
-        rows = np.array([[f.rows for f in own] + [0] * (self._most - len(own)) for own in self.factors], dtype=float)
-        total = float(self._products(rows[self.columns, self.chosen]).sum())
+        total = float(self.table_sizes().sum())
         return round(total) if total < 2**52 else sum(table.queries for table in self.tables)
+
+    def table_sizes(self) -> Dense:
+        """How many queries every table has."""
+        most = max(1, max(map(len, self.factors)))
+        rows = np.array([[f.rows for f in own] + [0] * (most - len(own)) for own in self.factors], dtype=float)
+        return self._products(rows[self.columns, self.chosen])
 
     @property
     def cells(self) -> int:
         """How many combinations of values there are, as a whole number of any size."""
         return prod(self.sizes)
-
-    @property
-    def _most(self) -> int:
-        return max(1, max(map(len, self.factors)))
 
     def _products(self, values: Dense) -> Dense:
         """For every table the product of one value a column that it looks at."""
