@@ -136,7 +136,10 @@ class Workload:
 
 def as_workload(workload: Workload | ArrayLike | Any) -> Workload:
     """The workload itself, or one made from a matrix with default names and weights."""
-    return workload if isinstance(workload, Workload) else Workload(workload)
+    if isinstance(workload, Workload):
+        return workload
+    multiplied = getattr(workload, "workload", None)  # a batch in factors, refused there if it is too large
+    return multiplied() if callable(multiplied) else Workload(workload)
 
 
 def _checked_matrix(matrix: Any) -> Matrix:

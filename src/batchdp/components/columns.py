@@ -3,8 +3,8 @@
 Values whose column is the same in every factor count as one. Of the others two are interchangeable where swapping them
 leaves FᵀF as it is for every factor F; that is an equivalence, and its classes are the column's orbits. An optimal
 strategy can be had that treats all values of an orbit alike (average any optimal one over all swaps: the problem is
-convex), so that the functions on the column fall into two kinds that never mix: those that are constant on orbits, and for
-every orbit O those on O that add up to 0, on which FᵀF is a number times the identity.
+convex), so that the functions on the column fall into kinds that never mix: those that are constant on orbits, and
+for every orbit O those on O that add up to 0, on which FᵀF is a number times the identity.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import WorkloadError
-from batchdp.workloads.products import Factor
+from batchdp.workloads.structure import Factor
 
 Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]

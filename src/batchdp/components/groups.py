@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import Piece
+from batchdp.components.pieces import Piece, kron
 from batchdp.components.solver import Block, Watch, solve
 
 Dense = NDArray[np.float64]
@@ -156,18 +155,18 @@ def separated(terms: Terms, lenses: Mapping[int, Lens]) -> tuple[Terms, list[tup
             used[i].add(kind)
             times[i] += 1
     for i, own in lenses.items():
-        kinds = used[i] | ({0} if times[i] < len(terms) else set())
-        if kinds == {0} and own.rows is None:
+        there = used[i] | ({0} if times[i] < len(terms) else set())
+        if there == {0} and own.rows is None:
             continue
-        ratios = own.alike(kinds)
+        ratios = own.alike(there)
         if ratios is not None:
-            apart[i] = min(kinds), ratios
+            apart[i] = min(there), ratios
     rest: Terms = {}
     for kinds, weight in terms.items():
-        there = dict(kinds)
-        scaled = weight * float(np.prod([ratios[there.get(i, 0)] for i, (_, ratios) in apart.items()]))
-        own = tuple((i, kind) for i, kind in kinds if i not in apart)
-        rest[own] = rest.get(own, 0.0) + scaled
+        table = dict(kinds)
+        scaled = weight * float(np.prod([ratios[table.get(i, 0)] for i, (_, ratios) in apart.items()]))
+        left = tuple((i, kind) for i, kind in kinds if i not in apart)
+        rest[left] = rest.get(left, 0.0) + scaled
     return rest, [(i, kind) for i, (kind, _) in apart.items()]
 
 
@@ -175,14 +174,17 @@ def one_column(
     i: int, kind: int, own: Lens, tolerance: float, watch: Watch | None, start: Dense | None = None
 ) -> Answer:
     """The best strategy for one factor on one column; `start` has weights of its classes to begin with."""
-    terms = {((i, kind),) if kind else (): 1.0}
-    return _solve_rest(terms, {i: own}, [i] * (own.rows is not None), tolerance, watch, start)
+    return _solve_rest(alone(i, {kind: 1.0}), {i: own}, [i] * (own.rows is not None), tolerance, watch, start)
 
 
 def weighed_column(i: int, weights: Mapping[int, float], own: Lens, tolerance: float) -> Answer:
     """The best strategy for several factors on one column, each with its weight."""
-    terms = {((i, kind),) if kind else (): weight for kind, weight in weights.items()}
-    return _solve_rest(terms, {i: own}, [i] * (own.rows is not None), tolerance, None)
+    return _solve_rest(alone(i, weights), {i: own}, [i] * (own.rows is not None), tolerance, None)
+
+
+def alone(i: int, weights: Mapping[int, float]) -> Terms:
+    """Tables of one column, by factor."""
+    return {((i, kind),) if kind else (): weight for kind, weight in weights.items()}
 
 
 def _solve_rest(
@@ -285,14 +287,14 @@ def assembled(
     rows: list[Dense] = [np.zeros((0, int(np.prod(shape))))]
     for kinds, weight in own.items():
         factors = [np.asarray(_rows(lenses[i])[kind]) for i, kind in zip(matrix, kinds, strict=True)]
-        rows.append(np.sqrt(weight) * reduce(np.kron, factors, np.ones((1, 1))))
+        rows.append(np.sqrt(weight) * kron(factors))
         if sum(map(len, rows)) > 2 * rows[0].shape[1] + 64:
-            rows = [rows[0], np.linalg.qr(np.concatenate(rows), mode="r")]
+            rows = [rows[0], np.asarray(np.linalg.qr(np.concatenate(rows), mode="r"))]
     _, sigma, Vt = np.linalg.svd(np.concatenate(rows), full_matrices=False)
     rank = int(np.sum(sigma > sigma[0] * 1e-12 * max(1, len(sigma)) ** 0.5)) if sigma.size and sigma[0] > 0 else 0
     R, pseudo = sigma[:rank, None] * Vt[:rank], Vt[:rank].T / sigma[:rank]
-    centres = [np.eye(lenses[i].classes) if lenses[i].centre is None else lenses[i].centre for i in matrix]
-    centred = reduce(np.kron, [np.asarray(c) for c in centres], np.ones((1, 1)))
+    centres = [_centre(lenses[i]) for i in matrix]
+    centred = kron(centres)
     classes = np.indices([lenses[i].classes for i in shared]).reshape(len(shared), -1)
     column = np.zeros(classes.shape[1], dtype=np.int64)
     for place, i in enumerate(shared):
@@ -307,3 +309,7 @@ def assembled(
 def _rows(own: Lens) -> tuple[Dense, ...]:
     assert own.rows is not None
     return own.rows
+
+
+def _centre(own: Lens) -> Dense:
+    return np.eye(own.classes) if own.centre is None else own.centre

@@ -1,7 +1,7 @@
 """Whole tables with the least largest variance: shares of the budget for which no table's cells are worse than needed.
 
 All cells of a table have one variance, linear in 1 / p_A, and the shares p_A add up to 1. For any weights y on the
-tables, adding up to 1, the least weighted mean of variances is (Σ_A √h_A)² with h_A = Σ_C y_C (Π_{C∖A} 1/n_j)² (D_A / N_A)²,
+tables, adding up to 1, the least weighted mean variance is (Σ_A √h_A)², h_A = Σ_C y_C (Π_{C∖A} 1/n_j)² (D_A / N_A)²,
 and no strategy has a smaller largest variance. Tables above that mean get more weight until the two meet.
 """
 

@@ -1,12 +1,12 @@
 """What no Gaussian strategy is below, for batches whose classes of records are too many to be solved together.
 
-For every distribution μ over records no strategy is below (tr S^½)² at ρ = ½, S = E_μ[w wᵀ] with w a record's column; tr S^½
+For every distribution μ over records none is below (tr S^½)² at ρ = ½, S = E_μ[w wᵀ], w a record's column; tr S^½
 is the nuclear norm of K = W diag(μ)^½. Three ways to get at it:
 
-- μ a product of columns' measures. In column i take the direction e = √μ_i among the values and what is at right angles to
-  it, and in the queries of each factor F a direction h and what is at right angles to that. K falls into blocks, and
-  a nuclear norm is at least the sum of those of the blocks on the diagonal: an average becomes hᵀ F μ, what is left of a
-  column (I − h hᵀ) (F − F μ 1ᵀ). Every h is valid; it is sought between F μ itself, which leaves the averages whole,
+- μ a product of columns' measures. In column i take the direction e = √μ_i of the values and what is at right angles
+  to it, and in the queries of each factor F a direction h and what is at right angles to that. K falls into blocks, and
+  a nuclear norm is at least the sum of those of the blocks on the diagonal: an average becomes hᵀ F μ, what is left of
+  a column (I − h hᵀ) (F − F μ 1ᵀ). Every h is valid; it is sought between F μ itself, which leaves the averages whole,
   and what F μ has outside of the rest's range, which leaves the rest whole. Whole tables lose nothing.
 - Some records, drawn at random, and the best μ on these: their Gram matrix is a sum of products, and the convex
   solver does the rest.
@@ -28,12 +28,14 @@ from batchdp.components.groups import (
     Lens,
     Terms,
     TooManyClassesError,
+    alone,
     assembled,
     blocks_of,
     group_terms,
     separated,
     solve_group,
 )
+from batchdp.components.pieces import kron
 from batchdp.components.search import Batch
 
 Dense = NDArray[np.float64]
@@ -83,8 +85,7 @@ def by_products(batch: Batch, terms: Terms, measures: Mapping[int, Dense], angle
         rest, apart = separated(own, lenses)
         value = 1.0
         for i, kind in apart:
-            terms_of_one = {((i, kind),) if kind else (): 1.0}
-            value *= _nuclear(terms_of_one, {i: lenses[i]}, wide)
+            value *= _nuclear(alone(i, {kind: 1.0}), {i: lenses[i]}, wide)
         value *= _nuclear(rest, {i: one for i, one in lenses.items() if i not in dict(apart)}, wide)
         total += value
     return total**2
@@ -120,9 +121,7 @@ def _nuclear(terms: Terms, lenses: Mapping[int, Lens], measures: Mapping[int, De
         return float(np.sqrt(solve_group(terms, lenses).upper))
     if np.prod([lenses[i].classes for i in shared]) > MOST_CLASSES:
         raise TooManyClassesError
-    v = np.ones(1)
-    for i in shared:
-        v = np.kron(v, measures[i])
+    v = kron(measures[i][None] for i in shared)[0]
     total = 0.0
     for key, own in blocks_of(terms, lenses, shared).items():
         block = assembled(key, own, lenses, shared).block

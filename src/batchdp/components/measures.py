@@ -1,9 +1,9 @@
 """The measure by which split columns are averaged, as a variable.
 
-Components add up to (Σ_g √E_g)², and every E_g moves with the measures: a column that is averaged adds s(μ) = ‖F μ‖² as a
-factor, one that is kept E(μ), the optimum for F (I − μ 1ᵀ). How much each of these matters is found by moving it a
-little; then every column's measure is improved for Σ α log s + β log E by a quasi-Newton method. With v the dual weights of
-the column's optimum, S = R diag(v) Rᵀ and R = F (I − μ 1ᵀ), the gradient of E is −2 tr S^½ · Fᵀ S^-½ R v.
+Components add up to (Σ_g √E_g)², and every E_g moves with the measures: a column that is averaged adds s(μ) = ‖F μ‖²
+as a factor, one that is kept E(μ), the optimum for F (I − μ 1ᵀ). How much each of these matters is found by moving it a
+little; then every column's measure is moved for Σ α log s + β log E by a quasi-Newton method. With v the dual weights
+of the column's optimum, S = R diag(v) Rᵀ and R = F (I − μ 1ᵀ), the gradient of E is −2 tr S^½ · Fᵀ S^-½ R v.
 """
 
 from __future__ import annotations

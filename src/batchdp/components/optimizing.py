@@ -26,7 +26,7 @@ from batchdp.components.search import (
 from batchdp.components.strategy import Components, ListedParts, WholeParts
 from batchdp.components.whole import cell_variances, closure, is_whole, least_sum
 from batchdp.threads import one_thread
-from batchdp.workloads.products import Products
+from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
 Progress = Callable[[float, str, float], object]
@@ -67,7 +67,7 @@ def optimize_products(
     progress: Progress | None = None,
     seed: int = 0,
 ) -> Components:
-    """The best strategy over components for a batch, by its (weighted) sum of squared errors or its largest variance."""
+    """The best strategy over components, by the (weighted) sum of squared errors or the largest variance."""
     clock = Clock(seconds, progress)
     if is_whole(workload):
         return _whole(workload, objective, clock)
@@ -142,9 +142,7 @@ def _strategy(batch: Batch, found: Found, total: float, limit: float) -> Compone
         averages.append(measure[column.orbit] / column.counts[column.orbit])
     parts = ListedParts(found.parts(batch.tables))
     status = "optimal" if total <= limit * GOOD_ENOUGH else "best of several"
-    return Components(
-        batch.workload, batch.columns, tuple(averages), parts, total, limit, found.method, status=status
-    )
+    return Components(batch.workload, batch.columns, tuple(averages), parts, total, limit, found.method, status=status)
 
 
 def _whole(workload: Products, objective: Literal["sum", "max"], clock: Clock) -> Components:
@@ -194,5 +192,13 @@ def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Compone
     plain = batch.terms(workload.weights)
     limit = best_sum(batch, plain, clock, tolerance, seed)[1]
     return Components(
-        workload, batch.columns, best.averages, best.parts, total, limit, best.method, (upper, lower), status=best.status
+        workload,
+        batch.columns,
+        best.averages,
+        best.parts,
+        total,
+        limit,
+        best.method,
+        (upper, lower),
+        status=best.status,
     )

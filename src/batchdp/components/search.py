@@ -2,15 +2,15 @@
 
 Where the classes of all columns fit together nothing is split, and the answer is the optimum but for the solver's
 tolerance. Else columns are split, those with the most orbits first, by a measure that is itself improved; one product
-for the whole batch and groups of one table each are tried beside it. One product starts from noise on data and never gets
-worse; tables by themselves, each at its optimum and with its best share, are never worse than noise on results.
+for the whole batch and groups of one table each are tried beside it. One product starts from noise on data and never
+gets worse; tables by themselves, each at its optimum and with its best share, are never worse than noise on results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from batchdp.components.groups import (
     Kinds,
     Lens,
     Terms,
-    TooManyClassesError,
     group_terms,
     lens,
     solve_group,
@@ -29,7 +28,7 @@ from batchdp.components.groups import (
 )
 from batchdp.components.pieces import Part
 from batchdp.components.solver import Watch
-from batchdp.workloads.products import Products
+from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
 
@@ -71,7 +70,7 @@ class Batch:
         self.columns: tuple[Column, ...] = tuple(map(column_of, workload.sizes, workload.factors))
         self.tables: dict[Kinds, list[int]] = {}
         starts, columns, chosen = workload.starts.tolist(), workload.columns.tolist(), workload.chosen.tolist()
-        for t, (start, end) in enumerate(zip(starts, starts[1:], strict=False)):
+        for t, (start, end) in enumerate(pairwise(starts)):
             kinds = tuple((columns[at], chosen[at] + 1) for at in range(start, end))
             self.tables.setdefault(kinds, []).append(t)
         self._lenses: dict[tuple[int, bytes], Lens] = {}

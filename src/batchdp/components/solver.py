@@ -2,7 +2,7 @@
 
 Block b has a matrix R_b; a class c of records has the column R_b[:, j_b(c)] of it, or none. Minimise Σ_b tr P_b subject
 to q_c = Σ_b r_bcᵀ P_b⁻¹ r_bc ≤ 1 for every class: the best strategy that measures the blocks apart. Every v ≥ 0 on the
-classes gives the lower bound (Σ_b tr (R_b diag(v_b) R_bᵀ)^½)² / Σv, v_b being v summed over the classes of a column, and
+classes gives the lower bound (Σ_b tr (R_b diag(v_b) R_bᵀ)^½)² / Σv, v_b being v summed over a column's classes, and
 P_b = (R_b diag(v_b) R_bᵀ)^½ made feasible an upper one. Solved as in `bounds.convex`, which has the case of one block:
 log v moves by a multiple of log q, extrapolated, and P⁻¹ is moved to where all active classes have q_c = 1.
 """
@@ -140,7 +140,7 @@ def _at(blocks: list[Block], v: Dense) -> _Point:
     ls, Us, Ls, q = [], [], [], np.zeros(len(v))
     for block in blocks:
         there = block.column >= 0
-        own = np.bincount(block.column[there], v[there], minlength=block.R.shape[1])
+        own = np.bincount(block.column[there], v[there], minlength=block.R.shape[1]).astype(np.float64)
         l, U = root(block.R, own)
         L = (U.T @ block.R) / np.sqrt(l)[:, None]
         q[there] += np.einsum("ij,ij->j", L, L)[block.column[there]]

@@ -20,7 +20,7 @@ from batchdp.components.columns import Column
 from batchdp.components.pieces import Part, Piece, measured, recovered, variances
 from batchdp.components.whole import Closure, cell_variances
 from batchdp.errors import BatchDPError, PrivacyParameterError, StrategyError
-from batchdp.workloads.products import Products
+from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
 
@@ -136,7 +136,9 @@ class Components:
         t = self._number(table)
         shape = self.workload.tables[t].shape
         if float(np.prod([float(n) for n in shape])) > MOST_ENTRIES:
-            raise StrategyError(f"table {self.workload.tables[t].name!r} has {shape} answers, more than fit into memory")
+            raise StrategyError(
+                f"table {self.workload.tables[t].name!r} has {shape} answers, more than fit into memory"
+            )
         factors = self._factors(t)
         found = np.zeros(shape)
         for part in self.parts.of(t, set(factors)):

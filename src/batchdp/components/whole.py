@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.workloads.products import Products
+from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,7 @@ from batchdp.strategies.p_identity.products import products
 from batchdp.strategy import Privacy, Strategy
 from batchdp.threads import in_threads, one_thread
 from batchdp.workload import Workload, as_workload
+from batchdp.workloads.structure import Products
 
 CLASSES = tuple(a * 10.0**b for b in (-1, 0, 1, 2, 3) for a in (1, 2, 3, 5, 7))
 """`seconds` is rounded down to one of these."""
@@ -63,6 +64,9 @@ def optimize(
         progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
             answer ends the search with the best strategy so far.
     """
+    if isinstance(workload, Products) and privacy == "zcdp":
+        found: Any = _in_factors(workload, objective, seconds, seed, tolerance, progress)
+        return cast(Strategy, found)  # has all that a strategy has
     workload = as_workload(workload)
     if privacy not in ("pure", "zcdp", "auto"):
         raise StrategyError(f'privacy={privacy!r} must be "pure" (Laplace), "zcdp" (Gaussian) or "auto"')
@@ -85,6 +89,29 @@ def optimize(
         watch = None if progress is None else lambda _, lower, upper: progress(lower / upper, "gaussian", upper)
         return gaussian(workload, tolerance=tolerance, progress=watch)
     return optimize_sum(workload, seconds, seed, progress)
+
+
+def _in_factors(
+    workload: Products,
+    objective: Literal["sum", "max"],
+    seconds: float | None,
+    seed: int,
+    tolerance: float,
+    progress: Progress | None,
+) -> Any:
+    """A batch over many columns, which is never multiplied out."""
+    from batchdp.components.optimizing import optimize_products
+
+    if objective not in ("sum", "max"):
+        raise StrategyError(f'objective={objective!r} must be "sum" or "max"')
+    return optimize_products(
+        workload,
+        objective=objective,
+        seconds=None if seconds is None else finite("seconds", seconds, above=0),
+        tolerance=finite("tolerance", tolerance, above=0, below=1),
+        progress=progress,
+        seed=whole("seed", seed, 0),
+    )
 
 
 def _better(workload: Workload, epsilon: float, delta: float | None, options: dict[str, Any]) -> Strategy:
