@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
 from batchdp.components.pieces import Piece, kron
-from batchdp.components.solver import Block, Watch, solve
+from batchdp.components.solver import Block, Watch, solve, solve_one
 
 Dense = NDArray[np.float64]
 Kinds = tuple[tuple[int, int], ...]
@@ -28,7 +29,11 @@ Terms = dict[Kinds, float]
 
 MOST_CLASSES = 4000
 """Combinations of orbits that are solved together."""
-MOST_BLOCKS = 200_000
+MOST_BLOCKS = 3_000_000
+MOST_WORK = 5e10
+"""Blocks times the cube of the classes, beyond which blocks are not solved together."""
+SMALLEST_MATRIX = 1000
+"""Classes of a single block from which the solver for one matrix is the quicker one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +129,7 @@ def group_terms(
             averaged = [means[i][kind] for (i, kind), there in zip(split, keep, strict=True) if not there]
             own = tuple((i, kind) for i, kind in kinds if i not in measures or i in kept)
             into = groups.setdefault(kept, {})
-            into[own] = into.get(own, 0.0) + weight * float(np.prod(averaged))
+            into[own] = into.get(own, 0.0) + weight * prod(averaged)
     return iter(groups.items())
 
 
@@ -164,7 +169,7 @@ def separated(terms: Terms, lenses: Mapping[int, Lens]) -> tuple[Terms, list[tup
     rest: Terms = {}
     for kinds, weight in terms.items():
         table = dict(kinds)
-        scaled = weight * float(np.prod([ratios[table.get(i, 0)] for i, (_, ratios) in apart.items()]))
+        scaled = weight * prod(ratios[table.get(i, 0)] for i, (_, ratios) in apart.items())
         left = tuple((i, kind) for i, kind in kinds if i not in apart)
         rest[left] = rest.get(left, 0.0) + scaled
     return rest, [(i, kind) for i, (kind, _) in apart.items()]
@@ -196,15 +201,20 @@ def _solve_rest(
     start: Dense | None = None,
 ) -> Answer:
     """Blocks, each by the spreads that it keeps, solved together over the classes of the shared columns."""
-    shape = [lenses[i].classes for i in shared]
-    if np.prod(shape) > MOST_CLASSES:
-        raise TooManyClassesError(f"{int(np.prod(shape)):,} classes")
+    classes = prod(lenses[i].classes for i in shared)
+    if len(shared) > 1 and classes > MOST_CLASSES:
+        raise TooManyClassesError(f"{classes:,} classes")
     found = blocks_of(terms, lenses, shared)
+    if len(shared) > 0 and len(found) > 1 and len(found) * classes**3 > MOST_WORK:
+        raise TooManyClassesError(f"{len(found):,} blocks of {classes:,} classes")
     if not shared:
         return _closed_form(found, lenses)
     made = [assembled(key, own, lenses, shared) for key, own in found.items()]
     made = [one for one in made if len(one.R)]
-    answer = solve([one.block for one in made], int(np.prod(shape)), tolerance=tolerance, watch=watch, start=start)
+    if len(made) == 1 and classes >= SMALLEST_MATRIX and len(made[0].matrix) == len(shared):
+        answer = solve_one(made[0].block.R, tolerance, watch)
+    else:
+        answer = solve([one.block for one in made], classes, tolerance=tolerance, watch=watch, start=start)
     pieces = []
     for one, K, inverse in zip(made, answer.measure, answer.recover, strict=True):
         root = np.sqrt(one.times)
@@ -232,7 +242,7 @@ def blocks_of(terms: Terms, lenses: Mapping[int, Lens], shared: list[int]) -> di
             spreading = {i for i, _ in key}
             into = found.setdefault(key, {})
             own_kinds = tuple(there.get(i, 0) for i in shared if i not in spreading)
-            into[own_kinds] = into.get(own_kinds, 0.0) + weight * float(np.prod([factor for _, _, factor in choice]))
+            into[own_kinds] = into.get(own_kinds, 0.0) + weight * prod(factor for _, _, factor in choice)
         if len(found) > MOST_BLOCKS:
             raise TooManyClassesError(f"more than {MOST_BLOCKS:,} blocks")
     return found
@@ -257,7 +267,7 @@ def _closed_form(found: Mapping[Key, Mapping[tuple[int, ...], float]], lenses: M
 def _freedom(key: Key, lenses: Mapping[int, Lens]) -> tuple[float, float]:
     """Of the spreads: dimensions, and the squared column norm of their projection."""
     counts = [int(lenses[i].counts[o]) for i, o in key]
-    return float(np.prod([n - 1 for n in counts])), float(np.prod([1 - 1 / n for n in counts]))
+    return float(prod(n - 1 for n in counts)), prod((1 - 1 / n for n in counts), start=1.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,8 @@ Progress = Callable[[float, str, float], object]
 """Told the share of the time, what is being tried and the best error so far; a true answer ends the search."""
 
 DEFAULT_SECONDS = 120.0
+FINER = 0.1
+"""Of the tolerance that is asked for: what is left to solve is small, and rounds are cheap."""
 ROUNDS = 15
 """Of weights on tables, for the largest variance where there is no closed form."""
 
@@ -80,6 +82,7 @@ def optimize_products(
 
 def best_sum(batch: Batch, terms: Terms, clock: Clock, tolerance: float, seed: int) -> tuple[Found, float]:
     """The strategy with the least weighted sum of squared errors, and what none is below."""
+    tolerance = FINER * tolerance
     found, measures = _components(batch, terms, clock, tolerance)
     best = min(found, key=lambda one: one.total, default=None)
     limit = max((one.limit for one in found), default=0.0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise, product
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +126,7 @@ def one_product(batch: Batch, terms: Terms, *, tolerance: float = 1e-3) -> Found
             weights: dict[int, float] = {}
             for kinds, weight in terms.items():
                 there = dict(kinds)
-                others = float(np.prod([cost[j][there.get(j, 0)] for j in looked if j != i]))
+                others = prod(float(cost[j][there.get(j, 0)]) for j in looked if j != i)
                 weights[there.get(i, 0)] = weights.get(there.get(i, 0), 0.0) + weight * others
             answers[i] = weighed_column(i, weights, lenses[i], tolerance)
             cost[i] = _costs(answers[i], lenses[i])
@@ -148,8 +149,7 @@ def tables_apart(batch: Batch, terms: Terms, *, tolerance: float = 1e-3) -> Foun
 
 def _priced(terms: Terms, cost: Mapping[int, Dense]) -> float:
     return sum(
-        weight * float(np.prod([own[dict(kinds).get(i, 0)] for i, own in cost.items()]))
-        for kinds, weight in terms.items()
+        weight * prod(float(own[dict(kinds).get(i, 0)]) for i, own in cost.items()) for kinds, weight in terms.items()
     )
 
 

@@ -35,6 +35,18 @@ def products(
 
     Returns: a `Workload` with a matrix and names where that fits, and the structure beside it; else `Products`.
     """
+    batch = in_factors(sizes, terms, names=names, weights=weights)
+    return batch.workload() if batch.fits else batch
+
+
+def in_factors(
+    sizes: Iterable[int],
+    terms: Iterable[Sequence[ArrayLike | None]],
+    *,
+    names: Iterable[str] | None = None,
+    weights: ArrayLike | None = None,
+) -> Products:
+    """The same, kept in factors whatever its size."""
     shape = column_sizes("sizes", sizes)
     found = _Factors(shape)
     lengths: list[int] = []
@@ -54,7 +66,7 @@ def products(
         lengths.append(len(own))
         columns += [i for i, _ in own]
         chosen += [k for _, k in own]
-    batch = Products(
+    return Products(
         shape,
         tuple(map(tuple, found.distinct)),
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
@@ -63,7 +75,6 @@ def products(
         _checked_weights(weights, len(listed)),
         _table_names(names, lengths, columns),
     )
-    return batch.workload() if batch.fits else batch
 
 
 class _Factors:
