@@ -56,7 +56,7 @@ class _Rows:
 
 
 def asked(queries: Sequence[Query], domain: Domain) -> Asked:
-    """The tables of a batch of queries; a `QueryError` where columns would have to be taken together that are too large."""
+    """The tables of a batch of queries; a `QueryError` where columns would be taken together that are too large."""
     atoms = split(queries, domain)
     alive = tuple(np.flatnonzero(possible(column)).astype(np.int64) for column in atoms)
     read = [_read(query, atoms, alive) for query in queries]
@@ -120,7 +120,7 @@ def _values(classes: Classes, looked: tuple[int, ...], kinds: list[NDArray[np.in
 
 
 def _product(whole: Dense) -> list[Dense] | None:
-    """Rows whose product the array is; None if it is not one. The first row has the size, the others have 1 at the pivot."""
+    """Rows whose product the array is; None if it is not one. The first has the size, the others 1 at the pivot."""
     pivot = np.unravel_index(int(np.argmax(np.abs(whole))), whole.shape)
     top = float(whole[pivot])
     if top == 0:

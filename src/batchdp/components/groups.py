@@ -139,7 +139,7 @@ def solve_group(
     """The best strategy for the tables of a group; `lenses` has the columns that the group looks at."""
     terms, apart = separated(terms, lenses)
     answers = [one_column(i, kind, lenses[i], tolerance, watch) for i, kind in apart]
-    shared = [i for i, own in lenses.items() if own.rows is not None and i not in {j for j, _ in apart}]
+    shared = sorted(i for i, own in lenses.items() if own.rows is not None and i not in dict(apart))
     rest = _solve_rest(terms, lenses, shared, tolerance, watch)
     answers.append(rest)
     return Answer(

@@ -25,6 +25,7 @@ class Piece:
     """Measure J of the matrix columns' orbits, times I − J/|O| of every spread column; recover from J⁺."""
 
     matrix: tuple[int, ...]
+    """In ascending order."""
     spread: tuple[tuple[int, int], ...]
     """Column and orbit."""
     measure: Dense

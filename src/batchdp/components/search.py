@@ -57,6 +57,8 @@ class Found:
         whole = sum(np.sqrt(answer.upper) for answer, _ in self.groups)
         made = []
         for answer, serves in self.groups:
+            if answer.upper == 0:  # nothing to measure
+                continue
             scale = float(np.sqrt(np.sqrt(answer.upper) / whole))
             served = None if serves is None else frozenset(t for kinds in serves for t in tables[kinds])
             made += [Part(pieces, scale, served) for pieces in product(*answer.choices)]

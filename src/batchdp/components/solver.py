@@ -138,7 +138,7 @@ def solve(
 
 
 def solve_one(R: Dense, tolerance: float, watch: Watch | None = None) -> Solved:
-    """One block whose every class has a column of its own: what `bounds.convex` solves, and quicker where it is large."""
+    """One block whose every class has a column of its own: `bounds.convex` is quicker where it is large."""
     ended = solve_matrix(
         R,
         tolerance=tolerance,
