@@ -57,9 +57,7 @@ def stretches(edges: Sequence[int], n: int) -> Rows:
 
 
 def whole(sizes: Sequence[int], orders: int | Iterable[int]) -> Products:
-    made = workloads.marginals(sizes, orders)
-    found = made if isinstance(made, Products) else made.structure
-    assert isinstance(found, Products)
+    found: Products = workloads.marginals(sizes, orders).structure
     return found
 
 

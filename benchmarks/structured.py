@@ -2,8 +2,8 @@
 
     python benchmarks/structured.py [--only TEXT] [--csv FILE]
 
-Found and limit are root mean squared errors a query at ρ = ½ (the dashboard: the total; "largest": the largest variance), the
-ratio is that of the squared errors, and seconds are those of making the batch and planning it. No data, no noise.
+Found and limit are root mean squared errors a query at ρ = ½ (dashboard: the total; "largest": the largest variance).
+The ratio is that of the squared errors; seconds are those of making the batch and planning it. No data, no noise.
 """
 
 from __future__ import annotations

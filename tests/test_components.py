@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from batchdp import workloads
+from batchdp import Workload, workloads
 from batchdp.bounds import certify, certify_worst
 from batchdp.components.limits import by_products, by_sample, limit_of
 from batchdp.components.optimizing import _strategy, optimize_products
@@ -22,8 +22,8 @@ from batchdp.workloads.structure import Products
 Dense = NDArray[np.float64]
 
 
-def structure(workload: Any) -> Products:
-    batch = workload if isinstance(workload, Products) else workload.structure
+def structure(workload: Workload | Products) -> Products:
+    batch = workload.structure
     assert isinstance(batch, Products)
     return batch
 
@@ -81,6 +81,10 @@ def check(strategy: Components) -> None:
     cells = np.indices(batch.sizes).reshape(len(batch.sizes), -1).T
     used = sum(usage_of(part, strategy.columns, cells) for part in strategy.parts)
     assert np.allclose(used, np.square(L).sum(axis=0), atol=1e-12)
+    assert strategy.shares.sum() == pytest.approx(1)
+    for group, share in enumerate(strategy.shares):
+        own = [usage_of(part, strategy.columns, cells) for part in strategy.parts if part.group == group]
+        assert np.sum(own, axis=0).max() <= share * (1 + 1e-9) if own else share == 0
     assert len(L) == strategy.measurements
 
 
@@ -158,6 +162,9 @@ def test_limits_hold(seed: int, angle: float) -> None:
     _, upper = optimum(workload)
     assert by_products(batch, terms, measures, angle) <= upper * (1 + 1e-6)
     assert by_sample(batch, terms, measures, seed) <= upper * (1 + 1e-6)
+    if prod(len(c.orbit) for c in batch.columns) <= 20:  # all of them are drawn
+        uniform = {i: batch.uniform(i) for i in range(len(batch.columns))}
+        assert by_sample(batch, terms, uniform, seed) >= 0.95 * upper
     assert 0 <= limit_of(batch, terms, [measures], lambda: False) <= upper * (1 + 1e-6)
 
 

@@ -115,7 +115,7 @@ def _values(classes: Classes, looked: tuple[int, ...], kinds: list[NDArray[np.in
         assert table is not None
         along = [1] * len(looked)
         along[place] = shape[place]
-        states = table[states, kinds[place].reshape(along)]
+        states = table[states, kinds[place].reshape(along)].astype(np.int64)
     return np.asarray(classes.amounts[0][np.broadcast_to(states, shape)])
 
 

@@ -47,6 +47,8 @@ class Part:
     scale: float
     tables: frozenset[int] | None = None
     """The tables that are reconstructed from it, all of them if left out."""
+    group: int = 0
+    """Parts of one group share its part of the budget: no record uses more of it in all of them together."""
 
     @property
     def columns(self) -> tuple[int, ...]:

@@ -56,12 +56,12 @@ class Found:
         """All measurements, each with the root of its group's share as its scale."""
         whole = sum(np.sqrt(answer.upper) for answer, _ in self.groups)
         made = []
-        for answer, serves in self.groups:
+        for number, (answer, serves) in enumerate(self.groups):
             if answer.upper == 0:  # nothing to measure
                 continue
             scale = float(np.sqrt(np.sqrt(answer.upper) / whole))
             served = None if serves is None else frozenset(t for kinds in serves for t in tables[kinds])
-            made += [Part(pieces, scale, served) for pieces in product(*answer.choices)]
+            made += [Part(pieces, scale, served, number) for pieces in product(*answer.choices)]
         return tuple(made)
 
 

@@ -144,7 +144,7 @@ def solve_one(R: Dense, tolerance: float, watch: Watch | None = None) -> Solved:
         tolerance=tolerance,
         progress=None if watch is None else lambda _round, lower, upper: watch(lower, upper),
     )
-    K = np.linalg.lstsq(R.T, ended.measure.T, rcond=None)[0].T
+    K = np.asarray(np.linalg.lstsq(R.T, ended.measure.T, rcond=None)[0].T, dtype=np.float64)
     v = np.maximum(ended.weights, 0.0)
     return Solved(ended.lower_bound, ended.upper_bound, (K,), (ended.reconstruct,), v / v.sum())
 

@@ -40,6 +40,14 @@ class ListedParts:
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts)
 
+    @property
+    def shares(self) -> Dense:
+        """Of the budget, one a group."""
+        found = np.zeros(1 + max((part.group for part in self.parts), default=0))
+        for part in self.parts:
+            found[part.group] = part.scale**2
+        return found
+
     def of(self, table: int, looked: set[int]) -> Iterator[Part]:
         """Those that may have a share in a table, which looks at these columns."""
         for part in self.parts:
@@ -74,7 +82,7 @@ class WholeParts:
         columns = self.closure.columns_of(component)
         one = np.ones((1, 1))
         scale = float(np.sqrt(self.shares[component] / self.closure.freedom[component]))
-        return Part((Piece((), tuple((i, 0) for i in columns), one, one),), scale)
+        return Part((Piece((), tuple((i, 0) for i in columns), one, one),), scale, group=component)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +181,11 @@ class Components:
             )
         tables = range(len(self.workload.tables))
         return np.concatenate([self.variances(t, rho=rho).reshape(-1) for t in tables])
+
+    @property
+    def shares(self) -> Dense:
+        """What share of ρ every group of parts has; they add up to 1."""
+        return self.parts.shares
 
     @property
     def measurements(self) -> int:

@@ -94,6 +94,11 @@ class Products:
             array.flags.writeable = False
 
     @property
+    def structure(self) -> Products:
+        """Itself: what a `Workload` that came as products has under this name."""
+        return self
+
+    @property
     def tables(self) -> Tables:
         """The tables, made when they are looked at."""
         return Tables(self)
