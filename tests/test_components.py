@@ -17,6 +17,8 @@ from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.pieces import usage_of
 from batchdp.components.search import Batch, one_product, split_by, tables_apart
 from batchdp.components.strategy import Components
+from batchdp.errors import StrategyError
+from batchdp.workloads.products import in_factors
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
@@ -200,3 +202,21 @@ def test_the_largest_variance_of_other_tables_lies_between_its_bounds(seed: int)
     assert found.largest_variance_bound(rho=0.5) <= found.largest_variance(rho=0.5) * (1 + 1e-9)
     worst = certify_worst(batch.workload(), tolerance=1e-3, max_rounds=3000)
     assert found.largest_variance_bound(rho=0.5) <= worst.upper_bound * (1 + 1e-6)
+
+
+def test_a_table_that_weighs_next_to_nothing_is_answered_or_refused() -> None:
+    rng = np.random.default_rng(0)
+    F, G = rng.standard_normal((2, 5)), rng.standard_normal((2, 5))
+    for weight in (1e-6, 1e-12, 1e-18):
+        batch = in_factors((5, 3), [[F, np.eye(3)], [G, None]], weights=[1.0, weight])
+        check(optimize_products(batch))
+    with pytest.raises(StrategyError, match="lost in rounding"):
+        optimize_products(in_factors((5, 3), [[F, np.eye(3)], [G, None]], weights=[1.0, 1e-40]))
+
+
+def test_a_column_of_many_values_goes_to_the_solver_for_one_matrix() -> None:
+    n = 1000
+    batch = in_factors((n,), [[np.tril(np.ones((n, n)))[::5]], [np.tril(np.ones((n, n)))]])
+    found = optimize_products(batch, tolerance=1e-2)
+    check(found)
+    assert found.total <= found.limit * 1.01

@@ -34,7 +34,7 @@ class Workload:
         weights: how much each query's squared error counts when a strategy is chosen; 1 each if left out.
         blocks: how many cells each block has, left to right. A record falls into at most one cell of every block;
             there is one block with all cells if left out.
-        structure: the same batch as products of columns' factors, where it came as one; strategies are sought there.
+        structure: the same batch as products of columns' factors, where it came as one.
     """
 
     matrix: Matrix

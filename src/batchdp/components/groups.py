@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from batchdp.components.columns import Column
 from batchdp.components.pieces import Piece, kron
 from batchdp.components.solver import Block, Watch, solve, solve_one
+from batchdp.errors import StrategyError
 
 Dense = NDArray[np.float64]
 Kinds = tuple[tuple[int, int], ...]
@@ -32,6 +33,8 @@ MOST_CLASSES = 4000
 MOST_BLOCKS = 3_000_000
 MOST_WORK = 5e10
 """Blocks times the cube of the classes, beyond which blocks are not solved together."""
+SPANNED = 1e-9
+"""How much of a query may be missing from what is measured, relative to its size."""
 SMALLEST_MATRIX = 1000
 """Classes of a single block from which the solver for one matrix is the quicker one."""
 
@@ -303,6 +306,7 @@ def assembled(
     _, sigma, Vt = np.linalg.svd(np.concatenate(rows), full_matrices=False)
     rank = int(np.sum(sigma > sigma[0] * 1e-12 * max(1, len(sigma)) ** 0.5)) if sigma.size and sigma[0] > 0 else 0
     R, pseudo = sigma[:rank, None] * Vt[:rank], Vt[:rank].T / sigma[:rank]
+    _check_spanned(own, [_rows(lenses[i]) for i in matrix], Vt[:rank])
     centres = [_centre(lenses[i]) for i in matrix]
     centred = kron(centres)
     classes = np.indices([lenses[i].classes for i in shared]).reshape(len(shared), -1)
@@ -319,6 +323,19 @@ def assembled(
 def _rows(own: Lens) -> tuple[Dense, ...]:
     assert own.rows is not None
     return own.rows
+
+
+def _check_spanned(own: Mapping[tuple[int, ...], float], rows: list[tuple[Dense, ...]], basis: Dense) -> None:
+    """Every query must be a combination of what is measured, however little its table weighs beside the others."""
+    for kinds in own:
+        Z = kron(factors[kind] for factors, kind in zip(rows, kinds, strict=True))
+        sizes = np.linalg.norm(Z, axis=1)
+        misses = np.linalg.norm(Z - (Z @ basis.T) @ basis, axis=1)
+        if np.any(misses > SPANNED * sizes + 1e-13 * sizes.max(initial=0.0)):
+            raise StrategyError(
+                "the tables' weights or factors are of so different sizes that some queries would be lost in rounding; "
+                "give weights closer to one another, or rescale the factors"
+            )
 
 
 def _centre(own: Lens) -> Dense:
