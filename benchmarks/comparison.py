@@ -14,7 +14,7 @@ import csv
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
@@ -23,18 +23,22 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from batchdp import STRATEGIES, Strategy, Workload, low_rank, optimize
-from batchdp.matrix import dense
-from batchdp.threads import one_thread
+from batchdp import low_rank, optimize
+from batchdp.linalg.matrix import dense
+from batchdp.linalg.threads import one_thread
+from batchdp.strategies import FAMILIES, Family
 from contract import TO_REACH, contract_workload, peer_figures
 
-METHODS: dict[str, Callable[[Workload], Strategy]] = {
-    **STRATEGIES,
-    "low-rank as printed": lambda workload: low_rank(workload, algorithm="paper"),
-    "optimize": optimize,
-}
-MINUTES_BEYOND = {"matrix-mechanism": 512, "low-rank as printed": 256}
-"""The number of cells beyond which a mechanism takes minutes; it is measured there only with --all."""
+AS_PRINTED = Family(
+    "low-rank as printed", lambda workload: low_rank(workload, algorithm="paper"), searches=True, slow_beyond=256
+)
+
+
+def measured_families() -> list[Family]:
+    """Every registered family, the paper's own algorithm, and `optimize`."""
+    return [*FAMILIES.values(), AS_PRINTED, Family("optimize", optimize, searches=True)]
+
+
 PEERS = {"authors-lrm": "the authors' program", "hdmm-p-identity-best-of-3": "HDMM OPT₀, best of 3"}
 
 
@@ -66,14 +70,15 @@ def measure(case: tuple[str, int, int, int], *, everything: bool) -> Iterator[Me
     one_thread(np.linalg.svd)(dense(workload.matrix), full_matrices=False)
     svd = time.perf_counter() - start
     bound = 0.0
-    for name, method in METHODS.items():
-        if n > MINUTES_BEYOND.get(name, n) and not everything:
+    for family in measured_families():
+        name, slow_beyond = family.name, family.slow_beyond
+        if slow_beyond is not None and n > slow_beyond and not everything:  # it takes minutes there
             yield Measured(*case, name, note="not measured: takes minutes here; --all")
             continue
         start = time.perf_counter()
-        strategy = one_thread(method)(workload)
+        strategy = one_thread(family.method)(workload)
         seconds = time.perf_counter() - start
-        budget = {"epsilon": 1.0} if strategy.privacy == "pure" else {"rho": 0.5}
+        budget = strategy.noise.reference.arguments
         error = strategy.expected_squared_error(**budget) / m
         note = ""
         if name == "optimize":

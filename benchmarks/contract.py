@@ -31,15 +31,15 @@ TO_REACH = {
 }
 
 
-def contract_workload(kind: str, m: int, n: int, s: int) -> Workload:
-    """The workload that the figures here and in peers.csv speak of."""
+def contract_workload(kind: str, m: int, n: int, s: int, seed: int = 0) -> Workload:
+    """A contract workload; the figures here and in peers.csv speak of seed 0."""
     match kind:
         case "WDiscrete":
-            return workloads.discrete(m, n, 0)
+            return workloads.discrete(m, n, seed)
         case "WRange":
-            return workloads.ranges(m, n, 0)
+            return workloads.ranges(m, n, seed)
         case "WRelated":
-            return workloads.related(m, n, s, 0)
+            return workloads.related(m, n, s, seed)
         case "Prefix":
             return workloads.prefix(n)
         case "AllRange":

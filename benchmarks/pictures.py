@@ -21,7 +21,7 @@ from matplotlib.patches import FancyBboxPatch
 from batchdp import STRATEGIES, Strategy, Workload, optimize, workloads
 from batchdp.cells import cells_of
 from batchdp.domain import read_domain
-from batchdp.matrix import Dense, dense
+from batchdp.linalg.matrix import Dense, dense
 from batchdp.sql import read_queries
 
 matplotlib.rcParams.update({"svg.hashsalt": "batchdp", "font.size": 9, "font.family": "DejaVu Sans"})

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from batchdp import Plan, plan
-from batchdp.matrix import column_norms
+from batchdp.linalg.matrix import column_norms
 
 STATES = [f"S{i:02d}" for i in range(50)]
 FIVE = {

@@ -28,12 +28,12 @@ from rich.table import Table
 from scipy import sparse
 
 from batchdp import Strategy, Workload, optimize, workloads
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
+from batchdp.linalg.product import Product
 from batchdp.plots.canvas import BLUE, figure
-from batchdp.product import Product
-from batchdp.reduction import reduce
 from batchdp.strategies.gaussian import gaussian
 from batchdp.strategies.wavelet import haar
+from batchdp.workloads.reduction import reduce
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def repeated(m: int, n: int, rank: int, distinct: int, seed: int = 0) -> Workloa
 def ends_of(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
     """First and last cell of every query of a workload of intervals."""
     assert isinstance(workload.matrix, Product)
-    assert workload.matrix.choice is not None
-    left, pieces = dense(workload.matrix.left), workload.matrix.choice[0]
+    assert workload.matrix.cell_map is not None
+    left, pieces = dense(workload.matrix.left), workload.matrix.cell_map.classes
     starts = np.searchsorted(pieces, np.arange(left.shape[1] + 1))
     first = left.argmax(axis=1)
     last = left.shape[1] - left[:, ::-1].argmax(axis=1)
@@ -205,9 +205,9 @@ def _measure(case: Case, with_bound: bool, results: Connection) -> None:
     peak = max(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     reduction = reduce(workload)
     unit, one = _unit(workload)
-    budget = {"epsilon": 1.0} if strategy.privacy == "pure" else {"rho": 0.5}
+    budget = strategy.noise.reference.arguments
     error = strategy.expected_squared_error(**budget)
-    gap = error / strategy.lower_bound(**budget) - 1 if with_bound or strategy.privacy == "zcdp" else None
+    gap = error / strategy.lower_bound(**budget) - 1 if with_bound or strategy.noise.bound_is_tight else None
     results.send(
         Result(
             case.name,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import batchdp
-from batchdp.comparison import compare
+from batchdp.studies.comparison import compare
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"

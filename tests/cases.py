@@ -6,7 +6,8 @@ import numpy as np
 from scipy import sparse
 
 from batchdp import Workload, workloads
-from batchdp.workload import as_workload
+from batchdp.linalg.product import CellMap, Product
+from batchdp.workloads.workload import as_workload
 from contract import contract_workload as contract_workload
 from contract import peer_figures as peer_figures
 
@@ -42,4 +43,7 @@ def small_workloads() -> dict[str, Workload]:
         "sparse": Workload(sparse.random_array((6, 15), density=0.3, rng=rng)),
         "tiny numbers": Workload(rng.standard_normal((3, 4)) * 1e-20),
         "huge numbers": Workload(rng.standard_normal((3, 4)) * 1e20),
+        "blocks": Workload(sparse.block_diag([np.tril(np.ones((4, 4))), np.eye(2)]), blocks=[4, 2]),
+        "spanning": Workload([[1, 1, 0, 0, 1], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0], [0, 0, 0, 1, -1]], blocks=[3, 2]),
+        "product": Workload(Product(repeated, CellMap(np.array([4, 0, 0, 2, 1, 1, 3, 1]), np.ones(8), 5).matrix())),
     }

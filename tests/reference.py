@@ -23,10 +23,10 @@ from batchdp.errors import BatchDPError
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
 MADE = "<!-- Made from the code by tests/reference.py; change the docstrings and run it again. -->"
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "From SQL to answers": ("plan", "answer", "epsilon_for", "report", "audit"),
+    "From SQL to answers": ("plan", "answer", "epsilon_for", "outlook", "report", "audit"),
     "Files": ("load_domain", "load_plan", "load_release"),
-    "Own matrices": ("optimize", "low_rank", "STRATEGIES", "workloads", "bounds"),
-    "Values": ("Domain", "Plan", "Workload", "Strategy", "Ledger", "Release", "Answer"),
+    "Own matrices": ("optimize", "low_rank", "compare", "STRATEGIES", "workloads", "bounds"),
+    "Values": ("Domain", "Plan", "Workload", "Product", "Strategy", "Ledger", "Release", "Answer"),
     "Errors": ("BatchDPError",),
 }
 

@@ -15,7 +15,7 @@ import pytest
 from scipy import sparse
 
 from batchdp import PlanError, archive
-from batchdp.matrix import Plain, dense
+from batchdp.linalg.matrix import Plain, dense
 
 ARRAYS = {"numbers": np.arange(5.0), "none": np.zeros((0, 3))}
 

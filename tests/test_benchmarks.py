@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from contract import TO_REACH, peer_figures
 def test_the_comparison_has_every_mechanism_and_says_what_it_leaves_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert {*STRATEGIES, "optimize"} <= set(comparison.METHODS)
-    quick = {"noise-on-data", "wavelet", "optimize", "matrix-mechanism"}
-    monkeypatch.setattr(comparison, "METHODS", {name: comparison.METHODS[name] for name in quick})
-    monkeypatch.setattr(comparison, "MINUTES_BEYOND", {"matrix-mechanism": 127})
+    every = {family.name: family for family in comparison.measured_families()}
+    assert {*STRATEGIES, "optimize"} <= set(every)
+    slow = replace(every["matrix-mechanism"], slow_beyond=127)
+    quick = [every["noise-on-data"], every["wavelet"], slow, every["optimize"]]
+    monkeypatch.setattr(comparison, "measured_families", lambda: quick)
     monkeypatch.setattr(sys, "argv", ["comparison.py", "--largest", "128", "--csv", str(tmp_path / "table.csv")])
     comparison.main()
     printed = capsys.readouterr()

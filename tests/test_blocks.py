@@ -20,11 +20,12 @@ from scipy import sparse
 from batchdp import STRATEGIES, LatticeError, Strategy, Workload, WorkloadError, audit, optimize, workloads
 from batchdp.audits import attacked, exact, true_sensitivity
 from batchdp.lattice import LARGEST, Lattice, quantise
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from batchdp.noise import mechanism
-from batchdp.portfolio.blocks import _shares
+from batchdp.privacy import noise_of
 from batchdp.release.neighbours import Neighbours
 from batchdp.release.preparing import prepared
+from batchdp.strategies.blocks import block_by_block
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "60"))
 KINDS: tuple[Any, ...] = ("pure", "zcdp")
@@ -274,7 +275,7 @@ def test_no_other_shares_of_the_budget_are_better(privacy: Any, objective: Any) 
         each = errors / np.square(shares / used)
         return float(each.sum() if objective == "sum" else each.max())
 
-    best = _shares(errors.tolist(), privacy, objective)
+    best = noise_of(privacy).shares(errors, of_sum=objective == "sum")
     assert total(best) == pytest.approx(total(3 * best))
     for _ in range(300):
         other = best * np.exp(rng.normal(0, rng.choice([1e-3, 0.1, 1.0]), size=5))
@@ -321,12 +322,12 @@ def test_the_error_formula_is_the_simulated_error(privacy: Any) -> None:
     assert np.square(answers).mean(axis=0) == pytest.approx(strategy.per_query_variance(**budget), rel=0.3)
 
 
-def test_parts_of_any_sensitivity_are_scaled_to_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(part: Workload, *_: Any, **__: Any) -> Strategy:
+def test_parts_of_any_sensitivity_are_scaled_to_their_shares() -> None:
+    @block_by_block
+    def twice(part: Workload) -> Strategy:
         return Strategy(part, 2 * np.eye(part.cells), dense(part.matrix) / 2)
 
-    monkeypatch.setattr("batchdp.portfolio.blocks.optimize", twice)
-    strategy = optimize(THREE)
+    strategy = twice(THREE)
     assert strategy.sensitivity == pytest.approx(1)
     assert strategy.reconstruct @ strategy.measure == pytest.approx(dense(THREE.matrix))
 

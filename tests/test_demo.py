@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import batchdp
-from batchdp import demo
 from batchdp.domain import read_domain
 from batchdp.ledger import Ledger
 from batchdp.release import load_release
 from batchdp.sql import read_queries
+from batchdp.studies import demo
 from commands import contents, environment, refused, succeeds, unchanged
 
 ROOT = Path(__file__).parent.parent

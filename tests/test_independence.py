@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp import independence
-from batchdp.independence import independent_rows, leading_signs
-from batchdp.matrix import Plain, dense
+from batchdp.linalg import independence
+from batchdp.linalg.independence import independent_rows, leading_signs
+from batchdp.linalg.matrix import Plain, dense
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import nnls
 
-from batchdp.l1_ball import project_columns
+from batchdp.linalg.l1_ball import project_columns
 
 matrices = arrays(
     np.float64,

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from batchdp import Strategy, StrategyError, Workload, low_rank, workloads
-from batchdp.matrix import dense
-from batchdp.reduction import reduce
+from batchdp.linalg.matrix import dense
+from batchdp.outcome import Outcome
+from batchdp.strategies.completion import completed
 from batchdp.strategies.low_rank import paper, solve_fast
-from batchdp.strategies.low_rank.program import completed, repaired
+from batchdp.strategies.low_rank.program import repaired
+from batchdp.workloads.reduction import reduce
 from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
 
 AUTHORS = {
@@ -60,6 +62,7 @@ def test_both_algorithms_reproduce_every_small_workload(algorithm: Any, name: st
     workload = small_workloads()[name]
     strategy = low_rank(workload, algorithm=algorithm)
     assert strategy.residual <= 1e-9
+    assert strategy.reconstruct @ strategy.measure == pytest.approx(dense(workload.matrix), rel=1e-8, abs=1e-8)
     assert strategy.sensitivity == pytest.approx(1.0 if np.any(dense(workload.matrix)) else 0.0)
 
 
@@ -177,9 +180,9 @@ def test_repair_makes_a_rough_pair_exact_and_refuses_what_lost_rank() -> None:
     R = rng.standard_normal((4, 9))
     L = rng.standard_normal((5, 9))
     B = R @ np.linalg.pinv(L)
-    pair = repaired(R, L + 1e-3 * rng.standard_normal((5, 9)), B, 1, "converged")
+    pair = repaired(R, L + 1e-3 * rng.standard_normal((5, 9)), B, 1, Outcome.CONVERGED)
     assert pair is not None
     assert np.linalg.norm(R - pair.reconstruct @ pair.measure) <= 1e-12 * np.linalg.norm(R)
-    assert np.abs(pair.measure).sum(axis=0).max() == pytest.approx(1)
+    assert np.abs(dense(pair.measure)).sum(axis=0).max() == pytest.approx(1)
     assert completed(R, L[:3]) is None
     assert completed(R, np.zeros((5, 9))) is None

@@ -10,16 +10,16 @@ import pytest
 from scipy import sparse
 
 from batchdp import Workload, optimize, workloads
-from batchdp.matrix import Dense, dense
-from batchdp.portfolio.moves import hop, split
-from batchdp.portfolio.polish import polish_shared
-from batchdp.reduction import reduce
+from batchdp.linalg.matrix import Dense, dense
+from batchdp.linalg.threads import in_threads
 from batchdp.strategies.p_identity import p_identity
 from batchdp.strategies.p_identity.error import error
+from batchdp.strategies.p_identity.moves import hop, split
 from batchdp.strategies.p_identity.packed import LARGE, pack, reconstruct, unpack
+from batchdp.strategies.p_identity.polish import polish_shared
 from batchdp.strategies.p_identity.products import Differences, Whole, products
 from batchdp.strategies.p_identity.quasi_newton import minimise
-from batchdp.threads import in_threads
+from batchdp.workloads.reduction import reduce
 
 
 def some(rows: int, columns: int, seed: int = 0) -> Dense:
@@ -110,14 +110,14 @@ def test_many_columns_are_measured_sparsely() -> None:
 def test_the_number_of_cores_does_not_change_the_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for cores in (1, 3):
-        monkeypatch.setattr("batchdp.threads._cores", lambda cores=cores: cores)
+        monkeypatch.setattr("batchdp.linalg.threads._cores", lambda cores=cores: cores)
         found.append(optimize(workloads.ranges(30, 60), seconds=1.0, seed=1))
     assert np.array_equal(found[0].measure, found[1].measure)
     assert found[0].rounds == found[1].rounds
 
 
 def test_threads_keep_the_order_and_drop_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchdp.threads._cores", lambda: 2)
+    monkeypatch.setattr("batchdp.linalg.threads._cores", lambda: 2)
     begun = threading.Semaphore(0)
 
     def slow(item: int) -> int:

@@ -44,7 +44,7 @@ from batchdp import (
     plan,
 )
 from batchdp.domain import as_domain
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from batchdp.plans import file as plan_files
 from batchdp.plans import making
 from batchdp.release import answering

@@ -13,8 +13,8 @@ from matplotlib.text import Text
 from scipy import sparse
 
 from batchdp import STRATEGIES, Ledger, Release, Strategy, Workload, answer, workloads
+from batchdp.linalg.matrix import shrunk
 from batchdp.markup import escaped, isolated, summary
-from batchdp.matrix import shrunk
 from batchdp.plots.canvas import LONGEST_LABEL, shortened
 from batchdp.plots.ledger import plot_ledger
 from batchdp.plots.release import plot_release

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
 from batchdp import STRATEGIES, Strategy, StrategyError, Workload, optimize, workloads
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
+from batchdp.privacy import LAPLACE
+from batchdp.strategies import families
 from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
 from contract import TO_REACH
 
@@ -35,10 +38,9 @@ def assert_best(workload: Workload, seed: int = 0) -> None:
     error = strategy.expected_squared_error(epsilon=1.0)
     assert strategy.residual <= 1e-9
     assert strategy.lower_bound(epsilon=1.0) <= error * (1 + 1e-9)
-    for name, method in STRATEGIES.items():
-        other = method(workload)
-        if other.privacy == "pure":
-            assert error <= other.expected_squared_error(epsilon=1.0) * (1 + 1e-9), name
+    for family in families(LAPLACE):
+        other = family.method(workload).expected_squared_error(epsilon=1.0)
+        assert error <= other * (1 + 1e-9), family.name
 
 
 @pytest.mark.parametrize("name", small_workloads())
@@ -119,6 +121,28 @@ def test_searches_in_threads_leave_the_linear_algebra_as_it_was() -> None:
     assert threads() == before
 
 
+@pytest.mark.parametrize("privacy", ["zcdp", "auto"])
+@pytest.mark.parametrize("objective", ["sum", "max"])
+def test_the_tolerance_reaches_every_convex_search(privacy: Any, objective: Any) -> None:
+    """At a generous δ the Gaussian optimum wins, with the gap that was asked for."""
+    W = workloads.discrete(10, 20)
+    for tolerance in (0.3, 1e-6):
+        found = optimize(W, privacy, objective=objective, tolerance=tolerance, epsilon=0.1, delta=0.4, seconds=0.1)
+        assert found.privacy == "zcdp"
+        (proven,) = found.proven
+        assert proven.objective == objective
+        assert proven.gap <= tolerance
+        assert (proven.gap > 1e-5) == (tolerance > 1e-5)
+
+
+def test_what_is_proven_survives_a_replacement() -> None:
+    for objective in ("sum", "max"):
+        strategy = optimize(workloads.prefix(6), "zcdp", objective=objective)
+        assert replace(strategy, method="own").proven == strategy.proven
+        known = strategy.optimality if objective == "sum" else strategy.optimality_of_largest
+        assert known is strategy.proven[0]
+
+
 def test_progress_under_gaussian_noise() -> None:
     seen: list[float] = []
     optimize(workloads.discrete(20, 40), "zcdp", tolerance=1e-8, progress=lambda share, *_: seen.append(share))
@@ -196,9 +220,9 @@ def test_the_worst_query_is_never_worse_than_any_baselines(name: str) -> None:
     workload = small_workloads()[name]
     worst = optimize(workload, objective="max")
     assert worst.largest_variance(epsilon=1) >= worst.largest_variance_bound(epsilon=1) * (1 - 1e-9)
-    for other in STRATEGIES.keys() - {"gaussian"}:
-        largest = STRATEGIES[other](workload).largest_variance(epsilon=1)
-        assert worst.largest_variance(epsilon=1) <= largest * (1 + 1e-9), other
+    for other in families(LAPLACE):
+        largest = other.method(workload).largest_variance(epsilon=1)
+        assert worst.largest_variance(epsilon=1) <= largest * (1 + 1e-9), other.name
 
 
 @pytest.mark.parametrize(
@@ -214,6 +238,8 @@ def test_the_worst_query_is_never_worse_than_any_baselines(name: str) -> None:
         ({"seed": -1}, "seed"),
         ({"seed": 1.5}, "seed"),
         ({"tolerance": 2, "privacy": "zcdp"}, "tolerance"),
+        ({"tolerance": 2}, "tolerance"),
+        ({"tolerance": 0, "objective": "max"}, "tolerance"),
     ],
 )
 def test_impossible_options_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -26,19 +26,36 @@ from batchdp import (
     workloads,
 )
 from batchdp.lattice import MOST_COUNT, quantise
-from batchdp.matrix import Plain, column_norms, dense, plain, row_maxima, row_residuals, row_squares, scale_rows
-from batchdp.product import Product, merging
-from batchdp.reduction import reduce
+from batchdp.linalg.matrix import Plain, column_norms, dense, plain, row_maxima, row_residuals, row_squares, scale_rows
+from batchdp.linalg.product import CellMap, Product
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.p_identity import p_identity
 from batchdp.workloads import ordered
+from batchdp.workloads.pair import Pair
+from batchdp.workloads.reduction import reduce
+
+
+def _merging(classes: np.ndarray, factors: np.ndarray, rows: int) -> sparse.csc_array:
+    return CellMap(classes, factors, rows).matrix()
+
+
+def test_cells_merged_alike_are_known_by_what_they_say_and_not_by_who_made_them() -> None:
+    """A strategy read from a file, or replaced, has factors of its own."""
+    one, same = (CellMap(np.array([0, 1, 1]), np.ones(3), 2) for _ in range(2))
+    assert one == same
+    assert hash(one) == hash(same)
+    for classes, factors, count in (([0, 1, 0], [1, 1, 1], 2), ([0, 1, 1], [1, 1, 2], 2), ([0, 1, 1], [1, 1, 1], 3)):
+        assert one != CellMap(np.array(classes), np.array(factors, dtype=float), count)
+    W = Workload(Product(np.eye(2), one.matrix()))
+    strategy = Strategy(W, Product(np.eye(2), same.matrix()), np.eye(2))
+    assert quantise(strategy, largest_total=1000).merging is not None
 
 
 def chosen(rng: np.random.Generator, rows: int, distinct: int, cells: int, *, scaled: bool, as_sparse: bool) -> Product:
     """Random distinct columns, and a random one for every cell."""
     left: Plain = rng.integers(-2, 3, size=(rows, distinct)).astype(float)
     factors = rng.choice([1.0, -0.5, 0.0, 1 / 3], size=cells) if scaled else np.ones(cells)
-    right = merging(rng.integers(0, distinct, size=cells), factors, distinct)
+    right = _merging(rng.integers(0, distinct, size=cells), factors, distinct)
     return Product(sparse.csr_array(left) if as_sparse else left, right)
 
 
@@ -90,7 +107,7 @@ def test_residuals_are_the_same_by_every_route(seed: int, same: bool, as_sparse:
 
 def test_an_entry_too_much_or_too_little_in_a_sparse_workload_is_noticed() -> None:
     rng = np.random.default_rng(1)
-    L = Product(np.eye(3), merging(np.repeat(np.arange(3), 50), rng.uniform(0.1, 1, 150), 3))
+    L = Product(np.eye(3), _merging(np.repeat(np.arange(3), 50), rng.uniform(0.1, 1, 150), 3))
     W = sparse.csr_array(np.array([[1.0, 0, 2], [0, 3, 0]]) @ dense(L))
     B = np.array([[1.0, 0, 2], [0, 3, 0]])
     assert row_residuals(W, B, L) == pytest.approx([0, 0], abs=1e-14)
@@ -105,7 +122,7 @@ def test_an_entry_too_much_or_too_little_in_a_sparse_workload_is_noticed() -> No
 def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if everything were large."""
     monkeypatch.setattr(ordered, "MANY_ENTRIES", 0)
-    monkeypatch.setattr("batchdp.reduction.MOST_ENTRIES", 0)
+    monkeypatch.setattr("batchdp.workloads.reduction.MOST_ENTRIES", 0)
 
 
 def ranges(cells: int = 500) -> Workload:
@@ -175,7 +192,7 @@ def many_queries() -> tuple[Workload, np.ndarray]:
 def test_queries_that_far_outnumber_their_rank_are_reconstructed_in_factors() -> None:
     workload, W = many_queries()
     reduction = reduce(workload)
-    strategy = Strategy.lifted(reduction, np.eye(40), reduction.reduced, method="noise on data")
+    strategy = Strategy.lifted(reduction, Pair(np.eye(40), reduction.reduced), method="noise on data")
     assert isinstance(strategy.reconstruction, Product)
     assert strategy.reconstruct == pytest.approx(W * reduction.scales)
     assert strategy.per_query_variance(epsilon=1) == pytest.approx(2 * np.sum(W**2, axis=1))
@@ -212,10 +229,10 @@ def test_a_factored_strategy_answers(tmp_path: Path) -> None:
 
 
 def test_a_product_must_choose_one_column_a_cell() -> None:
-    for right in (np.ones((2, 3)), sparse.csc_array(np.ones((2, 3))), 2 * merging(np.zeros(3, int), np.ones(3), 2)):
+    for right in (np.ones((2, 3)), sparse.csc_array(np.ones((2, 3))), 2 * _merging(np.zeros(3, int), np.ones(3), 2)):
         with pytest.raises(WorkloadError, match="choose one column"):
             Workload(Product(np.ones((4, 2)), right))
-    good = Product(np.ones((4, 2)), merging(np.array([0, 1, 1]), np.ones(3), 2))
+    good = Product(np.ones((4, 2)), _merging(np.array([0, 1, 1]), np.ones(3), 2))
     assert Workload(good).cells == 3
     with pytest.raises(WorkloadError, match="one block"):
         Workload(good, blocks=(1, 2))
@@ -246,7 +263,7 @@ def test_what_does_not_fit_into_memory_is_said() -> None:
 
 
 def test_factors_of_small_integers_do_not_overflow(tmp_path: Path) -> None:
-    right = merging(np.array([0, 0, 1, 1]), np.ones(4), 2)
+    right = _merging(np.array([0, 0, 1, 1]), np.ones(4), 2)
     workload = Workload(Product(np.array([[-128.0, 0], [0, -128.0]]), right))
     assert isinstance(workload.matrix, Product)
     small = np.array([[-128, 0], [0, -128]], dtype=np.int8)
@@ -264,7 +281,7 @@ def test_factors_of_small_integers_do_not_overflow(tmp_path: Path) -> None:
 
 
 def test_products_that_do_not_fit_are_refused() -> None:
-    workload = Workload(Product(np.eye(2), merging(np.array([0, 1, 1]), np.ones(3), 2)))
+    workload = Workload(Product(np.eye(2), _merging(np.array([0, 1, 1]), np.ones(3), 2)))
     assert isinstance(workload.matrix, Product)
     right = workload.matrix.right
     for left in (np.ones((2, 3)), np.ones((2, 0)), np.eye(2) * 1j, "text", Product(np.eye(2), np.eye(2))):
@@ -276,7 +293,7 @@ def test_products_that_do_not_fit_are_refused() -> None:
 
 def test_a_column_that_no_cell_has_does_not_count() -> None:
     left = np.array([[1.0, 0, 100], [0, 1, 100]])
-    workload = Workload(Product(left, merging(np.array([0, 1]), np.ones(2), 3)))
+    workload = Workload(Product(left, _merging(np.array([0, 1]), np.ones(2), 3)))
     strategy = optimize(workload, "zcdp")
     assert strategy.expected_squared_error(rho=0.5) == pytest.approx(2.0)
     assert strategy.lower_bound(rho=0.5) <= 2.0 * (1 + 1e-9)
@@ -291,12 +308,12 @@ def test_every_kind_of_search_keeps_the_workloads_own_merging() -> None:
     assert isinstance(again.matrix, Product)
     assert again.matrix.right is workload.matrix.right
     for options in ({}, {"objective": "max"}, {"privacy": "zcdp"}, {"privacy": "zcdp", "objective": "max"}):
-        found = optimize(workload, seconds=0.5, **options)  # type: ignore[arg-type]
+        found = optimize(workload, seconds=0.5, **options)  # type: ignore[call-overload]
         assert quantise(found, largest_total=1000).merging is not None
 
 
 def test_a_merging_that_was_tampered_with_is_refused() -> None:
-    workload = Workload(Product(np.eye(2), merging(np.array([0, 0, 0, 1, 1, 1]), np.ones(6), 2)))
+    workload = Workload(Product(np.eye(2), _merging(np.array([0, 0, 0, 1, 1, 1]), np.ones(6), 2)))
     assert isinstance(workload.matrix, Product)
     strategy = copy.deepcopy(Strategy(workload, Product(np.eye(2), workload.matrix.right), np.eye(2)))
     assert isinstance(strategy.workload.matrix, Product)

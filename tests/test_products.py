@@ -11,7 +11,7 @@ import pytest
 import batchdp
 from batchdp import Workload, workloads
 from batchdp.errors import StrategyError, WorkloadError
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from batchdp.workloads.structure import Products
 
 EACH = np.eye(3)

@@ -10,8 +10,9 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 from batchdp import Strategy, Workload
-from batchdp.matrix import dense
-from batchdp.reduction import reduce
+from batchdp.linalg.matrix import dense
+from batchdp.workloads.pair import Pair
+from batchdp.workloads.reduction import reduce
 from cases import small_workloads
 
 
@@ -45,7 +46,7 @@ def test_a_lifted_pair_reproduces_w_and_has_the_reduced_problems_error(
     L = np.vstack([np.eye(p), rng.uniform(-1, 1, size=(2, p))])
     L /= np.abs(L).sum(axis=0)
     B = R @ np.linalg.pinv(L)
-    strategy = Strategy.lifted(reduction, L, B, method="random")  # refuses a pair that misses W
+    strategy = Strategy.lifted(reduction, Pair(L, B), method="random")  # refuses a pair that misses W
     assert strategy.sensitivity == pytest.approx(1.0 if p else 0.0)
     assert strategy.expected_squared_error(epsilon=1) == pytest.approx(2 * float(np.sum(B * B)), abs=1e-9)
 

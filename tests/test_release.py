@@ -30,7 +30,7 @@ from batchdp import (
 )
 from batchdp.conversion import epsilon_at
 from batchdp.lattice import quantise
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 from batchdp.release.answering import release
 from batchdp.release.law import NoiseLaw
 from batchdp.release.neighbours import Neighbours
@@ -218,7 +218,7 @@ BAD_CALLS: dict[str, dict[str, Any]] = {
     "infinite": {"epsilon": np.inf},
     "tiny": {"epsilon": 1e-300},
     "text": {"epsilon": "1"},
-    "float counts": {"epsilon": 1.0, "counts": COUNTS * 1.0},
+    "counts of text": {"epsilon": 1.0, "counts": COUNTS.astype(str)},
     "text counts": {"epsilon": 1.0, "counts": ["a"] * 12},
     "too few counts": {"epsilon": 1.0, "counts": COUNTS[:5]},
     "square counts": {"epsilon": 1.0, "counts": np.zeros((12, 12), int)},

@@ -22,11 +22,11 @@ from selenium.webdriver.common.keys import Keys
 
 import batchdp
 from batchdp import STRATEGIES, Ledger, Release, ReleaseError, Strategy, Workload, answer, load_release, workloads
-from batchdp.comparison import Row, compare
 from batchdp.reports import page, report
 from batchdp.reports.certificate import MEANINGS
 from batchdp.reports.figures import decimals_for, number, significant
 from batchdp.reports.matrices import picture
+from batchdp.studies.comparison import Row, compare
 from browser import MISSING, chromium, show
 from cases import small_workloads
 from needs import need

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from batchdp import ReproductionError
-from batchdp.reproduction import datasets, examples, running
-from batchdp.reproduction.datasets import DATASETS, merged, stand_ins
-from batchdp.reproduction.evaluation import cores, publish, reproduce
-from batchdp.reproduction.findings import Findings
-from batchdp.reproduction.formulas import corrections
-from batchdp.reproduction.journal import (
+from batchdp.studies.reproduction import datasets, examples, running
+from batchdp.studies.reproduction.datasets import DATASETS, merged, stand_ins
+from batchdp.studies.reproduction.evaluation import cores, publish, reproduce
+from batchdp.studies.reproduction.findings import Findings
+from batchdp.studies.reproduction.formulas import corrections
+from batchdp.studies.reproduction.journal import (
     COLUMNS,
     Journal,
     Row,
@@ -35,12 +35,12 @@ from batchdp.reproduction.journal import (
     row_for,
     settings_of,
 )
-from batchdp.reproduction.measuring import Job, errors
-from batchdp.reproduction.mechanisms import strategy_for
-from batchdp.reproduction.page import page
-from batchdp.reproduction.parameters import FIGURES, PAPER, QUICK, TARGETS, Table
-from batchdp.reproduction.points import COMPARED, Batch, Point, Task, points_of
-from batchdp.reproduction.processes import run_jobs
+from batchdp.studies.reproduction.measuring import Job, errors
+from batchdp.studies.reproduction.mechanisms import strategy_for
+from batchdp.studies.reproduction.page import page
+from batchdp.studies.reproduction.parameters import FIGURES, PAPER, QUICK, TARGETS, Table
+from batchdp.studies.reproduction.points import COMPARED, Batch, Point, Task, points_of
+from batchdp.studies.reproduction.processes import run_jobs
 from commands import environment, refused, run, succeeds, unchanged
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -212,7 +212,7 @@ def test_a_run_that_is_ended_goes_on_and_leaves_no_process(done: Path, tmp_path:
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "from test_reproduction import TINY\n"
-        "from batchdp.reproduction.evaluation import reproduce\n"
+        "from batchdp.studies.reproduction.evaluation import reproduce\n"
         "if __name__ == '__main__':\n"
         "    reproduce(['figure-2'], Path(sys.argv[2]), quick=True, table=TINY, workers=2)\n"
     )
@@ -286,7 +286,7 @@ def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
         assert refused("reproduce", "all", "-o", folder, "--quick") == busy
         publish(folder)  # looking on is allowed
     holder = (
-        "import sys, time; from pathlib import Path; from batchdp.reproduction.journal import locked\n"
+        "import sys, time; from pathlib import Path; from batchdp.studies.reproduction.journal import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)\n"
     )
     command = [sys.executable, "-c", holder, str(folder)]

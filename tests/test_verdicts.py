@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from batchdp.reproduction import verdicts
-from batchdp.reproduction.claims import CLAIMS
-from batchdp.reproduction.findings import Findings
-from batchdp.reproduction.journal import Row, row_for
-from batchdp.reproduction.points import Batch, Point, Task
-from batchdp.reproduction.verdicts import FAILS, HOLDS, IN_PART, UNKNOWN
+from batchdp.studies.reproduction import verdicts
+from batchdp.studies.reproduction.claims import CLAIMS
+from batchdp.studies.reproduction.findings import Findings
+from batchdp.studies.reproduction.journal import Row, row_for
+from batchdp.studies.reproduction.points import Batch, Point, Task
+from batchdp.studies.reproduction.verdicts import FAILS, HOLDS, IN_PART, UNKNOWN
 
 
 def row(figure: str, workload: str, mechanism: str, error: float, **more: Any) -> Row:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from batchdp import low_rank, optimize, workloads
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense, dense
 from batchdp.strategies.low_rank import fast, working_set
 from batchdp.strategies.low_rank.least_measure import least_measure
-from batchdp.strategies.low_rank.program import Pair, first_measure
+from batchdp.strategies.low_rank.program import first_measure
+from batchdp.workloads.pair import Pair
 
 
 def gaussian_columns(rows: int, columns: int) -> Dense:
@@ -17,9 +18,9 @@ def gaussian_columns(rows: int, columns: int) -> Dense:
 
 
 def solved(R: Dense, rank: int) -> Pair:
-    pair = working_set.solve(R, rank, penalty=0.03 * rank, seed=0)
+    pair = working_set.solve(R, rank, fast.Rules(0.03 * rank), seed=0)
     assert pair is not None
-    L, B = pair.measure, pair.reconstruct
+    L, B = dense(pair.measure), pair.reconstruct
     assert np.linalg.norm(R - B @ L) <= 1e-11 * np.linalg.norm(R)
     assert np.abs(L).sum(axis=0).max() <= 1 + 1e-12
     return pair
@@ -31,7 +32,7 @@ def test_few_columns_do_for_all(extra: int) -> None:
     rank = 6 + extra
     assert working_set.pays(4000, 6, rank)
     pair = solved(R, rank)
-    everything = fast.solve(R, first_measure(R, rank, np.random.default_rng(0)), penalty=0.03 * rank)
+    everything = fast.solve(R, first_measure(R, rank, np.random.default_rng(0)), fast.Rules(0.03 * rank))
     assert everything is not None
     assert pair.error <= 1.05 * everything.error
 

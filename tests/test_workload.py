@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from batchdp import Workload, WorkloadError
-from batchdp.matrix import dense, plain
+from batchdp.linalg.matrix import dense, plain
 
 W = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from batchdp import Workload, WorkloadError, workloads
-from batchdp.matrix import dense
+from batchdp.linalg.matrix import dense
 
 
 def test_discrete_draws_in_the_published_order() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.errors import BatchDPError
-from batchdp.matrix import Plain
+from batchdp.linalg.matrix import Plain
 
 LARGEST = 4 * 2**30
 """Bytes that an archive may unpack to."""

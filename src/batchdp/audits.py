@@ -21,13 +21,13 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 from batchdp.lattice import LARGEST, Lattice
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 from batchdp.noise import Mechanism
 from batchdp.plans import Plan
 from batchdp.release.law import NoiseLaw
 from batchdp.release.neighbours import Neighbours, Relation
 from batchdp.release.preparing import MOST_BIAS, checked_budget, prepared, settled
-from batchdp.strategy import Strategy
+from batchdp.strategies.strategy import Strategy
 
 FALSE_ALARM = 1e-6
 RUNS = 100_000

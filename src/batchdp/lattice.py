@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.matrix import (
+from batchdp.linalg.matrix import (
     Dense,
     Plain,
     column_blocks,
@@ -25,10 +25,11 @@ from batchdp.matrix import (
     row_maxima,
     row_squares,
     rows_span,
+    shared_cell_map,
 )
-from batchdp.product import Product
-from batchdp.strategy import Privacy, Strategy
-from batchdp.workload import Workload
+from batchdp.linalg.product import Product
+from batchdp.strategies.strategy import Privacy, Strategy
+from batchdp.workloads.workload import Workload
 
 MOST_BITS, FEWEST_BITS = 40, 20
 LARGEST = 2**61
@@ -209,7 +210,7 @@ def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
 def _by_distinct_cells(strategy: Strategy) -> tuple[Workload, Plain, sparse.csc_array | None]:
     """W and L on the cells that they tell apart, and which of those each cell is, where both are kept that way."""
     W, L = strategy.workload, strategy.measurement
-    if isinstance(W.matrix, Product) and isinstance(L, Product) and L.right is W.matrix.right:
+    if isinstance(W.matrix, Product) and isinstance(L, Product) and shared_cell_map(W.matrix, L) is not None:
         return Workload(W.matrix.left, W.names, W.weights), plain(L.left), sparse.csc_array(L.right, copy=True)
     return W, plain(L), None
 

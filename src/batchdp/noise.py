@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.strategy import Privacy
+from batchdp.strategies.strategy import Privacy
 
 LARGEST_SCALE = 2.0**55
 """Noise beyond this could leave 64 bits."""

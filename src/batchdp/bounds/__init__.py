@@ -1,7 +1,8 @@
 """How good a strategy can be at all, and what the paper proves about its own."""
 
-from batchdp.bounds.convex import Certificate, certify
-from batchdp.bounds.minimax import WorstCase, certify_worst
+from batchdp.bounds.convex import certify
+from batchdp.bounds.largest_error import certify_worst
+from batchdp.bounds.optimality import OptimalityBound
 from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.bounds.spectral import (
     lemma_3_upper_bound,
@@ -13,8 +14,7 @@ from batchdp.bounds.spectral import (
 )
 
 __all__ = [
-    "Certificate",
-    "WorstCase",
+    "OptimalityBound",
     "certify",
     "certify_worst",
     "lemma_3_upper_bound",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 
 
 class Anderson:

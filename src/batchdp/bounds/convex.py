@@ -22,94 +22,59 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 
+from batchdp.bounds.active_columns import MOST_GRADED, ActiveColumns
 from batchdp.bounds.anderson import Anderson
-from batchdp.bounds.ellipsoid import Columns, Ellipsoid, lower_bound, root, tightened
-from batchdp.bounds.working_set import MOST_GRADED, WorkingSet
-from batchdp.matrix import Dense
-from batchdp.reduction import reduce
-from batchdp.threads import one_thread
-from batchdp.workload import Workload
+from batchdp.bounds.ellipsoid import Columns, Ellipsoid, Real, lower_bound, root, tightened
+from batchdp.bounds.optimality import OptimalityBound, Optimum, of_blocks
+from batchdp.bounds.patience import Patience
+from batchdp.bounds.proof import Proof
+from batchdp.linalg.matrix import Dense
+from batchdp.linalg.threads import one_thread
+from batchdp.outcome import Outcome
+from batchdp.workloads.pair import Pair
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload
 
 STEP = 3.0
-"""a, the exponent of v ← v q^a."""
+"""The exponent a of v ← v q^a."""
 MEMORY = 8
-"""Rounds that the extrapolation looks back on."""
+"""How many rounds the extrapolation looks back on."""
 LARGEST_MOVE = 3.0
-"""Of log v in one round, upwards; twice that downwards."""
+"""The most that log v may rise in one round; it may fall by twice that."""
 LOWEST = -46.0
-"""log v relative to the mean: v = 1e-20 is as good as 0."""
-LARGEST_ACTIVE_SET = 10_000
-"""`tightened` holds a square matrix of this size."""
-SMALLEST_WORKING_SET = 256
-"""Below this, dropping columns buys nothing."""
+"""The least log v relative to the mean: v = 1e-20 is as good as 0."""
+MOST_REJECTED = 8
+"""How many rounds in a row may be taken back before a worse one is accepted."""
+FEWEST_ACTIVE = 256
+"""The number of columns below which leaving some out buys nothing."""
 SMALLEST_COARSENED = 2048
-"""Rows from which a solution for a quarter of them is worth a try."""
+"""The number of rows from which a solution for a quarter of them is worth a try."""
 WORTH_ROUNDING = 1e8
-"""k²p from which rounds are made in single precision."""
+"""The k²p from which rounds are made in single precision."""
 FINEST_ROUNDED = 1e-4
 """The smallest tolerance that single precision is good for."""
 
-Status = Literal["optimal", "out of rounds", "stalled", "cancelled"]
 Progress = Callable[[int, float, float], object]
+"""Called with (round, lower bound, upper bound) on ‖B‖²_F; a true answer ends the search."""
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
-    """How the search for the bound ended; bounds are on ‖B‖²_F Δ², weighted by the queries' importance."""
-
-    lower_bound: float
-    """No factorisation is below."""
-    upper_bound: float
-    """‖B‖²_F of the factorisation R = B L with `measure` as L."""
-    measure: Dense
-    """L for the reduced workload, columns of L2 norm at most 1."""
-    reconstruct: Dense
-    """B for the reduced workload: R = B L."""
-    weights: Dense
-    """v: how much each class of cells matters; the lower bound can be recomputed from it alone."""
-    rounds: int
-    status: Status
-
-    @property
-    def gap(self) -> float:
-        """The relative duality gap, upper / lower − 1."""
-        if self.lower_bound > 0:
-            return max(0.0, self.upper_bound / self.lower_bound - 1)
-        return 0.0 if self.upper_bound == 0 else np.inf
-
-
-def _summed(found: list[Certificate]) -> Certificate:
-    worst = max(found, key=lambda one: one.gap, default=None)
-    return Certificate(
-        lower_bound=sum(one.lower_bound for one in found),
-        upper_bound=sum(one.upper_bound for one in found),
-        measure=block_diag(*(one.measure for one in found)),
-        reconstruct=block_diag(*(one.reconstruct for one in found)),
-        weights=np.concatenate([one.weights * (one.lower_bound / one.weights.sum()) for one in found] or [np.zeros(1)]),
-        rounds=sum(one.rounds for one in found),
-        status=worst.status if worst is not None else "optimal",
-    )
-
-
-def certify(workload: Workload, *, tolerance: float = 1e-3, max_rounds: int = 500) -> Certificate:
+def certify(workload: Workload, *, tolerance: float = 1e-3, max_rounds: int = 500) -> OptimalityBound:
     """The convex bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds.
 
     Over several blocks it is the sum of theirs: a strategy for all queries answers those of every block.
     """
     if len(workload.blocks) > 1:
-        found = [certify(part, tolerance=tolerance, max_rounds=max_rounds) for _, _, part in workload.parts()]
-        return _summed(found)
-    return solve(reduce(workload).reduced, tolerance=tolerance, max_rounds=max_rounds)
+        return of_blocks([certify(part, tolerance=tolerance, max_rounds=max_rounds) for _, _, part in workload.parts()])
+    return solve(reduce(workload).reduced, tolerance=tolerance, max_rounds=max_rounds).bound
 
 
 @one_thread
-def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress: Progress | None = None) -> Certificate:
+def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress: Progress | None = None) -> Optimum:
     """Minimise ‖B‖²_F over R = B L with columns of L of L2 norm at most 1; R has full row rank.
 
     `progress(round, lower bound, upper bound)` may return True to cancel; the best so far is returned. It is told what
@@ -118,149 +83,160 @@ def solve(R: Dense, *, tolerance: float = 1e-3, max_rounds: int = 500, progress:
     k, p = R.shape
     scale = float(np.abs(R).max(initial=0.0))
     if scale == 0:
-        return Certificate(0.0, 0.0, np.zeros((0, p)), np.zeros((k, 0)), np.ones(p), 0, "optimal")
-    R = R / scale
-    work, proof = WorkingSet(R), _Proof(R)
-    u = _start(R, tolerance)
-    memory = Anderson(MEMORY, first=2 / STEP)  # a = 2 is the best single step: exact along v itself
-    patience = _Patience(tolerance)
-    low, found = 0.0, Ellipsoid(np.inf, np.ones(k), np.eye(k))  # what the rounds say, not yet proven
-    last: tuple[float, Dense, Dense] | None = None  # the last point accepted on these columns: bound, u, log q
-    rejected, rounds = 0, 0
-    status: Status = "out of rounds"
-
+        nothing = Pair(np.zeros((0, p)), np.zeros((k, 0)), Outcome.OPTIMAL)
+        return Optimum(OptimalityBound("sum", 0.0, 0.0, np.ones(p)), nothing)
+    search, rounds = _Search(R / scale, tolerance), 0
+    outcome: Outcome | None = None
     for rounds in range(1, max_rounds + 1):
+        accepted = search.evaluate()
+        if accepted is None:
+            continue
+        low, high = search.bounds()
+        if progress is not None and progress(rounds, low * scale**2, high * scale**2):
+            outcome = Outcome.CANCELLED
+            break
+        outcome = search.move(accepted, first=rounds == 1)
+        if outcome is not None:
+            break
+    return search.end(outcome or Outcome.OUT_OF_ROUNDS, rounds, scale)
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """What a round knows at u = log v: P = U diag(l) Uᵀ, scaled so that the lower bound is its trace."""
+
+    bound: float
+    u: Dense
+    l: Dense
+    U: Dense
+    Y: Real
+    """Uᵀ R on the columns that are worked on."""
+    q: Dense
+
+    @cached_property
+    def log_q(self) -> Dense:
+        """The plain step."""
+        return np.log(np.maximum(self.q, 1e-12))
+
+
+class _Search:
+    """The state: the columns that are worked on, log v on them, what the rounds say and what is proven."""
+
+    def __init__(self, R: Dense, tolerance: float) -> None:
+        self._shape, self._tolerance = R.shape, tolerance
+        self._work, self._proof = ActiveColumns(R), Proof(R)
+        self._u = _start(R, tolerance)
+        self._memory = Anderson(MEMORY, first=2 / STEP)  # a = 2 is the best single step: exact along v itself
+        self._patience = Patience(tolerance)
+        k = R.shape[0]
+        self._low, self._found = 0.0, Ellipsoid(np.inf, np.ones(k), np.eye(k))  # what the rounds say, not yet proven
+        self._last: tuple[float, Dense, Dense] | None = None  # accepted on these columns: bound, u, log q
+        self._rejected = 0
+
+    def bounds(self) -> tuple[float, float]:
+        """What the rounds say so far."""
+        return self._low, min(self._found.value, self._proof.upper)
+
+    def evaluate(self) -> _Point | None:
+        """The round's point with its bounds taken in, or None if the extrapolation overshot and was taken back."""
+        work, u = self._work, self._u
         l, U = root(work.matrix, np.exp(u))
         Y = U.T.astype(work.matrix.dtype) @ work.matrix
         q = np.einsum("ij,ij->j", Y, Y / l.astype(Y.dtype)[:, None]).astype(np.float64)
         c = l.sum() / np.exp(u).sum()  # scale v so that Σv = tr P, where the bound is tr P itself
-        l, q, u = l * c, q / c, u + 2 * np.log(c)
-        bound = float(l.sum())
-
-        if last is not None and bound < last[0] * (1 - (1e-9 if work.exact else 1e-6)) and rejected < 8:
-            rejected += 1  # the extrapolation overshot: back to the last point, one safe step, forget the past
-            memory.forget()
-            u = last[1] + last[2]
-            continue
-        rejected = 0
-        log_q = np.log(np.maximum(q, 1e-12))
-        last = (bound, u, log_q)
-        low = max(low, bound)
+        point = _Point(float((l * c).sum()), u + 2 * np.log(c), l * c, U, Y, q / c)
+        if self._last is not None and self._rejected < MOST_REJECTED:
+            rounding = 1e-9 if work.exact else 1e-6
+            if point.bound < self._last[0] * (1 - rounding):
+                self._rejected += 1  # back to the last point, one safe step, forget the past
+                self._memory.forget()
+                self._u = self._last[1] + self._last[2]
+                return None
+        self._rejected = 0
+        self._u, self._last = point.u, (point.bound, point.u, point.log_q)
+        self._low = max(self._low, point.bound)
         if work.exact:
-            proof.below(work.columns, np.exp(u), bound)
+            self._proof.below(work.columns, np.exp(point.u), point.bound)
+        self._take_upper(point)
+        return point
 
-        candidate = Ellipsoid(bound * float(q.max()), l, U)
-        active = np.flatnonzero((np.exp(u) > 1e-2 * bound / u.size) | (q > 1))
-        if patience.ends(k, u.size, active.size, candidate.value / low - 1):
-            tight = tightened(l, U, Y, q, active)
+    def _take_upper(self, point: _Point) -> None:
+        """The upper bound of the point, tightened where that pays."""
+        candidate = Ellipsoid(point.bound * float(point.q.max()), point.l, point.U)
+        active = np.flatnonzero((np.exp(point.u) > 1e-2 * point.bound / point.u.size) | (point.q > 1))
+        if self._patience.ends(self._shape[0], point.u.size, active.size, candidate.value / self._low - 1):
+            tight = tightened(point.l, point.U, point.Y, point.q, active)
             candidate = min(candidate, tight or candidate, key=lambda one: one.value)
-            patience.renew(candidate.value / low - 1)
-        if candidate.value < found.value:
-            found = work.original(candidate)
-        if progress is not None and progress(rounds, low * scale**2, min(found.value, proof.upper) * scale**2):
-            status = "cancelled"
-            break
+            self._patience.renew(candidate.value / self._low - 1)
+        if candidate.value < self._found.value:
+            self._found = self._work.original(candidate)
+
+    def move(self, point: _Point, *, first: bool) -> Outcome | None:
+        """To the next point, or how the search has ended."""
         violators: Columns = np.zeros(0, dtype=np.int64)
-        if found.value <= low * (1 + tolerance):
-            if not work.exact:
-                proof.below(work.columns, np.exp(u))
-            norms = proof.above(found)
-            if proof.upper <= proof.lower * (1 + tolerance):
-                status = "optimal"
-                break
-            violators = work.violators(norms)
-            found = replace(found, value=np.inf)
-            if not (violators.size or work.exact):
-                work.turn_back()  # nothing sticks out, so that it was the rounding
+        if self._found.value <= self._low * (1 + self._tolerance):
+            norms = self._prove()
+            if self._proof.upper <= self._proof.lower * (1 + self._tolerance):
+                return Outcome.OPTIMAL
+            violators = self._work.violators(norms)
+            self._found = replace(self._found, value=np.inf)
+            if not (violators.size or self._work.exact):
+                self._work.turn_back()  # nothing sticks out, so that it was the rounding
         if violators.size:
-            work.add(violators)
-            u = np.concatenate([u, np.full(violators.size, np.log(1e-2 * bound / u.size))])
-            last = None
-            memory.forget()
-            patience.lose()  # little is missing, and tightening finds it at once
-            continue
-
-        step = memory.step(u, STEP * log_q)
+            self._take_in(violators, point)
+            return None
+        step = self._memory.step(point.u, STEP * point.log_q)
         if np.abs(step).max() < 1e-13:
-            status = "stalled"
-            break
-        u = np.maximum(u + np.clip(step, -2 * LARGEST_MOVE, LARGEST_MOVE), np.log(bound / p) + LOWEST)
-        if rounds == 1 and k * k * p > WORTH_ROUNDING and tolerance >= FINEST_ROUNDED and l[0] > MOST_GRADED * l[-1]:
-            work.turn(U, Y)
-        gone = _left_out(last[1] + 2 * log_q, k) if rounds == 1 else (u < np.log(bound / p) - 9) & (log_q < -0.01)
-        if u.size - gone.sum() >= SMALLEST_WORKING_SET and gone.sum() > 0.2 * u.size:
-            work.keep(~gone)
-            u, last = u[~gone], (bound, last[1][~gone], log_q[~gone])
-            memory.restrict(~gone)
+            return Outcome.STALLED
+        mean = np.log(point.bound / self._shape[1])
+        self._u = np.maximum(point.u + np.clip(step, -2 * LARGEST_MOVE, LARGEST_MOVE), mean + LOWEST)
+        if first and self._rounding_pays(point):
+            self._work.turn(point.U, point.Y)
+        self._leave_out(point, first)
+        return None
 
-    if status != "optimal":
-        if not work.exact:
-            proof.below(work.columns, np.exp(u if last is None else last[1]))
-        proof.above(found)
-    return Certificate(
-        proof.lower * scale**2, proof.upper * scale**2, proof.L, proof.B * scale, proof.v, rounds, status
-    )
+    def _prove(self) -> Dense:
+        """Check what the rounds say; returns the squared norms of all columns."""
+        if not self._work.exact:
+            self._proof.below(self._work.columns, np.exp(self._u if self._last is None else self._last[1]))
+        return self._proof.above(self._found)
 
+    def _take_in(self, violators: Columns, point: _Point) -> None:
+        """Columns that stick out after all."""
+        self._work.add(violators)
+        self._u = np.concatenate([point.u, np.full(violators.size, np.log(1e-2 * point.bound / point.u.size))])
+        self._last = None
+        self._memory.forget()
+        self._patience.lose()  # little is missing, and tightening finds it at once
 
-class _Patience:
-    """When to tighten: often where that costs less than a round, else when it is likely to be for the last time."""
+    def _rounding_pays(self, point: _Point) -> bool:
+        k, p = self._shape
+        large = k * k * p > WORTH_ROUNDING and self._tolerance >= FINEST_ROUNDED
+        return bool(large and point.l[0] > MOST_GRADED * point.l[-1])
 
-    def __init__(self, tolerance: float) -> None:
-        self._tolerance = tolerance
-        self._credit = self._cost = self._price = 0.0
+    def _leave_out(self, point: _Point, first: bool) -> None:
+        """Go on without the columns that cannot matter, if they are many."""
+        if first:
+            gone = _all_but_the_first(point.u + 2 * point.log_q, self._shape[0])
+        else:
+            gone = (self._u < np.log(point.bound / self._shape[1]) - 9) & (point.log_q < -0.01)
+        if self._u.size - gone.sum() >= FEWEST_ACTIVE and gone.sum() > 0.2 * self._u.size:
+            self._work.keep(~gone)
+            self._u, self._last = self._u[~gone], (point.bound, point.u[~gone], point.log_q[~gone])
+            self._memory.restrict(~gone)
 
-    def ends(self, k: int, columns: int, active: int, gap: float) -> bool:
-        """Whether to do so after a round on so many columns that left such a gap."""
-        self._cost = 4.0 * k * k * columns + 20.0 * k**3
-        self._price = 2.0 * k * active**2 + active**3 / 3 + 3.0 * k**3
-        self._credit += self._cost
-        # It gains about a digit, so that one who is further off had better go on.
-        reluctance = 1 + self._halvings(gap / 10) if self._price > self._cost else 1.0
-        return gap < 1 and active <= LARGEST_ACTIVE_SET and self._price * reluctance <= self._credit
-
-    def renew(self, gap: float) -> None:
-        """Start over after a try that left such a gap; a round about halves it."""
-        self._credit = min(0.0, self._price - self._cost * self._halvings(gap)) if self._price > self._cost else 0.0
-
-    def lose(self) -> None:
-        """Do so after the next round."""
-        self._credit = np.inf
-
-    def _halvings(self, gap: float) -> float:
-        return float(np.log2(max(1.0, gap / self._tolerance)))
-
-
-class _Proof:
-    """Bounds that hold, and what they follow from: checked on all columns, in double precision."""
-
-    def __init__(self, R: Dense) -> None:
-        self._R = R
-        self.lower, self.upper = 0.0, np.inf
-        self.v = np.ones(R.shape[1])
-        self.L, self.B = R, np.eye(R.shape[0])
-
-    def below(self, columns: Columns, v: Dense, bound: float | None = None) -> None:
-        """A lower bound from weights on some columns, which is one for all; computed unless it is known."""
-        if bound is None:
-            bound = lower_bound(self._R[:, columns], v)
-        if bound > self.lower:
-            self.lower, self.v = bound, np.zeros(self._R.shape[1])
-            self.v[columns] = v
-
-    def above(self, found: Ellipsoid) -> Dense:
-        """An upper bound from an ellipsoid, scaled until it holds all columns; returns their squared norms before."""
-        L, B = found.measure() @ self._R, found.reconstruct()
-        norms = np.asarray(np.einsum("ij,ij->j", L, L))
-        size = float(np.sqrt(norms.max()))
-        upper = float(np.square(B).sum()) * size**2
-        if upper < self.upper:
-            L /= size
-            B *= size
-            self.upper, self.L, self.B = upper, L, B
-        return norms
+    def end(self, outcome: Outcome, rounds: int, scale: float) -> Optimum:
+        """What is proven, for the workload before it was scaled."""
+        proof = self._proof
+        if outcome is not Outcome.OPTIMAL:
+            self._prove()
+        bound = OptimalityBound(
+            "sum", proof.lower * scale**2, proof.upper * scale**2, proof.v, rounds=rounds, outcome=outcome
+        )
+        return Optimum(bound, Pair(proof.L, proof.B * scale, outcome, rounds))
 
 
-def _left_out(order: Dense, k: int) -> NDArray[np.bool_]:
+def _all_but_the_first(order: Dense, k: int) -> NDArray[np.bool_]:
     """All but the columns that come first; how many touch the last ellipsoid was measured on the paper's workloads."""
     gone = np.ones(order.size, dtype=bool)
     gone[np.argsort(-order)[: 4 * k + 1024]] = False
@@ -275,7 +251,7 @@ def _start(R: Dense, tolerance: float) -> Dense:
     k, p = R.shape
     if k < SMALLEST_COARSENED:
         return np.zeros(p)
-    v = solve(R[3::4], tolerance=tolerance).weights
+    v = solve(R[3::4], tolerance=tolerance).bound.weights
     v = np.maximum(v, 1e-3 * v.mean())
     between = R[1::4]
     return np.log(v) if lower_bound(between, v) > lower_bound(between, np.ones(p)) else np.zeros(p)

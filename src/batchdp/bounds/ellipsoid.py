@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, qr
 from scipy.linalg.lapack import dtrtri
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 
 Real = NDArray[np.floating[Any]]
 """A dense matrix in single or double precision."""

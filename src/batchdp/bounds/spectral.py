@@ -14,8 +14,8 @@ from scipy.linalg import qr
 from scipy.special import gammaln
 
 from batchdp.errors import WorkloadError
-from batchdp.matrix import Dense, dense
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import Dense, dense
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def singular_values(workload: Workload | ArrayLike | Any) -> Dense:

@@ -17,7 +17,7 @@ from batchdp.cells.atoms import Atoms
 from batchdp.cells.classes import Classes, TooManyClassesError, classes_of, joined
 from batchdp.cells.splitting import parts_of
 from batchdp.errors import QueryError
-from batchdp.matrix import column_norms
+from batchdp.linalg.matrix import column_norms
 from batchdp.queries import Query
 
 MOST_TO_JOIN = 1024

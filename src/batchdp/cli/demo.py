@@ -17,8 +17,8 @@ def command(
 ) -> None:
     """Do the whole job on invented patient records with an embedded database, in seconds."""
     from batchdp.cli.show import console, figure, progress, say, table
-    from batchdp.demo import RECORDS, demonstrate
     from batchdp.release.outlook import outlook
+    from batchdp.studies.demo import RECORDS, demonstrate
 
     with progress("Starting") as report:
         done = demonstrate(folder, lambda text: say(f"• {text}"), report)

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from batchdp.archive import write_atomically
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
-from batchdp.workload import Workload
+from batchdp.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger

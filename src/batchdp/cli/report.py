@@ -42,11 +42,11 @@ def command(
     opened = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:
-        from batchdp.comparison import QUICK, compare
         from batchdp.plans import load_plan
+        from batchdp.studies.comparison import compare, quick_methods
 
         planned = load_plan(plan).strategy
-        methods = {"this plan": lambda _: planned, **QUICK}
+        methods = {"this plan": lambda _: planned, **quick_methods()}
         compared = compare(planned.workload, methods, progress=lambda names: tracked(names, "Comparing"))
     report(
         loaded,

@@ -68,8 +68,8 @@ def command(
     """
     from batchdp.cli.show import progress, say
     from batchdp.cli.streams import InterruptedCommandError
-    from batchdp.reproduction.evaluation import publish, reproduce
-    from batchdp.reproduction.journal import read_all
+    from batchdp.studies.reproduction.evaluation import publish, reproduce
+    from batchdp.studies.reproduction.journal import read_all
 
     if draw:
         publish(output, page)

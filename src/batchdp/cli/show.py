@@ -17,7 +17,7 @@ from rich.table import Table
 from batchdp.cli import streams
 
 if TYPE_CHECKING:
-    from batchdp.comparison import Comparison
+    from batchdp.studies.comparison import Comparison
 
 WIDTH = 100
 """Of what is piped, so that tables keep their figures whole."""

@@ -150,7 +150,7 @@ def by_sample(batch: Batch, terms: Terms, measures: Mapping[int, Dense], seed: i
     squares, U = np.linalg.eigh(G)
     there = squares > 1e-10 * squares[-1]
     R = np.sqrt(squares[there])[:, None] * U[:, there].T
-    return float(solve_matrix(R, tolerance=1e-2, max_rounds=60).lower_bound)
+    return float(solve_matrix(R, tolerance=1e-2, max_rounds=60).bound.lower_bound)
 
 
 def _inner(column: Column, kind: int, orbit: NDArray[np.int64], member: NDArray[np.int64]) -> Dense:

@@ -25,7 +25,7 @@ from batchdp.components.search import (
 )
 from batchdp.components.strategy import Components, ListedParts, WholeParts
 from batchdp.components.whole import cell_variances, closure, is_whole, least_sum
-from batchdp.threads import one_thread
+from batchdp.linalg.threads import one_thread
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]

@@ -20,7 +20,8 @@ from scipy.linalg.lapack import dtrtri
 from batchdp.bounds.anderson import Anderson
 from batchdp.bounds.convex import solve as solve_matrix
 from batchdp.bounds.ellipsoid import root
-from batchdp.threads import one_thread
+from batchdp.linalg.matrix import dense
+from batchdp.linalg.threads import one_thread
 
 Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -144,9 +145,10 @@ def solve_one(R: Dense, tolerance: float, watch: Watch | None = None) -> Solved:
         tolerance=tolerance,
         progress=None if watch is None else lambda _round, lower, upper: watch(lower, upper),
     )
-    K = np.asarray(np.linalg.lstsq(R.T, ended.measure.T, rcond=None)[0].T, dtype=np.float64)
-    v = np.maximum(ended.weights, 0.0)
-    return Solved(ended.lower_bound, ended.upper_bound, (K,), (ended.reconstruct,), v / v.sum())
+    bound, pair = ended.bound, ended.pair
+    K = np.asarray(np.linalg.lstsq(R.T, dense(pair.measure).T, rcond=None)[0].T, dtype=np.float64)
+    v = np.maximum(bound.weights, 0.0)
+    return Solved(bound.lower_bound, bound.upper_bound, (K,), (pair.reconstruct,), v / v.sum())
 
 
 def _at(blocks: list[Block], v: Dense) -> _Point:

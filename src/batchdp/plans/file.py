@@ -13,11 +13,11 @@ from batchdp import archive
 from batchdp.cells import cells_of
 from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, PlanError
-from batchdp.matrix import plain
+from batchdp.linalg.matrix import plain
 from batchdp.plans.planned import Options, Plan
 from batchdp.sql import read_queries
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.workload import Workload
 
 FORMAT = "batchdp-plan-1"
 DESCRIBED = ("method", "privacy", "rounds", "status", "reason")

@@ -18,8 +18,8 @@ from batchdp.plans.file import FORMAT, load_plan, save_plan
 from batchdp.plans.planned import Options, Plan
 from batchdp.portfolio import optimize
 from batchdp.sql import load_text, read_queries
-from batchdp.strategy import Privacy
-from batchdp.workload import Workload
+from batchdp.strategies.strategy import Privacy
+from batchdp.workloads.workload import Workload
 
 Progress = Callable[[float, str], object]
 

@@ -14,10 +14,10 @@ from batchdp.checks import finite, whole
 from batchdp.domain import Domain
 from batchdp.errors import StrategyError
 from batchdp.lattice import Lattice, quantise
+from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
-from batchdp.matrix import Dense
-from batchdp.strategy import Privacy, Strategy
-from batchdp.workload import Workload
+from batchdp.strategies.strategy import Privacy, Strategy
+from batchdp.workloads.workload import Workload
 
 ROWS_SHOWN = 8
 """Queries in a notebook."""

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 from batchdp.plots.canvas import BLUE, GREY, figure, label_rows, owner, plain
 from batchdp.plots.scale import Scale, scale_for, symmetric
 

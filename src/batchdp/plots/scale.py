@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 
 CROWDED = 20.0
 """How many times larger than a small answer the largest may be on a linear scale."""

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from batchdp.matrix import Matrix, shrunk
+from batchdp.linalg.matrix import Matrix, shrunk
 from batchdp.plots.canvas import GREY, SIGNED, figure, owner
 
 MOST_PIXELS = 400

@@ -12,7 +12,7 @@ from batchdp.plans import Plan
 from batchdp.release.law import NoiseLaw
 from batchdp.release.neighbours import Relation
 from batchdp.release.preparing import CAPS, settled
-from batchdp.strategy import Strategy
+from batchdp.strategies.strategy import Strategy
 
 
 def epsilon_for(

@@ -14,26 +14,28 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 
 from batchdp.errors import PrivacyParameterError, ReleaseError, TableError
 from batchdp.lattice import Integers, Lattice
 from batchdp.ledger import Ledger, StoredRelease
-from batchdp.matrix import Dense, plain
+from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans import Plan
 from batchdp.release.law import checked_confidence
 from batchdp.release.neighbours import Neighbours, Relation
 from batchdp.release.preparing import checked_budget, prepared, settled
 from batchdp.release.records import Certificate, Release
-from batchdp.strategy import Strategy
+from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
 Progress = Callable[[float, str], None]
+LARGEST_COUNT = 2**62
+COUNT_TYPES = (int, float, np.integer, np.floating, np.bool_, type(None))
 
 
 def answer(
@@ -78,8 +80,7 @@ def answer(
         if isinstance(planned, Plan):
             counts = _counting(planned, opened, table, progress)
         else:
-            counts = partial(_structure_checked, table, strategy.workload.cells)
-            counts()  # a wrong shape or type is refused before anything is charged
+            counts = _counts_of(table, strategy.workload.cells)  # which refuses a wrong shape or type
         return release(
             strategy,
             counts,
@@ -102,13 +103,12 @@ def _asked(plan: Plan) -> str:
 
 def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
-    from batchdp.tables import count, open_table
+    from batchdp.tables import counting, open_table
 
     atoms, privacy = plan.cells.atoms, plan.domain.privacy
     source = opened.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
-    return lambda: plan.cells.counts(
-        count(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit, progress=progress)
-    )
+    counted = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    return lambda: plan.cells.counts(counted(progress))
 
 
 def release(
@@ -222,22 +222,43 @@ def _reconstructed(lattice: Lattice, noisy: Dense) -> Dense:
     return np.concatenate(parts)
 
 
-def _structure_checked(counts: Any, cells: int) -> Integers:
-    """The counts as whole numbers: their shape and type are public and checked; their values are never judged.
+def _counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
+    """What gives the counts as whole numbers. Their shape and type are public and checked; their values never are.
 
-    Values are clamped to what 63 bits and a count can be, which moves no two neighbours further apart.
+    Floats are taken too, because counts become floats where a cell is empty: a missing count is none, and what is no
+    whole number is rounded down. Counts are clamped to what 63 bits hold. Nothing of this moves two neighbours further
+    apart.
     """
-    if isinstance(counts, (list, tuple)) and all(isinstance(count, int) for count in counts):
-        counts = np.array([min(max(int(count), 0), 2**62) for count in counts], dtype=np.int64)
-    array = np.asarray(counts)
-    if array.shape != (cells,):
-        raise PrivacyParameterError(
-            f"counts has shape {array.shape}; the workload has {cells} cells: give one count each"
-        )
-    if array.dtype.kind not in "iub":
-        raise PrivacyParameterError(
-            f"counts has entries of type {array.dtype}; counts must be whole numbers (integers)"
-        )
-    wide = array if array.dtype == np.uint64 else np.maximum(array.astype(np.int64), 0)
-    clamped: Integers = np.minimum(wide, np.array(2**62, dtype=wide.dtype)).astype(np.int64)
-    return clamped
+    values = counts
+    if isinstance(counts, (list, tuple)):
+        for count in counts:
+            if not isinstance(count, COUNT_TYPES):
+                raise PrivacyParameterError(f"counts holds a {type(count).__name__}; counts must be whole numbers")
+        values = np.array(counts, dtype=object)
+    shape, dtype = np.shape(values), getattr(values, "dtype", None) or np.asarray(values).dtype
+    if shape != (cells,):
+        raise PrivacyParameterError(f"counts has shape {shape}; the workload has {cells} cells: give one count each")
+    kind = getattr(dtype, "kind", None) or ("i" if str(dtype).lower().startswith(("int", "uint")) else "")
+    if kind not in ("i", "u", "b", "f", "O"):
+        raise PrivacyParameterError(f"counts has entries of type {dtype}; counts must be whole numbers (integers)")
+    return lambda: _whole_counts(
+        np.asarray(values, dtype=object if kind == "O" or not hasattr(dtype, "kind") else None)
+    )
+
+
+def _whole_counts(counts: npt.NDArray[Any]) -> Integers:
+    if counts.dtype == object:
+        counts = np.array([_one_count(count) for count in counts], dtype=np.int64)
+    if counts.dtype.kind == "f":
+        counts = np.floor(np.clip(np.nan_to_num(counts.astype(np.float64), posinf=0.0, neginf=0.0), 0.0, 2.0**62))
+    wide = counts if counts.dtype == np.uint64 else np.maximum(counts.astype(np.int64), 0)
+    whole: Integers = np.minimum(wide, np.array(LARGEST_COUNT, dtype=wide.dtype)).astype(np.int64)
+    return whole
+
+
+def _one_count(count: Any) -> int:
+    try:
+        floor: int = math.floor(count)
+        return min(max(floor, 0), LARGEST_COUNT)
+    except Exception:  # missing or infinite, in one of their many ways
+        return 0

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.matrix import Dense, Plain, dense, row_squares
-from batchdp.strategy import Privacy
+from batchdp.linalg.matrix import Dense, Plain, dense, row_squares
+from batchdp.strategies.strategy import Privacy
 
 EXACT_TERMS = 64
 """The largest terms of a sum are taken as they are; the many small ones that remain are Gaussian together."""

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 from batchdp.plans import Plan
 from batchdp.release.accuracy import epsilon_for
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
-from batchdp.strategy import TOLERANCE, Strategy
+from batchdp.strategies.strategy import TOLERANCE, Strategy
 
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)

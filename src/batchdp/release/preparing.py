@@ -10,8 +10,8 @@ from batchdp.noise import Mechanism, mechanism
 from batchdp.plans import Plan
 from batchdp.release.law import NoiseLaw
 from batchdp.release.neighbours import Neighbours, Relation
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.workload import Workload
 
 CAPS = tuple(10**power for power in range(12, 5, -1))
 """Public caps on the number of records that are tried where none is given, the largest first."""

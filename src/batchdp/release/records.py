@@ -14,8 +14,8 @@ from scipy.optimize import lsq_linear
 from batchdp import archive
 from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import ReleaseError
+from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
-from batchdp.matrix import Dense
 from batchdp.release.law import NoiseLaw, checked_confidence
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 
 MOST_DECIMALS = 6
 

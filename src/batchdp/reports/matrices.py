@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.matrix import Matrix, shrunk
+from batchdp.linalg.matrix import Matrix, shrunk
 from batchdp.release import Release
 from batchdp.reports.figures import significant
 

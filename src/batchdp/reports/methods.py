@@ -11,7 +11,7 @@ from batchdp.reports.figures import percent, significant
 
 
 class Compared(Protocol):
-    """A method's figures; the rows of `batchdp.comparison` are such."""
+    """A method's figures; the rows of `batchdp.studies.comparison` are such."""
 
     @property
     def name(self) -> str:

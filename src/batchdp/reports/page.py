@@ -45,7 +45,7 @@ def report(
         path: of the page; a file of that name is replaced at once, never half.
         ledger: what the release was charged to; its history becomes the budget's timeline.
         methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
-            `batchdp.comparison.compare(workload).methods`; they become the bar chart of methods.
+            `batchdp.studies.comparison.compare(workload).methods`; they become the bar chart of methods.
         lower_bound: what no method can be below, drawn into that chart.
         title: of the page; says how many answers there are if left out.
     """

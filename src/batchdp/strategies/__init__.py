@@ -1,37 +1,31 @@
-"""Every mechanism, one file each, all functions from a workload to a strategy.
+"""Every mechanism, one file or folder each: a function from a workload to a strategy, and what there is to know of it.
 
-Register a method here once: the shared tests, the comparison and the docs pick it up.
+A family is registered here, once: `optimize`, the comparison, the largest-error objective, the benchmarks and the
+shared tests read the registry. The order is the one in which families are tried and shown.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from batchdp.strategies.family import FAMILIES, STRATEGIES, Family, Method, families, register, unregister
+from batchdp.strategies.gaussian import GAUSSIAN_OPTIMUM
+from batchdp.strategies.hierarchical import HIERARCHICAL
+from batchdp.strategies.low_rank import LOW_RANK
+from batchdp.strategies.matrix_mechanism import MATRIX_MECHANISM
+from batchdp.strategies.noise_on_data import NOISE_ON_DATA
+from batchdp.strategies.noise_on_results import NOISE_ON_RESULTS
+from batchdp.strategies.p_identity import P_IDENTITY
+from batchdp.strategies.wavelet import WAVELET
 
-from batchdp.strategies.gaussian import gaussian
-from batchdp.strategies.hierarchical import hierarchical
-from batchdp.strategies.low_rank import low_rank
-from batchdp.strategies.matrix_mechanism import matrix_mechanism
-from batchdp.strategies.noise_on_data import noise_on_data
-from batchdp.strategies.noise_on_results import noise_on_results
-from batchdp.strategies.p_identity import p_identity
-from batchdp.strategies.wavelet import wavelet
-from batchdp.strategy import Strategy
+for _family in (
+    NOISE_ON_DATA,
+    NOISE_ON_RESULTS,
+    WAVELET,
+    HIERARCHICAL,
+    MATRIX_MECHANISM,
+    P_IDENTITY,
+    LOW_RANK,
+    GAUSSIAN_OPTIMUM,
+):
+    register(_family)
 
-
-class Method(Protocol):
-    """Chooses a strategy for a workload, without ever seeing data."""
-
-    def __call__(self, workload: Any, /) -> Strategy:
-        """The strategy of this family for the workload."""
-
-
-STRATEGIES: dict[str, Method] = {
-    "noise-on-data": noise_on_data,
-    "noise-on-results": noise_on_results,
-    "wavelet": wavelet,
-    "hierarchical": hierarchical,
-    "matrix-mechanism": matrix_mechanism,
-    "p-identity": p_identity,
-    "low-rank": low_rank,
-    "gaussian": gaussian,
-}
+__all__ = ["FAMILIES", "STRATEGIES", "Family", "Method", "families", "register", "unregister"]

@@ -8,11 +8,15 @@ from numpy.typing import ArrayLike
 
 from batchdp.bounds.convex import Progress, solve
 from batchdp.checks import finite, whole
-from batchdp.reduction import reduce
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.privacy import GAUSSIAN
+from batchdp.strategies.blocks import block_by_block
+from batchdp.strategies.family import Family
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 
+@block_by_block
 def gaussian(
     workload: Workload | ArrayLike | Any,
     *,
@@ -22,21 +26,21 @@ def gaussian(
 ) -> Strategy:
     """The strategy with the least total error under Gaussian noise, within a relative `tolerance`.
 
-    Its `certificate` holds the duality gap that was reached: no strategy is below `lower_bound`. `progress` is called
-    with (round, lower bound, upper bound) on ‖B‖²_F; a true answer ends the search.
+    Its `optimality` holds the duality gap that was reached: no strategy is below `lower_bound`. Over several blocks
+    every block's strategy is the best, and no strategy without measurements that span blocks is better; the lower
+    bound adds up theirs and is not tight. `progress` is called with (round, lower bound, upper bound) on ‖B‖²_F; a
+    true answer ends the search.
     """
     workload = as_workload(workload)
     tolerance = finite("tolerance", tolerance, above=0, below=1)
     max_rounds = whole("max_rounds", max_rounds, 1)
     reduction = reduce(workload)
     ended = solve(reduction.reduced, tolerance=tolerance, max_rounds=max_rounds, progress=progress)
-    return Strategy.lifted(
-        reduction,
-        ended.measure,
-        ended.reconstruct,
-        method="gaussian",
-        privacy="zcdp",
-        rounds=ended.rounds,
-        status=ended.status,
-        certificate=ended,
-    )
+    return Strategy.lifted(reduction, ended.pair, method="gaussian", noise=GAUSSIAN, proven=(ended.bound,))
+
+
+def _optimum(workload: Workload, tolerance: float, progress: Progress | None) -> Strategy:
+    return gaussian(workload, tolerance=tolerance, progress=progress)
+
+
+GAUSSIAN_OPTIMUM = Family("gaussian", gaussian, noise=GAUSSIAN, searches=True, optimum=_optimum)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,9 +12,13 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.checks import whole
-from batchdp.matrix import Dense, Indices, dense
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import Dense, Indices, dense
+from batchdp.strategies.family import Family
+from batchdp.strategies.over_cells import Sizes, Tree, over_cells
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.pair import Pair
+from batchdp.workloads.reduction import Reduction
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def hierarchical(workload: Workload | ArrayLike | Any, *, branching: int = 2) -> Strategy:
@@ -60,3 +67,43 @@ def tree_reconstruct(W: Dense, levels: list[Indices]) -> Dense:
         Y -= np.repeat(share, widths, axis=1) * u
         u /= np.repeat(gain, widths)
     return np.concatenate([np.add.reduceat(Y, starts, axis=1) for starts in levels], axis=1)
+
+
+@dataclass(frozen=True)
+class Settings(Sizes):
+    """The sizes of all closed forms, and the trees that are tried."""
+
+    branchings: tuple[int, ...] = (2, 3, 4, 8, 16)
+    """Children a node, for the trees over the merged columns: which is best depends on the queries' widths, and each
+    takes milliseconds, so several are tried."""
+
+
+def _on_columns(R: Dense, settings: Settings) -> Iterator[Pair]:
+    """A tree of every branching over the merged columns."""
+    p = R.shape[1]
+    if R.size > settings.most_entries:
+        return
+    for branching in settings.branchings:
+        if branching <= max(2, p):
+            levels = tree_levels(p, branching)
+            yield Pair(tree(p, levels), tree_reconstruct(R, levels))
+
+
+def _tree(cells: int) -> Tree:
+    levels = tree_levels(cells, 2)
+    return tree(cells, levels), partial(tree_reconstruct, levels=levels)
+
+
+def _over_cells(reduction: Reduction, best: float, settings: Settings) -> Iterator[Dense]:
+    return over_cells(reduction, best, _tree, settings)
+
+
+HIERARCHICAL = Family(
+    "hierarchical",
+    hierarchical,
+    settings=Settings(),
+    quick=True,
+    worth=lambda reduction: reduction.workload.cells <= Settings().most_cells,
+    on_columns=_on_columns,
+    over_cells=_over_cells,
+)

@@ -4,24 +4,40 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.checks import finite, whole
-from batchdp.matrix import Dense, check_size, dense
-from batchdp.strategy import Strategy
-from batchdp.threads import one_thread
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import Dense, check_size, dense
+from batchdp.linalg.threads import one_thread
+from batchdp.strategies.blocks import block_by_block
+from batchdp.strategies.family import Family
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.workload import Workload, as_workload
 
-MEMORY = 10
-"""How many past values the non-monotone line search compares with (Birgin, Martínez, Raydan)."""
-FLOOR = 1e-8
-"""The least eigenvalue of M, relative to its largest: keeps M positive definite."""
+
+@dataclass(frozen=True)
+class Settings:
+    """The constants of the spectral projected gradient, and where it is run."""
+
+    memory: int = 10
+    """Past values that the non-monotone line search compares with, as Birgin, Martínez and Raydan suggest."""
+    floor: float = 1e-8
+    """The least eigenvalue of M relative to its largest, the square root of the rounding: keeps M positive definite."""
+    most_cells: int = 64
+    """Cells up to which `optimize` asks it, because it is quick there; chosen by hand."""
+    minutes_beyond: int = 512
+    """Cells beyond which it takes minutes, with sixty rounds of n³ operations."""
+
+
+SETTINGS = Settings()
 
 
 @one_thread
+@block_by_block
 def matrix_mechanism(
     workload: Workload | ArrayLike | Any, *, max_rounds: int = 60, smoothing: float = 0.01
 ) -> Strategy:
@@ -42,7 +58,7 @@ def matrix_mechanism(
     objective = _objective(G / norm, smoothing / np.log(max(n, 2)))
     M = _spectral_projected_gradient(objective, _average_optimum(G), max_rounds)
     eigenvalues, V = np.linalg.eigh(M)
-    root = np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * FLOOR))
+    root = np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * SETTINGS.floor))
     L = (V * root) @ V.T
     B = dense(workload.matrix @ ((V / root) @ V.T))
     return Strategy(workload, L, B, method="matrix-mechanism")
@@ -62,7 +78,7 @@ def _objective(G: Dense, mu: float) -> Objective:
 
     def evaluate(M: Dense) -> tuple[Dense, float, Dense]:
         eigenvalues, V = np.linalg.eigh(M)
-        eigenvalues = np.maximum(eigenvalues, max(eigenvalues[-1], 1e-300) * FLOOR)
+        eigenvalues = np.maximum(eigenvalues, max(eigenvalues[-1], 1e-300) * SETTINGS.floor)
         M = (V * eigenvalues) @ V.T
         # The objective does not change with the scale of M; fixing it keeps the smoothing relative.
         M /= M.diagonal().max()
@@ -84,7 +100,7 @@ def _spectral_projected_gradient(evaluate: Objective, start: Dense, max_rounds: 
     """Barzilai–Borwein steps with a line search that may go up a little on the way down."""
     M, value, gradient = evaluate(start)
     best, best_value = M, value
-    recent = deque([value], maxlen=MEMORY)
+    recent = deque([value], maxlen=SETTINGS.memory)
     step = 1 / max(float(np.abs(gradient).max()), 1e-300)
     for _ in range(max_rounds):
         decrease = float(np.sum(gradient * gradient))
@@ -106,3 +122,12 @@ def _spectral_projected_gradient(evaluate: Objective, start: Dense, max_rounds: 
         if value < best_value:
             best, best_value = M, value
     return best
+
+
+MATRIX_MECHANISM = Family(
+    "matrix-mechanism",
+    matrix_mechanism,
+    settings=SETTINGS,
+    slow_beyond=SETTINGS.minutes_beyond,
+    worth=lambda reduction: reduction.workload.cells <= SETTINGS.most_cells,
+)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchdp.matrix import identity
-from batchdp.reduction import reduce
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import Dense, identity
+from batchdp.strategies.family import Family
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.pair import Pair
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def noise_on_data(workload: Workload | ArrayLike | Any, *, merged: bool = False) -> Strategy:
@@ -24,3 +28,22 @@ def noise_on_data(workload: Workload | ArrayLike | Any, *, merged: bool = False)
         L = reduction.lift_measure(np.eye(reduction.columns))
         return Strategy(workload, L, reduction.merged_workload(), method="noise-on-data")
     return Strategy(workload, identity(workload.cells), workload.matrix, method="noise-on-data")
+
+
+LARGE = 2048
+"""Columns above which the identity is a sparse matrix."""
+
+
+def _on_columns(R: Dense, _: None) -> Iterator[Pair]:
+    """Every merged column once."""
+    p = R.shape[1]
+    yield Pair(np.eye(p) if p <= LARGE else identity(p), R)
+
+
+NOISE_ON_DATA = Family(
+    "noise-on-data",
+    noise_on_data,
+    quick=True,
+    variants=(partial(noise_on_data, merged=True), noise_on_data),
+    on_columns=_on_columns,
+)

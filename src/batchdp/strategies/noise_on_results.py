@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from batchdp.matrix import dense, identity
-from batchdp.reduction import reduce
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import Dense, column_norms, dense, identity
+from batchdp.strategies.family import Family
+from batchdp.strategies.over_cells import Sizes
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.reduction import Reduction, reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def noise_on_results(workload: Workload | ArrayLike | Any, *, least_squares: bool = False) -> Strategy:
@@ -29,3 +34,26 @@ def noise_on_results(workload: Workload | ArrayLike | Any, *, least_squares: boo
         reconstruct = reduction.lift_reconstruct(B)
         return Strategy(workload, workload.matrix, reconstruct, method="noise-on-results")
     return Strategy(workload, workload.matrix, identity(workload.queries), method="noise-on-results")
+
+
+def _over_cells(reduction: Reduction, _: float, sizes: Sizes) -> Iterator[Dense]:
+    p, workload = reduction.columns, reduction.workload
+    if workload.queries * p <= sizes.most_entries and (p <= sizes.many_columns or _may_pay(reduction)):
+        yield reduction.restrict_measure(workload.matrix)
+
+
+def _may_pay(reduction: Reduction) -> bool:
+    """Whether noise on results, with k Δ² as its least error, comes near noise on data."""
+    sensitivity = float(column_norms(reduction.workload.matrix, 1).max(initial=0.0))
+    return reduction.rank * sensitivity**2 < 4 * float(np.vdot(reduction.reduced, reduction.reduced))
+
+
+NOISE_ON_RESULTS = Family(
+    "noise-on-results",
+    noise_on_results,
+    settings=Sizes(),
+    quick=True,
+    worth=lambda reduction: reduction.workload.cells <= Sizes().most_cells,
+    variants=(noise_on_results, partial(noise_on_results, least_squares=True)),
+    over_cells=_over_cells,
+)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from batchdp.matrix import plain
-from batchdp.strategy import Strategy
-from batchdp.workload import Workload, as_workload
+from batchdp.linalg.matrix import Dense, plain
+from batchdp.strategies.family import Family
+from batchdp.strategies.over_cells import Sizes, Tree, over_cells
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.pair import Pair
+from batchdp.workloads.reduction import Reduction
+from batchdp.workloads.workload import Workload, as_workload
 
 
 def wavelet(workload: Workload | ArrayLike | Any) -> Strategy:
@@ -52,3 +57,30 @@ def haar(cells: int) -> tuple[sparse.csr_array, sparse.csr_array]:
     share = sign * 2.0 ** (np.concatenate(depths) - leaf_depth[column])
     L = sparse.csr_array((sign, (row, column)), shape=(cells, cells))
     return L, sparse.csr_array((share, (column, row)), shape=(cells, cells))
+
+
+def _on_columns(R: Dense, sizes: Sizes) -> Iterator[Pair]:
+    """The transform of the merged columns."""
+    if R.size <= sizes.most_entries:
+        L, inverse = haar(R.shape[1])
+        yield Pair(L, np.asarray(R @ inverse))
+
+
+def _tree(cells: int) -> Tree:
+    L, inverse = haar(cells)
+    return L, lambda W: np.asarray(W @ inverse)
+
+
+def _over_cells(reduction: Reduction, best: float, sizes: Sizes) -> Iterator[Dense]:
+    return over_cells(reduction, best, _tree, sizes)
+
+
+WAVELET = Family(
+    "wavelet",
+    wavelet,
+    settings=Sizes(),
+    quick=True,
+    worth=lambda reduction: reduction.workload.cells <= Sizes().most_cells,
+    on_columns=_on_columns,
+    over_cells=_over_cells,
+)

@@ -1,16 +1,23 @@
 """Tables in any engine: opened read-only, counted there in one pass.
 
-    opening   what the user gave -> Source
-    files, frames, duck, postgres, spark, foreign   one for each kind of engine
-    kinds     do the table's types fit the declared columns?
-    coding    a record -> the numbers of its atoms, packed into few integers
-    counting  Source + atoms -> how many records there are of every combination
+The rule of the boundary: **once a schema is accepted, nothing about a value may raise, warn, change a type or change
+how another record is read; and no record is looked at before the ledger is charged.** Types come from the domain. An
+engine that cannot promise this is refused by its schema, or its records are read by us.
 
-Records never come into Python; their counts do. No error says anything that depends on them.
+    opening    what the user gave -> Source; only names and types are looked at
+    files      CSV (`separated`) and Parquet     ─┐
+    frames     pandas (`objects`), Polars, Arrow ─┴-> `cleaning`: a few types -> `stream`: our own DuckDB
+    duck, postgres, spark, foreign    tables that stay in their engine
+    kinds      do the table's types fit the declared columns?
+    reading    a column as declared, where an engine holds it; who is one person
+    coding     a record -> the numbers of its atoms, packed into few integers of 64 bits
+    counting   Source + atoms -> how many records there are of every combination
+
+Of databases only counts come into Python. No error says anything that depends on records.
 """
 
-from batchdp.tables.counting import count
+from batchdp.tables.counting import count, counting
 from batchdp.tables.opening import open_table
 from batchdp.tables.source import Source
 
-__all__ = ["Source", "count", "open_table"]
+__all__ = ["Source", "count", "counting", "open_table"]

@@ -14,35 +14,9 @@ import numpy.typing as npt
 
 from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
 from batchdp.queries.conditions import Cut, Place
+from batchdp.tables.reading import is_whole, missing
 
 LARGEST_CODE = 2**62
-
-
-@ibis.udf.scalar.builtin(name="floor")  # type: ignore[untyped-decorator]
-def _floor(x: float) -> float:
-    """The engine's own: ibis would cast the result to an integer, which overflows."""
-    raise NotImplementedError
-
-
-# ── columns ──
-
-
-def plain(column: Any, kind: str) -> Any:
-    """The column as its atoms see it: a moment is its day, and a column of nothing but NULL gets a type."""
-    dtype = column.type()
-    if dtype.is_null():
-        return column.cast({"text": "string", "boolean": "boolean", "date": "date"}.get(kind, "int64"))
-    return column.date() if kind == "date" and dtype.is_timestamp() else column
-
-
-def missing(column: Any) -> Any:
-    """NULL or not a number."""
-    return column.isnull() | column.isnan() if column.type().is_floating() else column.isnull()
-
-
-def is_whole(column: Any) -> Any:
-    """Whether a float or decimal has no fraction, without a cast that could overflow."""
-    return _floor(column) == column if column.type().is_floating() else column % 1 == 0
 
 
 def before(column: Any, cut: Cut) -> Any:
@@ -53,7 +27,7 @@ def before(column: Any, cut: Cut) -> Any:
             return ibis.literal(True)
         return column < ibis.literal(date.fromordinal(int(cut.value)))
     cut = _among(cut, dtype)
-    if not _held(cut.value, dtype):
+    if not is_held(cut.value, dtype):
         return ibis.literal(cut.value > 0)
     return column <= _number(cut.value, dtype) if cut.after else column < _number(cut.value, dtype)
 
@@ -70,10 +44,10 @@ def _among(cut: Cut, dtype: Any) -> Cut:
     return cut
 
 
-def _held(value: Place, dtype: Any) -> bool:
+def is_held(value: Place, dtype: Any) -> bool:
     """Whether a column of this type can hold exactly this number."""
     if dtype.is_integer():
-        return value == int(value)
+        return value == int(value) and dtype.bounds.lower <= value <= dtype.bounds.upper
     if dtype.is_decimal() and dtype.scale is not None:
         steps = _decimal(value).scaleb(dtype.scale)
         return steps == steps.to_integral_value() and abs(steps) < Decimal(10) ** dtype.precision
@@ -110,20 +84,19 @@ def code(column: Any, atoms: Atoms, stride: int, looked_up: Any = None) -> Any:
     elif looked_up is None:
         found = _listed_code(column, atoms, stride)
     else:
-        found = ibis.coalesce(looked_up * stride, ibis.literal(stride * len(atoms.groups)))
-    # One leaf with a type is enough: ibis leaves it to the engine, which would take 32 bits and overflow in sums.
+        found = ibis.coalesce(looked_up * whole(stride), whole(stride * len(atoms.groups)))
     return ibis.ifelse(missing(column), whole(stride * (atoms.size - 1)), found)
 
 
 def whole(value: int) -> Any:
-    """A literal of 64 bits."""
+    """A literal of 64 bits: left to itself, an engine would take fewer, and overflow in products and sums."""
     return ibis.literal(value).cast("int64") if value < 2**31 else ibis.literal(value)
 
 
 def _line_code(column: Any, atoms: LineAtoms, stride: int) -> Any:
     def tree(first: int, last: int) -> Any:
         if first == last:
-            return ibis.literal(stride * first)
+            return whole(stride * first)
         middle = (first + last) // 2
         return ibis.ifelse(before(column, atoms.cuts[middle]), tree(first, middle), tree(middle + 1, last))
 
@@ -132,18 +105,19 @@ def _line_code(column: Any, atoms: LineAtoms, stride: int) -> Any:
 
 def _listed_code(column: Any, atoms: ListedAtoms, stride: int) -> Any:
     branches = [
-        (column.isin(values), ibis.literal(stride * i))
+        (column.isin(values), whole(stride * i))
         for i, group in enumerate(atoms.groups)
-        if (values := _values(group, column.type()))
+        if (values := values_of(group, column.type()))
     ]
-    other = ibis.literal(stride * len(atoms.groups))
+    other = whole(stride * len(atoms.groups))
     return ibis.cases(*branches, else_=other) if branches else other
 
 
-def _values(group: Sequence[Any], dtype: Any) -> list[Any]:
+def values_of(group: Sequence[Any], dtype: Any) -> list[Any]:
+    """Literals of those of the values that a column of this type can hold."""
     if not dtype.is_numeric() or dtype.is_boolean():
         return list(group)
-    return [_number(value, dtype) for value in group if _held(value, dtype)]
+    return [_number(value, dtype) for value in group if is_held(value, dtype)]
 
 
 def kept(column: Any, atoms: Atoms, looked_up: Any = None) -> Any:
@@ -153,7 +127,7 @@ def kept(column: Any, atoms: Atoms, looked_up: Any = None) -> Any:
     if looked_up is not None:
         return looked_up.notnull()
     if isinstance(atoms, ListedAtoms):
-        values = _values(atoms.declared, column.type())
+        values = values_of(atoms.declared, column.type())
         return column.isin(values) if values else ibis.literal(False)
     low, high = atoms.declared
     top = Cut(high + 1) if atoms.kind == "date" else Cut(high, after=True)

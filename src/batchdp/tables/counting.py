@@ -14,15 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from batchdp.cells.atoms import Atoms
-from batchdp.tables.coding import code, kept, missing, packing, plain, unpacked, whole
+from batchdp.errors import TableError
+from batchdp.tables.coding import code, kept, packing, unpacked, whole
 from batchdp.tables.compiling import Query
 from batchdp.tables.lookups import joined, lookup
 from batchdp.tables.lots import lot
+from batchdp.tables.reading import identified, missing, read, spelled
 from batchdp.tables.shield import shielded, shielded_all
 from batchdp.tables.source import Source
 
 Progress = Callable[[float, str], None]
 POLL_SECONDS = 0.2
+Counted = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 
 def count(
@@ -32,9 +35,17 @@ def count(
     unit: str | None = None,
     rows_per_unit: int = 1,
     progress: Progress | None = None,
-) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]:
-    """Batches of (codes, counts): a row of atoms' numbers for every combination that occurs, and how often it does.
+) -> Iterator[Counted]:
+    """`counting`, checked and run at once."""
+    yield from counting(source, atoms, unit=unit, rows_per_unit=rows_per_unit)(progress)
 
+
+def counting(
+    source: Source, atoms: Sequence[Atoms], *, unit: str | None = None, rows_per_unit: int = 1
+) -> Callable[[Progress | None], Iterator[Counted]]:
+    """What counts the records, once the engine has accepted the query; no record is read before it is called.
+
+    It gives batches of (codes, counts): a row of atoms' numbers for every combination that occurs, and how often.
     With a unit, at most `rows_per_unit` records of each are counted, drawn by a lot that depends on the unit and the
     record's atoms alone. Records that the domain drops are dropped before; so are records whose unit is NULL.
 
@@ -43,10 +54,15 @@ def count(
     packs = packing([one.size for one in atoms])
     task = f"counting in {source.description}"
     query = shielded(lambda: _query(source, atoms, packs, unit, rows_per_unit), task)
-    with _reported(source, progress):
-        for columns in shielded_all(source.engine.batches(query), task):
-            if len(columns[0]):
-                yield unpacked(columns[:-1], packs, [one.size for one in atoms]), columns[-1]
+    shielded(lambda: source.engine.check(query), f"preparing the count in {source.description}")
+
+    def run(progress: Progress | None) -> Iterator[Counted]:
+        with _reported(source, progress):
+            for columns in shielded_all(source.engine.batches(query), task):
+                if len(columns[0]):
+                    yield unpacked(columns[:-1], packs, [one.size for one in atoms]), columns[-1]
+
+    return run
 
 
 def _query(
@@ -57,15 +73,21 @@ def _query(
     rows_per_unit: int,
 ) -> Query:
     """Columns p0, p1, … with the packed codes, then n with the count."""
-    tables = {
-        i: table for i, one in enumerate(atoms) if (table := lookup(one, f"batchdp_values_{i}", source.engine.dialect))
-    }
-    columns = {f"c{i}": plain(source.column(one.column), one.kind) for i, one in enumerate(atoms)}
+    engine = source.engine
+    columns = {f"c{i}": read(source.column(one.column), one.kind, engine.dialect) for i, one in enumerate(atoms)}
     if unit is not None:
-        columns["unit"] = source.column(unit)
+        if source.unit is None:
+            raise TableError(f"the privacy unit {unit!r} was not asked for when {source.description} was opened")
+        columns["unit"] = identified(source.unit, engine.dialect, engine.collates)
+        columns["spelled"] = spelled(source.unit, engine.dialect)
     rows = source.table.select(**columns) if columns else source.table
+    tables = {
+        i: table
+        for i, one in enumerate(atoms)
+        if (table := lookup(one, f"batchdp_values_{i}", rows[f"c{i}"].type(), engine.dialect, engine.collates))
+    }
     for i, table in tables.items():
-        rows = joined(rows, f"c{i}", table, f"a{i}")
+        rows = joined(rows, f"c{i}", table, f"a{i}", engine.collates)
     looked_up = {i: rows[f"a{i}"] for i in tables}
     conditions = [kept(rows[f"c{i}"], one, looked_up.get(i)) for i, one in enumerate(atoms)]
     conditions = [condition for condition in conditions if condition is not None]
@@ -82,13 +104,13 @@ def _query(
     if unit is None:
         rows = rows.select(**codes)
     else:
-        rows = _bounded(rows.select(**codes, unit=rows["unit"]), names, rows_per_unit)
+        rows = _bounded(rows.select(**codes, unit=rows["unit"], spelled=rows["spelled"]), names, rows_per_unit)
     return Query(rows.group_by(names).aggregate(n=rows.count()), tuple(tables.values()))
 
 
 def _bounded(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:
     """At most so many rows of each unit, drawn by lot: the same ones every time, and in every engine."""
-    rows = rows.mutate(lot=lot(rows["unit"], [rows[name] for name in names]))
+    rows = rows.mutate(lot=lot(rows["spelled"], [rows[name] for name in names]))
     if rows_per_unit == 1 and len(names) == 1:
         return rows.group_by("unit").aggregate(**{names[0]: rows[names[0]].argmin(rows["lot"])})
     order = [rows["lot"], *(rows[name] for name in names)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from batchdp.errors import TableError
 from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.kinds import listing
 from batchdp.tables.shield import shielded
-from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
+from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, Units, as_columns, mended
 
 BATCH = 1_000_000
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -27,16 +27,22 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "preserve_insertion_order": False,
 }
+UNWANTED = ("statistics_propagation", "join_order", "build_side_probe_side")
+"""Optimisers that are switched off. The first tries casts on the least and greatest value while it plans, where even
+TRY does not help; the others would hold a stream of records in memory, whose length they cannot know, and not the
+lookup."""
+SESSION = {"TimeZone": "UTC", "disabled_optimizers": ",".join(UNWANTED)}
+"""What a count needs of a connection: days begin at midnight UTC."""
 LOCKS = (
-    "SET TimeZone = 'UTC'",
+    *(f"SET {name} = '{value}'" for name, value in SESSION.items()),
     "SET python_enable_replacements = false",
     "SET enable_progress_bar = true",
     "SET enable_progress_bar_print = false",
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-PATTERN = set("*?[")
-"""Characters in a path that DuckDB takes for a pattern."""
+HUGE = ("HUGEINT", "UHUGEINT", "BIGNUM")
+"""Whole numbers of more than 64 bits."""
 TABLES = """
     SELECT database_name, schema_name, table_name,
            CASE WHEN database_name = 'temp' THEN 0
@@ -51,10 +57,15 @@ class DuckEngine:
     """A DuckDB connection. What is changed there, `undo` changes back."""
 
     dialect = "duckdb"
+    collates = True
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, undo: ExitStack) -> None:
         self._connection = connection
         self._undo = undo
+
+    def check(self, query: Query) -> None:
+        """Bound, not run."""
+        self._connection.sql(compiled(query, self.dialect)).types  # noqa: B018
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
@@ -75,18 +86,28 @@ class RelationEngine:
     """A relation, which alone knows its connection."""
 
     dialect = "duckdb"
+    collates = True
 
     def __init__(self, relation: duckdb.DuckDBPyRelation, name: str) -> None:
         self._relation = relation
         self._name = name
 
+    def check(self, query: Query) -> None:
+        """Bound, not run; the view that DuckDB makes for it is dropped."""
+        with ExitStack() as undo:
+            undo.callback(self._run, f"DROP VIEW {self._name}")
+            self._run(compiled(query, self.dialect)).types  # noqa: B018
+
+    def _run(self, sql: str) -> Any:
+        return self._relation.query(self._name, sql)
+
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch; the view that DuckDB makes for it is dropped."""
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._run, f"DROP VIEW {self._name}")
+            set_session(self._run, undo)
             with _interruptible(lambda: None):  # only the connection could be told to stop
-                yield from map(as_columns, _reader(self._relation.query(self._name, compiled(query, self.dialect))))
-        finally:
-            self._relation.query(self._name, f"DROP VIEW {self._name}")
+                yield from map(as_columns, _reader(self._run(compiled(query, self.dialect))))
 
     def progress(self) -> float:
         """Only the connection would know."""
@@ -103,18 +124,16 @@ def own_database(path: Path | None = None) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(str(path), read_only=True, config=SETTINGS)
 
 
-def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[Path] = ()) -> None:
-    """From here on, the database reads no other files, and no setting can be changed."""
-    connection.execute("SET allowed_paths = ?", [[str(file) for file in files]])
-    # The folders of names that could be patterns have to be listed.
-    folders = {str(path.parent) for file in files for path in (file, *file.parents) if set(path.name) & PATTERN}
-    connection.execute("SET allowed_directories = ?", [sorted(folders)])
+def lock(connection: duckdb.DuckDBPyConnection) -> None:
+    """From here on, the database reads no file but its own, and no setting can be changed."""
     for statement in LOCKS:
         connection.execute(statement)
 
 
-def named_table(connection: duckdb.DuckDBPyConnection, name: str, schema: str | None, description: str) -> Any:
-    """The ibis table of this name, found in the catalogue: a temporary one first, then the current schema's."""
+def named_table(
+    connection: duckdb.DuckDBPyConnection, name: str, schema: str | None, description: str
+) -> tuple[Any, Units]:
+    """The ibis table of this name and its units: a temporary one first, then the current schema's."""
     known = connection.execute(TABLES).fetchall()
     same = [row for row in known if folded(row[2]) == folded(name) and schema in (None, row[1])]
     if not same:
@@ -131,62 +150,69 @@ def named_table(connection: duckdb.DuckDBPyConnection, name: str, schema: str | 
     return _table({row[0]: row[1] for row in described}, name=actual, database=place, catalog=database)
 
 
-def open_relation(relation: duckdb.DuckDBPyRelation) -> tuple[str, Any, RelationEngine]:
-    """Description, ibis table and engine of the user's relation."""
+def open_relation(relation: duckdb.DuckDBPyRelation) -> Opened:
+    """The user's relation."""
     name = f"batchdp_{secrets.token_hex(8)}"
     types = dict(zip(relation.columns, map(str, relation.types), strict=True))
-    return "the DuckDB relation", _table(types, name=name), RelationEngine(relation, name)
+    return Opened("the DuckDB relation", *_table(types, name=name), RelationEngine(relation, name))
 
 
-def open_connection(connection: duckdb.DuckDBPyConnection, domain: Domain) -> tuple[str, Any, DuckEngine]:
-    """Description, ibis table and engine of the table that the domain names, in the user's connection."""
+def open_connection(connection: duckdb.DuckDBPyConnection, domain: Domain) -> Opened:
+    """The table that the domain names, in the user's connection."""
     description = "the DuckDB connection"
     undo = ExitStack()
     with undo:
 
-        def bind() -> Any:
-            table = named_table(connection, domain.table, None, description)
-            if any(dtype.is_timestamp() and dtype.timezone for dtype in table.schema().types):
-                _in_utc(connection, undo)
-            return table
+        def bind() -> tuple[Any, Units]:
+            found = named_table(connection, domain.table, None, description)
+            set_session(connection.execute, undo)
+            return found
 
-        table = shielded(bind, f"looking into {description}")
-        return description, table, DuckEngine(connection, undo.pop_all())
+        found = shielded(bind, f"looking into {description}")
+        return Opened(description, *found, DuckEngine(connection, undo.pop_all()))
 
 
-def open_database(path: Path, name: str | None, domain: Domain) -> tuple[str, Any, DuckEngine]:
-    """Description, ibis table and engine of a table in a database file."""
+def open_database(path: Path, name: str | None, domain: Domain) -> Opened:
+    """A table in a database file."""
     if not path.is_file():
         raise TableError(f"there is no DuckDB file {path}")
     description = f"the DuckDB file {path}"
     schema, _, table_name = (name or domain.table).rpartition(".")
     with ExitStack() as undo:
 
-        def bind() -> tuple[duckdb.DuckDBPyConnection, Any]:
+        def bind() -> tuple[duckdb.DuckDBPyConnection, tuple[Any, Units]]:
             connection = own_database(path)
             undo.callback(connection.close)
             lock(connection)
             return connection, named_table(connection, table_name, schema or None, description)
 
-        connection, table = shielded(bind, f"opening {description}")
-        return description, table, DuckEngine(connection, undo.pop_all())
+        connection, found = shielded(bind, f"opening {description}")
+        return Opened(description, *found, DuckEngine(connection, undo.pop_all()))
 
 
-def _in_utc(connection: duckdb.DuckDBPyConnection, undo: ExitStack) -> None:
-    """Days begin at midnight UTC, until undone."""
-    row = connection.execute("SELECT current_setting('TimeZone')").fetchone()
-    connection.execute("SET TimeZone = 'UTC'")
-    undo.callback(lambda: connection.execute(f"SET TimeZone = '{row[0] if row else 'UTC'}'"))
+def set_session(run: Callable[[str], Any], undo: ExitStack) -> None:
+    """The settings that a count needs, until undone."""
+    for name, value in SESSION.items():
+        before = run(f"SELECT current_setting('{name}')").fetchone()[0].replace("'", "''")
+        run(f"SET {name} = '{value}'")
+        undo.callback(run, f"SET {name} = '{before}'")
 
 
-def _table(types: dict[str, str], **place: Any) -> Any:
-    return ibis.table({name: _type(spelled) for name, spelled in types.items()}, **place)
+def _table(types: dict[str, str], **place: Any) -> tuple[Any, Units]:
+    """The ibis table, and what tells privacy units apart where that is not the column itself."""
+    table = ibis.table({name: _type(spelled) for name, spelled in types.items()}, **place)
+    # No literal compares with all of these without a cast that the largest would break; a unit stays exact, as a text.
+    huge = [name for name, spelled in types.items() if spelled in HUGE]
+    return mended(
+        table,
+        {name: table[name].cast("float64") for name in huge},
+        {name: table[name].cast("string") for name in huge},
+    )
 
 
 def _type(spelled: str) -> Any:
-    if spelled.endswith("HUGEINT"):
-        # ibis takes it for a decimal of 38 digits, to which the largest cannot be cast; as integers they compare well.
-        return ibis.dtype("int64")
+    if spelled in HUGE:
+        return ibis.expr.datatypes.unknown
     try:
         return DuckDBType.from_string(spelled)
     except Exception:  # types of extensions: fine as long as they are not declared

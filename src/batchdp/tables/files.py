@@ -1,49 +1,58 @@
-"""CSV and Parquet files, one or a folder of them, read by an embedded DuckDB that reads nothing else."""
+"""CSV and Parquet files, one or a folder of them: what they are, and their records as a stream.
+
+Types come from the domain (CSV) or from each file's own schema (Parquet), never from records. A folder `key=value` is a
+column of texts where the files have none of that name; it never replaces one.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import os
-import re
 import zlib
-from collections.abc import Collection
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from urllib.parse import unquote
+
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from batchdp.domain import Domain
+from batchdp.domain.names import folded
 from batchdp.errors import TableError
-from batchdp.tables.duck import DuckEngine, lock, named_table, own_database
-from batchdp.tables.kinds import find_name, kind_of, needed, refuse_twins
+from batchdp.tables.kinds import Wanted, find_name, wanted
+from batchdp.tables.separated import Layout, records
 from batchdp.tables.shield import shielded
+from batchdp.tables.source import Source
+from batchdp.tables.stream import Batches, Part, Progress, open_stream, repeated
 
 ENDINGS = {".csv": "CSV", ".tsv": "CSV", ".csv.gz": "CSV", ".tsv.gz": "CSV", ".parquet": "Parquet", ".pq": "Parquet"}
-DATABASES = (".duckdb", ".db", ".ddb")
 DELIMITERS = ",;\t|"
 LONGEST_HEADER = 1_000_000
 MOST_FILES = 100_000
-PARSED = {"text": "{}", "integer": "TRY_CAST({} AS DOUBLE)", "number": "TRY_CAST({} AS DOUBLE)"}
-PARSED |= {"boolean": "TRY_CAST({} AS BOOLEAN)", "date": "TRY_CAST({} AS DATE)"}
+ROWS = 2**17
+"""Of Parquet that are read at a time."""
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""What folders are called where the value is missing."""
 
 
-def open_files(path: Path, domain: Domain, columns: Collection[str] | None) -> tuple[str, Any, DuckEngine]:
-    """Description, ibis table and engine of a file or folder."""
+def open_files(path: Path, domain: Domain, columns: Collection[str] | None) -> Source:
+    """A file or folder."""
     files, kind = found(path)
-    description = str(path)
-    select = _csv(files, domain, columns) if kind == "CSV" else _parquet(files, domain, columns)
-    undo = ExitStack()
-    connection = own_database()
-    undo.callback(connection.close)
-    with undo:
+    keys = [_keys(file, path.absolute()) for file in files]
+    progress = Progress()
+    names, parts = (_csv if kind == "CSV" else _parquet)(files, keys, wanted(domain, columns), progress)
+    return open_stream(str(path), names, parts, domain, progress)
 
-        def bind() -> Any:
-            connection.execute(f"CREATE TEMP VIEW records AS {select}")
-            lock(connection, files)
-            return named_table(connection, "records", None, description)
 
-        table = shielded(bind, f"reading the schema of {path}")
-        return description, table, DuckEngine(connection, undo.pop_all())
+def _keys(file: Path, folder: Path) -> dict[str, str | None]:
+    """The columns that the names of folders stand for."""
+    if file == folder:
+        return {}
+    parts = [part.partition("=") for part in file.relative_to(folder).parts[:-1] if "=" in part]
+    return {unquote(key): None if value == NO_VALUE else unquote(value) for key, _, value in parts}
 
 
 def ending(path: Path) -> str | None:
@@ -80,45 +89,119 @@ def _hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
-def _parquet(files: list[Path], domain: Domain, columns: Collection[str] | None) -> str:
-    from pyarrow import parquet  # type: ignore[import-untyped]
-
-    for file in files:
-        names = shielded(lambda file=file: parquet.read_schema(file).names, f"reading the schema of {file}")  # type: ignore[misc]
-        refuse_twins(names, needed(domain, columns), str(file))
-    # By name, so that the files' types are reconciled from their schemas before any is read.
-    return f"SELECT * FROM read_parquet({_literals(files)}, union_by_name = true)"
+# ── Parquet ──
 
 
-def _csv(files: list[Path], domain: Domain, columns: Collection[str] | None) -> str:
-    """Nothing is guessed from the records: names and delimiter come from the header, types from the domain."""
-    names, delimiter = header(files[0])
+def parquet_schema(file: Path) -> Any:
+    """The names and types of the columns."""
+    from pyarrow import parquet
+
+    return shielded(lambda: parquet.read_schema(file), f"reading the schema of {file}")
+
+
+def _parquet(
+    files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Progress
+) -> tuple[Wanted, list[Part]]:
+    parts = []
+    for file, beside in zip(files, keys, strict=True):
+        schema = parquet_schema(file)
+        types = {**dict.fromkeys(beside, pa.string()), **dict(zip(schema.names, schema.types, strict=True))}
+        chosen = _chosen(names, schema.names, beside, file)
+        inside = {key: name for key, name in chosen.items() if name in schema.names}
+        apart = {key: beside[name] for key, name in chosen.items() if key not in inside}
+        batches = _ParquetFile(file, inside, apart, progress, len(files))
+        parts.append(Part({key: types[name] for key, name in chosen.items()}, batches))
+    return chosen, parts
+
+
+@dataclass(frozen=True)
+class _ParquetFile:
+    """The batches of a file: the columns inside it, and those that its folders' names stand for."""
+
+    file: Path
+    inside: Wanted
+    apart: Mapping[str | None, str | None]
+    progress: Progress
+    files: int
+
+    def __call__(self) -> Batches:
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(self.file) as opened:
+            share = 1 / max(1, opened.metadata.num_rows) / self.files
+            for batch in opened.iter_batches(ROWS, columns=list(dict.fromkeys(self.inside.values()))):
+                values = {key: batch.column(name) for key, name in self.inside.items()}
+                yield batch.num_rows, values | repeated(self.apart, batch.num_rows)
+                self.progress.advance(batch.num_rows * share)
+
+
+def _chosen(names: Wanted, inside: list[str], beside: Mapping[str, str | None], file: Path) -> Wanted:
+    """What is wanted, in the spelling of the file, or else of its folders."""
+    held = {folded(name) for name in inside}
+    available = [*inside, *(key for key in beside if folded(key) not in held)]
+    return {key: find_name(name, available, str(file)) for key, name in names.items()}
+
+
+# ── CSV ──
+
+
+def _csv(
+    files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Progress
+) -> tuple[Wanted, list[Part]]:
+    titles, layout = header(files[0])
     for file in files[1:]:
-        if header(file) != (names, delimiter):
+        if header(file) != (titles, layout):
             raise TableError(f"{file} has another header than {files[0]}; give all files of a folder the same columns")
-    chosen = []
-    for name in needed(domain, columns):
-        actual = find_name(name, names, str(files[0]))
-        declared = domain.column(name)
-        kind = "text" if declared is None else kind_of(domain.columns[declared])
-        chosen.append(f"{PARSED[kind].format(f'c{names.index(actual)}')} AS {_quoted(actual)}")
-    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(names)))
-    return " UNION ALL ".join(
-        f"SELECT {', '.join(chosen) or 'c0'} FROM read_csv({_literals(part)}, columns = {{{types}}}, header = true, "
-        f"delim = {_literal(delimiter)}, quote = '\"', escape = '\"', nullstr = '', auto_detect = false, "
-        f"strict_mode = false, ignore_errors = true, compression = '{compression}')"
-        for compression, part in {
-            "none": [file for file in files if not _zipped(file)],
-            "gzip": [file for file in files if _zipped(file)],
-        }.items()
-        if part
-    )
+    parts = []
+    for file, beside in zip(files, keys, strict=True):
+        chosen = _chosen(names, titles, beside, file)
+        inside = {key: titles.index(name) for key, name in chosen.items() if name in titles}
+        apart = {key: beside[name] for key, name in chosen.items() if key not in inside}
+        batches = _CSVFile(file, layout, inside, apart, progress, len(files))
+        parts.append(Part(dict.fromkeys(chosen, pa.string()), batches))
+    return chosen, parts
 
 
-def header(file: Path) -> tuple[list[str], str]:
-    """The names in the first line, and the delimiter: the one that is there most often."""
+@dataclass(frozen=True)
+class _CSVFile:
+    """The batches of a file, as texts."""
+
+    file: Path
+    layout: Layout
+    inside: Mapping[str | None, int]
+    apart: Mapping[str | None, str | None]
+    progress: Progress
+    files: int
+
+    def __call__(self) -> Batches:
+        size = max(1, self.file.stat().st_size) * self.files
+        places = list(self.inside.values()) or [0]
+        with _readable(self.file) as (opened, raw):
+            opened.readline(LONGEST_HEADER + 1)
+            done = 0
+            for arrays in records(opened, self.layout, places):
+                texts = [array.view(pa.string()) for array in arrays]  # as yet unchecked
+                rows = len(texts[0])
+                yield rows, dict(zip(self.inside, texts, strict=False)) | repeated(self.apart, rows)
+                self.progress.advance((raw.tell() - done) / size)
+                done = raw.tell()
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """The file's bytes, unzipped, and the file itself."""
+    with file.open("rb") as raw:
+        if _zipped(file):
+            with gzip.open(raw, "rb") as opened:
+                yield opened, raw  # type: ignore[misc]
+        else:
+            yield raw, raw
+
+
+def header(file: Path) -> tuple[list[str], Layout]:
+    """The names in the first line, and what it says about all lines: its delimiter is the one that is there most."""
     try:
-        with gzip.open(file, "rb") if _zipped(file) else file.open("rb") as opened:
+        with _readable(file) as (opened, _):
             line = opened.readline(LONGEST_HEADER + 1)
         text = line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
@@ -131,24 +214,11 @@ def header(file: Path) -> tuple[list[str], str]:
         raise TableError(f"{file} has no header; its first line should name the columns")
     delimiter = "\t" if ".tsv" in "".join(file.suffixes).lower() else max(DELIMITERS, key=text.count)
     try:
-        return next(csv.reader([text], delimiter=delimiter)), delimiter
+        names = next(csv.reader([text], delimiter=delimiter))
     except csv.Error:
         raise TableError(f"the header of {file} is not a line of CSV; its first line should name the columns") from None
+    return names, Layout(delimiter, len(names), line.endswith(b"\r\n"))
 
 
 def _zipped(file: Path) -> bool:
     return file.name.lower().endswith(".gz")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _literals(files: list[Path]) -> str:
-    # In brackets, what DuckDB takes for a pattern is a plain character.
-    plain = [re.sub(r"[*?[]", r"[\g<0>]", str(file)) for file in files]
-    return f"[{', '.join(map(_literal, plain))}]"

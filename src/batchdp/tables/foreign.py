@@ -1,44 +1,44 @@
-"""Any other engine that ibis can talk to, by a table that the user has opened with it."""
+"""A table that the user has opened with ibis, counted through the connection behind it."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
-from batchdp.tables.compiling import Query
-from batchdp.tables.postgres import without_nan
+from batchdp.errors import TableError
+from batchdp.tables.duck import DuckEngine, set_session
+from batchdp.tables.postgres import PostgresEngine, without_nan
 from batchdp.tables.shield import shielded
-from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
+from batchdp.tables.source import Engine, Opened
+from batchdp.tables.spark import SparkEngine
 
 
-class IbisEngine:
-    """The backend that the table is bound to."""
-
-    dialect = None
-
-    def batches(self, query: Query) -> Iterator[Columns]:
-        """The columns of a query's result, batch by batch."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # ibis calls what its engines have renamed
-            reader = query.expression.to_pyarrow_batches()
-            batch = next(reader, None)
-        while batch is not None:
-            yield as_columns(batch)
-            batch = next(reader, None)
-
-    def progress(self) -> float:
-        """Not to be had through ibis."""
-        return UNKNOWN_PROGRESS
+class _Borrowed(PostgresEngine):
+    """Somebody else's connection."""
 
     def close(self) -> None:
-        """The connection is the user's."""
+        """Stays open."""
 
 
-def open_ibis(table: Any) -> tuple[str, Any, IbisEngine]:
-    """Description, ibis table and engine."""
-    backend = shielded(lambda: str(table.get_backend().name), "looking at the ibis table")
-    if backend == "postgres":
-        numerics = {name: without_nan(table[name]) for name, dtype in table.schema().items() if dtype.is_decimal()}
-        table = table.mutate(**numerics) if numerics else table
-    return f"the ibis table on {backend}", table, IbisEngine()
+def open_ibis(table: Any) -> Opened:
+    """A table of an engine whose rules are known: with others, one value could decide about all."""
+    backend = shielded(table.get_backend, "looking at the ibis table")
+    description = f"the ibis table on {backend.name}"
+    engine: Engine
+    match backend.name:
+        case "duckdb":
+            undo = ExitStack()
+            shielded(lambda: set_session(backend.con.execute, undo), f"looking at {description}")
+            engine = DuckEngine(backend.con, undo)
+        case "postgres":
+            engine = _Borrowed(backend.con)
+            numerics = {name: without_nan(table[name]) for name, dtype in table.schema().items() if dtype.is_decimal()}
+            table = table.mutate(**numerics) if numerics else table
+        case "pyspark":
+            engine = SparkEngine(backend._session, ExitStack())
+        case _:
+            raise TableError(
+                f"{description} cannot be counted: what that engine does with odd values is not known; give an ibis "
+                "table on DuckDB, PostgreSQL or Spark, or write the table to Parquet"
+            )
+    return Opened(description, table, {}, engine)

@@ -1,167 +1,161 @@
-"""Frames in memory: pandas, Polars and PyArrow, scanned by an embedded DuckDB without a copy where it can be had."""
+"""Frames in memory: pandas, Polars and PyArrow. Only names and types are looked at before they are counted."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from batchdp.domain import Domain
-from batchdp.tables.duck import DuckEngine, lock, named_table, own_database
-from batchdp.tables.kinds import Kind, find_name, kind_of, needed, refuse_twins
+from batchdp.errors import TableError
+from batchdp.tables.kinds import Wanted, find_name, wanted
+from batchdp.tables.objects import as_text, as_unit
 from batchdp.tables.shield import shielded
+from batchdp.tables.source import Source
+from batchdp.tables.stream import Batches, Part, open_stream, repeated
 
-ARROW = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_(), "date": pa.date32()}
-NOT_TEXT = "\x00"
-"""Stands for an object among texts that is none; no declared value holds this character."""
+ROWS = 2**17
+"""That are converted at a time."""
+TYPED_FILES = ("parquet", "feather", "arrow", "orc")
+"""Endings of files in a dataset whose types do not have to be guessed from records."""
 
 
-def open_frame(frame: Any, domain: Domain, columns: Collection[str] | None) -> tuple[str, Any, DuckEngine]:
-    """Description, ibis table and engine of a frame; only the columns that are needed are looked at."""
+def open_frame(frame: Any, domain: Domain, columns: Collection[str] | None) -> Source:
+    """A frame; only the columns that are needed are looked at."""
     library = type(frame).__module__.partition(".")[0]
     description = f"the {({'pandas': 'pandas', 'polars': 'Polars'}).get(library, 'PyArrow')} {type(frame).__name__}"
-    available = _names(frame, library)
-    names = {find_name(name, available, description): _kind(name, domain) for name in needed(domain, columns)}
-    undo = ExitStack()
-    connection = own_database()
-    undo.callback(connection.close)
-    with undo:
-
-        def bind() -> Any:
-            scanned = {"pandas": _from_pandas, "polars": _from_polars, "pyarrow": _from_arrow}[library](frame, names)
-            connection.register("records", scanned)
-            lock(connection)
-            return named_table(connection, "records", None, description)
-
-        table = shielded(bind, f"looking at {description}")
-        return description, table, DuckEngine(connection, undo.pop_all())
+    parts_of = {"pandas": _pandas, "polars": _polars, "pyarrow": _arrow}[library]
+    return open_stream(
+        description,
+        *shielded(lambda: parts_of(frame, wanted(domain, columns), description), f"looking at {description}"),
+        domain,
+    )
 
 
-def _names(frame: Any, library: str) -> list[str]:
-    if library == "polars":
-        return list(frame.collect_schema().names())
-    if library == "pandas":
-        return [name for name in frame.columns if isinstance(name, str)]
-    return list(frame.schema.names)
+def _found(names: Wanted, available: Sequence[str], description: str) -> Wanted:
+    return {key: find_name(name, available, description) for key, name in names.items()}
 
 
-def _kind(name: str, domain: Domain) -> Kind | None:
-    declared = domain.column(name)
-    return None if declared is None else kind_of(domain.columns[declared])
+# ── pandas ──
 
 
-def _from_pandas(frame: Any, names: dict[str, Kind | None]) -> Any:
-    if not names:
-        return pa.table({"rows": pa.nulls(len(frame), pa.bool_())})
-    return _tidy(pa.table({name: _series(frame[name], kind) for name, kind in names.items()}), names)
+def _pandas(frame: Any, names: Wanted, description: str) -> tuple[Wanted, list[Part]]:
+    names = _found(names, [name for name in frame.columns if isinstance(name, str)], description)
+    types = {key: _pandas_type(frame.dtypes[name]) for key, name in names.items()}
+    # Objects are read as texts, by a rule for columns and one for units.
+    convert: dict[str | None, Callable[[Any], Any]] = {
+        key: partial(_spelled, spell=as_unit if key is None else as_text)
+        if dtype is None
+        else partial(pa.array, type=dtype)
+        for key, dtype in types.items()
+    }
+
+    def batches() -> Batches:
+        for start in range(0, len(frame), ROWS):
+            rows = frame.iloc[start : start + ROWS]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they would be about values
+                values = {key: convert[key](rows[name]) for key, name in names.items()}
+            yield len(rows), values
+
+    return names, [Part({key: pa.string() if dtype is None else dtype for key, dtype in types.items()}, batches)]
 
 
-def _series(series: Any, kind: Kind | None) -> Any:
-    """A pandas column in Arrow. One of Python objects gets the declared type, whatever objects it holds.
-
-    What an object becomes depends on it alone: no other record changes it, and none raises an error.
-    """
+def _pandas_type(dtype: Any) -> Any:
+    """The Arrow type of a pandas column; None for objects of Python, which are converted one by one."""
     import pandas as pd  # type: ignore[import-untyped]
 
-    if series.dtype != object and not isinstance(series.dtype, pd.CategoricalDtype):
-        return pa.array(series, from_pandas=True)
-    objects = series.astype(object)
-    match kind:
-        case None:
-            return pa.array([_unit(value) for value in objects], pa.string())
-        case "text":
-            return pa.array([_text(value) for value in objects], pa.string())
-        case "boolean":
-            truths = [bool(value) if isinstance(value, (bool, np.bool_)) else None for value in objects]
-            return pa.array(truths, pa.bool_())
-        case "date":
-            return pa.array([_converted(value, _day) for value in objects], pa.date32())
-        case _:
-            return pa.array([_converted(value, float) for value in objects], pa.float64(), from_pandas=True)
-
-
-def _converted(value: Any, convert: Any) -> Any:
-    """The value converted, or NULL where it cannot be."""
-    try:
-        return None if _is_missing(value) else convert(value)
-    except Exception:  # whatever an object makes of it
+    if isinstance(dtype, pd.ArrowDtype):
+        return dtype.pyarrow_dtype
+    if isinstance(dtype, pd.StringDtype):
+        return pa.large_string() if dtype.storage == "pyarrow" else None
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return pa.timestamp(dtype.unit, "UTC")
+    plain = getattr(dtype, "numpy_dtype", dtype)  # numbers that may be missing
+    if not isinstance(plain, np.dtype) or plain.kind in "OSUV":
         return None
+    if plain.kind == "c":
+        return pa.struct([("real", pa.float64()), ("imaginary", pa.float64())])
+    return pa.float64() if plain == np.longdouble else pa.from_numpy_dtype(plain)
 
 
-def _is_missing(value: Any) -> bool:
-    import pandas as pd
-
-    return (
-        value is None
-        or value is pd.NA
-        or value is pd.NaT
-        or (isinstance(value, (float, np.floating)) and value != value)
-    )
+def _spelled(series: Any, spell: Callable[[Any], str | None]) -> Any:
+    categories = getattr(series, "cat", None)
+    if categories is None:
+        return pa.array([spell(value) for value in series.astype(object)], pa.string())
+    texts = pa.array([spell(value) for value in categories.categories.astype(object)], pa.string())
+    codes = categories.codes.to_numpy()
+    return texts.take(pa.array(codes, mask=codes < 0))
 
 
-def _day(value: Any) -> Any:
-    import pandas as pd
-
-    moment = pd.to_datetime(value, utc=True, **({"format": "ISO8601"} if isinstance(value, str) else {}))
-    return moment.date()
+# ── Polars ──
 
 
-def _text(value: Any) -> str | None:
-    if _is_missing(value):
-        return None
-    return value if isinstance(value, str) and _encodable(value) else NOT_TEXT
+def _polars(frame: Any, names: Wanted, description: str) -> tuple[Wanted, list[Part]]:
+    import polars as pl
+
+    schema = frame.collect_schema()
+    names = _found(names, schema.names(), description)
+    chosen = list(dict.fromkeys(names.values()))
+    arrow = pl.DataFrame(schema={name: schema[name] for name in chosen}).to_arrow().schema
+
+    def batches() -> Batches:
+        rows = frame.select(chosen) if chosen else frame.select(pl.len())
+        rows = rows.collect() if isinstance(rows, pl.LazyFrame) else rows
+        if not chosen:
+            yield int(rows.item()), {}
+            return
+        for part in rows.iter_slices(ROWS):
+            table = part.to_arrow()
+            yield part.height, {key: table.column(name) for key, name in names.items()}
+
+    return names, [Part({key: arrow.field(name).type for key, name in names.items()}, batches)]
 
 
-def _unit(value: Any) -> str | None:
-    """A text that is equal for equal units: whole numbers are spelled as such, whatever their type."""
-    if _is_missing(value):
-        return None
-    whole = _converted(value, int) if isinstance(value, (int, float, np.integer, np.floating)) else None
-    text = (
-        value
-        if isinstance(value, str)
-        else str(whole)
-        if whole is not None and whole == value
-        else _converted(value, str)
-    )
-    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+# ── PyArrow ──
 
 
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _from_polars(frame: Any, names: dict[str, Kind | None]) -> Any:
-    lazy = type(frame).__name__ == "LazyFrame"
-    if names:
-        frame = frame.select(list(names))
-    return _tidy((frame.collect() if lazy else frame).to_arrow(), names)
-
-
-def _from_arrow(frame: Any, names: dict[str, Kind | None]) -> Any:
+def _arrow(frame: Any, names: Wanted, description: str) -> tuple[Wanted, list[Part]]:
     if isinstance(frame, pa.RecordBatch):
         frame = pa.Table.from_batches([frame])
-    if isinstance(frame, pa.Table):
-        return _tidy(frame.select(list(names)) if names else frame, names)
-    refuse_twins(frame.schema.names, names, "the PyArrow Dataset")
-    return frame
+    names = _found(names, frame.schema.names, description)
+    if not isinstance(frame, pa.Table):
+        return names, [_fragment(one, names) for one in _fragments(frame)]
+
+    def batches() -> Batches:
+        for batch in frame.to_batches(ROWS):
+            yield batch.num_rows, {key: batch.column(name) for key, name in names.items()}
+
+    return names, [Part({key: frame.schema.field(name).type for key, name in names.items()}, batches)]
 
 
-def _tidy(table: Any, names: dict[str, Kind | None]) -> Any:
-    """The types that DuckDB does not know, or takes for others, as ones that it does."""
-    for i, field in enumerate(table.schema):
-        kind = names.get(field.name)
-        if pa.types.is_null(field.type):
-            table = table.set_column(i, field.name, table.column(i).cast(ARROW[kind or "integer"]))
-        elif pa.types.is_dictionary(field.type):
-            table = table.set_column(i, field.name, table.column(i).cast(field.type.value_type))
-        elif pa.types.is_float16(field.type):
-            table = table.set_column(i, field.name, table.column(i).cast(pa.float32()))
-    return table
+def _fragments(dataset: Any) -> Iterator[Any]:
+    """The pieces of a dataset, each with its own types: joining them would convert values, and can fail on one."""
+    for fragment in dataset.get_fragments():
+        kind = getattr(getattr(fragment, "format", None), "default_extname", "arrow")
+        if kind not in TYPED_FILES:
+            raise TableError(
+                f"the PyArrow dataset holds files of type {kind}, whose types are guessed from records; give the path"
+            )
+        yield fragment
+
+
+def _fragment(fragment: Any, names: Wanted) -> Part:
+    from pyarrow.dataset import get_partition_keys  # type: ignore[import-untyped]
+
+    schema = fragment.physical_schema
+    keys = {key: str(value) for key, value in get_partition_keys(fragment.partition_expression).items()}
+    inside = {key: name for key, name in names.items() if name in schema.names}
+    apart = {key: keys.get(name) for key, name in names.items() if key not in inside}
+
+    def batches() -> Batches:
+        for batch in fragment.to_batches(schema, columns=list(dict.fromkeys(inside.values())), batch_size=ROWS):
+            values = {key: batch.column(name) for key, name in inside.items()}
+            yield batch.num_rows, values | repeated(apart, batch.num_rows)
+
+    types = {key: schema.field(name).type for key, name in inside.items()} | dict.fromkeys(apart, pa.string())
+    return Part(types, batches)

@@ -12,8 +12,6 @@ from typing import Any
 
 import ibis  # type: ignore[import-untyped]
 
-from batchdp.tables.lookups import whole_numbers
-
 DIGITS = 12
 """Of the digest: DuckDB keeps texts of this length without allocating, and 48 bits tell a unit's records apart."""
 
@@ -24,17 +22,9 @@ def _md5(text: str) -> str:
     raise NotImplementedError
 
 
-def lot(unit: Any, codes: Sequence[Any]) -> Any:
+def lot(spelled_unit: Any, codes: Sequence[Any]) -> Any:
     """What decides between a unit's records."""
-    text = _text(unit)
+    text = spelled_unit
     for code in codes:
-        text = text + ":" + _text(code)
+        text = text + ":" + code.cast("string")
     return _md5(text).substr(0, DIGITS)
-
-
-def _text(value: Any) -> Any:
-    """The value spelled alike in every engine; pandas makes floats of whole numbers where some are missing."""
-    if value.type().is_string():
-        return value
-    text = value.cast("string")
-    return ibis.coalesce(whole_numbers(value).cast("string"), text) if value.type().is_floating() else text

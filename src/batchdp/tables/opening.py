@@ -10,7 +10,10 @@ from typing import Any
 from batchdp.domain import Domain
 from batchdp.errors import TableError
 from batchdp.tables.kinds import check_schema
-from batchdp.tables.source import Source
+from batchdp.tables.reading import PARSING
+from batchdp.tables.source import Opened, Source
+
+DATABASES = (".duckdb", ".db", ".ddb")
 
 ACCEPTED = (
     "a path to CSV or Parquet files, a postgresql:// or duckdb:// address, a pandas, Polars or PyArrow frame, a DuckDB "
@@ -28,33 +31,54 @@ def open_table(table: Any, domain: Domain, *, columns: Collection[str] | None = 
     """The table, open for reading, once its schema has proved to fit the domain. No record is read.
 
     Looks for all declared columns, or only for those in `columns`, and for the privacy unit's. What is opened here is
-    closed with the source; the user's own connections and sessions stay open, and as they were.
+    closed with the source; the user's own connections and sessions stay open, and as they were. Each kind's module is
+    imported only when it is asked for.
     """
-    description, looked_at, engine = opened(table, domain, columns)
+    if isinstance(table, (str, os.PathLike)) and not is_database(table):
+        from batchdp.tables.files import open_files
+
+        return open_files(Path(table).expanduser(), domain, columns)
+    library = type(table).__module__.partition(".")[0].lstrip("_")
+    if {kind.__name__ for kind in type(table).__mro__} & FRAMES.get(library, set()):
+        from batchdp.tables.frames import open_frame
+
+        return open_frame(table, domain, columns)
+    return _fitting(open_database_table(table, domain), domain, columns)
+
+
+def _fitting(opened: Opened, domain: Domain, columns: Collection[str] | None) -> Source:
+    schema, engine = opened.table.schema(), opened.engine
     try:
-        names = check_schema(looked_at.schema(), domain, columns, description)
+        names = check_schema(schema, domain, columns, opened.description, parses=engine.dialect in PARSING)
     except BaseException:
         engine.close()
         raise
-    return Source(description, looked_at, engine, names)
+    unit = None if None not in names else opened.units.get(names[None], opened.table[names[None]])
+    return Source(opened.description, opened.table, engine, names, names, unit)
 
 
-def opened(table: Any, domain: Domain, columns: Collection[str] | None) -> tuple[str, Any, Any]:
-    """Description, ibis table and engine. Each kind's module is imported only when it is asked for."""
+def is_database(table: str | os.PathLike[str]) -> bool:
+    """Whether a text or path leads to a database rather than to files."""
+    if isinstance(table, str) and "://" in table:
+        return True
+    path = Path(table).expanduser()
+    return path.suffix.lower() in DATABASES and not path.is_dir()
+
+
+def open_database_table(table: Any, domain: Domain) -> Opened:
+    """A table that an engine holds."""
     if isinstance(table, str) and "://" in table:
         return _address(table, domain)
     if isinstance(table, (str, os.PathLike)):
-        return _path(Path(table).expanduser(), domain, columns)
+        from batchdp.tables.duck import open_database
+
+        return open_database(Path(table).expanduser(), None, domain)
     library = type(table).__module__.partition(".")[0].lstrip("_")
     names = {kind.__name__ for kind in type(table).__mro__}
     if library == "duckdb" and names & {"DuckDBPyConnection", "DuckDBPyRelation"}:
         from batchdp.tables.duck import open_connection, open_relation
 
         return open_connection(table, domain) if "DuckDBPyConnection" in names else open_relation(table)
-    if names & FRAMES.get(library, set()):
-        from batchdp.tables.frames import open_frame
-
-        return open_frame(table, domain, columns)
     if library == "ibis" and "Table" in names:
         from batchdp.tables.foreign import open_ibis
 
@@ -66,17 +90,7 @@ def opened(table: Any, domain: Domain, columns: Collection[str] | None) -> tuple
     raise TableError(f"table is a {type(table).__module__}.{type(table).__name__}; give {ACCEPTED}")
 
 
-def _path(path: Path, domain: Domain, columns: Collection[str] | None) -> tuple[str, Any, Any]:
-    from batchdp.tables.files import DATABASES, open_files
-
-    if path.suffix.lower() in DATABASES and not path.is_dir():
-        from batchdp.tables.duck import open_database
-
-        return open_database(path, None, domain)
-    return open_files(path, domain, columns)
-
-
-def _address(address: str, domain: Domain) -> tuple[str, Any, Any]:
+def _address(address: str, domain: Domain) -> Opened:
     """A database's address, perhaps with `#table` or `#schema.table` behind it."""
     scheme = address.partition("://")[0].lower()
     before, mark, behind = address.rpartition("#")

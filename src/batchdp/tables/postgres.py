@@ -15,7 +15,7 @@ from batchdp.errors import TableError
 from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.kinds import listing
 from batchdp.tables.shield import shielded
-from batchdp.tables.source import UNKNOWN_PROGRESS, Columns
+from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, Units, mended
 
 SETTINGS = (
     "SET default_transaction_read_only = on",
@@ -28,12 +28,17 @@ TABLES = """
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
 """
 COLUMNS = """
-    SELECT a.attname, b.typname, b.typcategory
-    FROM pg_catalog.pg_attribute a
-    JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-    JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
-    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
-    ORDER BY a.attnum
+    WITH RECURSIVE within AS (
+        SELECT a.attname, a.attnum, a.atttypid AS type
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL
+        SELECT w.attname, w.attnum, t.typbasetype
+        FROM within w JOIN pg_catalog.pg_type t ON t.oid = w.type WHERE t.typtype = 'd'
+    )
+    SELECT w.attname, t.typname, t.typcategory
+    FROM within w JOIN pg_catalog.pg_type t ON t.oid = w.type WHERE t.typtype <> 'd'
+    ORDER BY w.attnum
 """
 TYPES = {
     "int2": "int16",
@@ -60,9 +65,14 @@ class PostgresEngine:
     """A connection of our own."""
 
     dialect = "postgres"
+    collates = True
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+
+    def check(self, query: Query) -> None:
+        """Planned, not run."""
+        self._connection.execute(f"EXPLAIN {compiled(query, self.dialect)}")
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch.
@@ -104,8 +114,8 @@ def _taken(buffer: bytearray, record: np.dtype[Any], width: int) -> Columns:
     return [taken[f"value{i}"].astype(np.int64) for i in range(width)]
 
 
-def open_postgres(address: str, name: str | None, domain: Domain) -> tuple[str, Any, PostgresEngine]:
-    """Description, ibis table and engine of a table on a server."""
+def open_postgres(address: str, name: str | None, domain: Domain) -> Opened:
+    """A table on a server."""
     try:
         import psycopg
     except ImportError:
@@ -123,11 +133,11 @@ def open_postgres(address: str, name: str | None, domain: Domain) -> tuple[str, 
 
         connection = shielded(connect, "connecting to the PostgreSQL server")
         description = f"the PostgreSQL database {connection.info.dbname!r}"
-        table = shielded(
+        found = shielded(
             lambda: _named_table(connection, name or domain.table, description), f"looking into {description}"
         )
         undo.pop_all()
-        return description, table, PostgresEngine(connection)
+        return Opened(description, *found, PostgresEngine(connection))
 
 
 def without_nan(column: Any) -> Any:
@@ -135,7 +145,7 @@ def without_nan(column: Any) -> Any:
     return ibis.ifelse(column.cast("string") == "NaN", ibis.null(), column)
 
 
-def _named_table(connection: Any, name: str, description: str) -> Any:
+def _named_table(connection: Any, name: str, description: str) -> tuple[Any, Units]:
     schema, _, bare = name.rpartition(".")
     known = connection.execute(TABLES).fetchall()
     same = [row for row in known if folded(row[1]) == folded(bare)]
@@ -154,10 +164,12 @@ def _named_table(connection: Any, name: str, description: str) -> Any:
     unknown = ibis.expr.datatypes.unknown
     types = {column: TYPES.get(type_, unknown) for column, type_, _ in columns}
     table = ibis.table(types, name=actual, database=place)
-    mended = {}
+    changed, units = {}, {}
     for column, type_, category in columns:
         if type_ not in TYPES and category in LIKE_TEXT:
-            mended[column] = table[column].cast("string")
+            changed[column] = table[column].cast("string")
+        if type_ == "citext":  # to which Bob and bob are one
+            units[column] = changed[column].lower()
         if type_ == "numeric":
-            mended[column] = without_nan(table[column])
-    return table.mutate(**mended) if mended else table
+            changed[column] = without_nan(table[column])
+    return mended(table, changed, units)

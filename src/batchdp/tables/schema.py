@@ -10,9 +10,9 @@ from batchdp.domain import Domain, as_domain
 from batchdp.domain.draft import ColumnType
 from batchdp.domain.names import checked_name
 from batchdp.errors import TableError
-from batchdp.tables.files import DATABASES, found, header
+from batchdp.tables.files import found, header, parquet_schema
 from batchdp.tables.kinds import listing
-from batchdp.tables.opening import opened
+from batchdp.tables.opening import is_database, open_database_table
 
 Schema = list[tuple[str, ColumnType]]
 """Names need not be distinct in a CSV file."""
@@ -20,19 +20,29 @@ Schema = list[tuple[str, ColumnType]]
 
 def read_schema(table: str) -> tuple[str, Schema]:
     """A name for the table, and the name and type of every column; CSV files have names only."""
-    path = Path(table).expanduser()
-    if "://" not in table and path.suffix.lower() not in DATABASES:
+    if not is_database(table):
+        path = Path(table).expanduser()
         files, kind = found(path)
         name = _plain_name(path.resolve().name.split(".")[0])
         if kind == "CSV":
             return name, [(column, "unknown") for column in header(files[0])[0]]
-    else:
-        name = _named(table)
-    _, looked_at, engine = opened(table, _placeholder(name), ())
+        types = zip((schema := parquet_schema(files[0])).names, schema.types, strict=True)
+        return name, [(column, _type(_ibis_type(dtype))) for column, dtype in types]
+    name = _named(table)
+    opened = open_database_table(table, _placeholder(name))
     try:
-        return name, [(column, _type(dtype)) for column, dtype in looked_at.schema().items()]
+        return name, [(column, _type(dtype)) for column, dtype in opened.table.schema().items()]
     finally:
-        engine.close()
+        opened.engine.close()
+
+
+def _ibis_type(dtype: Any) -> Any:
+    import ibis  # type: ignore[import-untyped]
+
+    try:
+        return ibis.expr.datatypes.DataType.from_pyarrow(dtype)
+    except Exception:  # types that ibis does not know
+        return ibis.expr.datatypes.unknown
 
 
 def _named(address: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,8 +28,13 @@ def as_columns(batch: Any) -> Columns:
 class Engine(Protocol):
     """Whatever runs a query."""
 
-    dialect: str | None
-    """Whose SQL it speaks, where that is known well enough for lookup tables."""
+    dialect: str
+    """Whose SQL it speaks."""
+    collates: bool
+    """Whether its texts may have a collation, under which two of them can be equal that are not."""
+
+    def check(self, query: Query) -> None:
+        """Let the engine refuse the query before anything is charged, without reading a record."""
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch; the query is over the source's table."""
@@ -41,6 +46,29 @@ class Engine(Protocol):
         """Put everything back as it was: close what was opened, drop what was made."""
 
 
+Units = Mapping[str, Any]
+"""By column: what tells privacy units apart, as an expression, where that is not the column as it is read."""
+
+
+def mended(table: Any, columns: Mapping[str, Any], units: Mapping[str, Any]) -> tuple[Any, Units]:
+    """The ibis table with some columns replaced, and with what tells units apart beside them."""
+    if not columns and not units:
+        return table, {}
+    places = {name: f"{name} as a privacy unit" for name in units}
+    changed = table.mutate(**columns, **{places[name]: unit for name, unit in units.items()})
+    return changed, {name: changed[place] for name, place in places.items()}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A table in an engine, before its schema is compared with a domain."""
+
+    description: str
+    table: Any
+    units: Units
+    engine: Engine
+
+
 @dataclass(frozen=True, repr=False)
 class Source:
     """A table that is open for reading. Use it in a `with` block, or close it."""
@@ -50,14 +78,19 @@ class Source:
     table: Any
     """An ibis table, whose schema is all that has been looked at."""
     engine: Engine
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Declared columns, by their folded names, as the table spells them."""
+    names: Mapping[str | None, str]
+    """What is wanted of it, as the user's table spells it: declared columns, and under None the privacy unit."""
+    places: Mapping[str | None, str]
+    """The same as `table` calls it."""
+    unit: Any = None
+    """Who a record belongs to, as an expression over `table`; None where nobody asked."""
 
     def column(self, name: str) -> Any:
         """The table's column of a declared name."""
-        if folded(name) not in self.names:
+        place = next((self.places[key] for key in self.places if key and folded(key) == folded(name)), None)
+        if place is None:
             raise TableError(f"column {name!r} was not asked for when {self.description} was opened")
-        return self.table[self.names[folded(name)]]
+        return self.table[place]
 
     def close(self) -> None:
         """Leave the engine as it was."""
@@ -70,4 +103,4 @@ class Source:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Source: {self.description}, columns {', '.join(self.names.values())}>"
+        return f"<Source: {self.description}, columns {', '.join(dict.fromkeys(self.names.values()))}>"

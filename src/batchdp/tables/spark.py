@@ -5,9 +5,10 @@ The day of a moment is the one that the session shows: Spark keeps all its times
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import ibis  # type: ignore[import-untyped]
@@ -15,26 +16,34 @@ import ibis  # type: ignore[import-untyped]
 from batchdp.errors import TableError
 from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.shield import shielded
-from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, as_columns
+from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, as_columns
 
 
 class SparkEngine:
     """A Spark session with our view in it."""
 
     dialect = "pyspark"
+    collates = True
 
     def __init__(self, session: Any, undo: ExitStack) -> None:
         self._session = session
         self._undo = undo
 
+    def check(self, query: Query) -> None:
+        """Analysed, not run."""
+        with _quiet():
+            self._session.sql(compiled(query, self.dialect)).schema  # noqa: B018
+
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
-        result = self._session.sql(compiled(query, self.dialect))
-        if hasattr(result, "toArrow"):
-            yield from map(as_columns, result.toArrow().to_batches())
-        else:  # before Spark 4
-            frame = result.toPandas()
-            yield [frame[name].to_numpy() for name in frame.columns]
+        with _quiet():
+            result = self._session.sql(compiled(query, self.dialect))
+            if hasattr(result, "toArrow"):
+                found = [as_columns(batch) for batch in result.toArrow().to_batches()]
+            else:  # before Spark 4
+                frame = result.toPandas()
+                found = [[frame[name].to_numpy() for name in frame.columns]]
+        yield from found
 
     def progress(self) -> float:
         """Spark counts tasks of stages that it has not planned yet."""
@@ -45,8 +54,19 @@ class SparkEngine:
         self._undo.close()
 
 
-def open_spark(frame: Any) -> tuple[str, Any, SparkEngine]:
-    """Description, ibis table and engine."""
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Spark's own logger would print an error's message, which may show a record."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def open_spark(frame: Any) -> Opened:
+    """The user's frame."""
     try:
         schema = ibis.pyspark and _schema(frame)
     except (ImportError, AttributeError):
@@ -61,7 +81,7 @@ def open_spark(frame: Any) -> tuple[str, Any, SparkEngine]:
 
     with undo:
         shielded(bind, "looking at the Spark DataFrame")
-        return "the Spark DataFrame", ibis.table(schema, name=name), SparkEngine(session, undo.pop_all())
+        return Opened("the Spark DataFrame", ibis.table(schema, name=name), {}, SparkEngine(session, undo.pop_all()))
 
 
 def _schema(frame: Any) -> Any:

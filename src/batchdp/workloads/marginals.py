@@ -10,8 +10,8 @@ import numpy as np
 
 from batchdp import checks
 from batchdp.errors import WorkloadError
-from batchdp.workload import Workload
 from batchdp.workloads.structure import MOST_TABLES, Factor, Products, column_sizes
+from batchdp.workloads.workload import Workload
 
 
 def marginals(shape: Iterable[int], order: int | Iterable[int]) -> Workload | Products:

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from batchdp.errors import WorkloadError
-from batchdp.matrix import Plain
-from batchdp.product import Product, merging
-from batchdp.workload import Workload
+from batchdp.linalg.matrix import Plain
+from batchdp.linalg.product import CellMap, Product
 from batchdp.workloads._sizes import whole
+from batchdp.workloads.workload import Workload
 
 MOST_CELLS = 10_000_000
 MOST_ENTRIES = 1_000_000_000
@@ -77,7 +77,7 @@ def _intervals(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> Work
         if 2 * len(starts) < n:
             distinct = _matrix(np.searchsorted(starts, first), np.searchsorted(starts, end), len(starts))
             piece = np.searchsorted(starts, np.arange(n), side="right") - 1
-            return Workload(Product(distinct, merging(piece, np.ones(n), len(starts))))
+            return Workload(Product(distinct, CellMap(piece, np.ones(n), len(starts)).matrix()))
     return Workload(_matrix(first, end, n))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from batchdp.workload import Workload
 from batchdp.workloads._sizes import generator, whole
 from batchdp.workloads.ordered import intervals
+from batchdp.workloads.workload import Workload
 
 
 def discrete(m: int, n: int, seed: int = 0) -> Workload:

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from batchdp.errors import WorkloadError
-from batchdp.workload import LARGEST, SMALLEST, Workload
 from batchdp.workloads.structure import Factor, Products, column_sizes
+from batchdp.workloads.workload import LARGEST, SMALLEST, Workload
 
 Dense = NDArray[np.float64]
 

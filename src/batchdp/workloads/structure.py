@@ -19,7 +19,7 @@ from scipy import sparse
 
 from batchdp import checks
 from batchdp.errors import WorkloadError
-from batchdp.workload import Workload
+from batchdp.workloads.workload import Workload
 
 Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -9,28 +9,18 @@ the end is repaired exactly.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from batchdp.matrix import Dense
-from batchdp.strategies.low_rank.descent import descend
-from batchdp.strategies.low_rank.program import Pair, Progress, repaired, revived
-
-CLOSE_ENOUGH = 1e-5
-"""The relative residual at which the exact problem (γ = 0) is handed to the repair."""
-LARGEST_PENALTY = 1e7
-HEIGHT = 30.0
-"""Of a revived row's largest entry, as a multiple of 1/r."""
-SMALL = 16_384
-"""Entries of L up to which single precision saves nothing."""
-ROUGH = 1e-3
-"""The relative residual down to which single precision serves."""
-STEPS = 10
-"""Projected gradient steps a round."""
-SLOW = 1.1
-"""Growth of β whenever the residual stops shrinking."""
+from batchdp.linalg.descent import descend
+from batchdp.linalg.matrix import Dense
+from batchdp.outcome import Outcome
+from batchdp.strategies.low_rank.program import Progress, repaired, revived
+from batchdp.strategies.low_rank.settings import SETTINGS, Settings
+from batchdp.workloads.pair import Pair
 
 
 class Form(Protocol):
@@ -46,8 +36,12 @@ class Form(Protocol):
         """The variables with what died brought back from the residual; the same object if nothing did."""
 
 
+@dataclass(frozen=True)
 class Full:
     """Every entry of L is a variable; r × r systems."""
+
+    height: float
+    """The largest entry of a revived row, as a multiple of 1/r."""
 
     def evaluate(self, target: Dense, variables: Dense, penalty: float) -> tuple[float, Dense, Dense]:
         """By the ridge regression for B."""
@@ -67,7 +61,7 @@ class Full:
 
     def revived(self, variables: Dense, residual: Dense) -> Dense:
         """Zero rows re-seeded."""
-        return revived(variables, residual, HEIGHT)
+        return revived(variables, residual, self.height)
 
 
 class WithSingles:
@@ -100,81 +94,128 @@ class WithSingles:
         return variables
 
 
+@dataclass(frozen=True)
+class Rules:
+    """How a run goes: where β starts and how it grows, and when the run ends."""
+
+    penalty: float
+    """The first β, for R scaled to ‖R‖²_F = its number of columns."""
+    growth: float = SETTINGS.slow
+    """Of β, whenever the residual stops shrinking."""
+    relaxation: float = 0.0
+    """γ; the run ends as soon as ‖R − B L‖_F is at most this, and the pair is not repaired."""
+    give_up_above: float = np.inf
+    """A run is hopeless whose ‖B‖² is above this near the end, or several times this before: from a low β it first
+    grows with the residual's decline, and then falls to half and less."""
+    settings: Settings = SETTINGS
+
+    def hopeless(self, rounds: int, residual: float, size: float) -> bool:
+        """Whether a run that is so far has no chance left."""
+        allowed = 1.02 if residual < 0.001 else 2.0 if residual < 0.01 else 5.0
+        return rounds >= 5 and size > self.give_up_above * allowed
+
+
 def solve(
-    R: Dense,
-    start: Dense,
-    *,
-    form: Form | None = None,
-    penalty: float,
-    growth: float = SLOW,
-    max_rounds: int = 250,
-    relaxation: float = 0.0,
-    give_up_above: float = np.inf,
-    progress: Progress | None = None,
+    R: Dense, start: Dense, rules: Rules, *, form: Form | None = None, progress: Progress | None = None
 ) -> Pair | None:
     """The pair found from a start, or None if it was given up, lost a direction or never came within γ.
 
     Args:
         R: the reduced workload.
         start: of the variables of `form`, columns of L1 norm at most 1.
-        penalty: the first β, for R scaled to ‖R‖²_F = its number of columns.
-        growth: of β.
-        relaxation: γ; the run ends as soon as ‖R − B L‖_F is at most this, and the pair is not repaired.
-        give_up_above: a run is hopeless whose ‖B‖² is above this near the end, or several times this before: from a
-            low β it first grows with the residual's decline, and then falls to half and less.
+        rules: where β starts and how it grows, and when the run ends.
+        form: how the variables stand for L; every entry is one if left out.
         progress: told of every round, may cancel.
     """
-    form = Full() if form is None else form
-    norm = float(np.linalg.norm(R))
-    scale = float(np.sqrt(R.shape[1])) / norm
-    enough = relaxation / norm if relaxation > 0 else CLOSE_ENOUGH
-    beta, last = penalty, np.inf
-    step: float | None = None
-    single = start.size > SMALL
-    scaled, M = (_rounded(R * scale), _rounded(start)) if single else (R * scale, start)
-    pi = Z = np.zeros_like(scaled)
-    status, rounds = "out of rounds", 0
-    for rounds in range(1, max_rounds + 1):
-        target = scaled + pi / beta
-        tolerance = 1e-6 if single else 1e-14
+    run, rounds = _Run(R, start, rules, form or Full(rules.settings.height)), 0
+    outcome: Outcome | None = None
+    for rounds in range(1, rules.settings.max_rounds + 1):
         try:
-            found = descend(lambda M: form.evaluate(target, M, beta), M, STEPS, step=step, tolerance=tolerance)  # noqa: B023
+            told = run.descend()
         except LinAlgError:  # L lost rank while β is already large
-            if not single:
+            if not run.single:
                 return None
-            single, scaled, M, pi = False, R * scale, M.astype(np.float64), pi.astype(np.float64)
+            run.go_double()
             continue
-        M, Z, step = found.point, found.extra, found.step
-        E = (Z - pi) / beta
-        residual = float(np.linalg.norm(E)) / norm / scale
-        size = (found.value - float(np.vdot(Z, Z)) / beta) / scale**2  # ‖B‖²_F
-        if progress is not None and progress(rounds, residual, size):
-            status = "cancelled"
+        if progress is not None and progress(rounds, *told):
+            outcome = Outcome.CANCELLED
             break
-        if rounds >= 5 and size > give_up_above * (1.02 if residual < 0.001 else 2.0 if residual < 0.01 else 5.0):
+        if rules.hopeless(rounds, *told):
             return None
-        if residual <= enough and not single:
-            status = "converged"
+        outcome = run.follow(rounds)
+        if outcome is not None:
             break
-        pi = Z
-        if rounds < 0.7 * max_rounds:
-            alive = form.revived(M, E)
-            step = step if alive is M else None
-            M = alive
-        if residual > 0.9 * last:
+    return run.end(rounds, outcome or Outcome.OUT_OF_ROUNDS)
+
+
+class _Run:
+    """The state of the augmented Lagrangian: variables M, multiplier π, penalty β."""
+
+    def __init__(self, R: Dense, start: Dense, rules: Rules, form: Form) -> None:
+        self._R, self._rules, self._form = R, rules, form
+        self._norm = float(np.linalg.norm(R))
+        self._scale = float(np.sqrt(R.shape[1])) / self._norm
+        close = rules.settings.close_enough
+        self._enough = rules.relaxation / self._norm if rules.relaxation > 0 else close
+        self.single = start.size > rules.settings.small
+        self._scaled, self._M = R * self._scale, start
+        if self.single:
+            self._scaled, self._M = _rounded(self._scaled), _rounded(start)
+        self._pi = self._Z = self._E = np.zeros_like(self._scaled)
+        self._beta = rules.penalty
+        self._residual = self._last = np.inf
+        self._step: float | None = None
+
+    def descend(self) -> tuple[float, float]:
+        """A few gradient steps for fixed π and β; the relative residual and ‖B‖²_F after them."""
+        beta, target = self._beta, self._scaled + self._pi / self._beta
+        tolerance = 1e-6 if self.single else 1e-14
+        found = descend(
+            lambda M: self._form.evaluate(target, M, beta),
+            self._M,
+            self._rules.settings.steps,
+            step=self._step,
+            tolerance=tolerance,
+        )
+        self._M, self._Z, self._step = found.point, found.extra, found.step
+        self._E = (self._Z - self._pi) / beta
+        self._residual = float(np.linalg.norm(self._E)) / self._norm / self._scale
+        size = (found.value - float(np.vdot(self._Z, self._Z)) / beta) / self._scale**2
+        return self._residual, size
+
+    def follow(self, rounds: int) -> Outcome | None:
+        """The next multiplier and penalty, or how the run has ended."""
+        settings, residual = self._rules.settings, self._residual
+        if residual <= self._enough and not self.single:
+            return Outcome.CONVERGED
+        self._pi = self._Z
+        if rounds < settings.reviving * settings.max_rounds:
+            alive = self._form.revived(self._M, self._E)
+            self._step = self._step if alive is self._M else None
+            self._M = alive
+        if residual > 0.9 * self._last:
             # Once the residual is small the vertices no longer move: hurry.
-            beta *= growth if residual > 1e-2 else growth**2 if residual > 1e-3 else growth**4
-        last = residual
-        if beta > LARGEST_PENALTY:
-            status = "penalty at its limit"  # L lost rank, or a residual that rounding keeps: the repair will tell
-            break
-        if single and residual <= max(ROUGH, enough):
-            single, scaled, M, pi = False, R * scale, M.astype(np.float64), pi.astype(np.float64)
-    L = form.measure(M).astype(np.float64)
-    B = Z.astype(np.float64) @ L.T / scale
-    if relaxation > 0 and status == "converged":
-        return Pair(L, B, rounds, status)
-    return repaired(R, L, B, rounds, status) if relaxation == 0 else None
+            growth = self._rules.growth
+            self._beta *= growth if residual > 1e-2 else growth**2 if residual > 1e-3 else growth**4
+        self._last = residual
+        if self._beta > settings.largest_penalty:
+            return Outcome.PENALTY_AT_LIMIT  # L lost rank, or a residual that rounding keeps: the repair will tell
+        if self.single and residual <= max(settings.rough, self._enough):
+            self.go_double()
+        return None
+
+    def go_double(self) -> None:
+        """Go on in double precision."""
+        self.single, self._scaled = False, self._R * self._scale
+        self._M, self._pi = self._M.astype(np.float64), self._pi.astype(np.float64)
+
+    def end(self, rounds: int, outcome: Outcome) -> Pair | None:
+        """The pair, made exact unless γ allows a residual."""
+        L = self._form.measure(self._M).astype(np.float64)
+        B = self._Z.astype(np.float64) @ L.T / self._scale
+        if self._rules.relaxation == 0:
+            return repaired(self._R, L, B, rounds, outcome)
+        return Pair(L, B, outcome, rounds) if outcome is Outcome.CONVERGED else None
 
 
 def _rounded(matrix: Dense) -> Dense:

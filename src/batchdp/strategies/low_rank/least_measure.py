@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 
 ROUNDS = 200
 SHRINK = 0.5

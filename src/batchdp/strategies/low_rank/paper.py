@@ -25,17 +25,24 @@ from math import sqrt
 
 import numpy as np
 
-from batchdp.l1_ball import project_columns
-from batchdp.matrix import Dense
-from batchdp.strategies.low_rank.program import Pair, Progress, first_measure, repaired, revived
+from batchdp.linalg.l1_ball import project_columns
+from batchdp.linalg.matrix import Dense
+from batchdp.outcome import Outcome
+from batchdp.strategies.low_rank.program import Progress, first_measure, repaired, revived
+from batchdp.workloads.pair import Pair
 
 MOST_ROUNDS = 400
+"""Rounds of Algorithm 1 after which it ends, converged or not."""
 ALTERNATIONS = 5
+"""The most alternations between B and L in one round."""
 NESTEROV_STEPS = 10
+"""Steps of Algorithm 2 in one alternation."""
 INNER_TOLERANCE = 1e-2
+"""The relative decrease of J below which a round's alternations end."""
 LARGEST_PENALTY = 1e10
+"""The β at which Algorithm 1 ends."""
 HEIGHT = 10.0
-"""Of a revived row's largest entry, as a multiple of 1/r."""
+"""The largest entry of a revived row, as a multiple of 1/r."""
 CLOSE_ENOUGH = 3e-6
 """The relative residual at which the exact problem (γ = 0) is handed to the repair."""
 
@@ -47,7 +54,7 @@ def solve(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress 
     L = first_measure(R, rank, np.random.default_rng(seed))
     pi, beta, omega = np.zeros_like(R), 1.0, 1.0
     B, E = np.zeros((len(R), rank)), R
-    status, rounds = "out of rounds", 0
+    outcome, rounds = Outcome.OUT_OF_ROUNDS, 0
     for rounds in range(1, MOST_ROUNDS + 1):
         target, last = beta * R + pi, np.inf
         for _ in range(ALTERNATIONS):
@@ -60,18 +67,18 @@ def solve(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress 
             last = J
         tau = float(np.linalg.norm(E))
         if progress is not None and progress(rounds, tau / norm, float(np.vdot(B, B))):
-            status = "cancelled"
+            outcome = Outcome.CANCELLED
             break
         if tau <= enough or beta >= LARGEST_PENALTY:
-            status = "converged" if tau <= enough else "penalty at its limit"
+            outcome = Outcome.CONVERGED if tau <= enough else Outcome.PENALTY_AT_LIMIT
             break
         if rounds % 10 == 0:
             beta *= 2
         pi += beta * E
         L = revived(L, E, HEIGHT)
-    if relaxation > 0 and status == "converged":
-        return Pair(L, B, rounds, status)
-    return repaired(R, L, B, rounds, status) if relaxation == 0 else None
+    if relaxation > 0 and outcome is Outcome.CONVERGED:
+        return Pair(L, B, outcome, rounds)
+    return repaired(R, L, B, rounds, outcome) if relaxation == 0 else None
 
 
 def _nesterov(B: Dense, target: Dense, start: Dense, beta: float, omega: float) -> tuple[Dense, float]:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dposv
 
-from batchdp.matrix import Dense
+from batchdp.linalg.matrix import Dense
 from batchdp.strategies.p_identity.products import Products
 
 

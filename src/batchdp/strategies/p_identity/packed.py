@@ -10,7 +10,9 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from batchdp.matrix import Dense, Plain
+from batchdp.linalg.matrix import Dense, Plain
+from batchdp.outcome import Outcome
+from batchdp.workloads.pair import Pair
 
 LARGE = 2048
 """Columns above which L is a sparse matrix."""
@@ -28,6 +30,17 @@ def unpack(packed: Dense) -> Plain:
     if len(d) <= LARGE:
         return np.vstack([np.diag(d), T])
     return sparse.csr_array(sparse.vstack([sparse.diags_array(d), sparse.csr_array(T)]))
+
+
+def shared_of(packed: Dense) -> Dense:
+    """The shared queries Θ beside the identity: what `pack` was given."""
+    return np.asarray(packed[1:] / packed[0])
+
+
+def paired(R: Dense, packed: Dense) -> Pair | None:
+    """L and B = R L⁺, or None if the diagonal is too small to divide by."""
+    B = reconstruct(R, packed)
+    return None if B is None else Pair(unpack(packed), B, Outcome.BEST_OF_STARTS)
 
 
 def reconstruct(R: Dense, packed: Dense) -> Dense | None:

@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from scipy import sparse
 
-from batchdp.matrix import Dense
-from batchdp.reduction import Reduction
+from batchdp.linalg.matrix import Dense
+from batchdp.workloads.reduction import Reduction
 
 LARGE = 1_000_000
 """Entries of R from which a sparse form is looked for."""

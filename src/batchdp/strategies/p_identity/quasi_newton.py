@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from batchdp.matrix import Dense
+from batchdp.linalg.descent import Reached
+from batchdp.linalg.matrix import Dense
 
 MEMORY = 8
-"""Steps that the curvature is learnt from."""
+"""How many past steps the curvature is learnt from."""
 SHORTEST = 1e-8
 """The shortest share of a step that is tried."""
 
@@ -26,16 +26,7 @@ Objective = Callable[[Dense], tuple[float, Dense]]
 """Value and gradient; may raise LinAlgError where it is undefined."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ended:
-    """Where the descent stopped."""
-
-    point: Dense
-    value: float
-    evaluations: int
-
-
-def minimise(objective: Objective, start: Dense, rounds: int, *, tolerance: float = 1e-9) -> Ended:
+def minimise(objective: Objective, start: Dense, rounds: int, *, tolerance: float = 1e-9) -> Reached:
     """Descend from a start; ends when a step gains less than `tolerance` of the value."""
     x = np.maximum(start, 0.0)
     value, g = objective(x)
@@ -73,7 +64,7 @@ def minimise(objective: Objective, start: Dense, rounds: int, *, tolerance: floa
         x, value, g = y, v, h
         if gain <= tolerance * abs(value):
             break
-    return Ended(x, value, evaluations)
+    return Reached(x, value, evaluations)
 
 
 def _direction(g: Dense, free: NDArray[np.bool_], past: deque[tuple[Dense, Dense]]) -> Dense:

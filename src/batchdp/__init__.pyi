@@ -1,0 +1,41 @@
+"""Every public name and its home: the one list, read by type checkers and, when a name is first used, by Python."""
+
+from . import bounds as bounds
+from . import workloads as workloads
+from .audits import audit as audit
+from .domain import Domain as Domain
+from .domain import load_domain as load_domain
+from .errors import BatchDPError as BatchDPError
+from .errors import BudgetError as BudgetError
+from .errors import DomainError as DomainError
+from .errors import LatticeError as LatticeError
+from .errors import LedgerError as LedgerError
+from .errors import PlanError as PlanError
+from .errors import PrivacyParameterError as PrivacyParameterError
+from .errors import QueryError as QueryError
+from .errors import ReleaseError as ReleaseError
+from .errors import ReproductionError as ReproductionError
+from .errors import StrategyError as StrategyError
+from .errors import TableError as TableError
+from .errors import WorkloadError as WorkloadError
+from .ledger import Ledger as Ledger
+from .linalg.product import Product as Product
+from .plans import Plan as Plan
+from .plans import load_plan as load_plan
+from .plans import plan as plan
+from .portfolio import optimize as optimize
+from .release import Answer as Answer
+from .release import Release as Release
+from .release import answer as answer
+from .release import epsilon_for as epsilon_for
+from .release import load_release as load_release
+from .release.outlook import outlook as outlook
+from .reports import report as report
+from .strategies import STRATEGIES as STRATEGIES
+from .strategies.low_rank import low_rank as low_rank
+from .strategies.strategy import Strategy as Strategy
+from .studies.comparison import compare as compare
+from .workloads.workload import Workload as Workload
+
+__all__: list[str]
+__version__: str

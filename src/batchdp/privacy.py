@@ -1,0 +1,155 @@
+"""The two kinds of noise and the budget that each takes, as values.
+
+Texts stay at the doors: "pure" and "zcdp" where people, files and the command line name a kind of privacy, `epsilon`
+and `rho` where they give a budget. Behind the doors a `Noise` says what follows from the kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.errors import PrivacyParameterError, StrategyError
+
+Privacy = Literal["pure", "zcdp"]
+"""The kind of privacy, as people, files and the command line name it."""
+Unit = Literal["epsilon", "rho"]
+"""The argument that a budget is given by."""
+Amount = float | Decimal | Fraction
+
+MOST = 10**9
+"""The largest ε or ρ that is taken: beyond it nothing is protected."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A kind of noise: how it is scaled, what it costs, what it is called."""
+
+    privacy: Privacy
+    name: str
+    """The distribution."""
+    norm: int
+    """1 or 2: the noise is scaled to the largest L1 or L2 norm of a column of L."""
+    unit: Unit
+    letter: str
+    """The unit's, for people."""
+    described: str
+    """Distribution and guarantee in a few words."""
+    factor: float
+    degree: int
+    """The variance is factor · Δ² / budget^degree."""
+    excess_kurtosis: float
+    """Fourth moment over squared variance, less 3."""
+    bound_is_tight: bool
+    """Whether the convex lower bound can be reached with this noise."""
+
+    def variance(self, squared_sensitivity: float, budget: float) -> float:
+        """Of the noise on one measurement: 2 (Δ/ε)² or Δ²/2ρ."""
+        found = self.factor * squared_sensitivity
+        for _ in range(self.degree):  # a tiny budget squared would be 0
+            found /= budget
+        return found
+
+    def together(self, sensitivities: NDArray[Any], *, at_right_angles: bool) -> float:
+        """The sensitivity of several blocks, in each of which a record has a cell.
+
+        L2 norms of measurements that share no row add up by squares; all others add up.
+        """
+        return float(np.linalg.norm(sensitivities, ord=self.norm if at_right_angles else 1))
+
+    def shares(self, errors: NDArray[Any], *, of_sum: bool) -> NDArray[np.float64]:
+        """The sensitivities p of blocks with errors E_g / p_g² that leave the least sum, or the least largest.
+
+        Σ p^q = 1 with q the norm. The sum is least where p^(q + 2) ∝ E, the largest where p² ∝ E.
+        """
+        parts = np.power(errors, 1 / (self.norm + 2 if of_sum else 2))
+        return np.asarray(parts / np.linalg.norm(parts, ord=self.norm))
+
+    def implied_by(self, epsilon: float) -> Budget:
+        """The budget that ε-differential privacy implies: ε itself, or ρ = ε²/2."""
+        exact = Budget(LAPLACE, epsilon).amount
+        return Budget(self, exact if self.unit == "epsilon" else exact**2 / 2)
+
+    @cached_property
+    def reference(self) -> Budget:
+        """The budget that figures are compared at: ε = 1, or the ρ = ½ that it implies."""
+        return self.implied_by(1.0)
+
+
+LAPLACE = Noise("pure", "Laplace", 1, "epsilon", "ε", "Laplace (pure ε)", 2.0, 2, 3.0, bound_is_tight=False)
+GAUSSIAN = Noise("zcdp", "Gaussian", 2, "rho", "ρ", "Gaussian (zCDP)", 0.5, 1, 0.0, bound_is_tight=True)
+NOISES: dict[str, Noise] = {noise.privacy: noise for noise in (LAPLACE, GAUSSIAN)}
+
+
+def noise_of(privacy: str) -> Noise:
+    """The noise that a text at the door stands for."""
+    try:
+        return NOISES[privacy]
+    except (KeyError, TypeError):
+        raise StrategyError(f'privacy={privacy!r} must be "pure" (Laplace) or "zcdp" (Gaussian)') from None
+
+
+@dataclass(frozen=True, init=False)
+class Budget:
+    """ε or ρ: the exact fraction that was given, finite and above 0.
+
+    A float is the binary fraction that it holds, so that 0.1 is slightly more than 1/10.
+    """
+
+    noise: Noise
+    amount: Fraction
+
+    def __init__(self, noise: Noise, amount: Amount | Any) -> None:
+        object.__setattr__(self, "noise", noise)
+        object.__setattr__(self, "amount", _exact(noise.unit, amount))
+
+    @classmethod
+    def of(cls, noise: Noise, *, epsilon: Amount | None = None, rho: Amount | None = None) -> Budget:
+        """From the two arguments that a door has: the one that this noise takes, and not the other."""
+        given = {"epsilon": epsilon, "rho": rho}
+        amount = given.pop(noise.unit)
+        for other, value in given.items():
+            if value is not None:
+                raise PrivacyParameterError(
+                    f"{other}={value!r} is not the budget of {noise.name} noise; give {noise.unit} instead"
+                )
+        if amount is None:
+            raise PrivacyParameterError(f"{noise.unit} is missing; give the privacy budget, e.g. {noise.unit}=1.0")
+        return cls(noise, amount)
+
+    def variance(self, squared_sensitivity: float) -> float:
+        """Of the noise on one measurement."""
+        return self.noise.variance(squared_sensitivity, float(self))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The budget as the keyword argument that public functions take."""
+        return {self.noise.unit: float(self)}
+
+    def __float__(self) -> float:
+        return float(self.amount)
+
+    def __str__(self) -> str:
+        return f"{self.noise.letter} = {float(self):g}"
+
+
+def _exact(unit: Unit, amount: Any) -> Fraction:
+    if isinstance(amount, bool | np.bool_) or not isinstance(amount, (Real, Decimal)):
+        raise PrivacyParameterError(f"{unit}={amount!r} must be a number above 0; 0.1 to 1 is usual")
+    number: Any = amount.item() if isinstance(amount, np.generic) else amount
+    try:
+        fraction = Fraction(*map(int, number.as_integer_ratio()))
+    except (OverflowError, ValueError):  # infinity, NaN
+        raise PrivacyParameterError(f"{unit}={amount!r} must be finite and above 0; 0.1 to 1 is usual") from None
+    if fraction > MOST:
+        raise PrivacyParameterError(f"{unit}={amount!r} protects nothing; give at most {MOST:g}, 0.1 to 1 is usual")
+    if fraction <= 0 or float(fraction) == 0:
+        raise PrivacyParameterError(f"{unit}={amount!r} must be finite and above 0; 0.1 to 1 is usual")
+    return fraction

@@ -1,0 +1,219 @@
+"""The search that `optimize` spends work on: many starts, a few survivors, hops between valleys, and a last polish.
+
+Independent runs go side by side; what they are and how their results are put together does not depend on how many
+do, so neither does the strategy. A point of a run is the packed strategy, rows d and Θ; its value is ‖B‖²_F for the
+workload before it was scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from scipy.linalg import eigh
+
+from batchdp.linalg.descent import Reached
+from batchdp.linalg.matrix import Dense, dense
+from batchdp.linalg.threads import in_threads
+from batchdp.strategies.family import Account
+from batchdp.strategies.p_identity.mechanism import fit, several_starts
+from batchdp.strategies.p_identity.moves import hop, split
+from batchdp.strategies.p_identity.packed import pack, paired, shared_of, unpack
+from batchdp.strategies.p_identity.polish import polish_dense, polish_shared, wants_more
+from batchdp.strategies.p_identity.products import Products, products
+from batchdp.strategies.p_identity.settings import Settings
+from batchdp.strategies.p_identity.starts import KINDS, Kind, shared_start
+from batchdp.workloads.reduction import Reduction
+
+Task = TypeVar("Task")
+
+NAME = "p-identity"
+FEWEST_ROUNDS, MOST_ROUNDS = 10, 300
+"""Between which a run's number of rounds lies: fewer show nothing, more gain nothing."""
+
+
+def search_shared(account: Account, reduction: Reduction, seed: int, share: float, settings: Settings) -> None:
+    """Spend a share of the work that is left on p-Identity."""
+    Tournament(account, products(reduction), seed, share, settings, account.spent + share * account.left).run()
+
+
+@dataclass(frozen=True, eq=False)
+class Tournament:
+    """The problem and the rules; `limit` is what the account may have spent in the end."""
+
+    account: Account
+    R: Products
+    """The workload before it was scaled."""
+    seed: int
+    share: float
+    settings: Settings
+    limit: float
+
+    def run(self) -> None:
+        """From starts to the last polish."""
+        settings = self.settings
+        pool = self._registered() if self.account.thorough else []
+        # Runs of different p that end alike: there is but one valley, or nothing to share. Do not insist.
+        alike = self._alike(pool, 1e-3)
+        pool += self._screened(alike)
+        pool.sort(key=_value)
+        if pool[0].value > 0.9999 * float(self.R.squares.sum()):
+            pool = pool[:2]
+        near = [one for one in pool if one.value < 1.15 * pool[0].value]
+        pool = self._run_on(near[: settings.survivors if not alike else settings.finalists])
+        alike = alike or self._alike(pool, 1e-5)
+        if len(pool[0].point) > settings.many_shared:
+            pool = self._grown(pool[: settings.finalists])
+        self._end(self._polished(pool[: settings.finalists]), alike)
+
+    def _end(self, best: Reached, alike: bool) -> None:
+        """Hops from the best, and every entry free where that may gain something."""
+        account, settings = self.account, self.settings
+        price = settings.dense_price(*self.R.shape, self.R.shape[1] + len(best.point))
+        dense_pays = self._left > 10 * price and wants_more(account.R, best.point)
+        reserve = min(0.25 * self.share * account.budget, 100 * price) if dense_pays else 0.0
+        best = self._hops(best, self.limit - reserve, settings.useless_hops if not alike else settings.hops_at_once)
+        self._offer(best)
+        rounds = int(min(MOST_ROUNDS, self._left / price))
+        if dense_pays and rounds >= FEWEST_ROUNDS:
+            ended = polish_dense(account.R, dense(unpack(best.point)), rounds)
+            account.charge(ended.evaluations, price)
+            kept = ended.point[np.abs(ended.point).sum(axis=1) > 0]
+            account.offer(NAME, kept, f"{NAME}, every entry free")
+
+    @property
+    def _left(self) -> float:
+        return self.limit - self.account.spent
+
+    def _alike(self, pool: list[Reached], difference: float) -> bool:
+        """Whether several of the runs, best first, ended like the best."""
+        others = self.settings.alike
+        return len(pool) > others and pool[others].value < (1 + difference) * pool[0].value
+
+    def _registered(self) -> list[Reached]:
+        """What STRATEGIES offers: never be worse."""
+        ended = several_starts(self.R, settings=self.settings)
+        found = [Reached(pack(one.point), one.value, one.evaluations) for one in ended]
+        self.account.offer_pair(NAME, paired(self.account.R, found[0].point))
+        for one in found:
+            self._enter(one)
+        return [one for one in found if len(one.point) > 1]
+
+    def _counts(self, alike: bool) -> list[int]:
+        n, most = self.R.shape[1], self.settings.few_shared if alike else self.settings.most_shared_at_start
+        wanted = {1, 2, 4, 6, 8, 12, 16, 24, n // 16, n // 12}
+        return sorted(p for p in wanted if 1 <= p <= max(1, min(n // 3, most)))
+
+    def _screened(self, alike: bool) -> list[Reached]:
+        """A few rounds from every kind of start; small p converge first, so compare within each p only."""
+        V = _right_vectors(self.account.R, self.settings.most_shared_at_start)
+        budget = self._left
+        counts, kinds = self._counts(alike), KINDS[1:] if self.account.thorough else KINDS  # random ones came before
+
+        def price() -> float:
+            return 20 * len(kinds) * sum(self._price(p) for p in counts)
+
+        for fewest in (5, 1):
+            while len(counts) > fewest and price() > 0.4 * budget:
+                counts.pop()
+            while len(kinds) > 2 and price() > 0.4 * budget:
+                kinds = kinds[:-1]
+        rounds = int(np.clip(20 * 0.3 * budget / price(), FEWEST_ROUNDS, 20 if alike else 25))
+        tasks = [(p, number, kind) for p in counts for number, kind in enumerate(kinds if p > 1 else kinds[:1])]
+
+        def tried(task: tuple[int, int, Kind]) -> Reached:
+            p, number, kind = task
+            rng = np.random.default_rng([self.seed, p, number])
+            return self._descended(pack(shared_start(kind, p, V, rng, self.settings.start_sum)), rounds)
+
+        found: dict[int, list[Reached]] = {p: [] for p in counts}
+        for (p, *_), one in zip(tasks, self._side_by_side(tried, tasks), strict=True):
+            found[p].append(one)
+        return [one for of_size in found.values() for one in sorted(of_size, key=_value)[:2]]
+
+    def _run_on(self, pool: list[Reached]) -> list[Reached]:
+        """The survivors, run to the end and best first."""
+        while len(pool) > 1 and FEWEST_ROUNDS * self._price_of(pool) > 0.35 * self._left:
+            pool.pop()
+        rounds = int(np.clip(0.35 * self._left / self._price_of(pool), FEWEST_ROUNDS, MOST_ROUNDS))
+        survivors = list(self._side_by_side(lambda one: self._descended(one.point, rounds), pool))
+        survivors.sort(key=_value)
+        self._offer(survivors[0])
+        return survivors
+
+    def _grown(self, pool: list[Reached]) -> list[Reached]:
+        """Split the widest shared queries in two for as long as that pays: the way to many of them."""
+        growing, rounds = pool, self.settings.growth_rounds
+        while growing:
+            price = rounds * sum(self._price(len(one.point) * 3 // 2) for one in growing)
+            if self.account.spent + price > self.limit - 0.3 * self._left:
+                break
+            grown = self._side_by_side(lambda one: self._descended(split(one.point), rounds), growing)
+            better = [new for old, new in zip(growing, grown, strict=True) if new.value < (1 - 1e-3) * old.value]
+            pool, growing = pool + better, sorted(better, key=_value)[: self.settings.growing]
+        return sorted(pool, key=_value)
+
+    def _polished(self, finalists: list[Reached]) -> Reached:
+        """The best after freeing the diagonal and the signs."""
+        rounds = int(np.clip(0.5 * self._left / self._price_of(finalists), FEWEST_ROUNDS, MOST_ROUNDS))
+        found = self._side_by_side(lambda one: self._freed(one.point, rounds), finalists)
+        return min([finalists[0], *found], key=_value)
+
+    def _hops(self, best: Reached, limit: float, patience: int) -> Reached:
+        """Change one shared query by hand, polish briefly, keep what is better."""
+        rng = np.random.default_rng([self.seed, 7])
+        at_once, rounds, useless = self.settings.hops_at_once, self.settings.hop_rounds, 0
+        price = at_once * rounds * self._price(len(best.point))
+        while useless < patience and self.account.spent + price < limit:
+            changed = [hop(best.point, rng) for _ in range(at_once)]
+            useless += at_once
+            for one in self._side_by_side(partial(self._descended, rounds=rounds), changed):
+                if one.value < best.value * (1 - 1e-6):
+                    best, useless = one, 0
+        return best
+
+    def _descended(self, packed: Dense, rounds: int) -> Reached:
+        """Signed strategies by projected gradient, the others by L-BFGS."""
+        if packed.min() < 0:
+            return self._freed(packed, rounds)
+        found = fit(self.R, shared_of(packed), rounds)
+        return Reached(pack(found.point), found.value, found.evaluations)
+
+    def _freed(self, packed: Dense, rounds: int) -> Reached:
+        return polish_shared(self.R, packed, rounds)
+
+    def _side_by_side(self, run: Callable[[Task], Reached], tasks: Iterable[Task]) -> Iterable[Reached]:
+        """What the runs of all tasks reached, in their order, each entered in the account."""
+        for one in in_threads(run, tasks, entries=self.R.work):
+            self._enter(one)
+            yield one
+
+    def _offer(self, one: Reached) -> None:
+        if one.value * self.account.scale**2 < self.account.error:
+            self.account.offer_pair(NAME, paired(self.account.R, one.point))
+
+    def _price(self, p: int) -> float:
+        return self.settings.price(*self.R.shape, p, self.R.work)
+
+    def _price_of(self, pool: list[Reached]) -> float:
+        return sum(self._price(len(one.point)) for one in pool)
+
+    def _enter(self, one: Reached) -> None:
+        p = len(one.point) - 1
+        self.account.charge(one.evaluations, self._price(p))
+        self.account.tell(f"{NAME} with {p} shared quer{'y' if p == 1 else 'ies'}")
+
+
+def _value(one: Reached) -> float:
+    return one.value
+
+
+def _right_vectors(R: Dense, count: int) -> Dense:
+    """The leading right singular vectors."""
+    k = len(R)
+    U = eigh(R @ R.T, subset_by_index=[max(0, k - count), k - 1], check_finite=False)[1]
+    V = U.T[::-1] @ R
+    return np.asarray(V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-300))

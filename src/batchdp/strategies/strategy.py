@@ -1,0 +1,332 @@
+"""The one idea: a strategy is a pair, what to measure (L) and how to reconstruct the answers (B), B L = W."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from batchdp.bounds.convex import certify
+from batchdp.bounds.largest_error import certify_worst
+from batchdp.bounds.optimality import OptimalityBound
+from batchdp.bounds.relaxation import structural_error_bound
+from batchdp.checks import finite
+from batchdp.errors import StrategyError
+from batchdp.linalg.matrix import (
+    MOST_DENSE_ENTRIES,
+    Dense,
+    Matrix,
+    column_norms,
+    dense,
+    frozen,
+    row_residuals,
+    row_squares,
+    rows_span,
+)
+from batchdp.linalg.product import Product
+from batchdp.markup import summary
+from batchdp.outcome import Outcome
+from batchdp.privacy import LAPLACE, Budget, Noise, noise_of
+from batchdp.privacy import Privacy as Privacy
+from batchdp.workloads.pair import Pair
+from batchdp.workloads.reduction import Reduction
+from batchdp.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TOLERANCE = 1e-9
+"""The largest relative residual ‖W − B L‖_F / ‖W‖_F of a strategy that claims to reproduce its workload."""
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy:
+    """Measure L x with noise, answer B (L x + noise); refused unless B L = W.
+
+    Under `privacy="pure"` the noise is Laplace, scaled to the largest column L1 norm of L; under "zcdp" it is
+    Gaussian, scaled to the largest column L2 norm.
+
+    Args:
+        workload: the batch W that is answered.
+        measurement: L, one measurement a row and one cell a column; dense, sparse or a product of two.
+        reconstruction: B, one query a row and one measurement a column; dense, sparse or a product of two.
+        method: the family that found it, for people to read.
+        rounds, status: how long the search took and how it ended; `status.advice` says what to try next.
+        relaxation: γ; above 0, ‖W − B L‖_F may be up to γ (Formula 8).
+        reason: why this kind of noise was chosen, where it was.
+        proven: bounds that the search has proven, so that they need not be computed again.
+    """
+
+    workload: Workload
+    measurement: Matrix = field(repr=False)
+    reconstruction: Matrix = field(repr=False)
+    method: str = "own"
+    privacy: Privacy = LAPLACE.privacy
+    rounds: int = 0
+    status: Outcome = Outcome.CLOSED_FORM
+    relaxation: float = 0.0
+    reason: str = ""
+    proven: tuple[OptimalityBound, ...] = field(default=(), repr=False)
+    residual: float = field(init=False)
+    """‖W − B L‖_F / ‖W‖_F."""
+    sensitivity: float = field(init=False)
+    """Δ: how much one record can change L x, in the norm that the noise is scaled to."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.workload, Workload):
+            raise StrategyError(f"workload is a {type(self.workload).__name__}; wrap it in a Workload")
+        W, L, B = self.workload.matrix, _real(self.measurement), _real(self.reconstruction)
+        object.__setattr__(self, "relaxation", finite("relaxation", self.relaxation, least=0))
+        object.__setattr__(self, "status", Outcome.read(self.status))
+        noise = noise_of(self.privacy)
+        if len(L.shape) != 2 or len(B.shape) != 2 or (B.shape[0], L.shape[1]) != W.shape or B.shape[1] != L.shape[0]:
+            raise StrategyError(
+                f"reconstruction {B.shape} times measurement {L.shape} has not the workload's shape {W.shape}"
+            )
+        for name, matrix in (("measurement", L), ("reconstruction", B)):
+            if not _finite(matrix):
+                raise StrategyError(f"{name} holds NaN or infinite entries; the method that made it has failed")
+        object.__setattr__(self, "measurement", frozen(L))
+        object.__setattr__(self, "reconstruction", frozen(B))
+        norm = self.workload.norm
+        misses = row_residuals(W, B, L)
+        miss = float(np.linalg.norm(misses))
+        relative = miss / (norm if norm > 0 else 1.0)
+        # Query by query: a small one must not be wrong in the shadow of the large ones.
+        sizes = np.sqrt(row_squares(W))
+        shares = misses / np.where(sizes > 0, sizes, norm or 1.0)
+        if not (np.all(shares <= TOLERANCE) or 0 < miss <= self.relaxation * (1 + TOLERANCE)):
+            worst = int(np.argmax(shares))
+            raise StrategyError(
+                f"reconstruction times measurement misses the workload: query {self.workload.names[worst]!r} by "
+                f"{shares[worst]:.2e} (relative), more than {TOLERANCE:g}, so its answer would be wrong whatever the "
+                "noise; if its coefficients or weights are far from the others' in size, rescale it"
+            )
+        object.__setattr__(self, "residual", relative)
+        object.__setattr__(self, "sensitivity", _sensitivity(self.workload, L, noise))
+
+    @classmethod
+    def lifted(
+        cls,
+        reduction: Reduction,
+        pair: Pair,
+        *,
+        method: str,
+        noise: Noise = LAPLACE,
+        relaxation: float = 0.0,
+        proven: tuple[OptimalityBound, ...] = (),
+    ) -> Strategy:
+        """The strategy for the full workload from a pair for the reduced problem."""
+        used = row_squares(pair.measure) > 0  # a measurement of nothing would only cost a draw of noise
+        return cls(
+            reduction.workload,
+            reduction.lift_measure(pair.measure[used]),
+            reduction.lift_reconstruct(pair.reconstruct[:, used]),
+            method=method,
+            privacy=noise.privacy,
+            rounds=pair.rounds,
+            status=pair.outcome,
+            relaxation=relaxation,
+            proven=proven,
+        )
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise that `privacy` stands for."""
+        return noise_of(self.privacy)
+
+    @cached_property
+    def measure(self) -> Dense:
+        """L as a NumPy array, r × n."""
+        return _on_request(self.measurement, "measure")
+
+    @cached_property
+    def reconstruct(self) -> Dense:
+        """B as a NumPy array, m × r."""
+        return _on_request(self.reconstruction, "reconstruct")
+
+    @property
+    def measurements(self) -> int:
+        """r, the number of noisy measurements."""
+        return int(self.measurement.shape[0])
+
+    def noise_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """The variance of the noise on one measurement: 2 (Δ/ε)² for Laplace, Δ²/2ρ for Gaussian."""
+        return self._at(self.sensitivity**2, epsilon, rho)
+
+    def per_query_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
+        """The variance of the noise in every answer; all of its expected squared error where B L = W."""
+        return self.noise_variance(epsilon=epsilon, rho=rho) * self._row_squares
+
+    def expected_squared_error(
+        self,
+        *,
+        epsilon: float | None = None,
+        rho: float | None = None,
+        squared_counts: float | None = None,
+    ) -> float:
+        """The total over all queries, each times its importance weight: 2 (Δ/ε)² ‖B‖²_F when pure.
+
+        Args:
+            epsilon, rho: the privacy budget, whichever the strategy's kind of privacy takes.
+            squared_counts: Σ x² or a public bound on it, for a relaxed strategy only. Its answers miss the truth
+                by (W − B L) x even without noise; the bound ‖W − B L‖²_F Σ x² of Theorem 3 is added.
+        """
+        total = self.noise_variance(epsilon=epsilon, rho=rho) * self._total
+        if self.residual <= TOLERANCE:
+            return total
+        if not isinstance(squared_counts, Real) or not (np.isfinite(squared_counts) and squared_counts >= 0):
+            raise StrategyError(
+                f"squared_counts={squared_counts!r}: this strategy reproduces its workload only up to "
+                f"relaxation={self.relaxation:g}, so its error depends on the counts; give a bound on their "
+                "sum of squares"
+            )
+        heaviest = 1.0 if self.workload.weights is None else float(self.workload.weights.max())
+        return total + heaviest * structural_error_bound(self.residual * self.workload.norm, float(squared_counts))
+
+    def lower_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """No strategy of this kind, whatever its B and L, has a smaller expected squared error."""
+        return self._at(self.optimality.lower_bound, epsilon, rho)
+
+    def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
+        """The lower bound as a sentence: what it says, and what it does not."""
+        if self.residual > TOLERANCE:
+            return "This strategy reproduces its workload only nearly; the bound speaks of those that do so exactly."
+        bound = self.lower_bound(epsilon=epsilon, rho=rho)
+        error = self.noise_variance(epsilon=epsilon, rho=rho) * self._total
+        noise, budget = self.noise, Budget.of(self.noise, epsilon=epsilon, rho=rho)
+        ratio = f", {error / bound:.3g} times that" if bound > 0 else ""
+        loose = "" if noise.bound_is_tight else f" The bound is not tight for {noise.name} noise."
+        return (
+            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
+            f"with {noise.name} noise at {budget}; this one has {error:.6g}{ratio}.{loose}"
+        )
+
+    @cached_property
+    def optimality(self) -> OptimalityBound:
+        """The convex bound behind `lower_bound`: the one that the search has proven, or computed once."""
+        known = (bound for bound in self.proven if bound.objective == "sum")
+        return next(known, None) or certify(self.workload)
+
+    @property
+    def certificate(self) -> OptimalityBound:
+        """`optimality`, by its earlier name."""
+        return self.optimality
+
+    def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """The worst query's variance, each times its importance weight: what `objective="max"` minimises."""
+        variances = self.per_query_variance(epsilon=epsilon, rho=rho)
+        return float(np.max(variances if self.workload.weights is None else self.workload.weights * variances))
+
+    def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """No strategy of this kind has a smaller largest variance."""
+        return self._at(self.optimality_of_largest.lower_bound, epsilon, rho)
+
+    @cached_property
+    def optimality_of_largest(self) -> OptimalityBound:
+        """The convex bound behind `largest_variance_bound`: the one that the search has proven, or computed once."""
+        known = (bound for bound in self.proven if bound.objective == "max")
+        return next(known, None) or certify_worst(self.workload)
+
+    def plot(self, *, axes: Sequence[Axes] | None = None) -> Figure:
+        """L and B as heat maps, on two matplotlib axes of one's own if given."""
+        from batchdp.plots.strategy import plot_strategy
+
+        return plot_strategy(self.measurement, self.reconstruction, title=self.method, axes=axes)
+
+    @cached_property
+    def _row_squares(self) -> Dense:
+        return row_squares(self.reconstruction)
+
+    def _at(self, squared_scale: float, epsilon: float | None, rho: float | None) -> float:
+        """A squared scale as a variance of this strategy's kind of noise."""
+        return Budget.of(self.noise, epsilon=epsilon, rho=rho).variance(squared_scale)
+
+    @property
+    def _total(self) -> float:
+        """‖B‖²_F, each row times its query's weight."""
+        weights = self.workload.weights
+        return float(np.sum(self._row_squares) if weights is None else weights @ self._row_squares)
+
+    def __repr__(self) -> str:
+        m, r, n = self.workload.queries, self.measurements, self.workload.cells
+        return (
+            f"Strategy({self.method}, {self.privacy}: {m} queries from {r} measurements of {n} cells, "
+            f"sensitivity {self.sensitivity:.6g}, residual {self.residual:.1e})"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "method": self.method,
+            "noise": self.noise.described,
+            "queries": f"{self.workload.queries:,}",
+            "measurements": f"{self.measurements:,}",
+            "cells": f"{self.workload.cells:,}",
+            "sensitivity": f"{self.sensitivity:.6g}",
+            "residual": f"{self.residual:.1e}",
+        }
+        if self.residual <= TOLERANCE:
+            one = Budget(self.noise, 1)
+            facts[f"expected squared error at {one}"] = f"{self.expected_squared_error(**one.arguments):,.6g}"
+        return summary("Strategy", facts)
+
+
+def _sensitivity(workload: Workload, L: Matrix, noise: Noise) -> float:
+    """The largest column norm; a record has a cell in every block, so blocks add up."""
+    norms = workload.largest_by_block(column_norms(L, noise.norm))
+    # Only L2 norms make a difference between measurements of one block and those that span several.
+    return noise.together(norms, at_right_angles=noise.norm > 1 and not rows_span(L, workload.blocks))
+
+
+def _finite(matrix: Matrix) -> bool:
+    if isinstance(matrix, Product):
+        return _finite(matrix.left) and _finite(matrix.right)
+    entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
+    return bool(np.all(np.isfinite(entries)))
+
+
+def _real(matrix: Any) -> Matrix:
+    """A factor as a matrix of floats."""
+    if isinstance(matrix, Product):
+        return _real_product(matrix)
+    try:
+        if not sparse.issparse(matrix):
+            return np.asarray(matrix, dtype=np.float64)
+        rows: Any = matrix
+        if rows.format == "csc" and rows.dtype == np.float64 and rows.has_canonical_format:
+            return sparse.csc_array(rows) if not isinstance(rows, sparse.csc_array) else rows
+        real = sparse.csr_array(rows.tocsr().astype(np.float64))
+        if not real.has_canonical_format:  # an entry in several pieces has another norm than their sum
+            real = real.copy()
+            real.sum_duplicates()
+        return real
+    except (TypeError, ValueError) as error:
+        raise StrategyError(f"measurement and reconstruction must be matrices of numbers ({error})") from error
+
+
+def _real_product(matrix: Product) -> Product:
+    """The same object where its factors are fit already."""
+    left, right = _real(matrix.left), _real(matrix.right)
+    if isinstance(left, Product) or isinstance(right, Product):
+        raise StrategyError("measurement and reconstruction may be products of two matrices, not of more")
+    if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
+        raise StrategyError(f"a product of {left.shape} and {right.shape} does not fit together")
+    return matrix if left is matrix.left and right is matrix.right else Product(left, right)
+
+
+def _on_request(matrix: Matrix, name: str) -> Dense:
+    if not isinstance(matrix, np.ndarray) and matrix.shape[0] * matrix.shape[1] > MOST_DENSE_ENTRIES:
+        rows, columns = matrix.shape
+        raise StrategyError(
+            f"{name} is {rows} × {columns}, {rows * columns * 8 / 2**30:.0f} GiB as an array; use "
+            f"{'measurement' if name == 'measure' else 'reconstruction'} instead, which is sparse or in factors"
+        )
+    array = dense(matrix)
+    array.flags.writeable = False
+    return array

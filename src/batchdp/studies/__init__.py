@@ -1,0 +1,1 @@
+"""What is measured about the mechanisms themselves: all side by side, the whole job, the paper again."""

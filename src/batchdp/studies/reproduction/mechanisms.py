@@ -1,0 +1,89 @@
+"""The evaluation's mechanisms by the paper's abbreviations, each a function from a task to a strategy."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from batchdp.errors import ReproductionError
+from batchdp.linalg.matrix import dense
+from batchdp.linalg.threads import one_thread
+from batchdp.portfolio import optimize
+from batchdp.strategies.gaussian import gaussian
+from batchdp.strategies.hierarchical import hierarchical
+from batchdp.strategies.low_rank import low_rank, solve_fast
+from batchdp.strategies.matrix_mechanism import matrix_mechanism
+from batchdp.strategies.noise_on_data import noise_on_data
+from batchdp.strategies.p_identity import p_identity
+from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.wavelet import wavelet
+from batchdp.studies.reproduction.points import SEED, Task
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload
+
+
+def strategy_for(task: Task) -> Strategy:
+    """Find the strategy of a task."""
+    workload = task.batch.make()
+    match task.mechanism:
+        case "LM":
+            return noise_on_data(workload)
+        case "WM":
+            return wavelet(workload)
+        case "HM":
+            return hierarchical(workload)
+        case "MM":
+            return matrix_mechanism(workload)
+        case "LRM":
+            return _low_rank(workload, task.ratio, task.relaxation)
+        case "LRM-printed":
+            return low_rank(workload, _rank(workload, task.ratio), algorithm="paper", seed=SEED)
+        case "p-Identity":
+            return p_identity(workload, seed=SEED)
+        case "optimize":
+            return optimize(workload, seed=SEED)
+        case "Gaussian" | "bound":  # the optimum under Gaussian noise comes with the bound for all
+            return gaussian(workload)
+    raise ReproductionError(f"mechanism={task.mechanism!r} is not one of the evaluation's")
+
+
+def _low_rank(workload: Workload, ratio: float, relaxation: float) -> Strategy:
+    """Formula (7) or (8) by the fast solver; below the rank of W, for the nearest matrix of rank r."""
+    k = reduce(workload).rank
+    r = max(1, ceil(ratio * k - 1e-9))
+    if r < k:
+        return _below_the_rank(workload, r)
+    return low_rank(workload, r, seed=SEED) if relaxation == 0 else _relaxed(workload, r, relaxation)
+
+
+@one_thread
+def _relaxed(workload: Workload, rank: int, relaxation: float) -> Strategy:
+    """Formula (8) alone; `low_rank` solves the exact problem too and keeps the better pair, which hides what γ does."""
+    reduction = reduce(workload, merge=False)  # ‖W − B L‖_F counts every cell
+    pair = solve_fast(reduction.reduced, rank, relaxation, SEED)
+    if pair is None:
+        raise ReproductionError(f"relaxation={relaxation:g} was not reached")
+    return Strategy.lifted(reduction, pair, method="low-rank", relaxation=relaxation)
+
+
+def _below_the_rank(workload: Workload, rank: int) -> Strategy:
+    """With r < rank(W) no pair reproduces W; the best pair within reach reproduces the nearest matrix of rank r."""
+    W = dense(workload.matrix)
+    U, sigma, V = np.linalg.svd(W, full_matrices=False)
+    nearest = (U[:, :rank] * sigma[:rank]) @ V[:rank]
+    found = low_rank(Workload(nearest), rank, seed=SEED)
+    tail = float(np.linalg.norm(W - found.reconstruct @ found.measure))
+    return Strategy(
+        workload,
+        found.measurement,
+        found.reconstruction,
+        method="low-rank",
+        rounds=found.rounds,
+        status=found.status,
+        relaxation=tail,
+    )
+
+
+def _rank(workload: Workload, ratio: float) -> int:
+    return max(1, ceil(ratio * reduce(workload).rank - 1e-9))

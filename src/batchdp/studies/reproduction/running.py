@@ -1,0 +1,109 @@
+"""A run of the evaluation: which points are still missing, the least work first, and every result to the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+
+from batchdp.studies.reproduction.datasets import Collection, merged
+from batchdp.studies.reproduction.journal import Journal, Row, row_for
+from batchdp.studies.reproduction.measuring import Job
+from batchdp.studies.reproduction.parameters import Table
+from batchdp.studies.reproduction.points import Point, Task, points_of
+from batchdp.studies.reproduction.processes import Ended, run_jobs
+
+Progress = Callable[[float, str], None]
+"""Called with (share of the work that is done, what ended last)."""
+
+EFFORT = {
+    "LM": 0.01,
+    "WM": 0.01,
+    "HM": 0.02,
+    "MM": 4.0,
+    "LRM": 3.0,
+    "LRM-printed": 10.0,
+    "p-Identity": 0.5,
+    "optimize": 3.0,
+}
+"""Roughly how much work a mechanism is for the same workload; for the time that is left."""
+
+
+def run(
+    journal: Journal,
+    figures: Sequence[str],
+    table: Table,
+    collection: Collection,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> None:
+    """Measure every point of these figures that the journal does not hold yet; what failed is tried again."""
+    wanted = [point for figure in figures for point in points_of(figure, table)]
+    _copy_between_figures(journal, wanted)
+    missing: dict[Task, list[Point]] = {}
+    for point in wanted:
+        row = journal.rows.get(point)
+        if row is None or not (row.ok or row.too_slow(table.seconds)):
+            missing.setdefault(_found_by(point.task), []).append(point)
+    everything = sum(map(_effort, missing)) or 1.0
+    queue = _queue(missing, journal, collection, table)
+    for ended in run_jobs(queue, workers=workers, seconds=table.seconds):
+        journal.add(_rows(ended, missing.pop(ended.job.task)))
+        if progress is not None:
+            batch = ended.job.task.batch
+            doing = f"{ended.job.task.mechanism}, {batch.workload} {batch.queries} × {batch.cells}"
+            progress(1 - sum(map(_effort, missing)) / everything, doing)
+    journal.tidy()
+
+
+def _found_by(task: Task) -> Task:
+    """The Gaussian optimum comes with the bound."""
+    return replace(task, mechanism="Gaussian") if task.mechanism == "bound" else task
+
+
+def _copy_between_figures(journal: Journal, wanted: Sequence[Point]) -> None:
+    """A point that another figure has measured is not measured again."""
+    known = {replace(point, figure=""): row for point, row in journal.rows.items() if row.ok}
+    wanted = [point for point in wanted if not (point in journal.rows and journal.rows[point].ok)]
+    rows = {point: known.get(replace(point, figure="")) for point in wanted}
+    journal.add(replace(row, figure=point.figure) for point, row in rows.items() if row is not None)
+
+
+def _queue(missing: dict[Task, list[Point]], journal: Journal, collection: Collection, table: Table) -> Iterator[Job]:
+    """The least work first: a part is of use. What was too slow on a smaller workload is not tried on a larger one."""
+    for task in sorted(sorted(missing), key=_effort):
+        smaller = next((row for row in journal.rows.values() if _too_slow(row, task, table.seconds)), None)
+        if smaller is not None:
+            status = f"skipped: took more than {table.seconds:g} s already at {smaller.m} × {smaller.n}"
+            journal.add([row_for(point, {"status": status}) for point in missing.pop(task)])
+            continue
+        wanted = tuple(dict.fromkeys(map(_figures_of, missing[task])))
+        counts = {name: merged(collection.counts[name], task.batch.cells) for _, name, _ in wanted}
+        yield Job(task, wanted, counts, table.repetitions)
+
+
+def _figures_of(point: Point) -> tuple[str, str, float]:
+    """What a point wants of its strategy."""
+    return point.task.mechanism, point.dataset, point.epsilon
+
+
+def _too_slow(row: Row, task: Task, seconds: float) -> bool:
+    slow = row.point.task
+    return (
+        row.too_slow(seconds)
+        and slow.mechanism == task.mechanism
+        and (slow.ratio, slow.relaxation) == (task.ratio, task.relaxation)
+        and slow.batch.within(task.batch)
+    )
+
+
+def _rows(ended: Ended, points: Sequence[Point]) -> list[Row]:
+    if ended.failure:
+        return [row_for(point, {"status": ended.failure}) for point in points]
+    figures = dict(zip(ended.job.wanted, ended.measured, strict=True))
+    return [row_for(point, asdict(figures[_figures_of(point)])) for point in points]
+
+
+def _effort(task: Task) -> float:
+    entries = float(task.batch.cells * task.batch.queries)
+    return float(EFFORT.get(task.mechanism, 0.1) * entries**1.2 * max(task.ratio, 1.0) ** 2)

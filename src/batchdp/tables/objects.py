@@ -1,0 +1,73 @@
+"""Python objects in a pandas column, as texts that are read like any other. What one becomes depends on it alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from batchdp.tables.cleaning import MARK, told
+
+LONGEST_NUMBER = 300
+"""Digits up to which a decimal or whole number is spelled out."""
+
+
+def as_text(value: Any) -> str | None:
+    """A text, number, truth or day as it would stand in a CSV file; a mark for any other object."""
+    try:
+        return None if _is_missing(value) else _text(value)
+    except Exception:  # whatever an object does when it is looked at
+        return MARK
+
+
+def as_unit(value: Any) -> str | None:
+    """A text that is equal for equal units: whole numbers are spelled as such, whatever their type."""
+    try:
+        if _is_missing(value):
+            return None
+        text = value.isoformat() if isinstance(value, (date, datetime)) else _text(value)
+        return _encoded(str(value)) if text == MARK else text
+    except Exception:  # nobody, then
+        return None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return _encoded(value)
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        number = int(value)
+        return str(number) if abs(number) < 10**LONGEST_NUMBER else f"{MARK}{number:x}"
+    if isinstance(value, (float, np.floating)):
+        real = float(value)
+        return str(int(real)) if abs(real) < 2.0**63 and real == int(real) else repr(real)
+    if isinstance(value, Decimal):
+        if abs(value.adjusted()) > LONGEST_NUMBER or not value.is_finite():
+            return str(value)
+        return format(value.to_integral_value() if value == value.to_integral_value() else value, "f")
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) if value.tzinfo else value).date().isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, np.datetime64):
+        return str(value.astype("datetime64[D]"))
+    return MARK
+
+
+def _is_missing(value: Any) -> bool:
+    import pandas as pd  # type: ignore[import-untyped]
+
+    if value is None or value is pd.NA or value is pd.NaT:
+        return True
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    if isinstance(value, np.datetime64):
+        return bool(np.isnat(value))
+    return isinstance(value, (float, np.floating)) and bool(value != value)
+
+
+def _encoded(text: str) -> str:
+    return told(text.encode("utf-8", "surrogatepass"))

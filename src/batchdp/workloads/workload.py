@@ -1,0 +1,291 @@
+"""A batch of linear queries as one value: the matrix W, the queries' names and how much each matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from batchdp.checks import whole
+from batchdp.errors import WorkloadError
+from batchdp.linalg.matrix import (
+    BLOCK_ENTRIES,
+    Dense,
+    Matrix,
+    Plain,
+    columns_of,
+    frozen,
+    plain,
+    row_squares,
+    scale_rows,
+)
+from batchdp.linalg.product import CellMap, Product
+from batchdp.markup import summary
+
+LARGEST = 1e100
+SMALLEST = 1e-100
+"""Outside these magnitudes the squares that measure error would overflow or vanish."""
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A batch of m linear queries over n cells; the true answers are W x for cell counts x.
+
+    Args:
+        matrix: W, one query a row and one cell a column: any array-like or scipy.sparse matrix of finite
+            real numbers, or a `Product` whose right factor says which column each cell has. It is copied and cannot be
+            written to afterwards.
+        names: one distinct name a query; "q1", "q2", … if left out.
+        weights: how much each query's squared error counts when a strategy is chosen; 1 each if left out.
+        blocks: how many cells each block has, left to right. A record falls into at most one cell of every block;
+            there is one block with all cells if left out.
+        structure: the same batch as products of columns' factors, where it came as one.
+    """
+
+    matrix: Matrix
+    names: tuple[str, ...]
+    weights: Dense | None
+    blocks: tuple[int, ...]
+    structure: Any
+
+    def __init__(
+        self,
+        matrix: ArrayLike | Any,
+        names: Iterable[str] | None = None,
+        weights: ArrayLike | None = None,
+        blocks: Iterable[int] | None = None,
+        structure: Any = None,
+    ) -> None:
+        W = _checked_matrix(matrix)
+        queries = W.shape[0]
+        object.__setattr__(self, "matrix", W)
+        object.__setattr__(self, "names", _checked_names(names, queries))
+        object.__setattr__(self, "weights", None if weights is None else _checked_weights(weights, queries))
+        object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else _checked_blocks(blocks, W.shape[1]))
+        object.__setattr__(self, "structure", structure)
+        if isinstance(W, Product) and len(self.blocks) > 1:
+            raise WorkloadError("workload is a product, which has one block; give blocks with a plain matrix")
+
+    @property
+    def queries(self) -> int:
+        """m, the number of queries."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def cells(self) -> int:
+        """n, the number of cells."""
+        return int(self.matrix.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the matrix is stored sparse."""
+        return sparse.issparse(self.matrix)
+
+    @property
+    def _kind(self) -> str:
+        if isinstance(self.matrix, Product):
+            return f"{self.matrix.left.shape[1]} distinct cells"
+        return "sparse" if self.is_sparse else "dense"
+
+    @cached_property
+    def norm(self) -> float:
+        """‖W‖_F, to which residuals are relative."""
+        return float(np.sqrt(np.sum(row_squares(self.matrix))))
+
+    @property
+    def weighted(self) -> Matrix:
+        """W with every row times the square root of its weight: its plain total error is the weighted one."""
+        if self.weights is None:
+            return self.matrix
+        return scale_rows(self.matrix, np.sqrt(self.weights))
+
+    def largest_by_block(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The largest of one value a cell in every block: a record can have all of them at once."""
+        starts = np.cumsum((0, *self.blocks[:-1]))
+        return np.asarray(np.maximum.reduceat(values, starts))
+
+    def parts(self) -> Iterator[tuple[NDArray[np.intp], slice, Workload]]:
+        """Every block as a workload of its own: which queries it has, its cells, and it."""
+        if isinstance(self.matrix, Product):
+            yield np.arange(self.queries), slice(0, self.cells), self
+            return
+        columns = self.matrix if isinstance(self.matrix, np.ndarray) else sparse.csc_array(self.matrix)
+        start = 0
+        for size in self.blocks:
+            cells = slice(start, start + size)
+            part = columns[:, cells]
+            rows = np.flatnonzero(row_squares(part if isinstance(part, np.ndarray) else sparse.csr_array(part)))
+            if rows.size:
+                weights = None if self.weights is None else self.weights[rows]
+                own = part if isinstance(part, np.ndarray) else sparse.csr_array(part)
+                yield rows, cells, Workload(own[rows], [self.names[q] for q in rows], weights)
+            start += size
+
+    def __repr__(self) -> str:
+        kind = self._kind
+        weighted = "" if self.weights is None else ", weighted"
+        blocks = "" if len(self.blocks) == 1 else f" in {len(self.blocks)} blocks"
+        return f"Workload({self.queries} queries × {self.cells} cells{blocks}, {kind}{weighted})"
+
+    def _repr_html_(self) -> str:
+        shown = self.names[:5]
+        facts = {
+            "queries": f"{self.queries:,}",
+            "cells": f"{self.cells:,}",
+            "matrix": self._kind,
+            "weights": "1 each" if self.weights is None else "given",
+            "names": "; ".join(shown) + ("; …" if self.queries > len(shown) else ""),
+        }
+        return summary("Workload", facts)
+
+
+def as_workload(workload: Workload | ArrayLike | Any) -> Workload:
+    """The workload itself, or one made from a matrix with default names and weights."""
+    if isinstance(workload, Workload):
+        return workload
+    multiplied = getattr(workload, "workload", None)  # a batch in factors, refused there if it is too large
+    return multiplied() if callable(multiplied) else Workload(workload)
+
+
+def _checked_matrix(matrix: Any) -> Matrix:
+    if isinstance(matrix, Product):
+        return _checked_product(matrix)
+    W = _sparse(matrix) if sparse.issparse(matrix) else _array(matrix)
+    if W.shape[0] == 0 or W.shape[1] == 0:
+        raise WorkloadError(f"workload has shape {W.shape}; it needs at least one query and one cell")
+    entries = W if isinstance(W, np.ndarray) else W.data
+    # min and max see every NaN and infinity without a mask of the matrix's size.
+    low, high = (float(entries.min()), float(entries.max())) if entries.size else (0.0, 0.0)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise WorkloadError("workload holds NaN or infinite entries; every coefficient must be finite")
+    if max(-low, high) > LARGEST:
+        raise WorkloadError(
+            f"workload holds an entry of magnitude {max(-low, high):.3g}; rescale the queries so that "
+            f"every coefficient is below {LARGEST:g}"
+        )
+    if _has_tiny(entries.reshape(-1)):
+        raise WorkloadError(
+            f"workload holds an entry below {SMALLEST:g} that is not 0; set it to 0 or rescale its query"
+        )
+    return frozen(W, own=True)
+
+
+def _has_tiny(entries: Dense) -> bool:
+    """Whether an entry is so small that its square vanishes; in blocks, so that no mask has the matrix's size."""
+    for start in range(0, entries.size, BLOCK_ENTRIES):
+        block = np.abs(entries[start : start + BLOCK_ENTRIES])
+        if np.any((block < SMALLEST) & (block > 0)):
+            return True
+    return False
+
+
+def _checked_product(matrix: Product) -> Product:
+    """Columns that are checked, and for every cell which one it has."""
+    if isinstance(matrix.left, Product) or isinstance(matrix.right, Product):
+        raise WorkloadError("workload is a product of more than two matrices; multiply the first ones out")
+    if matrix.cell_map is None or not np.all(matrix.cell_map.factors == 1):
+        raise WorkloadError("workload is a product whose right factor does not choose one column a cell")
+    left, right = _checked_matrix(matrix.left), matrix.right
+    if right.shape[0] != left.shape[1] or right.shape[1] == 0:
+        raise WorkloadError(f"workload is a product of {left.shape} and {right.shape}, which do not fit")
+    used, classes = np.unique(matrix.cell_map.classes, return_inverse=True)
+    if len(used) < left.shape[1]:  # a column that no cell has would count as one that some cell may have
+        left = frozen(columns_of(left, used), own=True)
+    if len(used) < right.shape[0] or not isinstance(right, sparse.csc_array) or right.dtype != np.float64:
+        right = CellMap(classes, np.ones(len(classes)), len(used)).matrix()
+    return Product(plain(left), frozen(right))
+
+
+def _sparse(matrix: Any) -> Plain:
+    if matrix.ndim != 2:
+        raise WorkloadError(f"workload has {matrix.ndim} dimension(s); it must be a matrix, one query a row")
+    entries: Any = matrix if matrix.format == "csr" else sparse.coo_array(matrix)
+    _check_kind(entries.dtype, entries.data)
+    # Floats first: small integers would overflow where duplicates are summed.
+    W = sparse.csr_array(entries.astype(np.float64))
+    if not W.has_canonical_format:
+        W.sum_duplicates()
+    if not np.all(W.data):
+        W.eliminate_zeros()
+    return W
+
+
+def _array(matrix: Any) -> Dense:
+    try:
+        given = np.asarray(matrix)
+    except (ValueError, TypeError) as error:
+        raise WorkloadError(
+            f"workload is not a matrix ({error}); give rows of numbers, all of the same length"
+        ) from error
+    if isinstance(given, np.ma.MaskedArray) or isinstance(matrix, np.ma.MaskedArray):
+        raise WorkloadError("workload is a masked array; fill its gaps, for instance with 0")
+    if given.size == 0:
+        raise WorkloadError(f"workload has shape {given.shape}; it needs at least one query and one cell")
+    _check_kind(given.dtype, given)
+    if given.ndim != 2:
+        raise WorkloadError(
+            f"workload has {given.ndim} dimension(s); it must be a matrix, one query a row: "
+            "wrap a single query in another pair of brackets"
+        )
+    with np.errstate(over="ignore"):  # wider floats become infinite, which is refused
+        return np.array(given, dtype=np.float64, order="C")
+
+
+def _check_kind(dtype: np.dtype[Any], entries: Any) -> None:
+    if dtype.kind not in "biuf":
+        raise WorkloadError(f"workload has entries of type {dtype}; every coefficient must be a real number")
+    if dtype.kind in "iu" and isinstance(entries, np.ndarray) and entries.size:
+        largest = max(abs(int(entries.min())), abs(int(entries.max())))
+        if largest > 2**53:
+            raise WorkloadError(f"workload holds the integer {largest}, which float64 cannot hold; rescale it")
+
+
+def _checked_names(names: Iterable[str] | None, queries: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"q{i}" for i in range(1, queries + 1))
+    if isinstance(names, str):
+        raise WorkloadError(f"names={names!r} is one text; give a list with one name a query")
+    try:
+        checked = tuple(names)
+    except TypeError as error:
+        raise WorkloadError(f"names={names!r} is not a list; give one name a query") from error
+    if len(checked) != queries:
+        raise WorkloadError(f"names has {len(checked)} entries for {queries} queries; give one name a query")
+    seen: set[str] = set()
+    for name in checked:
+        if not isinstance(name, str) or not name.strip():
+            raise WorkloadError(f"names holds {name!r}; every name must be a text that is not blank")
+        if name in seen:
+            raise WorkloadError(f"names holds {name!r} twice; every query needs its own name")
+        seen.add(name)
+    return checked
+
+
+def _checked_weights(weights: ArrayLike, queries: int) -> Dense:
+    try:
+        if np.iscomplexobj(weights):
+            raise TypeError("complex numbers")
+        checked = np.array(weights, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise WorkloadError(f"weights={weights!r} are not numbers ({error}); give one number a query") from error
+    if checked.shape != (queries,):
+        raise WorkloadError(f"weights has shape {checked.shape} for {queries} queries; give one number a query")
+    if not np.all(np.isfinite(checked)) or np.any(checked < SMALLEST) or np.any(checked > LARGEST):
+        raise WorkloadError("weights must be finite and above 0; leave out a query that does not matter")
+    checked.flags.writeable = False
+    return checked
+
+
+def _checked_blocks(blocks: Iterable[int], cells: int) -> tuple[int, ...]:
+    try:
+        checked = tuple(whole("blocks", size, 1, WorkloadError) for size in blocks)
+    except TypeError as error:
+        raise WorkloadError(f"blocks={blocks!r} is not a list; give the number of cells in each") from error
+    if sum(checked) != cells:
+        raise WorkloadError(f"blocks have {sum(checked)} cells in all, the workload {cells}; give the sizes in order")
+    return checked

@@ -1,0 +1,156 @@
+"""What two neighbours may differ in: the counts of a block, by as much as is declared, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from batchdp.cells.atoms import LineAtoms
+from batchdp.domain import Domain, as_domain
+from batchdp.errors import BatchDPError
+from batchdp.queries.conditions import Cut
+from batchdp.tables import counting, open_table
+from boundary.domains import Case
+
+NAMES = re.compile(r"batchdp_[0-9a-f]{16}|0x[0-9a-f]+")
+"""Drawn afresh for every table, or an address in memory."""
+
+PART = "part"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What somebody sees of a table that is opened and counted, and its exact counts, which nobody sees."""
+
+    refused: str | None
+    """The refusal, before anything is charged."""
+    failed: str | None
+    """What was raised after the schema was accepted."""
+    heard: str
+    """Standard error and output, warnings and log records."""
+    counts: tuple[np.ndarray[Any, Any], ...] = field(default=(), compare=False)
+    """Of every block."""
+
+
+@contextmanager
+def overheard() -> Iterator[Callable[[], str]]:
+    """Listen to the file descriptors of output and errors, to Python's warnings and to logging."""
+    records: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(f"{record.name}: {record.getMessage()}")
+
+    listener = Listener()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    with tempfile.TemporaryFile() as file, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # of the garbage collector, at a moment of its own
+        logging.getLogger().addHandler(listener)
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+        def heard() -> str:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            file.seek(0)
+            written = file.read().decode("utf-8", "replace")
+            said = [f"{one.category.__name__}: {one.message}" for one in warned]
+            return NAMES.sub("…", "\n".join([written, *said, *records]).strip())
+
+        try:
+            yield heard
+        finally:
+            for target, copy in zip((1, 2), kept, strict=True):
+                os.dup2(copy, target)
+                os.close(copy)
+            logging.getLogger().removeHandler(listener)
+
+
+def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
+    """Open the table and count in it, as a release does.
+
+    Where it holds several `tables`, told apart by the column PART, each has an outcome.
+    """
+    domain = case.domain if tables == 1 else parted(case, tables)
+    atoms = case.cells.atoms if tables == 1 else (*case.cells.atoms, parts(tables))
+    with overheard() as heard, ExitStack() as opened:
+        try:
+            source = opened.enter_context(open_table(table, domain, columns=[one.column for one in atoms]))
+            privacy = domain.privacy
+            run = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+        except BatchDPError as error:
+            return [Outcome(NAMES.sub("…", str(error)), None, heard())] * tables
+        except Exception as error:
+            return [Outcome(None, f"opening raised {type(error).__name__}: {error}", heard())] * tables
+        # Here the ledger is charged.
+        try:
+            counted = list(run(None))
+        except Exception as error:
+            return [Outcome(None, f"{type(error).__name__}: {error}", heard())] * tables
+        said = heard()
+    ends = np.cumsum(case.cells.sizes)[:-1]
+    if tables == 1:
+        return [Outcome(None, None, said, tuple(np.split(case.cells.counts(counted), ends)))]
+    found = []
+    for part in range(tables):
+        # The first atom of PART is what lies before the first of its values.
+        own = [(codes[codes[:, -1] == part + 1, :-1], numbers[codes[:, -1] == part + 1]) for codes, numbers in counted]
+        found.append(Outcome(None, None, said, tuple(np.split(case.cells.counts(own), ends))))
+    return found
+
+
+def parted(case: Case, tables: int) -> Domain:
+    """The domain with a column that says which of several tables a record belongs to."""
+    described = case.domain.model_dump(exclude_none=True)
+    described["columns"][PART] = {"integers": [0, tables - 1]}
+    return as_domain(described)
+
+
+def parts(tables: int) -> LineAtoms:
+    """The atoms of that column."""
+    return LineAtoms(PART, "number", tuple(Cut(i) for i in range(tables)), None)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one pair of neighbours."""
+
+    problem: str | None
+    refused: bool = False
+    distance: int = 0
+    allowed: int = 1
+
+
+def compared(case: Case, one: Outcome, other: Outcome, factor: int, *, measured: bool = True) -> Verdict:
+    """Whether two neighbours look alike; `factor` as in `Change`, `measured` unless their types may differ."""
+    allowed = factor * case.domain.privacy.rows_per_unit
+    for side in (one, other):
+        if side.failed is not None:
+            return Verdict(f"raised after the schema was accepted: {side.failed}", allowed=allowed)
+    if one.refused != other.refused:
+        return Verdict(f"refused: {one.refused!r} against {other.refused!r}", allowed=allowed)
+    if one.heard != other.heard:
+        return Verdict(f"heard: {one.heard!r} against {other.heard!r}", allowed=allowed)
+    if one.refused is not None:
+        return Verdict(None, refused=True, allowed=allowed)
+    distance = farthest(one.counts, other.counts) if measured else 0
+    problem = f"the counts of a block differ by {distance}, allowed {allowed}" if distance > allowed else None
+    return Verdict(problem, distance=distance, allowed=allowed)
+
+
+def farthest(one: Sequence[np.ndarray[Any, Any]], other: Sequence[np.ndarray[Any, Any]]) -> int:
+    """The largest L1 distance of a block's counts."""
+    return max(int(np.abs(a - b).sum()) for a, b in zip(one, other, strict=True))

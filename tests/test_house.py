@@ -1,0 +1,63 @@
+"""The rules of the house: short functions and modules, and no texts that stand for values."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "batchdp"
+FOLDERS = ("linalg", "workloads", "strategies", "components", "portfolio", "bounds", "studies")
+"""Whose branches on the kinds of privacy are checked; add a folder when it has none left."""
+DOORS = {"privacy.py", "portfolio/__init__.py"}
+"""Where a text becomes a value: `privacy` itself, and the argument of `optimize`."""
+MOST_LINES = 350
+MOST_LINES_OF_A_FUNCTION = 80
+LONGER = {"studies/reproduction/verdicts.py"}
+"""Modules that are one table, longer than the rule allows."""
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def named(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_modules_and_functions_are_short(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= MOST_LINES or named(path) in LONGER
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < MOST_LINES_OF_A_FUNCTION, f"{named(path)}: {node.name}"
+
+
+def branches_on_texts(tree: ast.AST) -> Iterator[int]:
+    """Lines that compare something with "pure" or "zcdp", or match it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare | ast.MatchValue):
+            texts = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]
+            if "pure" in texts or "zcdp" in texts:
+                yield node.lineno
+
+
+CHECKED = [path for path in MODULES if named(path).split("/")[0] in FOLDERS and named(path) not in DOORS]
+
+
+@pytest.mark.parametrize("path", CHECKED, ids=named)
+def test_no_branch_on_the_texts_of_the_kinds_of_privacy(path: Path) -> None:
+    assert list(branches_on_texts(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+@pytest.mark.parametrize("path", CHECKED, ids=named)
+def test_nobody_writes_into_another_objects_dict(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            assert not (isinstance(node.value, ast.Attribute) and node.value.attr == "__dict__"), node.lineno
+
+
+def test_the_check_sees_what_it_is_for() -> None:
+    assert list(branches_on_texts(ast.parse('if kind == "pure":\n    pass\nx = 1 if "zcdp" in kinds else 2'))) == [1, 3]

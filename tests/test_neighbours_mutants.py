@@ -1,0 +1,108 @@
+"""The boundary's mutants: each breaks one rule of how tables are read, and each is caught."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ibis  # type: ignore[import-untyped]
+import polars as pl
+import pytest
+
+import test_neighbours_charge as charge
+import test_neighbours_files as files
+from batchdp.tables import cleaning, coding, frames, lookups, separated
+from batchdp.tables import files as reading
+from boundary import ADAPTERS
+from boundary.fuzzing import fuzz
+
+Patch = pytest.MonkeyPatch
+
+
+def fuzzed(engine: str) -> Callable[[Path], None]:
+    """The fuzzer, until it finds something."""
+
+    def check(folder: Path) -> None:
+        for tally in fuzz(ADAPTERS[engine], seed=3, pairs=400):
+            assert not tally.problems, tally.problems[0]
+
+    return check
+
+
+def parallel_csv(patch: Patch) -> None:
+    """A file in two halves, the second from the first line feed behind the middle."""
+    original = separated.records
+
+    def halves(file: Any, layout: Any, wanted: Any) -> Iterator[list[Any]]:
+        data = file.read()
+        middle = data.find(b"\n", len(data) // 2) + 1 or len(data)
+        yield from original(io.BytesIO(data[:middle]), layout, wanted)
+        yield from original(io.BytesIO(data[middle:]), layout, wanted)
+
+    patch.setattr(reading, "records", halves)
+
+
+def narrow_strides(patch: Patch) -> None:
+    """32 bits, as an engine would choose by itself."""
+    spelled = lookups.Lookup.sql
+    patch.setattr(coding, "whole", lambda value: ibis.literal(value))
+    patch.setattr(lookups.Lookup, "sql", lambda self: spelled(self).replace("(atom AS BIGINT)", "(atom AS INTEGER)"))
+
+
+def union_by_name(patch: Patch) -> None:
+    """One type for the ids of all files: a float where one file has floats."""
+    common = cleaning.common
+    patch.setattr(cleaning, "common", lambda types, **_: common(types))
+    patch.setattr(cleaning, "as_unit", lambda array, target: array.cast(target, safe=False))
+
+
+def casts_that_raise(patch: Patch) -> None:
+    """CAST where TRY_CAST is needed."""
+    patch.setattr(ibis.expr.types.Value, "try_cast", ibis.expr.types.Value.cast)
+
+
+def collected_early(patch: Patch) -> None:
+    """A lazy frame is run when it is opened."""
+    original = frames._polars
+
+    def eager(frame: Any, *arguments: Any) -> Any:
+        return original(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, *arguments)
+
+    patch.setattr(frames, "_polars", eager)
+
+
+def converted_early(patch: Patch) -> None:
+    """The objects of a pandas frame are looked at when it is opened."""
+    original = frames._pandas
+
+    def eager(frame: Any, *arguments: Any) -> Any:
+        for name in frame.columns:
+            for value in frame[name]:
+                with suppress(ValueError):
+                    str(value)
+        return original(frame, *arguments)
+
+    patch.setattr(frames, "_pandas", eager)
+
+
+MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[Path], None]]] = {
+    "parallel CSV": (parallel_csv, lambda folder: files.test_notes_everywhere(".csv", "\n", folder)),
+    "32-bit strides": (narrow_strides, fuzzed("pyarrow")),
+    "32-bit strides, CSV": (narrow_strides, fuzzed("csv")),
+    "union by name": (union_by_name, files.test_ids_stay_apart_whatever_another_files_types),
+    "cast without TRY": (casts_that_raise, fuzzed("csv")),
+    "collect before the charge": (collected_early, charge.test_a_lazy_frame_is_not_run),
+    "convert before the charge": (converted_early, charge.test_pandas_objects_are_not_looked_at),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_mutant_is_caught(name: str, tmp_path: Path) -> None:
+    mutate, check = MUTANTS[name]
+    with pytest.MonkeyPatch.context() as patch:
+        mutate(patch)
+        with pytest.raises(AssertionError):
+            check(tmp_path)

@@ -1,0 +1,81 @@
+"""Noise, budget and outcome: the values that stand for what used to be texts and pairs of numbers."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batchdp import PrivacyParameterError, Strategy, StrategyError, Workload
+from batchdp.outcome import Outcome
+from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget, noise_of
+
+
+def test_the_variances_are_those_of_the_two_mechanisms() -> None:
+    assert Budget(LAPLACE, 0.5).variance(9.0) == 2 * (3 / 0.5) ** 2
+    assert Budget(GAUSSIAN, 0.125).variance(9.0) == 9 / (2 * 0.125)
+    assert LAPLACE.variance(1.0, 1e-200) == np.inf
+    assert LAPLACE.reference == Budget(LAPLACE, 1)
+    assert GAUSSIAN.reference == Budget(GAUSSIAN, 0.5)
+    assert float(GAUSSIAN.implied_by(3.0)) == 4.5
+
+
+def test_blocks_add_up_by_squares_only_for_l2_norms_at_right_angles() -> None:
+    norms = np.array([3.0, 4.0])
+    assert LAPLACE.together(norms, at_right_angles=True) == 7
+    assert GAUSSIAN.together(norms, at_right_angles=True) == 5
+    assert GAUSSIAN.together(norms, at_right_angles=False) == 7
+
+
+def test_a_text_at_the_door_becomes_a_noise_or_is_refused() -> None:
+    assert noise_of("pure") is LAPLACE
+    assert noise_of("zcdp") is GAUSSIAN
+    for wrong in ("Pure", "", None, ["pure"]):
+        with pytest.raises(StrategyError, match="privacy="):
+            noise_of(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "amount",
+    [0, -1, np.nan, np.inf, -np.inf, True, np.True_, "1", None, 1e-400, MOST * 1.1, 10**400, Decimal("NaN"), 1j],
+)
+def test_a_budget_that_protects_nothing_or_says_nothing_is_refused(amount: Any) -> None:
+    for noise in (LAPLACE, GAUSSIAN):
+        with pytest.raises(PrivacyParameterError, match=noise.unit):
+            Budget(noise, amount)
+
+
+@pytest.mark.parametrize(
+    "amount", [1, 0.1, Fraction(1, 3), Decimal("0.1"), np.float32(0.5), np.int64(2), np.longdouble(1)]
+)
+def test_a_budget_is_the_exact_fraction_that_was_given(amount: Any) -> None:
+    ratio = amount.as_integer_ratio() if hasattr(amount, "as_integer_ratio") else (int(amount), 1)
+    assert Budget(LAPLACE, amount).amount == Fraction(*map(int, ratio))
+
+
+def test_the_argument_of_the_other_noise_is_refused() -> None:
+    with pytest.raises(PrivacyParameterError, match="rho=1 is not the budget of Laplace noise; give epsilon"):
+        Budget.of(LAPLACE, rho=1)
+    with pytest.raises(PrivacyParameterError, match="rho is missing"):
+        Budget.of(GAUSSIAN)
+    with pytest.raises(PrivacyParameterError, match="epsilon=1"):
+        Budget.of(GAUSSIAN, epsilon=1, rho=1)
+    assert str(Budget.of(GAUSSIAN, rho=0.25)) == "ρ = 0.25"
+
+
+def test_every_outcome_but_a_proven_one_says_what_to_try_next() -> None:
+    final = {Outcome.CLOSED_FORM, Outcome.OPTIMAL, Outcome.CONVERGED}
+    assert {outcome for outcome in Outcome if not outcome.advice} == final
+    assert Outcome.of_all([Outcome.OPTIMAL, Outcome.CANCELLED, Outcome.CLOSED_FORM]) is Outcome.CANCELLED
+    assert Outcome.of_all([]) is Outcome.CLOSED_FORM
+
+
+def test_a_status_from_a_file_is_an_outcome_even_if_another_version_wrote_it() -> None:
+    def read(status: Any) -> Outcome:
+        return Strategy(Workload(np.eye(2)), np.eye(2), np.eye(2), status=status).status
+
+    assert read("converged") is Outcome.CONVERGED
+    assert read("closed form; optimal") is Outcome.UNKNOWN
