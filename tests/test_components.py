@@ -153,6 +153,7 @@ def test_one_product_and_tables_apart_are_never_worse_than_the_baselines(seed: i
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10**6), st.floats(0, 1.57))
+@example(524288, 0.0)  # a factor of which the average leaves rounding only
 def test_limits_hold(seed: int, angle: float) -> None:
     workload = batch_of(seed)
     if not np.any(workload.matrix.toarray()):
@@ -212,6 +213,30 @@ def test_a_table_that_weighs_next_to_nothing_is_answered_or_refused() -> None:
         check(optimize_products(batch))
     with pytest.raises(StrategyError, match="lost in rounding"):
         optimize_products(in_factors((5, 3), [[F, np.eye(3)], [G, None]], weights=[1.0, 1e-40]))
+
+
+def test_a_constant_leaves_nothing_to_be_lost_in_rounding() -> None:
+    batch = Batch(in_factors((3, 2), [[np.tril(np.ones((3, 3))), None], [np.full((1, 3), 7.0), np.eye(2)]]))
+    measures = {0: np.random.default_rng(5).dirichlet(np.ones(batch.columns[0].orbits))}
+    found = split_by(batch, batch.terms(batch.workload.weights), measures, tolerance=1e-5)
+    check(_strategy(batch, found, found.total, 1.0))
+
+
+def test_a_query_whose_average_is_nothing_is_not_lost() -> None:
+    each, prefix = np.vstack([np.eye(3), [[1.0, 0.0, 0.0]]]), np.tril(np.ones((3, 3)))
+    batch = Batch(in_factors((3, 3), [[np.array([[1.0, 0.0, -1.0]]), prefix], [each, np.array([[1.0, 2.0, 0.0]])]]))
+    for average in ([0.25, 0.5, 0.25], [0.3, 0.4, 0.3 + 1e-17]):
+        measures = {0: np.array(average)}
+        found = split_by(batch, batch.terms(batch.workload.weights), measures, tolerance=1e-5)
+        check(_strategy(batch, found, found.total, 1.0))
+
+
+def test_weights_that_vanish_as_numbers_are_refused() -> None:
+    tiny, prefix = np.array([[1e-90, 0.0, 3e-90]]), np.tril(np.ones((3, 3)))
+    batch = Batch(in_factors((3, 3), [[tiny, tiny], [prefix, prefix]], weights=[1e-90, 1.0]))
+    measures = {i: batch.uniform(i) for i in range(2)}
+    with pytest.raises(StrategyError, match="lost in rounding"):
+        split_by(batch, batch.terms(batch.workload.weights), measures)
 
 
 def test_a_column_of_many_values_goes_to_the_solver_for_one_matrix() -> None:

@@ -23,6 +23,8 @@ Indices = NDArray[np.int64]
 
 MOST_DISTINCT = 10_000
 """Values of a column with other factors than each value by itself: a square matrix of this size is made."""
+NOTHING = 1e-13
+"""What rounding may leave of a query that its average says all of, relative to its size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,11 @@ def column_of(size: int, factors: tuple[Factor, ...]) -> Column:
         spread[1:, o] = [G[a, a] - G[a, b] for G in grams]
     compressed = tuple(_compressed(F @ average) for F in matrices)
     return Column(size, value, orbit, (np.ones((1, k)), *compressed), np.maximum(spread, 0.0))
+
+
+def without_rounding(left: Dense, sizes: Dense | float) -> Dense:
+    """What is left of queries of these sizes, 0 where it is rounding only: that must not look like a query."""
+    return np.where((np.abs(left).max(axis=1) <= NOTHING * sizes)[:, None], 0.0, left)
 
 
 def _merged(size: int, factors: tuple[Factor, ...]) -> tuple[Indices, list[Dense]]:

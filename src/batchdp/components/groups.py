@@ -9,7 +9,7 @@ factor is solved by itself: the optimum of a product is the product of the optim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -17,7 +17,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.components.columns import Column
+from batchdp.components.columns import Column, without_rounding
+from batchdp.components.lenses import Lens
 from batchdp.components.pieces import Piece, kron
 from batchdp.components.solver import Block, Watch, solve, solve_one
 from batchdp.errors import StrategyError
@@ -35,52 +36,12 @@ MOST_WORK = 5e10
 """Blocks times the cube of the classes, beyond which blocks are not solved together."""
 SPANNED = 1e-9
 """How much of a query may be missing from what is measured, relative to its size."""
+LOST = (
+    "the tables' weights or factors are of so different sizes that some queries would be lost in rounding; "
+    "give weights closer to one another, or rescale the factors"
+)
 SMALLEST_MATRIX = 1000
 """Classes of a single block from which the solver for one matrix is the quicker one."""
-
-
-@dataclass(frozen=True, eq=False)
-class Lens:
-    """How a group looks at a column: `rows` has the factors over orbits (centred where it is split), or their average.
-
-    `mean` is the squared norm of each factor's average where the group has only that besides the spreads.
-    """
-
-    rows: tuple[Dense, ...] | None
-    mean: Dense
-    spread: Dense
-    counts: NDArray[np.int64]
-    centre: Dense | None = None
-    """Orbit × orbit: what queries over orbits are multiplied by; I if there is none."""
-
-    @property
-    def classes(self) -> int:
-        """Of records, as far as this column goes."""
-        return len(self.counts)
-
-    def alike(self, kinds: set[int]) -> dict[int, float] | None:
-        """Every factor as a multiple of the first, if they are."""
-        first, *others = sorted(kinds)
-        ratios = {first: 1.0}
-        for kind in others:
-            ratio = self._ratio(kind, first)
-            if ratio is None:
-                return None
-            ratios[kind] = ratio
-        return ratios
-
-    def _ratio(self, kind: int, first: int) -> float | None:
-        one = self._gram(first)
-        two = self._gram(kind)
-        size = float(np.abs(one).max(initial=0.0))
-        if size == 0:
-            return None
-        ratio = float(np.abs(two).max() / size)
-        return ratio if np.abs(two - ratio * one).max() <= 1e-13 * ratio * size else None
-
-    def _gram(self, kind: int) -> Dense:
-        own = self.rows[kind].T @ self.rows[kind] if self.rows is not None else self.mean[kind : kind + 1]
-        return np.concatenate([own.reshape(-1), self.spread[kind]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,18 +60,6 @@ class TooManyClassesError(Exception):
     """The group's classes are too many to be solved together."""
 
 
-def lens(column: Column, measure: Dense | None) -> Lens:
-    """A column as it is where `measure` is None, or what is left of it after averaging."""
-    averaged = np.ones(1) if measure is None else measure
-    if column.orbits == 1:
-        mean = np.array([float(np.square(F).sum()) for F in column.rows])
-        return Lens(None, mean, column.spread, column.counts)
-    if measure is None:
-        return Lens(column.rows, np.zeros(len(column.rows)), column.spread, column.counts)
-    centre = np.eye(column.orbits) - averaged[:, None]
-    return Lens(tuple(F @ centre for F in column.rows), np.zeros(0), column.spread, column.counts, centre)
-
-
 def group_terms(
     terms: Terms,
     columns: Sequence[Column],
@@ -121,7 +70,7 @@ def group_terms(
 
     `nudged` multiplies the squared averages of some factors, by column and factor.
     """
-    means = {i: [float(np.square(F @ mu).sum()) for F in columns[i].rows] for i, mu in measures.items()}
+    means = {i: [_mean(F, mu) for F in columns[i].rows] for i, mu in measures.items()}
     for (i, kind), factor in (nudged or {}).items():
         means[i][kind] *= factor
     groups: dict[tuple[int, ...], Terms] = {}
@@ -132,8 +81,22 @@ def group_terms(
             averaged = [means[i][kind] for (i, kind), there in zip(split, keep, strict=True) if not there]
             own = tuple((i, kind) for i, kind in kinds if i not in measures or i in kept)
             into = groups.setdefault(kept, {})
-            into[own] = into.get(own, 0.0) + weight * prod(averaged)
+            into[own] = into.get(own, 0.0) + _weighed(weight, averaged)
     return iter(groups.items())
+
+
+def _mean(F: Dense, measure: Dense) -> float:
+    """The squared norm of a factor's average."""
+    return float(np.square(without_rounding((F @ measure)[:, None], np.abs(F).max(axis=1))).sum())
+
+
+def _weighed(weight: float, factors: Iterable[float]) -> float:
+    """The weight times all factors: 0 where one of them is 0, and nowhere else."""
+    known = list(factors)
+    found = weight * prod(known)
+    if found == 0 and weight > 0 and all(known):
+        raise StrategyError(LOST)
+    return found
 
 
 def solve_group(
@@ -172,7 +135,7 @@ def separated(terms: Terms, lenses: Mapping[int, Lens]) -> tuple[Terms, list[tup
     rest: Terms = {}
     for kinds, weight in terms.items():
         table = dict(kinds)
-        scaled = weight * prod(ratios[table.get(i, 0)] for i, (_, ratios) in apart.items())
+        scaled = _weighed(weight, (ratios[table.get(i, 0)] for i, (_, ratios) in apart.items()))
         left = tuple((i, kind) for i, kind in kinds if i not in apart)
         rest[left] = rest.get(left, 0.0) + scaled
     return rest, [(i, kind) for i, (kind, _) in apart.items()]
@@ -213,7 +176,11 @@ def _solve_rest(
     if not shared:
         return _closed_form(found, lenses)
     made = [assembled(key, own, lenses, shared) for key, own in found.items()]
+    for one, own in zip(made, found.values(), strict=True):
+        _check_spanned(own, [_rows(lenses[i]) for i in one.matrix], one.R)
     made = [one for one in made if len(one.R)]
+    if not made:  # nothing is left of any query
+        return Answer(0.0, 0.0, ((),))
     if len(made) == 1 and classes >= SMALLEST_MATRIX and len(made[0].matrix) == len(shared):
         answer = solve_one(made[0].block.R, tolerance, watch)
     else:
@@ -245,7 +212,7 @@ def blocks_of(terms: Terms, lenses: Mapping[int, Lens], shared: list[int]) -> di
             spreading = {i for i, _ in key}
             into = found.setdefault(key, {})
             own_kinds = tuple(there.get(i, 0) for i in shared if i not in spreading)
-            into[own_kinds] = into.get(own_kinds, 0.0) + weight * prod(factor for _, _, factor in choice)
+            into[own_kinds] = into.get(own_kinds, 0.0) + _weighed(weight, (factor for _, _, factor in choice))
         if len(found) > MOST_BLOCKS:
             raise TooManyClassesError(f"more than {MOST_BLOCKS:,} blocks")
     return found
@@ -306,7 +273,6 @@ def assembled(
     _, sigma, Vt = np.linalg.svd(np.concatenate(rows), full_matrices=False)
     rank = int(np.sum(sigma > sigma[0] * 1e-12 * max(1, len(sigma)) ** 0.5)) if sigma.size and sigma[0] > 0 else 0
     R, pseudo = sigma[:rank, None] * Vt[:rank], Vt[:rank].T / sigma[:rank]
-    _check_spanned(own, [_rows(lenses[i]) for i in matrix], Vt[:rank])
     centres = [_centre(lenses[i]) for i in matrix]
     centred = kron(centres)
     classes = np.indices([lenses[i].classes for i in shared]).reshape(len(shared), -1)
@@ -325,17 +291,15 @@ def _rows(own: Lens) -> tuple[Dense, ...]:
     return own.rows
 
 
-def _check_spanned(own: Mapping[tuple[int, ...], float], rows: list[tuple[Dense, ...]], basis: Dense) -> None:
+def _check_spanned(own: Mapping[tuple[int, ...], float], rows: list[tuple[Dense, ...]], R: Dense) -> None:
     """Every query must be a combination of what is measured, however little its table weighs beside the others."""
-    for kinds in own:
+    basis = R / np.linalg.norm(R, axis=1, keepdims=True)  # at right angles, as a singular value decomposition has them
+    for kinds in (kinds for kinds, weight in own.items() if weight > 0):
         Z = kron(factors[kind] for factors, kind in zip(rows, kinds, strict=True))
         sizes = np.linalg.norm(Z, axis=1)
         misses = np.linalg.norm(Z - (Z @ basis.T) @ basis, axis=1)
         if np.any(misses > SPANNED * sizes + 1e-13 * sizes.max(initial=0.0)):
-            raise StrategyError(
-                "the tables' weights or factors are of so different sizes that some queries would be lost in rounding; "
-                "give weights closer to one another, or rescale the factors"
-            )
+            raise StrategyError(LOST)
 
 
 def _centre(own: Lens) -> Dense:

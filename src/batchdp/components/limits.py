@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.bounds.convex import solve as solve_matrix
-from batchdp.components.columns import Column
+from batchdp.components.columns import Column, without_rounding
 from batchdp.components.groups import (
     MOST_CLASSES,
     Kinds,
-    Lens,
     Terms,
     TooManyClassesError,
     alone,
@@ -35,6 +34,7 @@ from batchdp.components.groups import (
     separated,
     solve_group,
 )
+from batchdp.components.lenses import Lens
 from batchdp.components.pieces import kron
 from batchdp.components.search import Batch
 
@@ -99,7 +99,7 @@ def _turned(column: Column, mu: Dense, angle: float) -> tuple[Lens, dict[int, fl
         left = F - mean[:, None]
         size = float(np.linalg.norm(mean))
         if kind == 0 or size <= 1e-12 * float(np.abs(F).max(initial=0.0)):
-            rows.append(left)
+            rows.append(without_rounding(left, np.abs(F).max(initial=0.0)))
             continue
         U, sigma, _ = np.linalg.svd(left * np.sqrt(mu), full_matrices=False)
         U = U[:, sigma > 1e-10 * sigma[0]] if sigma[0] > 0 else U[:, :0]
@@ -109,7 +109,7 @@ def _turned(column: Column, mu: Dense, angle: float) -> tuple[Lens, dict[int, fl
         if float(np.linalg.norm(outside)) > 1e-6:
             h = np.cos(angle) * h + np.sin(angle) * outside / float(np.linalg.norm(outside))
             h /= float(np.linalg.norm(h))
-        rows.append(left - np.outer(h, h @ left))
+        rows.append(without_rounding(left - np.outer(h, h @ left), np.abs(F).max()))
         ratios[kind] = float(h @ mean) ** 2 / size**2
     return Lens(tuple(rows), np.zeros(0), column.spread, column.counts), ratios
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from batchdp.components.columns import Column
-from batchdp.components.groups import Terms, group_terms, lens, one_column, separated, solve_group
+from batchdp.components.groups import Terms, group_terms, one_column, separated, solve_group
+from batchdp.components.lenses import lens
 from batchdp.components.search import Batch
 
 Dense = NDArray[np.float64]

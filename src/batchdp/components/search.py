@@ -17,16 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column, column_of
-from batchdp.components.groups import (
-    Answer,
-    Kinds,
-    Lens,
-    Terms,
-    group_terms,
-    lens,
-    solve_group,
-    weighed_column,
-)
+from batchdp.components.groups import Answer, Kinds, Terms, group_terms, solve_group, weighed_column
+from batchdp.components.lenses import Lens, lens
 from batchdp.components.pieces import Part
 from batchdp.components.solver import Watch
 from batchdp.workloads.structure import Products
