@@ -7,6 +7,7 @@ from scipy import sparse
 
 from batchdp import Workload, workloads
 from batchdp.linalg.product import CellMap, Product
+from batchdp.workloads.workload import as_workload
 from contract import contract_workload as contract_workload
 from contract import peer_figures as peer_figures
 
@@ -27,7 +28,7 @@ def small_workloads() -> dict[str, Workload]:
         "prefix": workloads.prefix(9),
         "all ranges": workloads.all_ranges(6),
         "sliding": workloads.sliding(8, 3),
-        "marginals": workloads.marginals((2, 3, 2), 2),
+        "marginals": as_workload(workloads.marginals((2, 3, 2), 2)),
         "one query": Workload([[1.0, 2.0, -3.0]]),
         "one cell": Workload([[2.0], [-1.0]]),
         "one by one": Workload([[3.0]]),

@@ -35,10 +35,10 @@ def test_users_and_the_comparison_find_it(toy: Family) -> None:
 
 @pytest.mark.parametrize("objective", ["sum", "max"])
 def test_optimize_takes_it_where_it_wins(toy: Family, objective: str) -> None:
-    found = optimize(SPANNING, objective=objective, seconds=0.5)  # type: ignore[arg-type]
+    found = optimize(SPANNING, objective=objective, seconds=0.5)  # type: ignore[call-overload]
     assert found.method == toy.name
     unregister(toy.name)
-    without = optimize(SPANNING, objective=objective, seconds=0.5)  # type: ignore[arg-type]
+    without = optimize(SPANNING, objective=objective, seconds=0.5)  # type: ignore[call-overload]
     register(toy)
     assert found.expected_squared_error(epsilon=1.0) < 0.9 * without.expected_squared_error(epsilon=1.0)
 

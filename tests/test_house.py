@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "batchdp"
-FOLDERS = ("linalg", "workloads", "strategies", "portfolio", "bounds", "studies")
+FOLDERS = ("linalg", "workloads", "strategies", "components", "portfolio", "bounds", "studies")
 """Whose branches on the kinds of privacy are checked; add a folder when it has none left."""
 DOORS = {"privacy.py", "portfolio/__init__.py"}
 """Where a text becomes a value: `privacy` itself, and the argument of `optimize`."""

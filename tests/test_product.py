@@ -308,7 +308,7 @@ def test_every_kind_of_search_keeps_the_workloads_own_merging() -> None:
     assert isinstance(again.matrix, Product)
     assert again.matrix.right is workload.matrix.right
     for options in ({}, {"objective": "max"}, {"privacy": "zcdp"}, {"privacy": "zcdp", "objective": "max"}):
-        found = optimize(workload, seconds=0.5, **options)  # type: ignore[arg-type]
+        found = optimize(workload, seconds=0.5, **options)  # type: ignore[call-overload]
         assert quantise(found, largest_total=1000).merging is not None
 
 

@@ -85,7 +85,7 @@ def test_marginals_count_every_combination() -> None:
         lambda: workloads.sliding(3, 4),
         lambda: workloads.marginals((2, 0), 1),
         lambda: workloads.marginals((2, 2), 3),
-        lambda: workloads.marginals((10,) * 20, 2),
+        lambda: workloads.marginals((10,) * 20, 21),
         lambda: workloads.marginals((), 0),
         lambda: workloads.marginals(4, 1),  # type: ignore[arg-type]
         lambda: workloads.prefix(10**9),

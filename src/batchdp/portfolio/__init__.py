@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from numpy.typing import ArrayLike
 
 from batchdp.bounds.optimality import Objective
 from batchdp.checks import finite, whole
+from batchdp.components.optimizing import optimize_products
+from batchdp.components.strategy import Components
 from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import rows_span
@@ -25,9 +27,26 @@ from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.strategies import families
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.structure import Products
 from batchdp.workloads.workload import Workload, as_workload
 
 
+@overload
+def optimize(
+    workload: Products,
+    privacy: Literal["zcdp"],
+    *,
+    objective: Objective = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    tolerance: float = 1e-3,
+    progress: Progress | None = None,
+) -> Components: ...
+
+
+@overload
 def optimize(
     workload: Workload | ArrayLike | Any,
     privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
@@ -39,11 +58,26 @@ def optimize(
     delta: float | None = None,
     tolerance: float = 1e-3,
     progress: Progress | None = None,
-) -> Strategy:
+) -> Strategy: ...
+
+
+def optimize(
+    workload: Workload | Products | ArrayLike | Any,
+    privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
+    *,
+    objective: Objective = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    tolerance: float = 1e-3,
+    progress: Progress | None = None,
+) -> Strategy | Components:
     """The strategy with the least expected error that can be found.
 
     Args:
-        workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors.
+        workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors. A batch over
+            many columns that is no matrix, `Products`, has `Components` for its strategy, with "zcdp" only.
         privacy: "pure" for ε-differential privacy with Laplace noise, by a portfolio of methods; "zcdp" for Gaussian
             noise, where the optimum is exact to a duality gap of `tolerance`; "auto" for whichever has the smaller
             error at the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
@@ -58,16 +92,20 @@ def optimize(
         progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
             answer ends the search with the best strategy so far.
     """
-    workload = as_workload(workload)
     if privacy != "auto":
         noise_of(privacy)
     if objective not in ("sum", "max"):
         raise StrategyError(f'objective={objective!r} must be "sum" or "max"')
     seconds = None if seconds is None else finite("seconds", seconds, above=0)
     seed, tolerance = whole("seed", seed, 0), finite("tolerance", tolerance, above=0, below=1)
+    if isinstance(workload, Products) and privacy == GAUSSIAN.privacy:  # never multiplied out
+        return optimize_products(
+            workload, objective=objective, seconds=seconds, seed=seed, tolerance=tolerance, progress=progress
+        )
+    batch = as_workload(workload)
 
     def best(noise: Noise) -> Strategy:
-        return _optimize(workload, noise, objective, seconds, seed, tolerance, progress)
+        return _optimize(batch, noise, objective, seconds, seed, tolerance, progress)
 
     return _better(best, objective, epsilon, delta) if privacy == "auto" else best(noise_of(privacy))
 

@@ -3,5 +3,6 @@
 from batchdp.workloads.marginals import marginals
 from batchdp.workloads.ordered import all_ranges, intervals, prefix, sliding
 from batchdp.workloads.paper import discrete, ranges, related
+from batchdp.workloads.products import products
 
-__all__ = ["all_ranges", "discrete", "intervals", "marginals", "prefix", "ranges", "related", "sliding"]
+__all__ = ["all_ranges", "discrete", "intervals", "marginals", "prefix", "products", "ranges", "related", "sliding"]

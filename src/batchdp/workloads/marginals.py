@@ -3,51 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import combinations
-from math import comb, prod
+from itertools import chain, combinations
+from math import comb
 
 import numpy as np
-from scipy import sparse
 
 from batchdp import checks
 from batchdp.errors import WorkloadError
-from batchdp.workloads._sizes import whole
+from batchdp.workloads.structure import MOST_TABLES, Factor, Products, column_sizes
 from batchdp.workloads.workload import Workload
 
-MOST_ATTRIBUTES = 32
-MOST_ENTRIES = 100_000_000
-"""Non-zero coefficients; each marginal table has one a cell."""
 
-
-def marginals(shape: Iterable[int], order: int) -> Workload:
+def marginals(shape: Iterable[int], order: int | Iterable[int]) -> Workload | Products:
     """All tables of `order` attributes, the cells being the combinations of all attributes' values.
 
     Args:
         shape: how many values each attribute has; the last attribute varies fastest along the cells.
-        order: how many attributes each table keeps; 0 is the grand total alone.
+        order: how many attributes each table keeps, or a list of these; 0 is the grand total alone.
+
+    Returns: a `Workload` with a matrix and names where that fits, and the structure beside it; else `Products`.
     """
-    try:
-        sizes = whole(**{f"shape[{i}]": size for i, size in enumerate(shape)})
-    except TypeError as error:
-        raise WorkloadError(f"shape={shape!r} is not a list of sizes, one an attribute") from error
-    order = checks.whole("order", order, 0, WorkloadError)
-    if not 1 <= len(sizes) <= MOST_ATTRIBUTES or order > len(sizes):
+    sizes = column_sizes("shape", shape)
+    orders = _orders(order, len(sizes))
+    tables = sum(comb(len(sizes), k) for k in orders)
+    if tables > MOST_TABLES:
         raise WorkloadError(
-            f"shape has {len(sizes)} attributes and order={order}; give 1 to {MOST_ATTRIBUTES} attributes and keep "
-            "at most all of them"
+            f"order={order!r} of {len(sizes)} attributes makes {tables:,} tables, more than {MOST_TABLES:,}; "
+            "lower the order, or name the tables that matter by products"
         )
-    cells = prod(sizes)
-    if cells * comb(len(sizes), order) > MOST_ENTRIES:
-        raise WorkloadError(f"shape={sizes!r} with order={order} has too many cells; fewer or smaller attributes")
-    values = np.unravel_index(np.arange(cells), sizes)
-    names: list[str] = []
-    tables: list[sparse.csr_array] = []
-    for kept in combinations(range(len(sizes)), order):
-        kept_sizes = tuple(sizes[i] for i in kept)
-        group = np.ravel_multi_index([values[i] for i in kept], kept_sizes) if kept else np.zeros(cells, int)
-        queries = prod(kept_sizes)
-        tables.append(sparse.csr_array((np.ones(cells), (group, np.arange(cells))), shape=(queries, cells)))
-        for combination in np.ndindex(*kept_sizes):
-            named = (f"a{i + 1}={value}" for i, value in zip(kept, combination, strict=True))
-            names.append(" and ".join(named) or "total")
-    return Workload(sparse.vstack(tables, format="csr"), names=names)
+    lengths = np.repeat(orders, [comb(len(sizes), k) for k in orders])
+    kept = chain.from_iterable(chain.from_iterable(combinations(range(len(sizes)), k) for k in orders))
+    columns = np.fromiter(kept, dtype=np.int64, count=int(lengths.sum()))
+    batch = Products(
+        sizes,
+        tuple((Factor(n),) for n in sizes),
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        columns,
+        np.zeros(len(columns), dtype=np.int64),
+        np.ones(tables),
+    )
+    if not batch.fits:
+        return batch
+    return Workload(batch.matrix, _names(batch), structure=batch)
+
+
+def _orders(order: int | Iterable[int], attributes: int) -> list[int]:
+    several = isinstance(order, Iterable) and not isinstance(order, str)
+    orders = [checks.whole("order", k, 0, WorkloadError) for k in (order if several else [order])]  # type: ignore[union-attr]
+    if not orders:
+        raise WorkloadError("order is empty; give a number of attributes, or several")
+    if len(set(orders)) < len(orders):
+        raise WorkloadError(f"order={order!r} has a number more than once; give every order once")
+    if max(orders) > attributes:
+        raise WorkloadError(f"shape has {attributes} attributes and order={order!r}; keep at most all of them")
+    return orders
+
+
+def _names(batch: Products) -> Iterable[str]:
+    for table in batch.tables:
+        for combination in np.ndindex(*table.shape):
+            named = (f"a{i + 1}={value}" for i, value in zip(table.columns, combination, strict=True))
+            yield " and ".join(named) or "total"

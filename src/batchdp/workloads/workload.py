@@ -44,12 +44,14 @@ class Workload:
         weights: how much each query's squared error counts when a strategy is chosen; 1 each if left out.
         blocks: how many cells each block has, left to right. A record falls into at most one cell of every block;
             there is one block with all cells if left out.
+        structure: the same batch as products of columns' factors, where it came as one.
     """
 
     matrix: Matrix
     names: tuple[str, ...]
     weights: Dense | None
     blocks: tuple[int, ...]
+    structure: Any
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Workload:
         names: Iterable[str] | None = None,
         weights: ArrayLike | None = None,
         blocks: Iterable[int] | None = None,
+        structure: Any = None,
     ) -> None:
         W = _checked_matrix(matrix)
         queries = W.shape[0]
@@ -64,6 +67,7 @@ class Workload:
         object.__setattr__(self, "names", _checked_names(names, queries))
         object.__setattr__(self, "weights", None if weights is None else _checked_weights(weights, queries))
         object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else _checked_blocks(blocks, W.shape[1]))
+        object.__setattr__(self, "structure", structure)
         if isinstance(W, Product) and len(self.blocks) > 1:
             raise WorkloadError("workload is a product, which has one block; give blocks with a plain matrix")
 
@@ -142,7 +146,10 @@ class Workload:
 
 def as_workload(workload: Workload | ArrayLike | Any) -> Workload:
     """The workload itself, or one made from a matrix with default names and weights."""
-    return workload if isinstance(workload, Workload) else Workload(workload)
+    if isinstance(workload, Workload):
+        return workload
+    multiplied = getattr(workload, "workload", None)  # a batch in factors, refused there if it is too large
+    return multiplied() if callable(multiplied) else Workload(workload)
 
 
 def _checked_matrix(matrix: Any) -> Matrix:

@@ -1,0 +1,204 @@
+"""Queries over a table's columns as a union of products over their atoms.
+
+What a query adds for a record is, as a rule, a product of numbers that each depend on one column: conditions joined by
+AND, an amount of one more column. Where it is not (an OR across columns, a sum over several), these columns are taken
+together as one, whose values are the combinations of theirs. Queries of one statement that are all combinations of
+some rows become one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.cells.atoms import Atoms
+from batchdp.cells.classes import Classes, TooManyClassesError, classes_of
+from batchdp.cells.splitting import possible, split
+from batchdp.domain import Domain
+from batchdp.errors import QueryError
+from batchdp.queries import Query
+from batchdp.workloads.products import in_factors
+from batchdp.workloads.structure import Products
+
+Dense = NDArray[np.float64]
+
+MOST_STATES = 8192
+"""Classes of records that one query may tell apart."""
+MOST_TOGETHER = 10_000
+"""Combinations of the values of columns that are taken together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A batch of queries as tables over columns of atoms."""
+
+    batch: Products
+    atoms: tuple[Atoms, ...]
+    columns: tuple[tuple[int, ...], ...]
+    """For every column of the batch the columns of atoms that it is made of; the last varies fastest."""
+    alive: tuple[NDArray[np.int64], ...]
+    """For every column of atoms, those that a record can have: the values, in this order."""
+    places: tuple[tuple[int, int], ...]
+    """For every query its table, and its place among the table's queries."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """A query on the columns of atoms that it looks at: as a product of rows, or as one array where it is none."""
+
+    rows: dict[int, Dense] | None
+    looked: tuple[int, ...]
+    whole: Dense
+
+
+def asked(queries: Sequence[Query], domain: Domain) -> Asked:
+    """The tables of a batch of queries; a `QueryError` where columns would be taken together that are too large."""
+    atoms = split(queries, domain)
+    alive = tuple(np.flatnonzero(possible(column)).astype(np.int64) for column in atoms)
+    read = [_read(query, atoms, alive) for query in queries]
+    columns = _together(read, alive, atoms)
+    home = {i: c for c, own in enumerate(columns) for i in own}
+    sizes = [prod(len(alive[i]) for i in own) for own in columns]
+    factored = [_factored(one, columns, home, alive) for one in read]
+    terms: list[list[Dense | None]] = []
+    names: list[str] = []
+    places: list[tuple[int, int]] = [(-1, -1)] * len(queries)
+    for name, members in _statements(queries, factored):
+        axes, positions = _grid([factored[q] for q in members])
+        if positions is not None:
+            terms.append([axes.get(c) for c in range(len(columns))])
+            names.append(name)
+            for q, place in zip(members, positions, strict=True):
+                places[q] = len(terms) - 1, place
+            continue
+        for q in members:
+            own = factored[q]
+            terms.append([own[c][None] if c in own else None for c in range(len(columns))])
+            names.append(queries[q].name)
+            places[q] = len(terms) - 1, 0
+    return Asked(in_factors(sizes, terms, names=_distinct(names)), atoms, columns, alive, tuple(places))
+
+
+def _read(query: Query, atoms: Sequence[Atoms], alive: Sequence[NDArray[np.int64]]) -> _Rows:
+    try:
+        classes = classes_of(query, atoms, MOST_STATES)
+    except TooManyClassesError:
+        raise QueryError(
+            f"query {query.name!r} tells more than {MOST_STATES} classes of records apart; split it into several"
+        ) from None
+    looked = tuple(i for i, table in enumerate(classes.transitions) if table is not None)
+    kinds, groups = [], []
+    for i in looked:
+        table = classes.transitions[i]
+        assert table is not None
+        _, first, inverse = np.unique(table[:, alive[i]], axis=1, return_index=True, return_inverse=True)
+        kinds.append(alive[i][first])
+        groups.append(inverse.reshape(-1))
+    whole = _values(classes, looked, kinds)
+    rows = _product(whole)
+    spread = None if rows is None else {i: row[own] for i, row, own in zip(looked, rows, groups, strict=True)}
+    return _Rows(spread, looked, whole[np.ix_(*groups)] if spread is None else whole)
+
+
+def _values(classes: Classes, looked: tuple[int, ...], kinds: list[NDArray[np.int64]]) -> Dense:
+    """What the query adds for every combination of the atoms that it tells apart."""
+    shape = [len(own) for own in kinds]
+    if prod(shape) > 100 * MOST_TOGETHER:
+        raise QueryError(f"a query looks at {len(looked)} columns in {prod(shape):,} ways; split it into several")
+    states = np.zeros((1,) * len(looked), dtype=np.int64)
+    for place, i in enumerate(looked):
+        table = classes.transitions[i]
+        assert table is not None
+        along = [1] * len(looked)
+        along[place] = shape[place]
+        states = table[states, kinds[place].reshape(along)].astype(np.int64)
+    return np.asarray(classes.amounts[0][np.broadcast_to(states, shape)])
+
+
+def _product(whole: Dense) -> list[Dense] | None:
+    """Rows whose product the array is; None if it is not one. The first has the size, the others 1 at the pivot."""
+    pivot = np.unravel_index(int(np.argmax(np.abs(whole))), whole.shape)
+    top = float(whole[pivot])
+    if top == 0:
+        return [np.zeros(n) for n in whole.shape]
+    rows = []
+    for axis in range(whole.ndim):
+        at = tuple(slice(None) if other == axis else int(place) for other, place in enumerate(pivot))
+        rows.append(np.asarray(whole[at]) / (top if axis else 1.0))
+    found = np.full((1,) * whole.ndim, 1.0 if whole.ndim else top)
+    for axis, row in enumerate(rows):
+        found = found * row.reshape([-1 if other == axis else 1 for other in range(whole.ndim)])
+    return rows if np.allclose(found, whole, rtol=1e-13, atol=0) else None
+
+
+def _together(
+    read: Sequence[_Rows], alive: Sequence[NDArray[np.int64]], atoms: Sequence[Atoms]
+) -> tuple[tuple[int, ...], ...]:
+    """The columns, those that some query ties together as one."""
+    home = {i: {i} for i in range(len(alive))}
+    for one in read:
+        if one.rows is None:
+            joined = set().union(*(home[i] for i in one.looked))
+            for i in joined:
+                home[i] = joined
+    columns = tuple(sorted({tuple(sorted(own)) for own in home.values()}))
+    for own in columns:
+        size = prod(len(alive[i]) for i in own)
+        if len(own) > 1 and size > MOST_TOGETHER:
+            named = ", ".join(atoms[i].column for i in own)
+            raise QueryError(f"the columns {named} are tied together by an OR or a sum and have {size:,} combinations")
+    return columns
+
+
+def _factored(
+    one: _Rows, columns: Sequence[tuple[int, ...]], home: dict[int, int], alive: Sequence[NDArray[np.int64]]
+) -> dict[int, Dense]:
+    """A query's row on every column that it looks at."""
+    found: dict[int, Dense] = {}
+    for c in sorted({home[i] for i in one.looked}):
+        own = columns[c]
+        if one.rows is None and home[one.looked[0]] == c:
+            wide = one.whole.reshape([len(alive[i]) if i in one.looked else 1 for i in own])
+        else:
+            assert one.rows is not None
+            wide = np.ones((1,) * len(own))
+            for axis, i in enumerate(own):
+                if i in one.looked:
+                    wide = wide * one.rows[i].reshape([-1 if other == axis else 1 for other in range(len(own))])
+        found[c] = np.broadcast_to(wide, [len(alive[i]) for i in own]).reshape(-1)
+    if not one.looked and float(one.whole) != 1:  # a constant other than 1 needs a column to stand on
+        found[0] = np.full(prod(len(alive[i]) for i in columns[0]), float(one.whole))
+    return found
+
+
+def _statements(queries: Sequence[Query], factored: Sequence[dict[int, Dense]]) -> list[tuple[str, list[int]]]:
+    """Queries of the same name before its groups, and of the same columns."""
+    found: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for q, (query, own) in enumerate(zip(queries, factored, strict=True)):
+        found.setdefault((query.name.split("[")[0], tuple(own)), []).append(q)
+    return [(name, members) for (name, _), members in found.items()]
+
+
+def _grid(members: Sequence[dict[int, Dense]]) -> tuple[dict[int, Dense], list[int] | None]:
+    """The rows of every column and each query's place, if the queries are all combinations of rows, each once."""
+    columns = list(members[0])
+    rows: dict[int, dict[bytes, int]] = {c: {} for c in columns}
+    at = [tuple(rows[c].setdefault(own[c].tobytes(), len(rows[c])) for c in columns) for own in members]
+    shape = [len(rows[c]) for c in columns]
+    if len(set(at)) != len(members) or prod(shape) != len(members):
+        return {}, None
+    axes = {c: np.array([np.frombuffer(row) for row in rows[c]]) for c in columns}
+    return axes, [int(np.ravel_multi_index(place, shape)) if shape else 0 for place in at]
+
+
+def _distinct(names: list[str]) -> list[str]:
+    times: dict[str, int] = {}
+    made = []
+    for name in names:
+        times[name] = times.get(name, 0) + 1
+        made.append(name if times[name] == 1 else f"{name} ({times[name]})")
+    return made

@@ -1,0 +1,63 @@
+"""Whole tables with the least largest variance: shares of the budget for which no table's cells are worse than needed.
+
+All cells of a table have one variance, linear in 1 / p_A, and the shares p_A add up to 1. For any weights y on the
+tables, adding up to 1, the least weighted mean variance is (Σ_A √h_A)², h_A = Σ_C y_C (Π_{C∖A} 1/n_j)² (D_A / N_A)²,
+and no strategy has a smaller largest variance. Tables above that mean get more weight until the two meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.bounds.anderson import Anderson
+from batchdp.components.whole import Closure, cell_variances
+
+Dense = NDArray[np.float64]
+
+TOLERANCE = 1e-5
+"""Found over limit, less 1."""
+MOST_ROUNDS = 3000
+MEMORY = 8
+STEP = 1.5
+LARGEST_MOVE = 2.0
+LOWEST = -40.0
+"""log of a table's weight relative to the mean: one that does not matter."""
+
+
+def least_largest(
+    found: Closure, weights: Dense, watch: Callable[[float, float], bool] | None = None
+) -> tuple[Dense, float, float]:
+    """Shares of the budget, the largest variance (times its table's weight) at ρ = ½, and what none is below."""
+    tables = len(weights)
+    u = np.full(tables, -np.log(tables))
+    memory = Anderson(MEMORY, first=2 / 3)
+    best, lower, upper = np.full(found.size, 1 / found.size), 0.0, np.inf
+    last: tuple[Dense, Dense] | None = None
+    rejected = 0
+    for _ in range(MOST_ROUNDS):
+        u = u - np.logaddexp.reduce(u)
+        h = found.up(np.exp(u) * weights, 2) * found.freedom**2
+        roots = np.sqrt(np.maximum(h, h.max() * 1e-30))
+        mean = float(roots.sum()) ** 2
+        shares = roots / roots.sum()
+        variances = weights * cell_variances(found, shares, tables)
+        largest = float(variances.max())
+        if largest < upper:
+            best, upper = shares, largest
+        if mean < lower * (1 - 1e-9) and last is not None and rejected < 8:
+            rejected += 1  # the extrapolation overshot: back to the last point, one safe step
+            memory.forget()
+            u = last[0] + 0.5 * last[1]
+            continue
+        rejected = 0
+        lower = max(lower, mean)
+        if upper <= lower * (1 + TOLERANCE) or (watch is not None and watch(lower, upper)):
+            break
+        move = np.log(np.maximum(variances / mean, 1e-12))
+        last = (u, move)
+        step = np.clip(memory.step(u, STEP * move), -2 * LARGEST_MOVE, LARGEST_MOVE)
+        u = np.maximum(u + step, LOWEST - np.log(tables))
+    return best, upper, lower

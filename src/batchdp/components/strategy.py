@@ -1,0 +1,269 @@
+"""A strategy over components: what is measured of which columns, with what share of the budget.
+
+The measurements of all parts together are L, with L2 sensitivity 1: Gaussian noise of variance 1 / 2ρ on each is ρ-zCDP
+when one record is added or removed. A table is reconstructed from the parts that have a share in its queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.checks import finite
+from batchdp.components.columns import Column
+from batchdp.components.pieces import Part, Piece, measured, recovered, variances
+from batchdp.components.whole import Closure, cell_variances
+from batchdp.errors import BatchDPError, PrivacyParameterError, StrategyError
+from batchdp.workloads.structure import Products
+
+Dense = NDArray[np.float64]
+
+MOST_ENTRIES = 200_000_000
+"""Of `measure` and `reconstruct` as arrays, and of the variances of one table."""
+
+
+@dataclass(frozen=True, eq=False)
+class ListedParts:
+    """Parts held one by one."""
+
+    parts: tuple[Part, ...]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self.parts)
+
+    @property
+    def shares(self) -> Dense:
+        """Of the budget, one a group."""
+        found = np.zeros(1 + max((part.group for part in self.parts), default=0))
+        for part in self.parts:
+            found[part.group] = part.scale**2
+        return found
+
+    def of(self, table: int, looked: set[int]) -> Iterator[Part]:
+        """Those that may have a share in a table, which looks at these columns."""
+        for part in self.parts:
+            if part.tables is None or table in part.tables:
+                spread = {i for piece in part.pieces for i, _ in piece.spread}
+                if spread <= looked:
+                    yield part
+
+
+@dataclass(frozen=True, eq=False)
+class WholeParts:
+    """The components of whole tables, each made when it is looked at: hundreds of thousands are two arrays."""
+
+    closure: Closure
+    shares: Dense
+
+    def __len__(self) -> int:
+        return self.closure.size
+
+    def __iter__(self) -> Iterator[Part]:
+        return (self._part(a) for a in range(len(self)))
+
+    def of(self, table: int, looked: set[int]) -> Iterator[Part]:
+        """The components of a table's columns."""
+        for kept in range(len(looked) + 1):
+            for columns in combinations(sorted(looked), kept):
+                found = self.closure.find(columns)
+                if found is not None:
+                    yield self._part(found)
+
+    def _part(self, component: int) -> Part:
+        columns = self.closure.columns_of(component)
+        one = np.ones((1, 1))
+        scale = float(np.sqrt(self.shares[component] / self.closure.freedom[component]))
+        return Part((Piece((), tuple((i, 0) for i in columns), one, one),), scale, group=component)
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """A Gaussian strategy for a batch over many columns. Sensitivity: 1 in the L2 norm.
+
+    Args:
+        workload: the batch that is answered.
+        columns: what the search knows of every column.
+        averages: for every column the measure that it is averaged by, a number for each value that is told apart.
+        parts: the measurements.
+        total: the sum of squared errors, each times its table's weight, at ρ = ½.
+        limit: no strategy has a smaller sum at ρ = ½.
+        method: what found it.
+        largest: the largest variance at ρ = ½ (times its table's weight) and what none is below, where it was sought.
+    """
+
+    workload: Products
+    columns: tuple[Column, ...] = field(repr=False)
+    averages: tuple[Dense, ...] = field(repr=False)
+    parts: ListedParts | WholeParts = field(repr=False)
+    total: float
+    limit: float
+    method: str
+    largest: tuple[float, float] | None = None
+    privacy: Literal["zcdp"] = "zcdp"
+    status: str = "closed form"
+
+    @property
+    def sensitivity(self) -> float:
+        """How much one record can change the measurements, in the L2 norm."""
+        return 1.0
+
+    @property
+    def residual(self) -> float:
+        """‖W − B L‖_F / ‖W‖_F: components add up to the queries exactly."""
+        return 0.0
+
+    def expected_squared_error(self, *, rho: float | None = None, epsilon: None = None) -> float:
+        """The total over all queries, each times its table's weight."""
+        return self.total * _noise(rho, epsilon)
+
+    def lower_bound(self, *, rho: float | None = None, epsilon: None = None) -> float:
+        """No Gaussian strategy, whatever its B and L, has a smaller expected squared error."""
+        return self.limit * _noise(rho, epsilon)
+
+    def certified(self, *, rho: float | None = None, epsilon: None = None) -> str:
+        """The lower bound as a sentence."""
+        bound, error = self.lower_bound(rho=rho), self.expected_squared_error(rho=rho)
+        ratio = f", {error / bound:.4g} times that" if bound > 0 else ""
+        return (
+            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
+            f"with Gaussian noise at ρ = {rho:g}; this one has {error:.6g}{ratio}."
+        )
+
+    def variances(self, table: int | str, *, rho: float | None = None, epsilon: None = None) -> Dense:
+        """The variance of every answer of a table, by its number or name, as an array of the table's shape."""
+        noise = _noise(rho, epsilon)
+        t = self._number(table)
+        shape = self.workload.tables[t].shape
+        if float(np.prod([float(n) for n in shape])) > MOST_ENTRIES:
+            raise StrategyError(
+                f"table {self.workload.tables[t].name!r} has {shape} answers, more than fit into memory"
+            )
+        factors = self._factors(t)
+        found = np.zeros(shape)
+        for part in self.parts.of(t, set(factors)):
+            found += variances(part, self.columns, factors, self.averages)
+        return noise * found
+
+    def largest_variance(self, *, rho: float | None = None, epsilon: None = None) -> float:
+        """The worst query's variance, times its table's weight: what `objective="max"` minimises."""
+        noise = _noise(rho, epsilon)
+        if self.largest is not None:
+            return self.largest[0] * noise
+        if isinstance(self.parts, WholeParts):
+            cells = cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables))
+            return noise * float((cells * self.workload.weights).max())
+        tables = range(len(self.workload.tables))
+        return max(float(self.workload.weights[t] * self.variances(t, rho=rho).max()) for t in tables)
+
+    def largest_variance_bound(self, *, rho: float | None = None, epsilon: None = None) -> float:
+        """No Gaussian strategy has a smaller largest variance; proven where `objective="max"` was asked for."""
+        noise = _noise(rho, epsilon)
+        if self.largest is None:
+            # The mean of the weighted variances is no more than the largest of them.
+            return self.limit / float(self.workload.table_sizes().sum()) * noise
+        return self.largest[1] * noise
+
+    def per_query_variance(self, *, rho: float | None = None, epsilon: None = None) -> Dense:
+        """The variance of every answer, table after table; refused where they do not fit into memory."""
+        _noise(rho, epsilon)
+        if self.workload.queries > MOST_ENTRIES:
+            raise StrategyError(
+                f"the batch has {self.workload.queries:,} queries; ask for variances(table) of one table at a time"
+            )
+        tables = range(len(self.workload.tables))
+        return np.concatenate([self.variances(t, rho=rho).reshape(-1) for t in tables])
+
+    @property
+    def shares(self) -> Dense:
+        """What share of ρ every group of parts has; they add up to 1."""
+        return self.parts.shares
+
+    @property
+    def measurements(self) -> int:
+        """How many numbers are drawn."""
+        return sum(self._rows(part) for part in self.parts)
+
+    @cached_property
+    def measure(self) -> Dense:
+        """L as an array over all cells; refused where it does not fit into memory."""
+        self._fits("measure", self.measurements, self.workload.cells)
+        records = self._cells()
+        return np.concatenate([measured(part, self.columns, records) for part in self.parts])
+
+    @cached_property
+    def reconstruct(self) -> Dense:
+        """B as an array; refused where it does not fit into memory."""
+        self._fits("reconstruct", self.workload.queries, self.measurements)
+        found = []
+        for t in range(len(self.workload.tables)):
+            own = self._factors(t)
+            factors = [own.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(self.columns)]
+            rows = []
+            for part in self.parts:
+                if part.tables is None or t in part.tables:
+                    rows.append(recovered(part, self.columns, factors, self.averages))
+                else:
+                    rows.append(np.zeros((int(np.prod([len(F) for F in factors])), self._rows(part))))
+            found.append(np.concatenate(rows, axis=1))
+        return np.concatenate(found)
+
+    def _rows(self, part: Part) -> int:
+        spreads = [int(self.columns[i].counts[o]) for piece in part.pieces for i, o in piece.spread]
+        rows = 1
+        for size in (*spreads, *(len(piece.measure) for piece in part.pieces)):
+            rows *= size
+        return rows
+
+    def _cells(self) -> NDArray[np.int64]:
+        return np.indices(self.workload.sizes).reshape(len(self.workload.sizes), -1).T.astype(np.int64)
+
+    def _factors(self, table: int) -> dict[int, Dense]:
+        """A table's factors, query × value that is told apart."""
+        own = self.workload.factors_of(table)
+        first = {i: np.unique(self.columns[i].value, return_index=True)[1] for i in own}
+        return {i: factor.matrix[:, first[i]] for i, factor in own.items()}
+
+    def _number(self, table: int | str) -> int:
+        tables: Sequence[Any] = self.workload.tables
+        if isinstance(table, str):
+            found = [t for t, one in enumerate(tables) if one.name == table]
+            if not found:
+                raise StrategyError(f"table={table!r} is not a table of the batch; its first is {tables[0].name!r}")
+            return found[0]
+        if not -len(tables) <= table < len(tables):
+            raise StrategyError(f"table={table!r} is not one of {len(tables)} tables; count from 0")
+        return range(len(tables))[table]
+
+    def _fits(self, name: str, rows: int, columns: int) -> None:
+        if rows * columns > MOST_ENTRIES:
+            raise StrategyError(
+                f"{name} would be {rows:,} × {columns:.3g}, {rows * columns * 8 / 2**30:.3g} GiB as an array; "
+                "look at its parts instead, which are in factors"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"Components({self.method}, zcdp: {self.workload.queries:,} queries from {len(self.parts):,} parts, "
+            f"found / limit {self.total / self.limit if self.limit else 1.0:.5g})"
+        )
+
+
+def _noise(rho: float | None, epsilon: object) -> float:
+    """1 / 2ρ."""
+    if epsilon is not None:
+        raise PrivacyParameterError(f"epsilon={epsilon!r} is not this strategy's budget; give rho instead")
+    if rho is None:
+        raise PrivacyParameterError("rho is missing; give the privacy budget, e.g. rho=0.5")
+    try:
+        return 1 / (2 * finite("rho", rho, above=0))
+    except BatchDPError as error:
+        raise PrivacyParameterError(str(error)) from None

@@ -1,0 +1,237 @@
+"""Batches over many columns: unions of products, kept as their factors.
+
+A table asked of some columns has a factor for each of them, a matrix whose rows are queries on that column alone; its
+queries are all combinations of these rows, the first column slowest. The cells are all combinations of the columns'
+values, the last column fastest, and there may be 10^100 of them: nothing here has their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from batchdp import checks
+from batchdp.errors import WorkloadError
+from batchdp.workloads.workload import Workload
+
+Dense = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+MOST_SMALL = 20_000_000
+"""Queries times cells of a batch that is made as a matrix with names."""
+MOST_ENTRIES = 100_000_000
+"""Non-zero coefficients of one that can be multiplied out on request."""
+MOST_QUERIES = 20_000
+"""Of either: each has a name."""
+MOST_TABLES = 5_000_000
+MOST_VALUES = 1_000_000
+"""Of a column."""
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """The queries that a table has on one column: rows of numbers, or each value by itself where there is no matrix."""
+
+    size: int
+    """How many values the column has."""
+    given: Dense | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many queries."""
+        return self.size if self.given is None else len(self.given)
+
+    @property
+    def matrix(self) -> Dense:
+        """Query × value."""
+        return np.eye(self.size) if self.given is None else self.given
+
+
+@dataclass(frozen=True)
+class Table:
+    """A part of the answers: the combinations of some columns' queries, as an array of this shape."""
+
+    name: str
+    columns: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def queries(self) -> int:
+        """How many answers it has."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """A batch as a list of tables, each a product of factors. `products` and `marginals` make them.
+
+    Args:
+        sizes: how many values every column has.
+        factors: for every column the distinct factors that tables have on it.
+        starts, columns, chosen: table t looks at columns[starts[t]:starts[t + 1]], in ascending order, each with the
+            factor of this number.
+        weights: how much the squared error of each of a table's queries counts when a strategy is chosen.
+        names: one distinct name a table; made from the columns' numbers if left out.
+    """
+
+    sizes: tuple[int, ...]
+    factors: tuple[tuple[Factor, ...], ...]
+    starts: Indices
+    columns: Indices
+    chosen: Indices
+    weights: Dense
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for array in (self.starts, self.columns, self.chosen, self.weights):
+            array.flags.writeable = False
+
+    @property
+    def structure(self) -> Products:
+        """Itself: what a `Workload` that came as products has under this name."""
+        return self
+
+    @property
+    def tables(self) -> Tables:
+        """The tables, made when they are looked at."""
+        return Tables(self)
+
+    @cached_property
+    def queries(self) -> int:
+        """m, the number of queries in all tables."""
+        total = float(self.table_sizes().sum())
+        return round(total) if total < 2**52 else sum(table.queries for table in self.tables)
+
+    def table_sizes(self) -> Dense:
+        """How many queries every table has."""
+        most = max(1, max(map(len, self.factors)))
+        rows = np.array([[f.rows for f in own] + [0] * (most - len(own)) for own in self.factors], dtype=float)
+        return self._products(rows[self.columns, self.chosen])
+
+    @property
+    def cells(self) -> int:
+        """How many combinations of values there are, as a whole number of any size."""
+        return prod(self.sizes)
+
+    def _products(self, values: Dense) -> Dense:
+        """For every table the product of one value a column that it looks at."""
+        found = np.ones(len(self.starts) - 1)
+        lengths = np.diff(self.starts)
+        for place in range(int(lengths.max(initial=0))):
+            there = lengths > place
+            found[there] *= values[self.starts[:-1][there] + place]
+        return found
+
+    def factors_of(self, table: int) -> dict[int, Factor]:
+        """The factor of every column that a table looks at."""
+        span = slice(self.starts[table], self.starts[table + 1])
+        return {int(c): self.factors[c][k] for c, k in zip(self.columns[span], self.chosen[span], strict=True)}
+
+    def matrix_of(self, table: int) -> sparse.csr_array:
+        """One table's queries over all cells."""
+        own = self.factors_of(table)
+        found = sparse.csr_array(np.ones((1, 1)))
+        for i, n in enumerate(self.sizes):
+            part = _sparse_factor(own[i]) if i in own else sparse.csr_array(np.ones((1, n)))
+            found = sparse.csr_array(sparse.kron(found, part, format="csr"))
+        return found
+
+    @property
+    def matrix(self) -> sparse.csr_array:
+        """W, multiplied out; refused where that is too much."""
+        if self.cells > MOST_ENTRIES or self.queries > MOST_QUERIES or self._filled > MOST_ENTRIES:
+            raise WorkloadError(
+                f"the batch has {self.queries:,} queries over {_many(self.cells)} cells, too much for a matrix with a "
+                "name for each query; use optimize with Gaussian noise, which keeps it in factors, or fewer tables"
+            )
+        return sparse.csr_array(sparse.vstack([self.matrix_of(t) for t in range(len(self.tables))], format="csr"))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the batch is small enough to be a matrix in the first place."""
+        return self.queries <= MOST_QUERIES and self.cells * self.queries <= MOST_SMALL
+
+    @cached_property
+    def _filled(self) -> int:
+        """Non-zero coefficients."""
+        entries = 0
+        for t in range(len(self.tables)):
+            own = self.factors_of(t)
+            entries += prod(_filled(own[i]) if i in own else n for i, n in enumerate(self.sizes))
+        return entries
+
+    def query_names(self) -> Iterator[str]:
+        """A name for every query: the table's, and which of its cells."""
+        for table in self.tables:
+            if not table.columns:
+                yield table.name
+            else:
+                for place in np.ndindex(*table.shape):
+                    yield f"{table.name} {','.join(map(str, place))}"
+
+    def workload(self) -> Workload:
+        """The same batch with its matrix and a name for each query; it remembers its structure."""
+        weights = np.repeat(self.weights, [table.queries for table in self.tables])
+        plain = bool(np.all(self.weights == 1))
+        return Workload(self.matrix, self.query_names(), None if plain else weights, structure=self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Products({self.queries:,} queries in {len(self.tables):,} tables over {len(self.sizes)} columns, "
+            f"{_many(self.cells)} cells)"
+        )
+
+
+class Tables(Sequence[Table]):
+    """All tables of a batch, each made when it is asked for."""
+
+    def __init__(self, batch: Products) -> None:
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return len(self._batch.starts) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = range(len(self))[index]
+        own = self._batch.factors_of(i)
+        if self._batch.names is None:
+            name = " × ".join(f"a{column + 1}" for column in own) or "total"
+        else:
+            name = self._batch.names[i]
+        return Table(name, tuple(own), tuple(factor.rows for factor in own.values()))
+
+
+def column_sizes(name: str, sizes: Iterable[int]) -> tuple[int, ...]:
+    """The columns' sizes, checked."""
+    try:
+        shape = tuple(checks.whole(f"{name}[{i}]", n, 1, WorkloadError) for i, n in enumerate(sizes))
+    except TypeError as error:
+        raise WorkloadError(f"{name}={sizes!r} is not a list of sizes, one a column") from error
+    if not shape:
+        raise WorkloadError(f"{name} is empty; give at least one column's number of values")
+    if max(shape) > MOST_VALUES:
+        raise WorkloadError(f"{name} has a column of {max(shape):,} values, more than {MOST_VALUES:,}; group them")
+    return shape
+
+
+def _sparse_factor(factor: Factor) -> sparse.csr_array:
+    return sparse.eye_array(factor.size, format="csr") if factor.given is None else sparse.csr_array(factor.given)
+
+
+def _filled(factor: Factor) -> int:
+    """Non-zero entries."""
+    return factor.size if factor.given is None else int(np.count_nonzero(factor.given))
+
+
+def _many(number: int) -> str:
+    """A number that may have hundreds of digits."""
+    return f"{number:,}" if number < 10**12 else f"{str(number)[0]}e{len(str(number)) - 1}"

@@ -1,0 +1,157 @@
+"""Batches as unions of products: what they are, what fits, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import batchdp
+from batchdp import Workload, workloads
+from batchdp.errors import StrategyError, WorkloadError
+from batchdp.linalg.matrix import dense
+from batchdp.workloads.structure import Products
+
+EACH = np.eye(3)
+PREFIX = np.tril(np.ones((2, 2)))
+
+
+def test_a_small_batch_is_a_matrix_with_names_and_remembers_its_structure() -> None:
+    W = workloads.products((2, 3), [[PREFIX, None], [None, EACH], [PREFIX, EACH], [None, None]])
+    assert isinstance(W, Workload)
+    assert isinstance(W.structure, Products)
+    expected = np.vstack(
+        [np.kron(PREFIX, np.ones((1, 3))), np.kron(np.ones((1, 2)), EACH), np.kron(PREFIX, EACH), np.ones((1, 6))]
+    )
+    assert np.array_equal(dense(W.matrix), expected)
+    assert (W.names[0], W.names[2], W.names[-1]) == ("a1 0", "a2 0", "total")
+    assert [table.shape for table in W.structure.tables] == [(2,), (3,), (2, 3), ()]
+    assert W.structure.queries == W.queries == 12
+
+
+def test_several_orders_are_the_tables_of_each() -> None:
+    one, both = workloads.marginals((2, 3, 2), 1), workloads.marginals((2, 3, 2), [0, 1])
+    assert isinstance(one, Workload)
+    assert isinstance(both, Workload)
+    assert np.array_equal(dense(both.matrix)[1:], dense(one.matrix))
+    assert both.names == ("total", *one.names)
+
+
+def test_what_does_not_fit_keeps_its_tables() -> None:
+    W = workloads.marginals((10,) * 100, [0, 1, 2, 3])
+    assert isinstance(W, Products)
+    assert (len(W.tables), W.queries, W.cells) == (166_751, 1 + 1000 + 4950 * 100 + 161_700 * 1000, 10**100)
+    assert W.tables[0].name == "total"
+    assert W.tables[-1].columns == (97, 98, 99)
+    assert W.tables[101].shape == (10, 10)
+    with pytest.raises(WorkloadError, match="162,196,001 queries over 1e100 cells"):
+        _ = W.matrix
+    with pytest.raises(WorkloadError, match="1e100 cells"):
+        batchdp.optimize(W)
+
+
+def test_tables_of_more_queries_than_floats_can_count() -> None:
+    W = workloads.marginals((10,) * 20, 20)
+    assert isinstance(W, Products)
+    assert W.queries == 10**20
+
+
+def test_a_table_asked_twice_counts_twice() -> None:
+    once = workloads.products((3,), [[EACH], [None]], weights=[1, 2])
+    twice = workloads.products((3,), [[EACH], [None], [None]])
+    assert twice.queries == once.queries + 1
+    assert [table.name for table in twice.structure.tables] == ["a1", "total", "total (2)"]
+    one, two = (batchdp.optimize(W, "zcdp").expected_squared_error(rho=0.5) for W in (once, twice))
+    assert one == pytest.approx(two, rel=2e-3)
+
+
+def test_equal_factors_are_one() -> None:
+    W = workloads.products((2, 3), [[PREFIX, EACH], [PREFIX.copy(), None], [np.ones((1, 2)), EACH.copy()]])
+    assert [len(own) for own in W.structure.factors] == [1, 1]
+    assert W.structure.factors[1][0].given is None  # each value by itself needs no matrix
+    assert W.structure.tables[2].columns == (1,)  # ones are "does not matter"
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: workloads.products((2, 3), []), "terms is empty"),
+        (lambda: workloads.products((), [[]]), "sizes is empty"),
+        (lambda: workloads.products((2, 3), [[PREFIX]]), r"terms\[0\] has 1 factors for 2 columns"),
+        (lambda: workloads.products((2, 3), [[None, PREFIX]]), r"terms\[0\]\[1\] has shape \(2, 2\)"),
+        (lambda: workloads.products((2, 3), [[None, np.ones(3)]]), r"terms\[0\]\[1\] has shape \(3,\)"),
+        (lambda: workloads.products((2, 3), [[None, np.zeros((0, 3))]]), r"terms\[0\]\[1\] has no rows"),
+        (lambda: workloads.products((2, 3), [[None, None], [None, np.full((1, 3), np.nan)]]), r"terms\[1\]\[1\].*NaN"),
+        (lambda: workloads.products((2, 3), [[None, np.full((1, 3), 1e200)]]), r"terms\[0\]\[1\].*rescale"),
+        (lambda: workloads.products((2, 3), [[None, [["a", "b", "c"]]]]), r"terms\[0\]\[1\] is not a matrix"),
+        (lambda: workloads.products((2, 3), 4), "terms must be a list of tables"),  # type: ignore[arg-type]
+        (lambda: workloads.products((2, 0), [[None, None]]), r"sizes\[1\]=0"),
+        (lambda: workloads.products((2, 10**7), [[None, None]]), "group them"),
+        (lambda: workloads.products((3,), [[EACH], [None]], names=["a", "a"]), "'a' more than once"),
+        (lambda: workloads.products((3,), [[EACH], [None]], names=["a"]), "names has 1 entries for 2 tables"),
+        (lambda: workloads.products((3,), [[EACH]], weights=[0.0]), "weights must be finite and above 0"),
+        (lambda: workloads.products((3,), [[EACH]], weights=[1.0, 2.0]), "weights has shape"),
+        (lambda: workloads.products((3,), [[EACH]], weights=["x"]), "weights are not numbers"),
+        (lambda: workloads.marginals((2, 2), [1, 3]), "shape has 2 attributes and order"),
+        (lambda: workloads.marginals((2, 2), [1, 1]), "more than once"),
+        (lambda: workloads.marginals((2, 2), []), "order is empty"),
+        (lambda: workloads.marginals((2,) * 300, 4), "makes 330,791,175 tables"),
+        (lambda: workloads.marginals((2, 2), "1"), "order='1' must be a whole number"),  # type: ignore[arg-type]
+    ],
+)
+def test_refusals_name_the_argument_and_the_remedy(make: Callable[[], object], match: str) -> None:
+    with pytest.raises(WorkloadError, match=match):
+        make()
+
+
+def test_optimize_answers_many_columns_with_gaussian_noise() -> None:
+    W = workloads.marginals((10,) * 20, [0, 1, 2, 3])
+    told: list[tuple[float, str, float]] = []
+    strategy = batchdp.optimize(W, "zcdp", progress=lambda *one: told.append(one))
+    assert np.sqrt(strategy.expected_squared_error(rho=0.5) / W.queries) == pytest.approx(26.917, abs=1e-3)
+    assert strategy.lower_bound(rho=0.5) == pytest.approx(strategy.expected_squared_error(rho=0.5))
+    assert (strategy.method, strategy.sensitivity, strategy.privacy) == ("components", 1.0, "zcdp")
+    with pytest.raises(StrategyError, match="GiB as an array"):
+        _ = strategy.measure
+    with pytest.raises(StrategyError, match="GiB as an array"):
+        _ = strategy.reconstruct
+    with pytest.raises(batchdp.PrivacyParameterError, match="epsilon"):
+        strategy.expected_squared_error(epsilon=1.0)
+    with pytest.raises(batchdp.PrivacyParameterError, match="rho is missing"):
+        strategy.lower_bound()
+    with pytest.raises(batchdp.PrivacyParameterError, match="rho=0"):
+        strategy.lower_bound(rho=0)
+    with pytest.raises(StrategyError, match="objective"):
+        batchdp.optimize(W, "zcdp", objective="least")  # type: ignore[call-overload,arg-type,unused-ignore]
+    with pytest.raises(StrategyError, match="seconds"):
+        batchdp.optimize(W, "zcdp", seconds=-1)
+    found: object = strategy
+    assert "1,160,000" not in repr(found)
+    assert repr(found).startswith("Components(components, zcdp: 1,")
+
+
+def test_tables_are_found_by_number_and_by_name() -> None:
+    from batchdp.components.optimizing import optimize_products
+    from batchdp.workloads.products import in_factors
+
+    batch = in_factors((2, 3), [[PREFIX, None], [PREFIX, EACH]], names=["ages", "both"])
+    strategy = optimize_products(batch)
+    assert np.array_equal(strategy.variances("both", rho=0.5), strategy.variances(1, rho=0.5))
+    assert np.array_equal(strategy.variances(-1, rho=0.25), 2 * strategy.variances(1, rho=0.5))
+    assert strategy.variances("ages", rho=0.5).shape == (2,)
+    for table in ("other", 2):
+        with pytest.raises(StrategyError, match="table="):
+            strategy.variances(table, rho=0.5)
+
+
+def test_time_that_is_over_still_gives_a_strategy_with_a_limit() -> None:
+    sizes = (30,) * 6
+    prefix, each = np.tril(np.ones((30, 30))), np.eye(30)
+    W = workloads.products(
+        sizes,
+        [[prefix if i in k else each if i + 1 in k else None for i in range(6)] for k in combinations(range(6), 2)],
+    )
+    strategy = batchdp.optimize(W, "zcdp", seconds=0.01)
+    assert 0 < strategy.lower_bound(rho=0.5) <= strategy.expected_squared_error(rho=0.5)
