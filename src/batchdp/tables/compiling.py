@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ibis  # type: ignore[import-untyped]
@@ -16,6 +16,8 @@ class Query:
 
     expression: Any
     lookups: tuple[Lookup, ...] = ()
+    spelled: dict[str, str] = field(default_factory=dict)
+    """What it was compiled to, by dialect: it is checked before it is run."""
 
     @property
     def width(self) -> int:
@@ -24,10 +26,14 @@ class Query:
 
 
 def compiled(query: Query, dialect: str) -> str:
-    """The SQL of a query.
+    """The SQL of a query."""
+    if dialect not in query.spelled:
+        query.spelled[dialect] = _compiled(query, dialect)
+    return query.spelled[dialect]
 
-    Nested selects stay nested: fused, each of a hundred comparisons would parse or cast its column anew.
-    """
+
+def _compiled(query: Query, dialect: str) -> str:
+    """Nested selects stay nested: fused, each of a hundred comparisons would parse or cast its column anew."""
     fused = ibis.options.sql.fuse_selects
     ibis.options.sql.fuse_selects = False
     try:
