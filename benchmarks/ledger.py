@@ -1,21 +1,25 @@
-"""The ledger's three claims: no output without a spend, no overspend, and at least 100 durable spends a second.
+"""The ledger's claims: no output without a spend, no overspend, no copy that forgets, enough durable spends a second.
 
     python benchmarks/ledger.py                                     10 000 kills, 32 × 1 000 spends at once
     python benchmarks/ledger.py --kills 25 --processes 4 --attempts 50
 
 Crashes: a child spends, completes and only then shows its output, over and over, until `kill -9` comes at a random
-moment. Race: many processes ask for twice what there is. `--points` kills a child at each of its writes in turn, which
-takes strace. Needs `os.fork`. Ends with 1 if a claim fails.
+moment. Race: many processes ask for twice what there is. Meanwhile the one file is copied at random moments, page by
+page, and after each kill before anybody opens it again: a copy shows no less than what was answered when the copying
+began, or is refused. `--points` kills a child at each of its writes in turn, which takes strace. Needs `os.fork`. Ends
+with 1 if a claim fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,11 +28,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from batchdp import errors
-from batchdp.ledger import Ledger, StoredRelease
+from batchdp.ledger import Ledger, StoredRelease, outputs
 
 EPSILON = 0.125
 KILLS_A_LEDGER = 50  # every check reads the whole ledger, so they stay short
-SYSTEM_CALLS = "openat,pwrite64,write,ftruncate,fsync,fdatasync,unlink"
+SYSTEM_CALLS = "openat,pwrite64,write,ftruncate,fsync,fdatasync,unlink,rename,mkdir"
+PAGE = 4096
+outputs.LARGEST_ROW = 1500  # so that half of the outputs here become files
 
 
 def main() -> int:
@@ -48,82 +54,122 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         folder = Path(name)
         figures = crashes(folder, asked.kills, random.Random(asked.seed))
-        figures |= race(folder / "race", asked.processes, asked.attempts)
+        figures |= race(folder / "race", asked.processes, asked.attempts, random.Random(asked.seed))
         figures |= pace(folder / "pace", asked.spends)
         if asked.points:
             figures |= crashes_at_every_write(folder)
     print(json.dumps(figures, indent=2))
-    failures = [name for name in figures if name.startswith(("outputs without", "overspend", "lost")) and figures[name]]
+    broken = ("outputs without", "overspend", "lost", "copies that show less")
+    failures = [name for name in figures if name.startswith(broken) and figures[name]]
     return 1 if failures else 0
 
 
 def crashes(folder: Path, kills: int, rng: random.Random) -> dict[str, float]:
     """Kill a spending child at random moments, and look after each."""
-    outputs = unpaid = wasted = logs = 0
+    seen = unpaid = wasted = journals = 0
+    copies, moves = Copies(rng), Copies(rng)
     start = time.perf_counter()
     for kill in range(kills):
         path = folder / f"crash-{kill // KILLS_A_LEDGER}.ledger"
-        shown = path.with_suffix(".shown")
+        shown = folder / f"{kill}.shown"
         if kill % KILLS_A_LEDGER == 0:
-            ledger = Ledger.create(path, epsilon=1_000_000.0)
-            seen: set[str] = set()
-        held = rng.random() < 0.5
+            ledger, answered = Ledger.create(path, epsilon=1_000_000.0), 0
         ready, tell = os.pipe()
-        child = forked(
-            lambda: spend_and_show(ledger, shown, f"k{kill}", 10**6, held=held, tell=tell, when=kill % 3)  # noqa: B023
-        )
+        child = forked(lambda: spend_and_show(ledger, shown, f"k{kill}", 10**6, tell=tell, when=kill % 3))  # noqa: B023
         os.read(ready, 1)
         time.sleep(rng.uniform(0, 0.012))
+        if rng.random() < 0.5:
+            copies.take(path, answered + len(shown_lines(shown)[0]))
+            time.sleep(rng.uniform(0, 0.006))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(ready)
         os.close(tell)
-        logs += Path(f"{path}-wal").exists()
-        fresh = [line for line in shown_lines(shown) if line not in seen]
-        outputs += len(fresh)
-        unpaid += sum(not is_paid(ledger, line) for line in fresh)
-        seen.update(fresh)
+        journals += Path(f"{path}-journal").exists()
+        whole, torn = shown_lines(shown)
+        answered += len(whole)
+        moves.take(path, answered)  # as `mv` would find it, without its journal
+        seen += len(whole)
+        unpaid += sum(not is_paid(ledger, line) for line in whole)
+        unpaid += torn != "" and not is_paid(ledger, torn, whole=False)
         wasted += interrupted(ledger, kill)
+        shown.unlink(missing_ok=True)
     return {
         "kills": kills,
         "kills a second": round(kills / (time.perf_counter() - start), 1) if kills else 0,
-        "kills that left a write-ahead log": logs,
+        "kills that left a journal": journals,
         "spends interrupted before their output": wasted,
-        "outputs seen": outputs,
+        "outputs seen": seen,
         "outputs without a spend": unpaid,
+        **copies.figures(" between the spends"),
+        **moves.figures(" after a kill"),
     }
 
 
-def spend_and_show(
-    ledger: Ledger, shown: Path, name: str, times: int, *, held: bool = False, tell: int = -1, when: int = -1
-) -> None:
+class Copies:
+    """Copies of the one file, each opened and compared with what was answered when the copying began."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.taken = self.refused = self.less = 0
+
+    def take(self, path: Path, answered: int) -> None:
+        """Copy, slowly now and then, so that writes come between the pages."""
+        copy = path.with_suffix(".copy")
+        pause = self.rng.choice([0.0, 0.0, 0.0002])
+        with path.open("rb") as source, copy.open("wb") as target:
+            while page := source.read(PAGE):
+                target.write(page)
+                if pause:
+                    time.sleep(self.rng.uniform(0, pause))
+        self.taken += 1
+        try:
+            self.less += Ledger.open(copy).spent < EPSILON * answered
+        except errors.LedgerError:
+            self.refused += 1
+        for left in (copy, Path(f"{copy}-journal")):
+            left.unlink(missing_ok=True)
+
+    def figures(self, when: str) -> dict[str, float]:
+        return {
+            f"copies taken{when}": self.taken,
+            f"copies refused as torn{when}": self.refused,
+            f"copies that show less than was answered{when}": self.less,
+        }
+
+
+def spend_and_show(ledger: Ledger, shown: Path, name: str, times: int, *, tell: int = -1, when: int = -1) -> None:
     """Reserve, complete, then append the output to a file, as a caller would; `tell` a pipe when so many are done."""
     file = os.open(shown, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-    if held:
-        ledger.__enter__()
     for i in range(times):
         if i == when:
             os.write(tell, b"!")
         reservation = ledger.reserve(f"{name}-{i}", epsilon=EPSILON, plan_digest="plan", table="table")
         assert not isinstance(reservation, StoredRelease)
-        output = os.urandom(random.choice([8, 1000])).hex()  # with and without pages of its own
+        output = os.urandom(random.choice([8, 700, 1000])).hex()  # in a page, with pages of its own, in a file
         ledger.complete(reservation, output.encode())
         os.write(file, f"{name}-{i} {output}\n".encode())
     os.close(file)
 
 
-def shown_lines(shown: Path) -> list[str]:
-    return shown.read_text().split("\n")[:-1] if shown.exists() else []
+def shown_lines(shown: Path) -> tuple[list[str], str]:
+    """What was shown whole, and the beginning of a line that the kill tore."""
+    *whole, torn = shown.read_text().split("\n") if shown.exists() else [""]
+    return whole, torn
 
 
-def is_paid(ledger: Ledger, line: str) -> bool:
+def is_paid(ledger: Ledger, line: str, *, whole: bool = True) -> bool:
     """Whether what was shown is what the ledger has, and gives again."""
-    release_id, output = line.split()
+    release_id, _, output = line.partition(" ")
+    if not whole and not output:
+        return True  # nothing of an output was shown
     try:
         stored = ledger.reserve(release_id, epsilon=EPSILON, plan_digest="plan", table="table")
     except errors.BudgetError:
         return False
-    return isinstance(stored, StoredRelease) and stored.output == output.encode()
+    if not isinstance(stored, StoredRelease):
+        return False
+    return stored.output == output.encode() if whole else stored.output.startswith(output.encode())
 
 
 def interrupted(ledger: Ledger, kill: int) -> int:
@@ -134,19 +180,29 @@ def interrupted(ledger: Ledger, kill: int) -> int:
     return sum(entry.state == "reserved" and entry.release_id.startswith(f"k{kill}-") for entry in history)
 
 
-def race(path: Path, processes: int, attempts: int) -> dict[str, float]:
+def race(path: Path, processes: int, attempts: int, rng: random.Random) -> dict[str, float]:
     """Processes that ask, all at once, for twice what there is."""
     affordable = processes * attempts // 2
     ledger = Ledger.create(path, epsilon=affordable * EPSILON)
+    tally = mmap.mmap(-1, 8 * processes)  # what each was granted so far
+    copies = Copies(rng)
     start = time.perf_counter()
     children = [
-        forked(lambda: spend_all(ledger, path.with_suffix(f".{i}"), f"p{i}", attempts))  # noqa: B023
+        forked(lambda: spend_all(ledger, tally, i, attempts))  # noqa: B023
         for i in range(processes)
     ]
-    failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
+    running, failed = set(children), 0
+    while running:
+        copies.take(path, granted_of(tally))
+        for child in list(running):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                running.discard(child)
+                failed += status != 0
+        time.sleep(rng.uniform(0, 0.5))
     seconds = time.perf_counter() - start
     assert not failed, f"{failed} processes failed"
-    granted = sum(int(path.with_suffix(f".{i}").read_text()) for i in range(processes))
+    granted = granted_of(tally)
     ledger.verify()
     charges = sum(entry.charged for entry in ledger.history())
     return {
@@ -156,18 +212,23 @@ def race(path: Path, processes: int, attempts: int) -> dict[str, float]:
         "overspend": max(0.0, granted * EPSILON - ledger.total, charges - ledger.total, granted * EPSILON - charges),
         "lost budget": max(0.0, ledger.total - granted * EPSILON),
         "attempts a second, all processes": round(processes * attempts / seconds, 1),
+        **copies.figures(" in the race"),
     }
 
 
-def spend_all(ledger: Ledger, result: Path, name: str, attempts: int) -> None:
+def granted_of(tally: mmap.mmap) -> int:
+    return sum(struct.unpack(f"{len(tally) // 8}q", tally[:]))
+
+
+def spend_all(ledger: Ledger, tally: mmap.mmap, process: int, attempts: int) -> None:
     granted = 0
     for i in range(attempts):
         try:
-            ledger.reserve(f"{name}-{i}", epsilon=EPSILON, plan_digest="plan", table="table")
+            ledger.reserve(f"p{process}-{i}", epsilon=EPSILON, plan_digest="plan", table="table")
             granted += 1
         except errors.BudgetError:
             pass
-    result.write_text(str(granted))
+        tally[8 * process : 8 * process + 8] = struct.pack("q", granted)
 
 
 def pace(path: Path, spends: int) -> dict[str, float]:
@@ -182,13 +243,7 @@ def pace(path: Path, spends: int) -> dict[str, float]:
                 ledger.complete(reservation, output)
         return round(spends / (time.perf_counter() - start), 1)
 
-    figures = {"durable spends a second": a_second("a", None), "with their outputs": a_second("b", bytes(1000))}
-    with ledger:
-        figures |= {
-            "durable spends a second, inside with": a_second("c", None),
-            "with their outputs, inside with": a_second("d", bytes(1000)),
-        }
-    return figures
+    return {"durable spends a second": a_second("a", None), "with their outputs": a_second("b", bytes(1000))}
 
 
 def crashes_at_every_write(folder: Path) -> dict[str, float]:
@@ -204,14 +259,15 @@ def crashes_at_every_write(folder: Path) -> dict[str, float]:
         for when in range(1, 10_000):
             path = folder / f"{call}-{when}.ledger"
             shutil.copy(pristine, path)
-            trace = [strace, "-f", "-o", os.devnull, "-P", str(path), "-P", f"{path}-wal", "-P", f"{path}-shm"]
-            trace += ["-P", str(path.with_suffix(".shown")), "-e", f"trace={call}"]
+            watched = (path, f"{path}-journal", folder, outputs.folder_of(path), path.with_suffix(".shown"))
+            trace = [strace, "-f", "-o", os.devnull, *(part for one in watched for part in ("-P", str(one)))]
+            trace += ["-e", f"trace={call}"]
             inject = ["-e", f"inject={call}:signal=KILL:when={when}"]
             if subprocess.run([*trace, *inject, *command, str(path)], check=False).returncode == 0:
                 break  # fewer calls than that
             points += 1
             ledger = Ledger.open(path)
-            unpaid += sum(not is_paid(ledger, line) for line in shown_lines(path.with_suffix(".shown")))
+            unpaid += sum(not is_paid(ledger, line) for line in shown_lines(path.with_suffix(".shown"))[0])
             ledger.verify()
     return {"write points": points, "outputs without a spend, at write points": unpaid}
 

@@ -84,11 +84,11 @@ def refused(*arguments: object, code: int = 1) -> str:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """A fingerprint of every file; a ledger's log may come and go while it is read."""
+    """A fingerprint of every file; a ledger's journal may come and go."""
     return {
         str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and not file.name.endswith(("-wal", "-shm"))
+        if file.is_file() and not file.name.endswith("-journal")
     }
 
 

@@ -140,17 +140,29 @@ def test_pickles_are_refused_and_not_run(tmp_path: Path) -> None:
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "LARGEST", 2**20)
     content = members(saved(tmp_path / "a"))
-    rewritten(tmp_path / "b", {**content, "numbers.npy": npy(np.zeros(2**19))})
-    assert (tmp_path / "b").stat().st_size < 2**15
+    rewritten(tmp_path / "b", {**content, "numbers.npy": npy(np.zeros(2**24))})
+    assert (tmp_path / "b").stat().st_size < 2**18
 
     def unpacked(*_: Any, **__: Any) -> None:
         raise AssertionError("it was unpacked")
 
-    monkeypatch.setattr(np, "load", unpacked)
-    with pytest.raises(PlanError, match="would unpack to more"):
+    monkeypatch.setattr(archive, "_array", unpacked)
+    with pytest.raises(PlanError, match=r"would unpack to 134,.* bytes, .* load it in Python with most_bytes=134"):
         load(tmp_path / "b")
+
+
+def test_what_shrinks_like_a_bomb_is_saved_unshrunk_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "ROOM", 2**16)
+    arrays = {"numbers": np.ones(2**17)}
+    assert saved(tmp_path / "a", arrays=arrays).stat().st_size > 2**20
+    assert np.array_equal(load(tmp_path / "a")[1]["numbers"], arrays["numbers"])
+    content = members(tmp_path / "a")
+    rewritten(tmp_path / "old", content)  # as version 0.1.0 saved everything
+    with pytest.raises(PlanError, match="most_bytes="):
+        load(tmp_path / "old")
+    found = archive.load(tmp_path / "old", "f", PlanError, "plan", 2**21)[1]["numbers"]
+    assert np.array_equal(found, arrays["numbers"])
 
 
 def test_a_header_that_claims_a_huge_array_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import ibis  # type: ignore[import-untyped]
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
@@ -201,14 +202,20 @@ def test_moments_beyond_every_range(tmp_path: Path) -> None:
     assert sum(counted(connection, declared, days).values()) == 1
 
 
-def test_whole_numbers_beyond_127_bits() -> None:
-    connection = duckdb.connect()
-    connection.execute("CREATE TABLE t (x UHUGEINT)")
-    connection.execute("INSERT INTO t VALUES (1), (3), (340282366920938463463374607431768211455)")
+@pytest.mark.parametrize(
+    ("type_", "most", "by_ibis"),
+    [("UHUGEINT", 2**128 - 1, False), ("HUGEINT", 2**127 - 1, False), ("HUGEINT", 2**127 - 1, True)],
+)
+def test_whole_numbers_of_128_bits(type_: str, most: int, by_ibis: bool) -> None:
+    backend = ibis.duckdb.connect()
+    backend.con.execute(f"CREATE TABLE t (x {type_})")
+    backend.con.execute(f"INSERT INTO t VALUES (1), (3), ({most})")
+    connection = backend.table("t") if by_ibis else backend.con
     listed = ListedAtoms("x", "integer", MANY, None)
     assert counted(connection, domain(x={"values": list(range(40))}), listed) == {(1,): 1, (3,): 1, (40,): 1}
     below = LineAtoms("x", "number", (Cut(-5), Cut(2)), None)
     assert counted(connection, domain(x={"range": [-5, 100]}), below) == {(1,): 1, (2,): 2}
+    assert counted(connection, domain("x", x={"range": [-5, 100]}), below) == {(1,): 1, (2,): 2}
 
 
 # ── 64 bits ──

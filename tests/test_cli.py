@@ -256,7 +256,7 @@ def test_an_interrupted_count_says_that_the_budget_is_gone(study: Path, monkeypa
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(batchdp.tables, "count", interrupted)
+    monkeypatch.setattr(batchdp.tables, "counting", lambda *_, **__: interrupted)
     arguments = ("pure.plan", "--table", "visits.csv", "--epsilon", 0.5, "--ledger", "budget.db", "-o", "answers.csv")
     assert "stays spent" in refused("answer", *arguments, code=130)
     monkeypatch.setattr(batchdp.tables, "open_table", interrupted)

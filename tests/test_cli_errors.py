@@ -245,7 +245,7 @@ def test_a_column_of_another_type(study: Path) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import parquet
 
-    parquet.write_table(pa.table({"clinic": ["north"], "age": ["CANARY-VALUE"]}), "other.parquet")
+    parquet.write_table(pa.table({"clinic": ["north"], "age": [["CANARY-VALUE"]]}), "other.parquet")
     line = refused_answer(study, table="other.parquet")
     assert "'age' is declared to hold numbers" in line
     assert "CANARY" not in line

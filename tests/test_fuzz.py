@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+import crafted
 from batchdp import BatchDPError, Ledger, PlanError, answer, archive, load_plan, load_release, optimize, plan
 from batchdp.cli.files import read_matrix
 from batchdp.plans.file import FORMAT
@@ -105,3 +111,27 @@ def test_damaged_matrices(edits: list[tuple[float, int]], cut: float, ending: st
         path.write_bytes(damaged(saved_matrix(ending), edits, cut))
         with suppress(BatchDPError):
             assert read_matrix(path).queries > 0
+
+
+@pytest.mark.parametrize("kind", crafted.KINDS)
+def test_crafted_and_damaged_files(kind: str, tmp_path: Path) -> None:
+    """The long version of this is `python benchmarks/crafted.py`."""
+    crafted.pristine(tmp_path)
+    found = crafted.tried(tmp_path, kind, 1, 60)
+    assert found["failures"] == []
+    assert found["refused"] > 30
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.parametrize("name", [name for name in crafted.CRAFTED if name not in crafted.SLOW])
+def test_a_small_file_cannot_ask_for_much_memory(name: str, tmp_path: Path) -> None:
+    crafted.pristine(tmp_path)
+    program = (
+        "import json, sys; sys.path.insert(0, sys.argv[1]); import crafted; from pathlib import Path; "
+        "found = crafted.in_a_child(lambda: crafted.tried_crafted(Path(sys.argv[2]), crafted.CRAFTED[sys.argv[3]])); "
+        "print(json.dumps(found))"
+    )
+    command = [sys.executable, "-c", program, str(Path(crafted.__file__).parent), str(tmp_path), name]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert (found["refused"], found["failures"]) == (1, [])
+    assert found["megabytes"] < crafted.MOST_MEGABYTES

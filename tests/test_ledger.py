@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from batchdp.errors import BatchDPError, BudgetError, LedgerError, PrivacyParameterError
 from batchdp.ledger import Entry, Ledger, Reservation, StoredRelease, file
 from batchdp.ledger.accounting import MOST, as_float, as_float_below, as_text, billionths, charge, exact
-from batchdp.ledger.books import SCHEMA
+from batchdp.ledger.books import GUARDS, VERSION, Books
 
 ROOT = Path(__file__).parents[1]
 CANARY = b"exact count 8675309"
@@ -166,7 +166,9 @@ def test_a_spend_then_its_output(ledger: Ledger, path: Path) -> None:
     assert stored == StoredRelease("first", CANARY, 0.5, reservation.head)
     assert (ledger.spent, ledger.remaining) == (0.5, 2.5)
     (entry,) = ledger.history()
-    assert entry == Entry("first", "plan-1", "patients", "epsilon", 0.5, 0.5, entry.time, "released")
+    assert entry == Entry(
+        "first", "plan-1", "patients", "epsilon", 0.5, 0.5, entry.time, "released", None, reservation.head
+    )
     assert abs(datetime.fromisoformat(entry.time) - datetime.now(UTC)) < timedelta(minutes=1)
     assert ledger.verify(reservation.head) == ledger.head != reservation.head
 
@@ -377,20 +379,27 @@ def test_the_same_id_at_once_is_charged_once(path: Path) -> None:
     assert ledger.spent == 0.5
 
 
-def test_with_keeps_the_log_in_place_and_a_fork_lets_it_go(ledger: Ledger, path: Path) -> None:
-    log = Path(f"{path}-wal")
-    with ledger:
-        with ledger:  # may be nested
-            reserved(ledger, "first")
-            assert log.exists()
-        reserved(ledger, "second")
-        file._before_fork()  # what os.fork calls; a fork here would be one of a process with threads
-        file._ONE_AT_A_TIME.release()
-        assert not log.exists()
-        assert not file._HELD
-        reserved(ledger, "third")
-    assert not log.exists()
-    assert len(ledger.history()) == 3
+def test_what_was_granted_is_in_the_one_file_inside_with_too(ledger: Ledger, path: Path, tmp_path: Path) -> None:
+    with ledger, ledger:  # may be nested
+        reserved(ledger, "first")
+        shutil.copy(path, tmp_path / "copy")
+        assert Ledger.open(tmp_path / "copy").spent == 0.5
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [path.name, "copy"]
+
+
+def test_a_ledger_that_is_moved_after_a_kill_forgets_nothing(path: Path, tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+from batchdp.ledger import Ledger
+with Ledger.create({str(path)!r}, epsilon=3.0) as ledger:
+    ledger.reserve("first", epsilon=0.875, plan_digest="plan", table="table")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
+    path.rename(tmp_path / "moved")
+    moved = Ledger.open(tmp_path / "moved")
+    assert moved.spent == 0.875
+    moved.verify()
 
 
 def test_a_fork_amid_a_hold_spends_from_the_same_budget(path: Path) -> None:
@@ -411,8 +420,8 @@ assert ledger.verify()
 
 def test_what_is_committed_is_synced(ledger: Ledger) -> None:
     with closing(ledger._file._connect()) as connection:
-        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA: the folder too
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 def test_entries_can_neither_be_changed_nor_deleted(ledger: Ledger) -> None:
@@ -436,14 +445,15 @@ def spent(ledger: Ledger) -> Ledger:
     return ledger
 
 
+SEALED = "INSERT OR REPLACE INTO seal SELECT 1, hash FROM event ORDER BY number DESC LIMIT 1"
+
+
 def tamper(ledger: Ledger, *statements: str) -> None:
-    """As someone would who knows the schema: triggers off, edit, triggers on."""
+    """As someone would who knows the schema: triggers off, edit, triggers on, a fresh seal."""
     with closing(sqlite3.connect(ledger.path)) as connection, connection:
         connection.execute("DROP TRIGGER never_updated")
         connection.execute("DROP TRIGGER never_deleted")
-        for statement in statements:
-            connection.execute(statement)
-        for statement in SCHEMA[2:]:
+        for statement in (*statements, *GUARDS[1:], SEALED):
             connection.execute(statement)
 
 
@@ -523,9 +533,8 @@ def rechained(change: Callable[[list[dict[str, Any]]], None], ledger: Ledger) ->
             output = row.pop("output")
             event = Event(**(row | {"previous": previous}))
             previous = event.hash
-            values = (*vars(event).values(), event.hash, output)
-            connection.execute(f"INSERT INTO event VALUES ({', '.join('?' * len(values))})", values)
-        for statement in SCHEMA[2:]:
+            Books(connection).append(event, output)
+        for statement in GUARDS[1:]:
             connection.execute(statement)
 
 
@@ -571,7 +580,7 @@ def another_database(path: Path) -> None:
 def a_later_version(path: Path) -> None:
     Ledger.create(path, epsilon=3.0)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
 
 
 def without_triggers(path: Path) -> None:
@@ -621,7 +630,7 @@ def with_two_names(path: Path) -> None:
         (not_a_database, "is not a ledger but some other file"),
         (empty, "is empty, not a ledger"),
         (another_database, "is an SQLite database but not a ledger"),
-        (a_later_version, "has schema version 2"),
+        (a_later_version, f"has schema version {VERSION + 1}"),
         (without_triggers, "was changed: its tables and triggers"),
         (with_a_trigger_that_drops_entries, "was changed: its tables and triggers"),
         (truncated, "is damaged or truncated"),
@@ -650,7 +659,7 @@ def test_damage_after_opening_stops_spending(ledger: Ledger) -> None:
 
 
 @settings(deadline=None)  # it waits for the disk
-@given(position=st.integers(0, 3 * 4096 - 1), flip=st.integers(1, 255))
+@given(position=st.integers(0, 4 * 4096 - 1), flip=st.integers(1, 255))
 def test_no_flipped_byte_goes_by_unnoticed_or_breaks_the_exception_tree(
     position: int, flip: int, whole: tuple[bytes, StoredRelease]
 ) -> None:
@@ -725,8 +734,8 @@ def full(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """A ledger that may not grow by another page."""
     connect = file.LedgerFile._connect
 
-    def bounded(self: file.LedgerFile, mode: str = "?mode=rw") -> sqlite3.Connection:
-        connection = connect(self, mode)
+    def bounded(self: file.LedgerFile) -> sqlite3.Connection:
+        connection = connect(self)
         connection.execute("PRAGMA max_page_count = 1")  # SQLite takes the present size if that is more
         return connection
 

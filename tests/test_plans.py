@@ -593,8 +593,8 @@ def test_a_table_that_does_not_fit_costs_nothing(ledger: Ledger, tmp_path: Path)
     tables: list[tuple[Any, str]] = [
         (people().drop_columns(["age"]), "age"),
         (tmp_path / "narrow.parquet", "age"),
-        (people(age=["old"] * 500), "age"),
-        (people(state=list(range(500))), "state"),
+        (people(age=[[30]] * 500), "age"),
+        (people(state=[{"a": 1}] * 500), "state"),
         (tmp_path / "missing.csv", "missing.csv"),
         (tmp_path / "text.txt", "text.txt"),
         ("mysql://somewhere", "mysql"),

@@ -71,7 +71,7 @@ def test_every_release_can_be_drawn_and_shown(name: str, ledger: Ledger) -> None
     assert "95 % interval" in texts
     shown = release._repr_html_()
     assert f"{release.answers[0].high:,.6g}" in shown
-    assert shown.count("<tr>") == 5 + 1 + min(8, len(release.names))
+    assert shown.count("<tr>") == 6 + 1 + min(8, len(release.names))
 
 
 @pytest.mark.parametrize("queries", [1, 5, 60, 61, 500])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import secrets
 import zipfile
@@ -19,8 +20,15 @@ from scipy import sparse
 from batchdp.errors import BatchDPError
 from batchdp.linalg.matrix import Plain
 
-LARGEST = 4 * 2**30
-"""Bytes that an archive may unpack to."""
+ROOM = 64 * 2**20
+"""Bytes that any archive may unpack to, beside `RATIO` times its own size: a small file cannot ask for much memory."""
+RATIO = 8
+MOST_MEMBERS = 100
+
+
+def allowance(size: int, most_bytes: int | None = None) -> int:
+    """Bytes that a file of this size may unpack to."""
+    return ROOM + RATIO * size if most_bytes is None else most_bytes
 
 
 def save(
@@ -31,34 +39,65 @@ def save(
         target = Path(path)
     except TypeError as failure:
         raise error(f"cannot write to a {type(path).__name__}; give the name of a file") from failure
-    buffer = io.BytesIO()
     text = json.dumps(header)
-    np.savez_compressed(buffer, header=np.array(text), digest=np.array(_digest(text, arrays)), **arrays)
+    members = {"header": np.array(text), "digest": np.array(_digest(text, arrays)), **arrays}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **members)
+    if sum(member.nbytes + 1000 for member in members.values()) > allowance(buffer.tell()):
+        buffer = io.BytesIO()
+        np.savez(buffer, **members)  # it shrinks so well that `load` would take it for a bomb
     write_atomically(target, buffer.getvalue(), error)
 
 
-def load(path: str | os.PathLike[str], format: str, error: type[BatchDPError], noun: str) -> tuple[Any, dict[str, Any]]:
+def load(
+    path: str | os.PathLike[str], format: str, error: type[BatchDPError], noun: str, most_bytes: int | None = None
+) -> tuple[Any, dict[str, Any]]:
     """The header and the arrays of a file of this format, checked against its digest; nothing in it is executed."""
     try:
-        with Path(path).open("rb") as opened:
-            with zipfile.ZipFile(opened) as members:
-                if sum(member.file_size for member in members.infolist()) > LARGEST:
-                    raise error(f"{path} would unpack to more than {LARGEST // 2**30} GiB")
-            with np.load(opened, allow_pickle=False) as file:
-                text = str(file["header"])
-                header = json.loads(text)
-                if header.get("format") != format:
-                    raise error(f"{path} is of format {header.get('format')!r}; this version reads {format}")
-                arrays = {name: file[name] for name in file.files if name not in ("header", "digest")}
-                if str(file["digest"]) != _digest(text, arrays):
-                    raise error(f"{path} does not fit its digest: it was changed after it was saved")
-                return header, arrays
+        with Path(path).open("rb") as opened, zipfile.ZipFile(opened) as members:
+            most = allowance(os.fstat(opened.fileno()).st_size, most_bytes)
+            content = {member.filename.removesuffix(".npy"): member for member in members.infolist()}
+            unpacked = sum(member.file_size for member in members.infolist())
+            if unpacked > most or len(members.infolist()) > MOST_MEMBERS:
+                raise error(
+                    f"{path} would unpack to {unpacked:,} bytes, more than a {noun} of its size should; if it is your "
+                    f"own, load it in Python with most_bytes={unpacked} and save it again"
+                )
+            if len(content) != len(members.infolist()):
+                raise ValueError("two members of one name")
+            if content["header"].file_size > most // 2:  # parsed, it takes several times as much
+                raise ValueError("a header too long")
+            text = str(_array(members, content.pop("header"), "U"))
+            header = json.loads(text)
+            if header.get("format") != format:
+                raise error(f"{path} is of format {str(header.get('format'))[:50]!r}; this version reads {format}")
+            digest = str(_array(members, content.pop("digest"), "U"))
+            arrays = {name: _array(members, member, "biuf") for name, member in content.items()}
+            if digest != _digest(text, arrays):
+                raise error(f"{path} does not fit its digest: it was changed after it was saved")
+            return header, arrays
     except OSError as failure:
         raise error(f"cannot read {path}: {failure.strerror or failure}") from failure
     except BatchDPError:
         raise
     except Exception as failure:  # whatever a damaged archive makes zipfile, zlib, NumPy or JSON say
         raise error(f"{path} is not a {noun}, or is damaged ({type(failure).__name__})") from failure
+
+
+def _array(members: zipfile.ZipFile, member: zipfile.ZipInfo, kinds: str) -> Any:
+    """One array, of one of these kinds of entries; nothing is allocated that the member does not hold."""
+    if not member.filename.endswith(".npy"):
+        raise ValueError(f"{member.filename} is no array")
+    with members.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, by_columns, dtype = readers[version](file)
+        if dtype.kind not in kinds or dtype.hasobject:
+            raise ValueError(f"{member.filename} holds entries of type {dtype}")
+        if math.prod(shape) * max(dtype.itemsize, 1) > member.file_size or any(size < 0 for size in shape):
+            raise ValueError(f"{member.filename} claims more entries than it holds")
+        content = file.read()
+    return np.frombuffer(content, dtype=dtype).reshape(shape, order="F" if by_columns else "C")
 
 
 def write_atomically(path: Path, content: bytes, error: type[BatchDPError]) -> None:
@@ -90,17 +129,30 @@ def parts(name: str, matrix: Plain) -> dict[str, Any]:
     }
 
 
-def whole(name: str, arrays: Mapping[str, Any]) -> Plain:
+def whole(name: str, arrays: Mapping[str, Any], most_bytes: int | None = None) -> Plain:
     """The matrix in saved arrays, dense if it was."""
     rows, columns, dense = (int(size) for size in arrays[f"{name}_shape"])
-    matrix = sparse.csr_array(
-        (arrays[f"{name}_data"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]), shape=(rows, columns)
-    )
+    data, indices, indptr = (numbers(f"{name}_{part}", arrays) for part in ("data", "indices", "indptr"))
+    if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
+        raise ValueError(f"{name}: indices are not whole numbers")
+    if not 0 <= rows < len(indptr) or columns < 0:
+        raise ValueError(f"{name}: a matrix of {rows} × {columns} with {len(indptr) - 1} rows")
+    # Few entries can claim to be many: the allowance is that of a file which holds them all.
+    held = sum(part.nbytes for part in (data, indices, indptr))
+    if dense and 8 * rows * columns > allowance(held, most_bytes):
+        raise ValueError(f"a matrix of {rows} × {columns} is too large for the {held} bytes that describe it")
+    matrix = sparse.csr_array((data.astype(np.float64), indices.copy(), indptr.copy()), shape=(rows, columns))
     matrix.check_format(full_check=True)  # an index out of range would read beyond the arrays
     matrix.sum_duplicates()
-    if dense and 8 * rows * columns > LARGEST:
-        raise ValueError(f"a matrix of {rows} × {columns} is too large")  # few entries can claim to be many
     return matrix.toarray() if dense else matrix
+
+
+def numbers(name: str, arrays: Mapping[str, Any]) -> Any:
+    """A list of finite numbers."""
+    array = arrays[name]
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} is not a list of finite numbers")
+    return array
 
 
 def _digest(header: str, arrays: Mapping[str, Any]) -> str:

@@ -74,4 +74,10 @@ def _opendp(privacy: Privacy, scale: float, sensitivity: int) -> tuple[Any, floa
         measurement: Any = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
         return measurement, float(measurement.map(sensitivity))
     measurement = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
-    return measurement, float(measurement.map(float(sensitivity)))
+    return measurement, float(measurement.map(float_above(sensitivity)))
+
+
+def float_above(number: int) -> float:
+    """The least float that is not below a whole number; beyond 2^53 the nearest one may be."""
+    nearest = float(number)
+    return nearest if int(nearest) >= number else math.nextafter(nearest, math.inf)

@@ -54,6 +54,11 @@ def _decimals(type_: str, precision: int, scale: int, hostile: tuple[str, ...]) 
     return sql(type_, decimals(precision, scale), tuple(map(Decimal, hostile)), sql_number)
 
 
+def itself(value: Any) -> Any:
+    """A unit is never read through a collation."""
+    return value
+
+
 def _lower(value: Any) -> Any:
     return None if value is None else value.lower()
 
@@ -76,8 +81,8 @@ DUCK_NUMBERS = (
 DUCK: dict[str, tuple[Storage, ...]] = {
     "text": (
         sql("VARCHAR", as_text, TEXTS),
-        sql("VARCHAR COLLATE NOCASE", as_text, TEXTS, _lower),
-        sql("VARCHAR COLLATE NOACCENT", as_text, (*TEXTS, "ÑY"), lambda value: value),
+        sql("VARCHAR COLLATE NOCASE", as_text, TEXTS, itself),
+        sql("VARCHAR COLLATE NOACCENT", as_text, (*TEXTS, "ÑY"), itself),
     ),
     "integer": DUCK_NUMBERS,
     "number": DUCK_NUMBERS,
@@ -96,7 +101,7 @@ DUCK: dict[str, tuple[Storage, ...]] = {
 }
 DUCK_UNITS = (
     sql("VARCHAR", as_text, IDS),
-    sql("VARCHAR COLLATE NOCASE", as_text, ("a", "A", "b", "B", "c"), _lower),
+    sql("VARCHAR COLLATE NOCASE", as_text, ("a", "A", "b", "B", "c"), itself),
     sql("BIGINT", as_text, BIG_IDS),
     sql("DOUBLE", as_text, FLOATS, sql_number),
     sql("UHUGEINT", as_text, (0, 1, 2**53, 2**53 + 1, 2**127, 2**128 - 1)),
@@ -174,7 +179,7 @@ POSTGRES: dict[str, tuple[Storage, ...]] = {
         sql("varchar", as_text, TEXTS),
         sql("char(20)", lambda value: as_text(value) if len(as_text(value)) <= 20 else SKIP, ("", " ", "ny")),
         sql("citext", as_text, TEXTS, _lower),
-        sql("text COLLATE careless", as_text, TEXTS, _lower),
+        sql("text COLLATE careless", as_text, TEXTS, itself),
         sql("word", lambda value: value if value in ENUM else SKIP, ENUM),
     ),
     "integer": POSTGRES_NUMBERS,
@@ -189,7 +194,7 @@ POSTGRES: dict[str, tuple[Storage, ...]] = {
 POSTGRES_UNITS = (
     sql("text", as_text, IDS),
     sql("citext", as_text, ("a", "A", "b", "B", "É", "é"), _lower),
-    sql("text COLLATE careless", as_text, ("a", "A", "b", "B", "c"), _lower),
+    sql("text COLLATE careless", as_text, ("a", "A", "b", "B", "c"), itself),
     sql("char(4)", as_text, ("a", "b", "A", "abcd")),
     sql("int8", as_text, BIG_IDS),
     sql("float8", as_text, FLOATS, sql_number),

@@ -8,7 +8,8 @@ the pairs of states that some record reaches, so batches are joined without look
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +20,23 @@ from scipy import sparse
 from batchdp.cells.atoms import Atoms
 from batchdp.cells.partial import restricted, terms_of
 from batchdp.cells.splitting import Part, outcomes, parts_of, possible
+from batchdp.errors import QueryError
 from batchdp.queries import Amount, Constant, Query
 
-Indices = NDArray[np.int32]
+Indices = NDArray[np.integer]
 
 MOST_STATES = 65_536
 """On the way: there may be more than classes in the end, since later columns merge states again."""
 MOST_STATES_OF_ONE = 16_384
 """The same for a single query, whose states are found one by one."""
+
+
+MOST_ENTRIES = 32_000_000
+"""Of the tables of transitions that are made at a time: some hundred million bytes."""
+MOST_AMOUNTS: ContextVar[int] = ContextVar("most_amounts", default=10**9)
+"""Entries of W that are not 0; fewer where somebody else's file is read."""
+CHUNK = 2_000_000
+"""Entries that are worked on at a time."""
 
 
 class TooManyClassesError(Exception):
@@ -39,13 +49,13 @@ class Classes:
 
     transitions: tuple[Indices | None, ...]
     """For every column, state × atom → next state; None where the column changes nothing."""
-    amounts: NDArray[np.float64]
-    """Query × last state."""
+    amounts: sparse.csc_array
+    """Query × last state; no two states add the same."""
 
     @property
     def counted(self) -> NDArray[np.bool_]:
         """Which of the last states add to a query at all: these are the cells."""
-        counted = np.any(self.amounts != 0, axis=0)
+        counted = np.diff(self.amounts.indptr) > 0
         return counted if counted.any() else np.ones_like(counted)  # a workload has at least one cell
 
     @property
@@ -56,12 +66,12 @@ class Classes:
     @property
     def matrix(self) -> sparse.csr_array:
         """W: query × cell."""
-        return sparse.csr_array(self.amounts[:, self.counted])
+        return sparse.csr_array(self.amounts[:, np.flatnonzero(self.counted)])
 
     def in_order(self, queries: NDArray[np.intp]) -> Classes:
         """The same classes with the queries in this order and the last states sorted by what they add."""
-        amounts = self.amounts[queries]
-        order = np.lexsort(amounts[::-1])
+        amounts = sparse.csr_array(self.amounts)[queries]
+        order = _lexicographic(amounts)
         tables = list(self.transitions)
         place = np.empty(len(order), dtype=np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
@@ -70,11 +80,11 @@ class Classes:
             if table is not None:
                 tables[column] = place[table]
                 break
-        return Classes(tuple(tables), amounts[:, order])
+        return Classes(tuple(tables), sparse.csc_array(amounts)[:, order])
 
     def of(self, codes: NDArray[np.integer]) -> Indices:
         """The cell of every row of atoms, one column of `codes` for every column of the table; −1 if not counted."""
-        states = np.zeros(len(codes), dtype=np.int32)
+        states: Indices = np.zeros(len(codes), dtype=np.int32)
         for column, table in enumerate(self.transitions):
             if table is not None:
                 states = table[states, codes[:, column]]
@@ -94,7 +104,8 @@ def _summed(terms: list[Classes], atoms: Sequence[Atoms], most: int) -> Classes:
     middle = len(terms) // 2
     one, other = (_summed(half, atoms, most) for half in (terms[:middle], terms[middle:]))
     transitions, pairs = _paired(one, other, atoms, most)
-    return _fewest(transitions, one.amounts[:, pairs[:, 0]] + other.amounts[:, pairs[:, 1]])
+    amounts = one.amounts.toarray()[:, pairs[:, 0]] + other.amounts.toarray()[:, pairs[:, 1]]
+    return _fewest(transitions, amounts)
 
 
 def _term(amount: Amount, atoms: Sequence[Atoms], most: int) -> Classes:
@@ -131,8 +142,16 @@ def _term(amount: Amount, atoms: Sequence[Atoms], most: int) -> Classes:
 def joined(one: Classes, other: Classes, atoms: Sequence[Atoms], most: int) -> Classes:
     """The classes of two batches together; `TooManyClassesError` if there are more than `most`."""
     transitions, pairs = _paired(one, other, atoms, most)
-    amounts = np.concatenate([one.amounts[:, pairs[:, 0]], other.amounts[:, pairs[:, 1]]])
-    return _few_enough(_fewest(transitions, amounts), most)
+    sizes = (np.diff(part.amounts.indptr)[place].sum() for part, place in ((one, pairs[:, 0]), (other, pairs[:, 1])))
+    if int(sum(sizes)) > MOST_AMOUNTS.get():
+        raise QueryError(
+            f"the queries have more than {MOST_AMOUNTS.get():,} entries that are not 0, more than is read "
+            "from a plan of its size; load it in Python with a larger most_bytes"
+        )
+    amounts = sparse.csc_array(sparse.vstack([one.amounts[:, pairs[:, 0]], other.amounts[:, pairs[:, 1]]]))
+    # States that add the same to one batch are one there, so no two pairs add the same to both.
+    fewest = _backwards(transitions, np.arange(len(pairs), dtype=np.int32))
+    return _few_enough(Classes(fewest, amounts), most)
 
 
 def _paired(
@@ -141,21 +160,36 @@ def _paired(
     """The pairs of states that records reach: how they get there, and the last ones."""
     pairs = np.zeros((1, 2), dtype=np.int64)
     transitions: list[Indices | None] = []
+    entries = 0
     for column, first, second in zip(atoms, one.transitions, other.transitions, strict=True):
         if first is None and second is None:
             transitions.append(None)
             continue
-        if len(pairs) * column.size > 200_000_000:
+        entries += len(pairs) * column.size
+        if entries > MOST_ENTRIES:
             raise TooManyClassesError
         alive = np.flatnonzero(possible(column))
-        ahead = pairs[:, 0, None] if first is None else first[pairs[:, 0]][:, alive].astype(np.int64)
-        beside = pairs[:, 1, None] if second is None else second[pairs[:, 1]][:, alive]
-        width = int(beside.max()) + 1
-        keys, reached = _numbered(ahead * width + beside)
+        width = int(pairs[:, 1].max() if second is None else second.max()) + 1
+
+        def reached(
+            rows: NDArray[np.int64], first: Any = first, second: Any = second, alive: Any = alive, width: int = width
+        ) -> NDArray[np.int64]:
+            """Where these pairs lead, as one number a pair."""
+            ahead = rows[:, 0, None] if first is None else first[rows[:, 0]][:, alive].astype(np.int64)
+            beside = rows[:, 1, None] if second is None else second[rows[:, 1]][:, alive]
+            return np.asarray(ahead * width + beside, dtype=np.int64)
+
+        step = max(1, CHUNK // max(1, len(alive)))
+        parts = [pairs[start : start + step] for start in range(0, len(pairs), step)]
+        highest = int(pairs[:, 0].max() if first is None else first.max())
+        few = (highest + 1) * width <= min(MOST_ENTRIES, 8 * len(pairs) * len(alive) + 1_000_000)
+        keys, places_of = _numbered((reached(part) for part in parts), (highest + 1) * width if few else None)
         if len(keys) > max(MOST_STATES, most):
             raise TooManyClassesError
-        table = np.zeros((len(pairs), column.size), dtype=np.int32)
-        table[:, alive] = reached.reshape(len(pairs), -1)
+        table = np.zeros((len(pairs), column.size), dtype=_least(len(keys)))
+        for i, part in enumerate(parts):
+            places = places_of(reached(part))
+            table[i * step : i * step + len(part), alive] = np.broadcast_to(places, (len(part), len(alive)))
         transitions.append(table)
         pairs = np.stack([keys // width, keys % width], axis=1)
     return transitions, pairs
@@ -170,35 +204,63 @@ def _few_enough(classes: Classes, most: int) -> Classes:
 def _fewest(transitions: list[Indices | None], amounts: NDArray[np.float64]) -> Classes:
     """The same classes with as few states as there can be: from the end backwards, equal futures are one state."""
     columns, future = _distinct_rows(np.ascontiguousarray(amounts.T) + 0.0)  # turns −0 into 0
+    return Classes(_backwards(transitions, future), sparse.csc_array(np.ascontiguousarray(columns.T)))
+
+
+def _backwards(transitions: list[Indices | None], future: Indices) -> tuple[Indices | None, ...]:
+    """The transitions between as few states as there can be, given which of the last states are one."""
     fewest: list[Indices | None] = []
     for table in reversed(transitions):
         if table is None:
             fewest.append(None)
             continue
-        distinct, future = _distinct_rows(future[table])
+        small = future.astype(_least(int(future.max(initial=0)) + 1))
+        distinct, future = _distinct_rows(small[table])
         fewest.append(distinct)
-    return Classes(tuple(reversed(fewest)), np.ascontiguousarray(columns.T))
+    return tuple(reversed(fewest))
 
 
-def _numbered(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The different keys in ascending order, and for every key its place among them."""
-    largest = int(keys.max(initial=0))
-    if largest > 8 * keys.size + 1_000_000:
-        different, places = np.unique(keys, return_inverse=True)
-        return different, places
-    # Few possible keys: a list of all of them is quicker than sorting.
-    seen = np.zeros(largest + 1, dtype=bool)
-    seen[keys] = True
-    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[keys]
+def _numbered(
+    parts: Iterable[NDArray[np.int64]], below: int | None
+) -> tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], NDArray[np.integer]]]:
+    """The different keys in ascending order, and how to find the places of some among them."""
+    if below is None:
+        keys = np.unique(np.concatenate([np.unique(part) for part in parts]))
+        return keys, lambda some: np.searchsorted(keys, some)
+    # Few possible keys, all below a bound: a list of all of them is quicker than sorting.
+    seen = np.zeros(below, dtype=bool)
+    for part in parts:
+        seen[part] = True
+    places = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+    return np.flatnonzero(seen), lambda some: places[some]
+
+
+def _least(states: int) -> type[np.integer]:
+    """The smallest integers that number so many states."""
+    return np.uint8 if states <= 2**8 else np.uint16 if states <= 2**16 else np.int32
+
+
+def _lexicographic(rows: sparse.csr_array) -> NDArray[np.intp]:
+    """The order of the columns by their first entries, then the second ones, and so on."""
+    order = np.arange(rows.shape[1])
+    step = max(1, CHUNK // max(1, rows.shape[1]))
+    for start in reversed(range(0, rows.shape[0], step)):
+        part = rows[start : start + step].toarray()[:, order]
+        order = order[np.lexsort(part[::-1])]  # which leaves in place what is equal here
+    return order
 
 
 def _distinct_rows(rows: NDArray[Any]) -> tuple[NDArray[Any], Indices]:
     """The different rows, the first row first, and for every row its place among them."""
     # Sorting one random product a row is much quicker than sorting rows; whether it told them apart is then checked.
     salt = np.random.default_rng(0).integers(0, 2**64, size=rows.shape[1], dtype=np.uint64) | np.uint64(1)
-    words = rows.view(np.uint64) if rows.dtype == np.float64 else rows.astype(np.uint64)
-    _, first, inverse = np.unique(words @ salt, return_index=True, return_inverse=True)
-    if not np.array_equal(rows[first][inverse], rows):
+    step = max(1, CHUNK // max(1, rows.shape[1]))
+    parts = [rows[start : start + step] for start in range(0, len(rows), step)]
+    words = (part.view(np.uint64) if rows.dtype == np.float64 else part.astype(np.uint64) for part in parts)
+    products = np.concatenate([part @ salt for part in words])
+    _, first, inverse = np.unique(products, return_index=True, return_inverse=True)
+    places = (first[inverse[start : start + step]] for start in range(0, len(rows), step))
+    if not all(np.array_equal(rows[place], part) for place, part in zip(places, parts, strict=True)):
         _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(len(order), dtype=np.int32)

@@ -61,6 +61,7 @@ def command(
     from batchdp.errors import ReleaseError
     from batchdp.plans import load_plan
     from batchdp.release import answer
+    from batchdp.release.neighbours import in_words
 
     for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
         checked_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
@@ -98,6 +99,7 @@ def command(
         say(f"These are the stored answers of release {identity}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
     say(f"{written}; release {done.certificate.release_id}.")
+    say(f"Whose privacy: {in_words(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
     say(f"{'ε' if opened.unit == 'epsilon' else 'ρ'} = {figure(opened.remaining)} of {figure(opened.total)} is left.")
 
 
@@ -106,9 +108,10 @@ def _ask(plan: Planned, table: str, ledger: Ledger, epsilon: float | None, rho: 
     from batchdp.cli.show import figure
     from batchdp.errors import ReleaseError
     from batchdp.ledger.accounting import as_float, charge, exact, one_of
-    from batchdp.release.answering import exact_charge
-    from batchdp.release.preparing import checked_budget
+    from batchdp.release.neighbours import in_words
+    from batchdp.release.preparing import checked_budget, exact_charge, settled
     from batchdp.tables import open_table
+    from batchdp.terminal import harmless
 
     amount, _ = exact_charge(checked_budget(plan.strategy, epsilon, rho))
     unit, _ = one_of(epsilon, rho)
@@ -122,7 +125,10 @@ def _ask(plan: Planned, table: str, ledger: Ledger, epsilon: float | None, rho: 
     spent = f"{letters[ledger.unit]} = {figure(cost)}"
     if unit != ledger.unit:
         spent = f"{letters[unit]} = {figure(float(amount))}, which costs {spent},"
-    question = f"Spend {spent} of the {figure(ledger.remaining)} left in {ledger.path.name}?"
+    _, neighbours, _ = settled(plan, None, None, None)
+    whose = harmless(f"Whose privacy: {in_words(neighbours.privacy_unit)}; {neighbours}.")
+    question = harmless(f"Spend {spent} of the {figure(ledger.remaining)} left in {ledger.path.name}?")
+    print(whose, file=sys.stderr)
     print(f"{question} {figure(max(left, 0.0))} will remain. [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ReleaseError("not confirmed, so nothing was read and nothing was spent")

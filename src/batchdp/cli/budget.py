@@ -24,6 +24,8 @@ def command(
     from batchdp.cli.files import open_ledger
     from batchdp.cli.show import console, figure, print_json, say, table
     from batchdp.ledger import Ledger
+    from batchdp.release.claims import check_ledger
+    from batchdp.release.neighbours import NOT_RECORDED
 
     if create:
         either(epsilon, rho)
@@ -31,6 +33,7 @@ def command(
         raise typer.BadParameter("a budget is only set with --create", param_hint="--epsilon, --rho")
     opened = Ledger.create(ledger, epsilon=epsilon, rho=rho) if create else open_ledger(ledger)
     opened.verify()
+    check_ledger(opened)
     history = opened.history()
     if as_json:
         facts = {"ledger": str(ledger), "unit": opened.unit, "total": opened.total, "spent": opened.spent}
@@ -39,8 +42,16 @@ def command(
     unit = {"epsilon": "ε", "rho": "ρ"}[opened.unit]
     if history:
         rows = (
-            (entry.release_id, entry.table, entry.time[:19], entry.state, figure(entry.charged)) for entry in history
+            (
+                entry.release_id,
+                entry.table,
+                entry.privacy_unit or NOT_RECORDED,
+                entry.time[:19],
+                entry.state,
+                figure(entry.charged),
+            )
+            for entry in history
         )
-        headings = ("release", "table", "when (UTC)", "state", unit)
-        console.print(table(str(ledger), headings, rows, texts=4, important=unit))
+        headings = ("release", "table", "privacy unit", "when (UTC)", "state", unit)
+        console.print(table(str(ledger), headings, rows, texts=5, important=unit))
     say(f"{unit} = {figure(opened.total)} in all, {figure(opened.spent)} spent, {figure(opened.remaining)} left.")

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from batchdp.cli import streams
+from batchdp.terminal import harmless
 
 if TYPE_CHECKING:
     from batchdp.studies.comparison import Comparison
@@ -37,16 +38,23 @@ console = _Output() if Console().is_terminal else _Output(width=WIDTH)
 
 def say(text: str) -> None:
     """Sentences as they are: no markup, no line breaks in the middle of a path."""
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    console.print(harmless(text, keep="\n"), soft_wrap=True, markup=False, highlight=False)
 
 
 def print_json(content: Any) -> None:
     """One object for machines; what is not finite has no figure there."""
     text = json.dumps(_finite(content), indent=2, allow_nan=False, ensure_ascii=False)
     try:
-        print(text, flush=True)
+        print(_escaped(text), flush=True)
     except BrokenPipeError:
         streams.discard_output()
+
+
+def _escaped(text: str) -> str:
+    """JSON with the characters that a terminal might act upon as JSON's own escapes; the value is the same."""
+    if all(one.isprintable() or one in "\n\xa0" for one in text):
+        return text
+    return "".join(one if one.isprintable() or one in "\n\xa0" else json.dumps(one)[1:-1] for one in text)
 
 
 def _finite(content: Any) -> Any:
@@ -70,15 +78,19 @@ def table(
     rows = list(rows)
     if len(rows) > ROWS:
         caption = f"The first {ROWS} of {len(rows)}; files and --json hold all. {caption}"
-    shown = Table(title=escape(title), caption=escape(caption), box=box.SIMPLE_HEAD)
+    shown = Table(title=_cell(title), caption=_cell(caption), box=box.SIMPLE_HEAD)
     shown.title_justify = shown.caption_justify = "left"
     for i, heading in enumerate(headings):
         style = "bold cyan" if heading == important else ""
         justify: Literal["left", "right"] = "left" if i < texts else "right"
-        shown.add_column(heading, justify=justify, no_wrap=i >= texts, overflow="fold", style=style)
+        shown.add_column(_cell(heading), justify=justify, no_wrap=i >= texts, overflow="fold", style=style)
     for row in rows[:ROWS]:
-        shown.add_row(*(escape(cell) for cell in row))
+        shown.add_row(*(_cell(cell) for cell in row))
     return shown
+
+
+def _cell(text: str) -> str:
+    return escape(harmless(text))
 
 
 def figure(value: float) -> str:
@@ -118,7 +130,7 @@ def progress(what: str, *, time_left: bool = False) -> Iterator[Callable[[float,
 
         def report(share: float, doing: str) -> None:
             known = math.isfinite(share)
-            shown.update(task, description=escape(doing), total=1.0 if known else None, completed=share if known else 0)
+            shown.update(task, description=_cell(doing), total=1.0 if known else None, completed=share if known else 0)
 
         yield report
 

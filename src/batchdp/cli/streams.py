@@ -7,6 +7,8 @@ import os
 import sys
 from io import TextIOWrapper
 
+from batchdp.terminal import harmless
+
 PLAIN = {
     "ε": "epsilon",
     "ρ": "rho",
@@ -52,7 +54,7 @@ def prepare() -> None:
 
 def fail(message: str) -> None:
     """One line on stderr."""
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
+    line = harmless(" ".join(message.split()))
     name = "\33[1;31mbatchdp:\33[0m" if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else "batchdp:"
     print(name, line, file=sys.stderr)
 

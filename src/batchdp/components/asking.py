@@ -116,7 +116,8 @@ def _values(classes: Classes, looked: tuple[int, ...], kinds: list[NDArray[np.in
         along = [1] * len(looked)
         along[place] = shape[place]
         states = table[states, kinds[place].reshape(along)].astype(np.int64)
-    return np.asarray(classes.amounts[0][np.broadcast_to(states, shape)])
+    amounts = classes.amounts[[0]].toarray()[0]
+    return np.asarray(amounts[np.broadcast_to(states, shape)])
 
 
 def _product(whole: Dense) -> list[Dense] | None:

@@ -1,4 +1,9 @@
-"""The table of a ledger: append-only, and what one transaction reads from it and adds to it."""
+"""The table of a ledger: append-only, and what one transaction reads from it and adds to it.
+
+A copy of the file, taken while somebody writes to it, may hold pages of different moments. The seal, a row on a page
+of its own, names the last entry: each page of the copy is at least as new as the beginning of the copying, so an entry
+that is the last one and agrees with the seal says no less than what was spent then. Anything else is refused.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,8 @@ from collections.abc import Iterator
 from batchdp.ledger.chain import BrokenChainError, Event
 
 APPLICATION = 0x62647031  # "bdp1"
-VERSION = 1
-SCHEMA = (
-    """CREATE TABLE event (
+VERSION = 2
+FIRST_TABLE = """CREATE TABLE event (
     number INTEGER PRIMARY KEY,
     kind TEXT NOT NULL CHECK (kind IN ('create', 'reserve', 'release')),
     time TEXT NOT NULL,
@@ -25,22 +29,44 @@ SCHEMA = (
     previous TEXT NOT NULL,
     hash TEXT NOT NULL,
     output BLOB
-)""",
+)"""
+"""As it was in version 1."""
+ADDED = ("privacy_unit TEXT", "output_bytes INTEGER")
+"""By version 2; NULL in the entries of version 1, and where there is nothing to say."""
+TABLE = f"{FIRST_TABLE[:-1]}, {', '.join(ADDED)})"
+GUARDS = (
     "CREATE UNIQUE INDEX one_spend_an_id ON event (release_id, kind)",
     "CREATE TRIGGER never_deleted BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'entries stay'); END",
     "CREATE TRIGGER never_updated BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'entries stay'); END",
 )
+SEAL = "CREATE TABLE seal (one INTEGER PRIMARY KEY CHECK (one = 1), head TEXT NOT NULL)"
+SCHEMAS = {1: (FIRST_TABLE, *GUARDS), VERSION: (TABLE, *GUARDS, SEAL)}
 FIELDS = (
     "number, kind, time, release_id, plan_digest, table_name, unit, requested, charged, remaining, "
-    "output_sha256, previous, hash"
+    "output_sha256, previous"
+)
+LATER_FIELDS = "privacy_unit, output_bytes"
+TORN = (
+    "its pages are of different moments: it was copied or moved while it was written to, or its -journal file was left "
+    "behind; bring that file back beside it under the same name, or copy again"
 )
 
 
 def create_schema(connection: sqlite3.Connection) -> None:
-    """The table and what guards it, in an empty database."""
-    for statement in SCHEMA:
+    """The tables and what guards them, in an empty database."""
+    for statement in SCHEMAS[VERSION]:
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def upgrade_schema(connection: sqlite3.Connection) -> None:
+    """From version 1, inside a transaction; the entries stay as they are, and so do their hashes."""
+    last = Books(connection, 1).last()
+    for column in ADDED:
+        connection.execute(f"ALTER TABLE event ADD COLUMN {column}")
+    connection.execute(SEAL)
+    connection.execute("INSERT INTO seal VALUES (1, ?)", (last.hash,))
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -48,20 +74,28 @@ def difference_from_schema(connection: sqlite3.Connection) -> str | None:
     """Why this database is not a ledger that can be used, if it is not."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         return "is an SQLite database but not a ledger; give a file that Ledger.create made"
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version != VERSION:
-        return f"has schema version {version}, this batchdp reads version {VERSION}; use the batchdp that made it"
-    found = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY sql").fetchall()
-    if [sql for (sql,) in found] != sorted(SCHEMA):  # a trigger, for one, could drop entries silently
+    version = schema_version(connection)
+    if version not in SCHEMAS:
+        return f"has schema version {version}, this batchdp reads up to version {VERSION}; use the batchdp that made it"
+    found = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchmany(100)
+    # A trigger, for one, could drop entries silently. White space is SQLite's own where a column was added.
+    if sorted("".join(sql.split()) for (sql,) in found) != sorted("".join(sql.split()) for sql in SCHEMAS[version]):
         return "was changed: its tables and triggers are not those of a ledger; restore a copy"
     return None
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """As the file says."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 class Books:
     """The entries, as one transaction sees them."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, version: int = VERSION) -> None:
         self._connection = connection
+        self._sealed = version > 1
+        self._fields = f"{FIELDS}, {LATER_FIELDS if version > 1 else 'NULL, NULL'}, hash"
 
     def first(self) -> Event:
         """The entry that says the total."""
@@ -69,11 +103,14 @@ class Books:
 
     def last(self) -> Event:
         """The entry that says what remains."""
-        return self._one("number = (SELECT max(number) FROM event)")
+        last = self._one("number = (SELECT max(number) FROM event)")
+        if self._sealed and self._connection.execute("SELECT head FROM seal").fetchone() != (last.hash,):
+            raise BrokenChainError(TORN)
+        return last
 
     def about(self, release_id: str) -> list[Event]:
         """Nothing for a new id; its reserve entry; or that and its release entry."""
-        query = f"SELECT {FIELDS} FROM event WHERE release_id = ? AND kind != 'create' ORDER BY number"
+        query = f"SELECT {self._fields} FROM event WHERE release_id = ? AND kind != 'create' ORDER BY number"
         return [Event.read(row) for row in self._connection.execute(query, (release_id,))]
 
     def output(self, event: Event) -> bytes | None:
@@ -83,13 +120,22 @@ class Books:
 
     def all(self) -> Iterator[Event]:
         """Every entry, first to last."""
-        for row in self._connection.execute(f"SELECT {FIELDS} FROM event ORDER BY number"):
+        for row in self._connection.execute(f"SELECT {self._fields} FROM event ORDER BY number"):
             yield Event.read(row)
 
     def append(self, event: Event, output: bytes | None = None) -> None:
-        """Add the entry that follows the last one."""
+        """Add the entry that follows the last one, and seal it."""
         values = (*vars(event).values(), event.hash, output)
-        self._connection.execute(f"INSERT INTO event VALUES ({', '.join('?' * len(values))})", values)
+        names = f"{FIELDS}, {LATER_FIELDS}, hash, output"
+        self._connection.execute(f"INSERT INTO event ({names}) VALUES ({', '.join('?' * len(values))})", values)
+        self._connection.execute("INSERT OR REPLACE INTO seal VALUES (1, ?)", (event.hash,))
+
+    def check_whole(self) -> None:
+        """Refuse a copy of which the table or its index misses entries that the last one counts."""
+        expected = self.last().number + 1
+        for way in ("NOT INDEXED", "INDEXED BY one_spend_an_id"):
+            if self._connection.execute(f"SELECT count(*) FROM event {way}").fetchone() != (expected,):
+                raise BrokenChainError(TORN)
 
     def damage(self) -> str | None:
         """What SQLite's own check of the file finds wrong, if anything."""
@@ -97,7 +143,7 @@ class Books:
         return None if found == "ok" else found
 
     def _one(self, where: str) -> Event:
-        row = self._connection.execute(f"SELECT {FIELDS} FROM event WHERE {where}").fetchone()
+        row = self._connection.execute(f"SELECT {self._fields} FROM event WHERE {where}").fetchone()
         if row is None:
             raise BrokenChainError("its entries are missing")
         return Event.read(row)

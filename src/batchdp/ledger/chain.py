@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from batchdp.ledger.accounting import Unit
 
 Kind = Literal["create", "reserve", "release"]
 
+LONGEST_TEXT = 1000
 START = "0" * 64
 """What stands for the previous hash in the first entry."""
 
@@ -43,6 +45,10 @@ class Event:
     remaining: int
     output_sha256: str
     previous: str
+    privacy_unit: str | None = None
+    """Whose privacy: the column with one value a person, or in words; None where nobody said."""
+    output_bytes: int | None = None
+    """How long the output is, where it is a file beside the ledger; None where it is in the ledger itself."""
 
     @classmethod
     def create(cls, unit: Unit, requested: float, total: int) -> Event:
@@ -50,17 +56,35 @@ class Event:
         return cls(0, "create", _now(), "", "", "", unit, requested, 0, total, "", START)
 
     def reserve(
-        self, *, release_id: str, plan_digest: str, table: str, unit: Unit, requested: float, charged: int
+        self,
+        *,
+        release_id: str,
+        plan_digest: str,
+        table: str,
+        unit: Unit,
+        requested: float,
+        charged: int,
+        privacy_unit: str | None = None,
     ) -> Event:
         """The spend that follows this entry."""
-        left = self.remaining - charged
-        number, time = self.number + 1, _now()
         return Event(
-            number, "reserve", time, release_id, plan_digest, table, unit, requested, charged, left, "", self.hash
+            number=self.number + 1,
+            kind="reserve",
+            time=_now(),
+            release_id=release_id,
+            plan_digest=plan_digest,
+            table=table,
+            unit=unit,
+            requested=requested,
+            charged=charged,
+            remaining=self.remaining - charged,
+            output_sha256="",
+            previous=self.hash,
+            privacy_unit=privacy_unit,
         )
 
-    def release(self, reserved: Event, output: bytes) -> Event:
-        """The completion, following this entry, of one reserved earlier."""
+    def release(self, reserved: Event, output: bytes, *, beside: bool = False) -> Event:
+        """The completion, following this entry, of one reserved earlier; its output in the ledger, or `beside` it."""
         return replace(
             reserved,
             number=self.number + 1,
@@ -70,37 +94,54 @@ class Event:
             remaining=self.remaining,
             output_sha256=sha256(output),
             previous=self.hash,
+            output_bytes=len(output) if beside else None,
         )
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the fields as JSON, the previous hash among them."""
-        return sha256(json.dumps(vars(self), sort_keys=True, separators=(",", ":")).encode())
+        """SHA-256 of the fields as JSON, the previous hash among them.
+
+        What version 1 did not know is left out where there is nothing to say: its entries keep their hashes.
+        """
+        later = ("privacy_unit", "output_bytes")
+        fields = {name: value for name, value in vars(self).items() if value is not None or name not in later}
+        return sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
     @classmethod
     def read(cls, row: Sequence[Any]) -> Event:
         """An entry from its stored fields and, last, its stored hash, which must agree."""
         *fields, stored = row
         event = cls(*fields)
-        try:
-            unchanged = event.hash == stored
-        except TypeError:  # a blob where text was
-            unchanged = False
-        if not unchanged:
-            raise BrokenChainError(f"entry {fields[0]} was changed after it was written")
+        if not event._sound or event.hash != stored:
+            raise BrokenChainError(f"entry {event.number} was changed after it was written")
         return event
 
+    @property
+    def _sound(self) -> bool:
+        """Whether every field holds what it should: a forged file can have anything in any of them."""
+        texts = (self.time, self.release_id, self.plan_digest, self.table, self.output_sha256, self.previous)
+        wholes = (self.number, self.charged, self.remaining, 0 if self.output_bytes is None else self.output_bytes)
+        return (
+            all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts)
+            and all(isinstance(count, int) and count >= 0 for count in wholes)
+            and self.kind in ("create", "reserve", "release")
+            and self.unit in ("epsilon", "rho")
+            and isinstance(self.requested, float)
+            and 0 < self.requested < math.inf
+            and (self.privacy_unit is None or isinstance(self.privacy_unit, str))
+        )
 
-def check(entries: Iterable[tuple[Event, bytes | None]]) -> list[str]:
+
+def check(entries: Iterable[tuple[Event, str]]) -> list[str]:
     """The hash of every entry, first to last, once each is found to follow from those before it.
 
     Args:
-        entries: each with the output stored beside it; all as `Event.read` gave them.
+        entries: each with the SHA-256 of its stored output, "" where there is none; all as `Event.read` gave them.
     """
     hashes: list[str] = []
     open_ids: set[str] = set()
     before: Event | None = None
-    for event, output in entries:
+    for event, digest in entries:
         if event.number != len(hashes) or event.previous != (hashes[-1] if hashes else START):
             raise BrokenChainError(f"entry {event.number} does not follow the one before it; entries are missing")
         if event.kind == "reserve":
@@ -113,7 +154,7 @@ def check(entries: Iterable[tuple[Event, bytes | None]]) -> list[str]:
             raise BrokenChainError(f"entry {event.number} is out of place; only the first one creates a ledger")
         if (before is not None and before.remaining - event.charged != event.remaining) or event.remaining < 0:
             raise BrokenChainError(f"entry {event.number} does not add up with the one before it")
-        if ("" if output is None else sha256(output)) != event.output_sha256:
+        if digest != event.output_sha256:
             raise BrokenChainError(f"the output stored with entry {event.number} was changed after it was written")
         hashes.append(event.hash)
         before = event

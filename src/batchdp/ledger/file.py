@@ -1,44 +1,47 @@
 """The SQLite file behind a ledger: one short connection an operation, one transaction each, one sentence an error.
 
 Nothing stays open between operations, so threads share nothing and a ledger that is dropped without being closed holds
-no lock. `hold` keeps the write-ahead log in place between them, which saves most of the waiting for the disk.
+no lock. What was promised is in the one file at every moment: with a rollback journal, a commit has written to the file
+itself when it returns; the journal beside it only takes back what was not finished. Ledgers of version 0.1.0, which
+kept their last spends in a write-ahead log, are converted when they are opened.
 
-A fork waits for the operation that is under way and closes what is held: SQLite's record of this process's locks,
-copied to a child, would be wrong there. For the same reason the file is never opened but by SQLite: closing any other
-handle to it would drop the locks.
+A fork waits for the operation that is under way: SQLite's record of this process's locks, copied to a child, would be
+wrong there. For the same reason the file is opened by SQLite alone, but where a log lies beside it or it is read-only:
+closing any other handle to it would drop the locks.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from batchdp.errors import LedgerError
-from batchdp.ledger.books import Books, create_schema, difference_from_schema
+from batchdp.ledger import log
+from batchdp.ledger.books import Books, create_schema, difference_from_schema, schema_version, upgrade_schema
 from batchdp.ledger.chain import BrokenChainError, Event
+from batchdp.ledger.syncing import sync_folder
 
 _ONE_AT_A_TIME = threading.RLock()
-_HELD: set[sqlite3.Connection] = set()
-
-
-def _before_fork() -> None:
-    _ONE_AT_A_TIME.acquire()
-    while _HELD:
-        _HELD.pop().close()
-
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_before_fork, after_in_parent=_ONE_AT_A_TIME.release, after_in_child=_ONE_AT_A_TIME.release
+        before=_ONE_AT_A_TIME.acquire,
+        after_in_parent=_ONE_AT_A_TIME.release,
+        after_in_child=_ONE_AT_A_TIME.release,
     )
 
+LOGGED = b"\2\2"
+"""Bytes 18 and 19 of an SQLite file in write-ahead mode."""
 _LOCKED = "is locked by another process; try again, or wait longer than timeout={timeout} seconds"
+_INTERRUPTED = "was being written to when its writer was stopped; open it once as a user who may write to it"
 _REFUSALS = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
@@ -63,18 +66,23 @@ class LedgerFile:
     def create(self, first: Event) -> None:
         """Make the file, with its first entry; whatever is there already stays as it is."""
         with self._explained(), _ONE_AT_A_TIME:
+            for beside in (self._beside("-journal"), self._beside("-wal")):
+                if beside.exists():  # SQLite would delete it, or write what it holds into the new file
+                    raise LedgerError(
+                        f"path={str(self.path)!r}: {beside.name} lies beside it, left by another ledger of that name; "
+                        "it belongs beside that one, wherever it is now; choose another name"
+                    )
             try:
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
             except FileExistsError:
                 raise LedgerError(f"path={str(self.path)!r} exists already; open it, or choose another name") from None
             try:
                 with closing(self._connect()) as connection:
-                    if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-                        raise LedgerError(f"path={str(self.path)!r}: its file system cannot share a write-ahead log")
                     connection.execute("BEGIN IMMEDIATE")
                     create_schema(connection)
                     Books(connection).append(first)
                     connection.execute("COMMIT")
+                sync_folder(self.path.parent)  # else the file itself may be gone after a power failure
             except BaseException:
                 with suppress(OSError):
                     self.path.unlink()
@@ -87,66 +95,90 @@ class LedgerFile:
             self._look()
             if not self._writable():
                 raise LedgerError(f"path={str(self.path)!r} {_REFUSALS[sqlite3.SQLITE_READONLY]}")
-            with closing(self._connect()) as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    self._recognise(connection)
-                    yield Books(connection)
-                    connection.execute("COMMIT")
-                except BaseException:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    raise
+            with closing(self._connect()) as connection, self._transaction(connection):
+                self._recognise(connection)
+                if schema_version(connection) == 1:
+                    upgrade_schema(connection)
+                yield Books(connection)
 
     @contextmanager
     def reading(self) -> Iterator[Books]:
         """One consistent view of the entries."""
         with self._explained(), _ONE_AT_A_TIME:
             self._look()
-            with closing(self._view()) as connection:
-                yield Books(connection)
+            with closing(self._connect()) as connection:
+                connection.execute("BEGIN")
+                self._recognise(connection)
+                yield Books(connection, schema_version(connection))
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Keep the write-ahead log in place: the last connection to close would copy it to the file and delete it."""
-        with self._explained(), _ONE_AT_A_TIME:
-            self._look()
-            connection = self._view()
-            _HELD.add(connection)
-            connection.execute("ROLLBACK")  # an idle connection, in nobody's way
-        try:
-            yield
-        finally:
-            with _ONE_AT_A_TIME:
-                _HELD.discard(connection)
-                connection.close()
-
-    def _view(self) -> sqlite3.Connection:
-        # A reader makes two files beside a ledger, a log and an index to it. One that may not write to the ledger
-        # must not: they would be its own and lock the owner out. Without a log, all entries are in the file itself.
-        unlogged = not self._writable() and not Path(f"{self.path}-wal").exists()
-        connection = self._connect("?mode=ro&immutable=1" if unlogged else "?mode=rw")
+    def _connect(self) -> sqlite3.Connection:
+        if not self._writable():
+            # To write-ahead mode even a reader adds two files, which would be its own and lock the owner out. There is
+            # no log, as `_look` has seen, so all entries are in the file.
+            return self._connected("?mode=ro&immutable=1" if self._logged() else "?mode=ro")
+        connection = self._connected()
         with _closed_on_failure(connection):
-            connection.execute("BEGIN")
-            self._recognise(connection)
-        return connection
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                return connection
+        connection.close()
+        self._convert()
+        return self._connected()
 
-    def _connect(self, mode: str = "?mode=rw") -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path.as_uri() + mode,
-            uri=True,
-            timeout=self.timeout,
-            isolation_level=None,
-            check_same_thread=False,  # what is held may be closed by a fork in another thread
-        )
+    def _connected(self, mode: str = "?mode=rw") -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path.as_uri() + mode, uri=True, timeout=self.timeout, isolation_level=None)
         with _closed_on_failure(connection):
-            connection.execute("PRAGMA synchronous = FULL")  # a commit returns when the disk has it
+            # A commit returns when the disk has it; EXTRA: and has forgotten the journal, which would take it back.
+            connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("PRAGMA fullfsync = ON")  # which on macOS takes more than fsync
             connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
         return connection
+
+    @contextmanager
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        self._begin(connection)
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Wait for the lock with the same short pauses for all; SQLite's grow, so that who waits long waits longer."""
+        patience = time.monotonic() + self.timeout
+        connection.execute("PRAGMA busy_timeout = 0")
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+                    raise
+                time.sleep(random.uniform(0.0005, 0.005))
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * self.timeout)}")
+
+    def _convert(self) -> None:
+        """From a write-ahead log to a journal: what the log holds becomes part of the file."""
+        patience = time.monotonic() + self.timeout
+        while True:
+            try:
+                with closing(self._connected()) as connection:
+                    self._recognise(connection)
+                    connection.execute("PRAGMA journal_mode = DELETE")
+                return
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait by itself for others that use the log.
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+                    raise
+                time.sleep(0.01)
 
     def _writable(self) -> bool:
         return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+
+    def _beside(self, ending: str) -> Path:
+        return Path(f"{self.path}{ending}")
 
     def _look(self) -> None:
         """What SQLite would not say, or say unclearly."""
@@ -159,8 +191,32 @@ class LedgerFile:
             raise LedgerError(f"{named} is not a file; give the ledger's file")
         if status.st_size == 0:
             raise LedgerError(f"{named} is empty, not a ledger; restore a copy, or delete it and create a new one")
-        if status.st_nlink > 1:  # each name would have its own write-ahead log, and each its own budget
+        if status.st_nlink > 1:  # each name would have its own journal, and a crash would tear the file
             raise LedgerError(f"{named} has {status.st_nlink} names (hard links), which SQLite cannot share; keep one")
+        wal = self._beside("-wal")
+        if wal.exists() and wal.stat().st_size:
+            self._look_at(wal)
+
+    def _look_at(self, wal: Path) -> None:
+        """Refuse a log that SQLite would believe, or stop reading, without a word."""
+        named = f"path={str(self.path)!r}"
+        if not self._logged():  # SQLite would write what it holds into this ledger
+            raise LedgerError(f"{named}: {wal.name} lies beside it and is not its own; move that file away")
+        wrong = log.damage(wal)
+        if wrong is not None:
+            raise LedgerError(
+                f"{named} cannot be used: its last spends are in {wal.name}, which is damaged ({wrong}); restore a "
+                "copy of both files"
+            )
+        if not self._writable():
+            raise LedgerError(
+                f"{named}: its last spends are in {wal.name}; open it once as a user who may write to it and its folder"
+            )
+
+    def _logged(self) -> bool:
+        """Whether the ledger is in write-ahead mode, as those of version 0.1.0 are."""
+        with self.path.open("rb") as file:
+            return file.read(20)[18:] == LOGGED
 
     def _recognise(self, connection: sqlite3.Connection) -> None:
         difference = difference_from_schema(connection)
@@ -175,6 +231,8 @@ class LedgerFile:
         except BrokenChainError as error:
             raise LedgerError(f"{named} was tampered with or damaged: {error}; restore a copy") from None
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_ROLLBACK:
+                raise LedgerError(f"{named} {_INTERRUPTED}") from error
             refusal = _REFUSALS.get(_code(error), f"cannot be used ({error})")
             raise LedgerError(f"{named} {refusal.replace('{timeout}', f'{self.timeout:g}')}") from error
         except UnicodeDecodeError as error:  # SQLite quotes the damaged text in its message

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import BudgetError, LedgerError
+from batchdp.ledger import outputs
 from batchdp.ledger.accounting import Amount, Unit, as_float, as_float_below, as_text, billionths, charge, exact, one_of
-from batchdp.ledger.books import Books
-from batchdp.ledger.chain import BrokenChainError, Event, check, sha256
+from batchdp.ledger.chain import LONGEST_TEXT, BrokenChainError, Event, check
 from batchdp.ledger.file import LedgerFile
 from batchdp.ledger.records import Entry, Reservation, StoredRelease
+from batchdp.ledger.repeating import digest_of, output_of, paid_by, repeated
 from batchdp.markup import summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LONGEST_NAME = 1000
 ROWS_SHOWN = 8
 """Spends in a notebook."""
-LARGEST_OUTPUT = 500_000_000
-"""Bytes; SQLite's own limit is twice this."""
+LARGEST_OUTPUT = 4_000_000_000
+"""Bytes."""
 
 
 class Ledger:
@@ -33,17 +33,17 @@ class Ledger:
     Guarantee: what was granted adds up to at most the total, whatever processes, crashes and failed writes come
     between, as long as the file is neither edited nor put back to an earlier state; `verify` finds out. Call
     `reserve`, count, draw, `complete`, and only then show the output: a crash may waste budget but never gives any
-    away. The file is in SQLite's write-ahead mode, which needs a local disk, not a network folder.
+    away. All that was granted is in the one file at every moment: a copy of it shows no less than was spent when the
+    copying began, or is refused. SQLite's locks need a local disk, not a network folder.
 
-    No file stays open between calls, so nothing needs closing; many spends in a row are faster inside `with ledger:`.
+    No file stays open between calls, so nothing needs closing; `with ledger:` is allowed and changes nothing.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
         """As `open`."""
         self._file = _located(path, timeout)
-        self._holds: list[AbstractContextManager[None]] = []
         with self._file.reading() as books:
-            books.last()
+            books.check_whole()
 
     @classmethod
     def create(
@@ -115,6 +115,7 @@ class Ledger:
         rho: Amount | None = None,
         plan_digest: str,
         table: str,
+        privacy_unit: str | None = None,
     ) -> Reservation | StoredRelease:
         """Charge a release; the spend is on the disk when this returns, and refused spends cost nothing.
 
@@ -123,6 +124,7 @@ class Ledger:
                 output, not fresh noise, and costs nothing; what is asked must then be the same.
             epsilon, rho: what the release guarantees; give one.
             plan_digest, table: what is asked of which table, for `history`.
+            privacy_unit: whose privacy the guarantee is about: the column with one value a person, or in words.
         """
         unit, amount = one_of(epsilon, rho)
         asked = exact(unit, amount)
@@ -130,33 +132,57 @@ class Ledger:
             name: _name(name, value)
             for name, value in (("release_id", release_id), ("plan_digest", plan_digest), ("table", table))
         }
+        if privacy_unit is not None:
+            _name("privacy_unit", privacy_unit)
         with self._file.writing() as books:
             first, last = books.first(), books.last()
             charged = charge(unit, asked, ledger_unit=first.unit)
             earlier = books.about(release_id)
-            event = last.reserve(**names, unit=unit, requested=float(asked), charged=charged)
+            event = last.reserve(**names, unit=unit, requested=float(asked), charged=charged, privacy_unit=privacy_unit)
             if earlier:
-                return _stored(books, earlier, event)
+                return repeated(books, earlier, event, self.path)
             if charged > last.remaining:
                 raise BudgetError(_refusal(first, last, event))
             books.append(event)
         return Reservation(release_id, as_float(charged), event.hash)
 
     def complete(self, reservation: Reservation, output: bytes) -> StoredRelease:
-        """Store the one output that a reservation paid for; show it to nobody before this returns."""
+        """Store the one output that a reservation paid for; show it to nobody before this returns.
+
+        Above a million bytes it becomes a file in the folder `<ledger>.outputs`, on the disk before the ledger says
+        that it is released. If it cannot be stored, the release stays charged and without an output; the same call may
+        be tried again, for instance when the disk has space, as long as reservation and output are at hand.
+        """
         if not isinstance(reservation, Reservation):
             raise BudgetError(f"reservation is a {type(reservation).__name__}; give what reserve returned")
         if not isinstance(output, bytes) or len(output) > LARGEST_OUTPUT:
             raise BudgetError(f"output is not bytes, or longer than {LARGEST_OUTPUT:,}; encode or split the release")
-        named = f"release_id={reservation.release_id!r}"
+        beside = len(output) > outputs.LARGEST_ROW
+        if beside:
+            with self._file.reading() as books:
+                paid_by(books, reservation)  # before a file is written
+            outputs.store(self.path, output)
         with self._file.writing() as books:
-            earlier = books.about(reservation.release_id)
-            if not earlier or earlier[0].hash != reservation.head:
-                raise BudgetError(f"{named} was not reserved in this ledger; reserve it here first")
-            if len(earlier) > 1:
-                raise BudgetError(f"{named} was completed already; reserve it again to get its stored output")
-            books.append(books.last().release(earlier[0], output), output)
+            event = books.last().release(paid_by(books, reservation), output, beside=beside)
+            books.append(event, None if beside else output)
         return StoredRelease(reservation.release_id, output, reservation.charged, reservation.head)
+
+    def stored(self, release_id: str) -> StoredRelease | None:
+        """What was released under an id; None where it has no output. Costs nothing."""
+        with self._file.reading() as books:
+            earlier = books.about(_name("release_id", release_id))
+            if len(earlier) < 2:
+                return None
+            return output_of(books, earlier, self.path)
+
+    def each_output(self, look: Callable[[Entry, bytes], None]) -> None:
+        """Show every release's entry and stored output, oldest first; those whose file is not here are left out."""
+        entries = {entry.release_id: entry for entry in self.history()}
+        with self._file.reading() as books:
+            for event in books.all():
+                if event.kind == "release" and outputs.is_here(self.path, event):
+                    stored = output_of(books, [event, event], self.path)
+                    look(entries[event.release_id], stored.output)
 
     def history(self) -> tuple[Entry, ...]:
         """Every spend, oldest first."""
@@ -173,6 +199,8 @@ class Ledger:
                 as_float(event.charged),
                 event.time,
                 "released" if event.release_id in released else "reserved",
+                event.privacy_unit,
+                event.hash,
             )
             for event in events
             if event.kind == "reserve"
@@ -203,7 +231,7 @@ class Ledger:
             damage = books.damage()
             if damage is not None:
                 raise BrokenChainError(f"SQLite reports {damage!r}")
-            hashes = check((event, books.output(event)) for event in books.all())
+            hashes = check((event, digest_of(books, event, self.path)) for event in books.all())
             if head is not None and head not in hashes:
                 raise BrokenChainError(f"head={head!r} is not in its chain, so it was edited or put back")
         return hashes[-1]
@@ -213,13 +241,10 @@ class Ledger:
             return books.first(), books.last()
 
     def __enter__(self) -> Ledger:
-        hold = self._file.hold()
-        hold.__enter__()
-        self._holds.append(hold)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._holds.pop().__exit__(None, None, None)
+        pass
 
     def __repr__(self) -> str:
         try:
@@ -256,27 +281,6 @@ class Ledger:
         )
 
 
-def _stored(books: Books, earlier: list[Event], asked: Event) -> StoredRelease:
-    """The output of an id that was used before, if it has one and the same thing is asked."""
-    reserved, named = earlier[0], f"release_id={asked.release_id!r}"
-    for field_name in ("plan_digest", "table", "unit", "requested", "charged"):
-        before, now = getattr(reserved, field_name), getattr(asked, field_name)
-        if before != now:
-            raise BudgetError(
-                f"{named} was used at {reserved.time} with {field_name}={before!r}, not {now!r}; "
-                "choose a new release_id"
-            )
-    if len(earlier) == 1:
-        raise BudgetError(
-            f"{named} was charged at {reserved.time} but has no output (interrupted, or still running elsewhere); "
-            "its budget stays spent, choose a new release_id"
-        )
-    output = books.output(earlier[1])
-    if output is None or sha256(output) != earlier[1].output_sha256:
-        raise BrokenChainError(f"the output stored with entry {earlier[1].number} was changed after it was written")
-    return StoredRelease(asked.release_id, output, as_float(reserved.charged), reserved.hash)
-
-
 def _refusal(first: Event, last: Event, asked: Event) -> str:
     unit, spent, left = first.unit, as_text(first.remaining - last.remaining), as_text(last.remaining)
     cost = "" if asked.unit == unit else f", which costs {unit} {as_text(asked.charged)},"
@@ -290,8 +294,8 @@ def _refusal(first: Event, last: Event, asked: Event) -> str:
 
 
 def _name(name: str, value: str) -> str:
-    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= LONGEST_NAME:
-        raise BudgetError(f"{name}={str(value)[:50]!r} must be 1 to {LONGEST_NAME} printable characters")
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= LONGEST_TEXT:
+        raise BudgetError(f"{name}={str(value)[:50]!r} must be 1 to {LONGEST_TEXT} printable characters")
     return value
 
 

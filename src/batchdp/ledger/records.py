@@ -23,6 +23,10 @@ class Entry:
     """When it was reserved: UTC, ISO 8601."""
     state: Literal["reserved", "released"]
     """A spend that stays "reserved" was interrupted: it is charged, and has no output."""
+    privacy_unit: str | None = None
+    """Whose privacy: the column with one value a person, or in words; None in entries of version 0.1.0."""
+    head: str = ""
+    """The ledger's head right after the spend, as releases print it."""
 
 
 @dataclass(frozen=True)

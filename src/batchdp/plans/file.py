@@ -7,10 +7,12 @@ is refused unless its matrices reproduce their workload. Sensitivities are never
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from batchdp import archive
 from batchdp.cells import cells_of
+from batchdp.cells.classes import MOST_AMOUNTS
 from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, PlanError
 from batchdp.linalg.matrix import plain
@@ -20,6 +22,8 @@ from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
 FORMAT = "batchdp-plan-1"
+FIRST_PLANNER = "0.1.0"
+"""Which did not write its version down."""
 DESCRIBED = ("method", "privacy", "rounds", "status", "reason")
 """What is stored of a strategy besides its matrices."""
 
@@ -29,6 +33,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     strategy = plan.strategy
     header: dict[str, Any] = {
         "format": FORMAT,
+        "planner": plan.planner,
         "sql": plan.sql,
         "domain": plan.domain.model_dump(mode="json", exclude_none=True),
         "options": plan.options.as_dict(),
@@ -39,9 +44,16 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     archive.save(path, header, arrays, PlanError)
 
 
-def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """A plan that was saved; nothing in the file is executed, and every sensitivity is computed anew."""
-    header, arrays = archive.load(path, FORMAT, PlanError, "plan")
+def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Plan:
+    """A plan that was saved; nothing in the file is executed, and every sensitivity is computed anew.
+
+    Args:
+        path: of the file.
+        most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
+    """
+    header, arrays = archive.load(path, FORMAT, PlanError, "plan", most_bytes)
+    most = archive.allowance(Path(path).stat().st_size, most_bytes)
+    limit = MOST_AMOUNTS.set(most // 12)  # an entry of W takes so many bytes
     try:
         domain = as_domain(header["domain"], source=f"{path}: domain")
         queries = read_queries(header["sql"], domain, source=f"{path}: queries")
@@ -49,12 +61,14 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
         strategy = Strategy(
             Workload(cells.matrix, cells.names, blocks=cells.sizes),
-            archive.whole("L", arrays),
-            archive.whole("B", arrays),
+            archive.whole("L", arrays, most_bytes),
+            archive.whole("B", arrays, most_bytes),
             **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W
         )
-        return Plan(header["sql"], domain, cells, strategy, options)
+        return Plan(header["sql"], domain, cells, strategy, options, str(header.get("planner", FIRST_PLANNER))[:50])
     except BatchDPError as error:
         raise PlanError(f"{path} cannot be used, plan again: {error}") from error
     except Exception as error:  # a well-made archive of something else
         raise PlanError(f"{path} is not a plan, or is damaged ({type(error).__name__})") from error
+    finally:
+        MOST_AMOUNTS.reset(limit)

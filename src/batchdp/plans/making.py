@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from batchdp.cells import MOST_CELLS, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.plans.file import FORMAT, load_plan, save_plan
-from batchdp.plans.planned import Options, Plan
+from batchdp.plans.planned import PLANNER, Options, Plan
 from batchdp.portfolio import optimize
 from batchdp.sql import load_text, read_queries
 from batchdp.strategies.strategy import Privacy
@@ -56,7 +55,7 @@ def plan(
     if remembered is not None:
         with suppress(BatchDPError):  # missing, damaged, or from another version: plan again
             found = load_plan(remembered)
-            if (found.sql, found.domain, found.options) == (text, domain, options):
+            if (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER):
                 return found
     cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
     strategy = optimize(
@@ -88,7 +87,7 @@ def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
 
 def _cached(sql: str, domain: Domain, options: Options) -> Path | None:
     """Where a plan for exactly this is remembered; None where nothing can be."""
-    content = [FORMAT, version("batchdp"), sql, domain.model_dump(mode="json"), options.as_dict()]
+    content = [FORMAT, PLANNER, sql, domain.model_dump(mode="json"), options.as_dict()]
     name = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     if folder := os.environ.get("BATCHDP_CACHE"):
         return Path(folder) / f"{name}.plan"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from batchdp.markup import summary
 from batchdp.strategies.strategy import Privacy, Strategy
 from batchdp.workloads.workload import Workload
 
+PLANNER = version("batchdp")
 ROWS_SHOWN = 8
 """Queries in a notebook."""
 
@@ -65,6 +67,7 @@ class Plan:
         cells: what is counted.
         strategy: how the counts become answers.
         options: how the strategy was looked for.
+        planner: the version of batchdp that looked for it.
     """
 
     sql: str = field(repr=False)
@@ -72,6 +75,7 @@ class Plan:
     cells: Cells = field(repr=False)
     strategy: Strategy
     options: Options = Options()
+    planner: str = field(default=PLANNER, repr=False)
 
     @property
     def workload(self) -> Workload:

@@ -2,6 +2,7 @@
 
 from batchdp.release.accuracy import epsilon_for
 from batchdp.release.answering import answer
-from batchdp.release.records import Answer, Release, load_release
+from batchdp.release.loading import load_release
+from batchdp.release.records import Answer, Release
 
 __all__ = ["Answer", "Release", "answer", "epsilon_for", "load_release"]

@@ -12,8 +12,7 @@ import math
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from decimal import Decimal
-from fractions import Fraction
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -21,15 +20,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from batchdp.errors import PrivacyParameterError, ReleaseError, TableError
+from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, TableError
 from batchdp.lattice import Integers, Lattice
-from batchdp.ledger import Ledger, StoredRelease
+from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans import Plan
+from batchdp.release.certificate import Certificate
+from batchdp.release.claims import check_charged, check_release
 from batchdp.release.law import checked_confidence
 from batchdp.release.neighbours import Neighbours, Relation
-from batchdp.release.preparing import checked_budget, prepared, settled
-from batchdp.release.records import Certificate, Release
+from batchdp.release.preparing import checked_budget, exact_charge, prepared, settled
+from batchdp.release.records import Release
+from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
@@ -138,11 +140,12 @@ def release(
     digest = plan_digest(lattice, neighbours, asked)
 
     identity = release_id or uuid.uuid4().hex
-    name = "epsilon" if strategy.privacy == "pure" else "rho"
-    reserved = ledger.reserve(identity, **{name: charge}, plan_digest=digest, table=label)
+    pure, whose = strategy.privacy == "pure", neighbours.privacy_unit
+    amounts = {"epsilon": charge if pure else None, "rho": None if pure else charge}
+    reserved = ledger.reserve(identity, **amounts, plan_digest=digest, table=label, privacy_unit=whose)
     if isinstance(reserved, StoredRelease):
-        stored = json.loads(reserved.output)
-        certificate, noisy = Certificate(**stored["certificate"]), np.array(stored["measurements"])
+        certificate, noisy = decoded(reserved.output, identity)
+        law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
     else:
         # From here on counts are read. Nothing below may raise because of what they are.
         noisy_integers = (draw or noise.draw)(lattice.measured(_counted(counts, identity)))
@@ -152,6 +155,7 @@ def release(
             privacy=lattice.privacy,
             budget=budget,
             neighbours=str(neighbours),
+            privacy_unit=whose,
             sensitivity=noise.sensitivity,
             scale=noise.scale,
             loss=noise.loss,
@@ -163,9 +167,8 @@ def release(
             ledger_head=reserved.head,
             opendp=version("opendp"),
         )
-        output = {"certificate": certificate.__dict__, "measurements": noisy.tolist()}
-        ledger.complete(reserved, json.dumps(output).encode())
-    return Release(
+        _stored(ledger, reserved, encoded(certificate, noisy))
+    done = Release(
         names=strategy.workload.names,
         values=_reconstructed(lattice, noisy),
         law=law,
@@ -175,6 +178,21 @@ def release(
         certificate=certificate,
         confidence=confidence,
     )
+    if isinstance(reserved, StoredRelease):
+        check_release(done)
+        check_charged(done, ledger, reserved)
+    return done
+
+
+def _stored(ledger: Ledger, reserved: Reservation, output: bytes) -> None:
+    """Into the ledger; where that fails, the error says what became of the budget."""
+    try:
+        ledger.complete(reserved, output)
+    except LedgerError as error:
+        raise LedgerError(
+            f"{error}; release {reserved.release_id!r} was charged before, its budget stays spent and its answers were "
+            "shown to nobody: choose a new release_id"
+        ) from error
 
 
 def _counted(counts: Callable[[], Integers], identity: str) -> Integers:
@@ -184,16 +202,6 @@ def _counted(counts: Callable[[], Integers], identity: str) -> Integers:
     except TableError as error:
         problem = str(error)
     raise TableError(f"{problem}; release {identity!r} was charged before and its budget stays spent")
-
-
-def exact_charge(budget: float) -> tuple[Decimal, float]:
-    """The decimal number that the user wrote, which is charged, and the largest float not above it, for the noise.
-
-    The float 0.1 is a little more than 1/10. Charged as it is it would cost 0.100000001, and ten such releases would
-    not fit into 1.
-    """
-    charge = Decimal(repr(budget))
-    return charge, budget if Fraction(budget) <= Fraction(charge) else math.nextafter(budget, 0.0)
 
 
 def plan_digest(lattice: Lattice, neighbours: Neighbours, asked: str = "") -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import erfinv
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.matrix import Dense, Plain, dense, row_squares
@@ -21,6 +21,8 @@ EXACT_TERMS = 64
 MOST_CONFIDENCE = 0.99999
 STEP = 0.05
 """Of the frequency, in units of one over the standard deviation: the law is told apart up to 60 of these."""
+LEAST_INVERTED = 1e-3
+"""Confidence down to which the law is inverted."""
 ROWS = 64
 """Queries that are inverted at a time."""
 SIMULATIONS = 40_000
@@ -54,7 +56,7 @@ class NoiseLaw:
         checked_confidence(confidence)
         sigma = self.standard_errors
         if self.privacy == "zcdp":
-            return np.asarray(sigma * ndtri((1 + confidence) / 2))
+            return np.asarray(sigma * np.sqrt(2) * erfinv(confidence))
         B = dense(self.reconstruct)
         widths = np.zeros(len(B))
         for start in range(0, len(B), ROWS):
@@ -102,18 +104,35 @@ def _laplace_quantiles(B: Dense, confidence: float) -> Dense:
         return widths
     squares = np.sort(np.square(B[live] / sigma[live][:, None]), axis=1)[:, ::-1]
     large, small = squares[:, :EXACT_TERMS], 2 * squares[:, EXACT_TERMS:].sum(axis=1)
-    # The slowest decay is one term's 1 / t²: its tail beyond the last frequency is the error of a probability.
-    last = 40.0 if confidence <= 0.999 else 200.0
-    t = (np.arange(int(last / STEP)) + 0.5) * STEP
+    asked = max(confidence, LEAST_INVERTED)
+    t, steps = _frequencies(asked)
     log_phi = -0.5 * small[:, None] * t**2
     for k in range(large.shape[1]):
         log_phi -= np.log1p(large[:, k : k + 1] * t**2)
-    weights = np.exp(log_phi) * (2 / np.pi * STEP) / t
+    weights = np.exp(log_phi) * (2 / np.pi) * steps / t
     # P(|Y| ≤ h) = 2/π ∫ φ(t) sin(t h) / t dt; the midpoint rule is exact up to the tail at 2π / STEP deviations.
     low, high = np.zeros(live.size), np.full(live.size, 20.0)
     for _ in range(40):
         middle = (low + high) / 2
-        inside = np.einsum("ij,ij->i", weights, np.sin(middle[:, None] * t)) < confidence
+        inside = np.einsum("ij,ij->i", weights, np.sin(middle[:, None] * t)) < asked
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-    widths[live] = sigma[live] * (low + high) / 2
+    # Below, the density is that at 0, and the probability grows with the width.
+    widths[live] = sigma[live] * (low + high) / 2 * (confidence / asked)
     return widths
+
+
+def _frequencies(confidence: float) -> tuple[Dense, Dense]:
+    """Where the characteristic function is looked at, and the length of frequency that each stands for.
+
+    The slowest decay is one term's 1 / t²: its tail beyond the last frequency is the error of a probability. A small
+    probability needs a small one, so the frequencies go on, in steps that grow with them but stay far below the period
+    of sin(t h), whose h is small too.
+    """
+    last = 40.0 if confidence <= 0.999 else 200.0
+    even: Dense = (np.arange(int(last / STEP), dtype=np.float64) + 0.5) * STEP
+    if confidence >= 0.5:
+        return even, np.full_like(even, STEP)
+    edges = np.geomspace(last, max(last, 200.0 / confidence), 1200)
+    t = np.append(even, (edges[1:] + edges[:-1]) / 2)
+    steps = np.append(np.full_like(even, STEP), np.diff(edges))
+    return np.asarray(t, np.float64), np.asarray(steps, np.float64)

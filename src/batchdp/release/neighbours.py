@@ -9,6 +9,20 @@ from batchdp.errors import PrivacyParameterError
 
 Relation = Literal["add-remove", "replace"]
 
+EVERY_ROW = "every row is a person"
+"""What a release says where no column tells persons apart."""
+NOT_RECORDED = "not recorded"
+"""What it says if version 0.1.0 made it."""
+CALLER = "as the caller counted"
+"""How it begins where the counts were given, and batchdp saw no rows."""
+
+
+def in_words(privacy_unit: str) -> str:
+    """Whose privacy it is, as a sentence goes on after a colon."""
+    if privacy_unit in (EVERY_ROW, NOT_RECORDED) or privacy_unit.startswith(CALLER):
+        return privacy_unit
+    return f"one person is one value of {privacy_unit}"
+
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -20,6 +34,8 @@ class Neighbours:
 
     relation: Relation = "add-remove"
     rows_per_unit: int = 1
+    column: str | None = None
+    """With one value a unit, or `EVERY_ROW`; None where the caller counted, who alone knows."""
 
     def __post_init__(self) -> None:
         if self.relation not in ("add-remove", "replace"):
@@ -32,6 +48,13 @@ class Neighbours:
     def factor(self) -> int:
         """How many times a single row's sensitivity neighbours differ by at the most."""
         return self.rows_per_unit * (2 if self.relation == "replace" else 1)
+
+    @property
+    def privacy_unit(self) -> str:
+        """Whose privacy it is, for certificates and ledgers."""
+        if self.column is not None:
+            return self.column
+        return f"{CALLER}, at most {self.rows_per_unit} record{'s' * (self.rows_per_unit > 1)} a person"
 
     def __str__(self) -> str:
         change = "replacing" if self.relation == "replace" else "adding or removing"

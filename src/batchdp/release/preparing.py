@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 
 from batchdp.components.strategy import Components
@@ -10,7 +14,7 @@ from batchdp.lattice import FEWEST_BITS, LARGEST, Lattice, quantise
 from batchdp.noise import Mechanism, mechanism
 from batchdp.plans import Plan
 from batchdp.release.law import NoiseLaw
-from batchdp.release.neighbours import Neighbours, Relation
+from batchdp.release.neighbours import EVERY_ROW, Neighbours, Relation
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.structure import Products
 from batchdp.workloads.workload import Workload
@@ -67,12 +71,23 @@ def settled(
     if (neighbours, rows_per_unit, max_rows) != (None, None, None):
         raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
     privacy = planned.domain.privacy
-    return planned.strategy, Neighbours(privacy.neighbours, privacy.rows_per_unit), privacy.max_rows
+    whose = EVERY_ROW if privacy.unit is None else privacy.unit
+    return planned.strategy, Neighbours(privacy.neighbours, privacy.rows_per_unit, whose), privacy.max_rows
 
 
 def feasible_caps(workload: Workload) -> tuple[int, ...]:
     """Those of `CAPS` that leave the lattice bits enough; a record is counted once in every block."""
     return tuple(cap for cap in CAPS if cap * len(workload.blocks) <= LARGEST >> FEWEST_BITS) or CAPS[-1:]
+
+
+def exact_charge(budget: float) -> tuple[Decimal, float]:
+    """The decimal number that the user wrote, which is charged, and the largest float not above it, for the noise.
+
+    The float 0.1 is a little more than 1/10. Charged as it is it would cost 0.100000001, and ten such releases would
+    not fit into 1.
+    """
+    charge = Decimal(repr(budget))
+    return charge, budget if Fraction(budget) <= Fraction(charge) else math.nextafter(budget, 0.0)
 
 
 def checked_budget(strategy: Strategy, epsilon: float | None, rho: float | None) -> float:

@@ -16,7 +16,9 @@ from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
+from batchdp.release.certificate import Certificate
 from batchdp.release.law import NoiseLaw, checked_confidence
+from batchdp.terminal import harmless
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,31 +38,6 @@ class Answer:
     standard_error: float
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Why the release is private, in numbers that `audit` re-derives."""
-
-    release_id: str
-    privacy: str
-    budget: float
-    """ε of pure differential privacy, or ρ of zCDP."""
-    neighbours: str
-    sensitivity: int
-    """Of the integer measurements to one privacy unit, exactly."""
-    scale: float
-    """Of the discrete noise, in lattice units."""
-    loss: float
-    """OpenDP's privacy map of the sensitivity; at most the budget."""
-    bits: int
-    largest_total: int
-    bias_bound: float
-    """The most that any answer is off apart from noise; below 1 % of its standard error."""
-    plan_digest: str
-    table: str
-    ledger_head: str
-    opendp: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +161,8 @@ class Release:
     def __repr__(self) -> str:
         c = self.certificate
         unit = "ε" if c.privacy == "pure" else "ρ"
-        return f"Release({len(self.names)} answers, {unit} = {c.budget:g}, {c.neighbours}, id {c.release_id})"
+        whose = harmless(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
+        return f"Release({len(self.names)} answers, {unit} = {c.budget:g}, {whose})"
 
     def _repr_html_(self) -> str:
         c, shown = self.certificate, slice(0, ROWS_SHOWN)
@@ -195,6 +173,7 @@ class Release:
         facts = {
             "budget": f"{'ε' if c.privacy == 'pure' else 'ρ'} = {c.budget:g}",
             "neighbours": c.neighbours,
+            "privacy unit": c.privacy_unit,
             "table": c.table,
             "release": c.release_id,
             "intervals": f"{100 * self.confidence:g} %",
@@ -209,23 +188,3 @@ class Release:
             ],
             more=max(0, len(self.names) - ROWS_SHOWN),
         )
-
-
-def load_release(path: str | os.PathLike[str]) -> Release:
-    """A release that was saved; nothing in the file is executed."""
-    header, arrays = archive.load(path, FORMAT, ReleaseError, "release")
-    try:
-        return Release(
-            names=tuple(header["names"]),
-            values=arrays["values"],
-            law=NoiseLaw(archive.whole("B", arrays), float(header["scale"]), header["privacy"]),
-            measurements=arrays["measurements"],
-            measure=sparse.csr_array(archive.whole("L", arrays)),
-            workload=sparse.csr_array(archive.whole("W", arrays)),
-            certificate=Certificate(**header["certificate"]),
-            confidence=float(header["confidence"]),
-        )
-    except ReleaseError:
-        raise
-    except Exception as error:  # a well-made archive of something else
-        raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 
 from batchdp.markup import escaped, isolated
-from batchdp.release.records import Certificate
+from batchdp.release.certificate import Certificate
 
 MEANINGS = {
     "release_id": ("Release", "asking again with this id returns the same answers"),
     "privacy": ("Kind of privacy", "pure: ε and Laplace noise; zcdp: ρ and Gaussian noise"),
     "budget": ("Budget", "ε or ρ that was charged"),
     "neighbours": ("Neighbours", "what two tables that must not be told apart differ by"),
+    "privacy_unit": ("Privacy unit", "whose privacy: the column with one value a person, or what is said instead"),
     "sensitivity": ("Sensitivity", "how far one unit can move the integer measurements, exactly"),
     "scale": ("Noise scale", "of the discrete noise, in lattice steps"),
     "loss": ("Privacy loss", "OpenDP’s privacy map of the sensitivity; at most the budget"),

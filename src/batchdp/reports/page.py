@@ -18,6 +18,7 @@ from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
 from batchdp.markup import escaped, isolated
 from batchdp.release import Release
+from batchdp.release.claims import check_charged, check_release
 from batchdp.reports.answers import answers_section
 from batchdp.reports.budget import budget_section
 from batchdp.reports.certificate import certificate_section
@@ -43,12 +44,15 @@ def report(
     Args:
         release: from `answer` or `load_release`.
         path: of the page; a file of that name is replaced at once, never half.
-        ledger: what the release was charged to; its history becomes the budget's timeline.
+        ledger: what the release was charged to; its history becomes the budget's timeline. A release that says
+            anything else about itself than this ledger does is refused.
         methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
             `batchdp.studies.comparison.compare(workload).methods`; they become the bar chart of methods.
         lower_bound: what no method can be below, drawn into that chart.
         title: of the page; says how many answers there are if left out.
     """
+    if ledger is not None:
+        ledger.verify()
     content = page(release, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
     write_atomically(Path(path), content.encode(), ReleaseError)
     return Path(path)
@@ -68,6 +72,9 @@ def page(
             f"release is a {type(release).__name__}; a report needs a Release, from answer or load_release; batches "
             "over many columns have none yet"
         )
+    check_release(release)
+    if ledger is not None:
+        check_charged(release, ledger)
     heading = title or _title(release)
     sections = {
         "answers": ("Answers", answers_section(release)),

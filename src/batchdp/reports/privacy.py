@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from batchdp.markup import escaped
+from batchdp.markup import escaped, isolated
 from batchdp.release import Release
+from batchdp.release.neighbours import EVERY_ROW, NOT_RECORDED, in_words
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 
@@ -31,8 +32,7 @@ def privacy_section(release: Release) -> str:
 <h3>The promise</h3>
 {_pure(release) if pure else _concentrated(release)}
 <h3>For whom</h3>
-<p>The promise compares any two tables that differ by <em>{escaped(c.neighbours)}</em>. A unit is whatever the table’s
-owner declared, usually one person.</p>
+<p>The promise compares any two tables that differ by <em>{escaped(c.neighbours)}</em>. {_whose(c.privacy_unit)}</p>
 </div>
 <div>
 <h3>What is not promised</h3>
@@ -77,6 +77,14 @@ by δ beyond that.</p>
 <div class="box"><table class="small"><caption>The same promise as (ε, δ)</caption>
 <thead><tr><th scope="col">δ</th><th scope="col">ε</th><th scope="col">factor e<sup>ε</sup></th></tr></thead>
 <tbody>{rows}</tbody></table></div>"""
+
+
+def _whose(privacy_unit: str) -> str:
+    if privacy_unit == EVERY_ROW:
+        return "The unit: <strong>every row is a person</strong>. Who has several rows is protected less."
+    if privacy_unit == NOT_RECORDED:
+        return "Which unit was protected is <strong>not recorded</strong>: the release was made by an older version."
+    return f"The unit: <strong>{isolated(in_words(privacy_unit))}</strong>."
 
 
 def _factor(epsilon: float) -> str:

@@ -27,7 +27,14 @@ SECONDS = 15.0
 FILES = ("patients.parquet", "domain.toml", "queries.sql", "patients.plan", "budget.db", "report.html")
 MARK = ".batchdp-demo"
 """A file that says that a folder is the demonstration's own."""
-OURS = (*FILES, MARK, "budget.db-wal", "budget.db-shm", *(f"answers-{epsilon:g}.release" for epsilon in BUDGETS))
+OURS = (
+    *FILES,
+    MARK,
+    "budget.db-journal",
+    "budget.db-wal",
+    "budget.db-shm",
+    *(f"answers-{epsilon:g}.release" for epsilon in BUDGETS),
+)
 
 DOMAIN = """\
 table = "patients"

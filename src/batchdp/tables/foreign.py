@@ -9,7 +9,7 @@ from batchdp.errors import TableError
 from batchdp.tables.duck import DuckEngine, set_session
 from batchdp.tables.postgres import PostgresEngine, without_nan
 from batchdp.tables.shield import shielded
-from batchdp.tables.source import Engine, Opened
+from batchdp.tables.source import Engine, Opened, Units, mended
 from batchdp.tables.spark import SparkEngine
 
 
@@ -25,11 +25,20 @@ def open_ibis(table: Any) -> Opened:
     backend = shielded(table.get_backend, "looking at the ibis table")
     description = f"the ibis table on {backend.name}"
     engine: Engine
+    units: Units = {}
     match backend.name:
         case "duckdb":
             undo = ExitStack()
             shielded(lambda: set_session(backend.con.execute, undo), f"looking at {description}")
             engine = DuckEngine(backend.con, undo)
+            # What ibis takes for a decimal of 38 digits may be a whole number of 128 bits, which reaches further.
+            huge = [name for name, dtype in table.schema().items() if dtype.is_decimal() and dtype.precision == 38]
+            huge = [name for name in huge if table.schema()[name].scale == 0]
+            table, units = mended(
+                table,
+                {name: table[name].cast("float64") for name in huge},
+                {name: table[name].cast("string") for name in huge},
+            )
         case "postgres":
             engine = _Borrowed(backend.con)
             numerics = {name: without_nan(table[name]) for name, dtype in table.schema().items() if dtype.is_decimal()}
@@ -41,4 +50,4 @@ def open_ibis(table: Any) -> Opened:
                 f"{description} cannot be counted: what that engine does with odd values is not known; give an ibis "
                 "table on DuckDB, PostgreSQL or Spark, or write the table to Parquet"
             )
-    return Opened(description, table, {}, engine)
+    return Opened(description, table, units, engine)

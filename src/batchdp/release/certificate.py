@@ -1,0 +1,69 @@
+"""The certificate: why a release is private, in numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from batchdp.errors import ReleaseError
+from batchdp.release.neighbours import NOT_RECORDED
+
+LONGEST_TEXT = 1000
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Why the release is private, in numbers that `audit` re-derives."""
+
+    release_id: str
+    privacy: Literal["pure", "zcdp"]
+    budget: float
+    """ε of pure differential privacy, or ρ of zCDP."""
+    neighbours: str
+    privacy_unit: str = field(default=NOT_RECORDED, kw_only=True)
+    """Whose privacy: the column with one value a person, or "every row is a person"."""
+    sensitivity: int
+    """Of the integer measurements to one privacy unit, exactly."""
+    scale: float
+    """Of the discrete noise, in lattice units."""
+    loss: float
+    """OpenDP's privacy map of the sensitivity; at most the budget."""
+    bits: int
+    largest_total: int
+    bias_bound: float
+    """The most that any answer is off apart from noise; below 1 % of its standard error."""
+    plan_digest: str
+    table: str
+    ledger_head: str
+    opendp: str
+
+    @classmethod
+    def read(cls, content: Any) -> Certificate:
+        """From a file, where anything can stand."""
+        if not isinstance(content, Mapping):
+            raise ReleaseError(f"certificate is a {type(content).__name__}, not a certificate")
+        known = {one.name: one for one in fields(cls)}
+        missing = set(known) - set(content) - {"privacy_unit"}
+        if missing or not set(content) <= set(known):
+            raise ReleaseError("certificate: its fields are not those of a certificate")
+        for name, value in content.items():
+            kind = known[name].type
+            if not (_is_whole(value) if kind == "int" else _is_real(value) if kind == "float" else _is_text(value)):
+                raise ReleaseError(f"certificate: {name} does not hold what it should")
+        if content["privacy"] not in ("pure", "zcdp"):
+            raise ReleaseError('certificate: privacy must be "pure" or "zcdp"')
+        return cls(**content)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**64
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_TEXT

@@ -1,0 +1,163 @@
+"""What a release claims, compared with itself and with the ledger that it was charged to.
+
+A digest shows that a file is as somebody wrote it, not that it is true: whoever edits a release can compute the digest
+anew. Its figures hang together, though, and the ledger has its own record of each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from batchdp.errors import LedgerError, ReleaseError
+from batchdp.lattice import FEWEST_BITS, LARGEST, MOST_BITS
+from batchdp.ledger import Entry, Ledger, StoredRelease
+from batchdp.ledger.accounting import Unit, as_float, charge, exact
+from batchdp.release.certificate import Certificate
+from batchdp.release.law import MOST_CONFIDENCE
+from batchdp.release.neighbours import NOT_RECORDED
+from batchdp.release.preparing import exact_charge
+from batchdp.release.records import Release
+from batchdp.release.storing import decoded
+
+NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most (\d{1,7}) rows?")
+ROUNDING = 1e-9
+"""Of sums in floats, relative: enough to tell an edited figure from a rounded one."""
+
+
+def check_release(release: Release) -> None:
+    """Refuse a release whose figures contradict each other: scale, bits, sensitivity, loss, budget, answers."""
+    for wrong in _contradictions(release):
+        raise ReleaseError(f"release: {wrong}; it was edited or damaged")
+
+
+def check_charged(release: Release, ledger: Ledger, stored: StoredRelease | None = None) -> bool:
+    """Whether the ledger has charged the release; refused if it says anything else about it than the release does.
+
+    Args:
+        release: what is claimed.
+        ledger: what it should have been charged to.
+        stored: what the ledger has stored for it, where that was read already.
+    """
+    claimed = release.certificate
+    entry = next((one for one in ledger.history() if one.release_id == claimed.release_id), None)
+    if entry is None:
+        return False
+    stored = stored or ledger.stored(claimed.release_id)
+    if stored is None:
+        raise ReleaseError(f"release {claimed.release_id!r}: {ledger.path.name} charged it and has no answers of it")
+    kept, measurements = decoded(stored.output, claimed.release_id)
+    for name, here, there in (*differences(claimed, entry, ledger.unit), *_unlike(claimed, kept)):
+        raise ReleaseError(
+            f"release {claimed.release_id!r} says {name}={here!r} where {ledger.path.name} has {there!r}; "
+            "one of them was edited"
+        )
+    if not np.array_equal(measurements, release.measurements):
+        raise ReleaseError(f"release {claimed.release_id!r}: its measurements are not those in {ledger.path.name}")
+    return True
+
+
+def check_ledger(ledger: Ledger) -> None:
+    """Refuse a ledger of which an entry and the certificate that is stored with it disagree."""
+
+    def look(entry: Entry, output: bytes) -> None:
+        if not output.startswith(b"{"):
+            return  # stored by somebody's own program
+        certificate, _ = decoded(output, entry.release_id)
+        for name, here, there in differences(certificate, entry, unit):
+            raise LedgerError(
+                f"path={str(ledger.path)!r} was tampered with: release {entry.release_id!r} was stored with "
+                f"{name}={here!r} and charged with {there!r}; restore a copy"
+            )
+
+    unit = ledger.unit
+    ledger.each_output(look)
+
+
+def differences(certificate: Certificate, entry: Entry, ledger_unit: Unit) -> Iterator[tuple[str, Any, Any]]:
+    """Each field in which a certificate and the ledger's entry disagree, with both values."""
+    asked, budget = exact_charge(entry.requested)
+    due = charge(entry.unit, exact(entry.unit, asked), ledger_unit=ledger_unit)
+    pairs = {
+        "release_id": (certificate.release_id, entry.release_id),
+        "privacy": ({"pure": "epsilon", "zcdp": "rho"}[certificate.privacy], entry.unit),
+        "budget": (certificate.budget, budget),
+        "plan_digest": (certificate.plan_digest, entry.plan_digest),
+        "table": (certificate.table, entry.table),
+        "privacy_unit": (certificate.privacy_unit, entry.privacy_unit or NOT_RECORDED),
+        "ledger_head": (certificate.ledger_head, entry.head),
+        "charged": (as_float(due), entry.charged),
+    }
+    for name, (here, there) in pairs.items():
+        if here != there:
+            yield name, here, there
+
+
+def _unlike(claimed: Certificate, kept: Certificate) -> Iterator[tuple[str, Any, Any]]:
+    for one in fields(Certificate):
+        here, there = getattr(claimed, one.name), getattr(kept, one.name)
+        if here != there:
+            yield one.name, here, there
+
+
+def _contradictions(release: Release) -> Iterator[str]:
+    c, law = release.certificate, release.law
+    if law.privacy != c.privacy:
+        yield f"its noise is {law.privacy!r}, its certificate says {c.privacy!r}"
+    if not FEWEST_BITS <= c.bits <= MOST_BITS:
+        yield f"bits={c.bits} is not from {FEWEST_BITS} to {MOST_BITS}"
+        return
+    if law.scale != c.scale / 2.0**c.bits or c.scale <= 0:
+        yield f"its noise has scale {law.scale!r}, its certificate says {c.scale / 2.0**c.bits!r}"
+        return
+    if not 0 < release.confidence <= MOST_CONFIDENCE:
+        yield f"confidence={release.confidence!r} is not above 0 and at most {MOST_CONFIDENCE}"
+    yield from _false_loss(c)
+    yield from _false_sensitivity(release)
+    yield from _false_answers(release)
+
+
+def _false_loss(c: Certificate) -> Iterator[str]:
+    """The closed forms Δ / b and Δ² / 2 σ² that OpenDP's privacy maps round up."""
+    ratio = Fraction(c.sensitivity) / Fraction(c.scale)
+    loss = ratio if c.privacy == "pure" else ratio**2 / 2
+    # Version 0.1.0 rounded Gaussian sensitivities above 2^53 to the nearest float; its releases are what they are.
+    rounded = c.privacy == "zcdp" and c.sensitivity > 2**53 and c.privacy_unit == NOT_RECORDED
+    slack = Fraction(1, 2**51) if rounded else Fraction(0)
+    if not loss * (1 - slack) <= Fraction(c.loss) <= loss * (1 + Fraction(ROUNDING)):
+        yield f"its noise loses {float(loss):.12g}, its certificate says loss={c.loss!r}"
+    if c.loss > c.budget:
+        yield f"loss={c.loss!r} is more than budget={c.budget!r}"
+
+
+def _false_sensitivity(release: Release) -> Iterator[str]:
+    c = release.certificate
+    found = NEIGHBOURS.fullmatch(c.neighbours)
+    if found is None:
+        yield f"neighbours={c.neighbours!r} is not a relation that batchdp knows"
+        return
+    factor = int(found[2]) * (2 if found[1] == "replacing" else 1)
+    Q = sparse.csc_array(release.measure) * 2.0**c.bits
+    if not np.array_equal(Q.data, np.rint(Q.data)) or np.any(np.abs(Q.data) > LARGEST):
+        yield f"what it measured does not lie on a lattice of {c.bits} bits"
+        return
+    # Several blocks of cells add up to more, which a release does not tell apart: one column is the least.
+    squares = 1 if c.privacy == "pure" else 2
+    norms = np.asarray((abs(Q) ** squares).sum(axis=0)).ravel() ** (1 / squares)
+    least = factor * float(norms.max(initial=0.0))
+    if c.sensitivity < least * (1 - ROUNDING):
+        yield f"sensitivity={c.sensitivity} is below the {least:.12g} of what it measured"
+
+
+def _false_answers(release: Release) -> Iterator[str]:
+    B, y = release.law.reconstruct, release.measurements
+    expected = np.asarray(B @ y).ravel()
+    most = np.asarray(abs(B) @ np.abs(y)).ravel()
+    if not np.all(np.abs(expected - release.values) <= ROUNDING * most):
+        yield "its answers do not follow from its measurements"

@@ -1,0 +1,47 @@
+"""Releases from files: whatever is not a release that hangs together is refused."""
+
+from __future__ import annotations
+
+import os
+
+from scipy import sparse
+
+from batchdp import archive
+from batchdp.errors import ReleaseError
+from batchdp.release.certificate import Certificate
+from batchdp.release.claims import check_release
+from batchdp.release.law import NoiseLaw
+from batchdp.release.records import FORMAT, Release
+
+
+def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Release:
+    """A release that was saved; nothing in the file is executed, and its figures must not contradict each other.
+
+    Args:
+        path: of the file.
+        most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
+    """
+    header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
+    try:
+        names = header["names"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ReleaseError("names must be texts")
+        if header["privacy"] not in ("pure", "zcdp"):
+            raise ReleaseError('privacy must be "pure" or "zcdp"')
+        law = NoiseLaw(archive.whole("B", arrays, most_bytes), float(header["scale"]), header["privacy"])
+        release = Release(
+            names=tuple(names),
+            values=archive.numbers("values", arrays),
+            law=law,
+            measurements=archive.numbers("measurements", arrays),
+            measure=sparse.csr_array(archive.whole("L", arrays, most_bytes)),
+            workload=sparse.csr_array(archive.whole("W", arrays, most_bytes)),
+            certificate=Certificate.read(header["certificate"]),
+            confidence=float(header["confidence"]),
+        )
+        check_release(release)
+        return release
+    except ReleaseError as error:
+        raise ReleaseError(f"{path} cannot be used: {error}") from error
+    except Exception as error:  # a well-made archive of something else
+        raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error
