@@ -26,7 +26,18 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "From SQL to answers": ("plan", "answer", "epsilon_for", "outlook", "report", "audit"),
     "Files": ("load_domain", "load_plan", "load_release"),
     "Own matrices": ("optimize", "low_rank", "compare", "STRATEGIES", "workloads", "bounds"),
-    "Values": ("Domain", "Plan", "Workload", "Product", "Strategy", "Ledger", "Release", "Answer"),
+    "Values": (
+        "Domain",
+        "Plan",
+        "Workload",
+        "Product",
+        "Products",
+        "Strategy",
+        "Components",
+        "Ledger",
+        "Release",
+        "Answer",
+    ),
     "Errors": ("BatchDPError",),
 }
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import batchdp
 from batchdp import Workload, workloads
-from batchdp.errors import StrategyError, WorkloadError
+from batchdp.errors import BatchDPError, ReleaseError, StrategyError, WorkloadError
 from batchdp.linalg.matrix import dense
+from batchdp.outcome import Outcome
+from batchdp.workloads.products import in_factors
 from batchdp.workloads.structure import Products
 
 EACH = np.eye(3)
 PREFIX = np.tril(np.ones((2, 2)))
+
+
+def in_factors_only(workload: Workload | Products) -> Products:
+    assert isinstance(workload, Products)
+    return workload
 
 
 def test_a_small_batch_is_a_matrix_with_names_and_remembers_its_structure() -> None:
@@ -113,6 +122,8 @@ def test_optimize_answers_many_columns_with_gaussian_noise() -> None:
     assert np.sqrt(strategy.expected_squared_error(rho=0.5) / W.queries) == pytest.approx(26.917, abs=1e-3)
     assert strategy.lower_bound(rho=0.5) == pytest.approx(strategy.expected_squared_error(rho=0.5))
     assert (strategy.method, strategy.sensitivity, strategy.privacy) == ("components", 1.0, "zcdp")
+    assert strategy.status is Outcome.CLOSED_FORM
+    assert batchdp.optimize(W, "zcdp", objective="max").status is Outcome.OPTIMAL
     with pytest.raises(StrategyError, match="GiB as an array"):
         _ = strategy.measure
     with pytest.raises(StrategyError, match="GiB as an array"):
@@ -134,7 +145,6 @@ def test_optimize_answers_many_columns_with_gaussian_noise() -> None:
 
 def test_tables_are_found_by_number_and_by_name() -> None:
     from batchdp.components.optimizing import optimize_products
-    from batchdp.workloads.products import in_factors
 
     batch = in_factors((2, 3), [[PREFIX, None], [PREFIX, EACH]], names=["ages", "both"])
     strategy = optimize_products(batch)
@@ -155,3 +165,76 @@ def test_time_that_is_over_still_gives_a_strategy_with_a_limit() -> None:
     )
     strategy = batchdp.optimize(W, "zcdp", seconds=0.01)
     assert 0 < strategy.lower_bound(rho=0.5) <= strategy.expected_squared_error(rho=0.5)
+    assert strategy.status is Outcome.BUDGET_SPENT
+    assert batchdp.optimize(W, "zcdp", progress=lambda *_: True).status is Outcome.CANCELLED
+
+
+MANY = in_factors_only(workloads.marginals((10,) * 20, [0, 1, 2]))
+
+
+def components() -> batchdp.Components:
+    return batchdp.optimize(MANY, "zcdp")
+
+
+def test_the_kind_of_strategy_follows_from_the_kind_of_batch() -> None:
+    """mypy checks the annotations, this what they say."""
+    found: batchdp.Components = batchdp.optimize(MANY, "zcdp")
+    assert isinstance(found, batchdp.Components)
+    assert isinstance(MANY, batchdp.Products)
+    small = workloads.products((2, 3), [[PREFIX, EACH]])
+    assert isinstance(small, Workload)
+    one: batchdp.Strategy = batchdp.optimize(small, "zcdp")
+    assert isinstance(one, batchdp.Strategy)
+    either: batchdp.Strategy | batchdp.Components = batchdp.optimize(workloads.marginals((2, 3), 1), "zcdp")
+    assert either.sensitivity == pytest.approx(1.0)
+    # What can be multiplied out has matrices with Laplace noise.
+    two: batchdp.Strategy = batchdp.optimize(in_factors((2, 3), [[PREFIX, EACH]]), "pure", seconds=0.1)
+    assert isinstance(two, batchdp.Strategy)
+
+
+UNSUPPORTED = r"not supported yet; make a smaller batch that is a matrix"
+TOO_LARGE = r"too much for a matrix.*ask for fewer tables"
+
+
+@pytest.mark.parametrize("given", [components(), MANY], ids=["Components", "Products"])
+def test_what_cannot_be_released_yet_is_refused_before_anything_is_charged(given: Any, tmp_path: Path) -> None:
+    ledger = batchdp.Ledger.create(tmp_path / "own.ledger", rho=1)
+    with pytest.raises(ReleaseError, match=rf"planned is a {type(given).__name__}.*{UNSUPPORTED}"):
+        batchdp.answer(given, [0, 1], rho=0.5, ledger=ledger)
+    assert ledger.spent == 0
+    with pytest.raises(ReleaseError, match=UNSUPPORTED):
+        batchdp.audit(given, rho=0.5)
+    with pytest.raises(ReleaseError, match=UNSUPPORTED):
+        batchdp.epsilon_for(given, standard_error=1.0)
+    with pytest.raises(ReleaseError, match="an outlook needs a Plan"):
+        batchdp.outlook(given)
+    with pytest.raises(ReleaseError, match="a report needs a Release"):
+        batchdp.report(given, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+    with pytest.raises(BatchDPError, match="give SELECT statements"):
+        batchdp.plan(given, {})
+    with pytest.raises(BatchDPError, match="domain"):
+        batchdp.plan("SELECT COUNT(*) FROM t", given)
+
+
+TAKERS: dict[str, Callable[[Any], object]] = {
+    "compare": batchdp.compare,
+    "pure": batchdp.optimize,
+    "auto": lambda W: batchdp.optimize(W, "auto", delta=1e-6),
+    "low_rank": batchdp.low_rank,
+    **{f"STRATEGIES {name}": method for name, method in batchdp.STRATEGIES.items()},
+    **{
+        f"bounds.{name}": getattr(batchdp.bounds, name)
+        for name in batchdp.bounds.__all__
+        if name not in ("OptimalityBound", "structural_error_bound")
+    },
+}
+
+
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+def test_whatever_needs_a_matrix_refuses_what_is_too_large_for_one(take: Callable[[Any], object]) -> None:
+    with pytest.raises(WorkloadError, match=TOO_LARGE):
+        take(MANY)
+    for strategy in (components(), batchdp.STRATEGIES["noise-on-data"](np.eye(2))):
+        with pytest.raises(WorkloadError, match=r"give its \.workload"):
+            take(strategy)

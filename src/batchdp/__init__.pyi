@@ -3,6 +3,7 @@
 from . import bounds as bounds
 from . import workloads as workloads
 from .audits import audit as audit
+from .components.strategy import Components as Components
 from .domain import Domain as Domain
 from .domain import load_domain as load_domain
 from .errors import BatchDPError as BatchDPError
@@ -35,6 +36,7 @@ from .strategies import STRATEGIES as STRATEGIES
 from .strategies.low_rank import low_rank as low_rank
 from .strategies.strategy import Strategy as Strategy
 from .studies.comparison import compare as compare
+from .workloads.structure import Products as Products
 from .workloads.workload import Workload as Workload
 
 __all__: list[str]

@@ -23,9 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from batchdp.bounds.active_columns import MOST_GRADED, ActiveColumns
 from batchdp.bounds.anderson import Anderson
@@ -38,7 +39,7 @@ from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import Workload, as_workload
 
 STEP = 3.0
 """The exponent a of v ← v q^a."""
@@ -63,11 +64,12 @@ Progress = Callable[[int, float, float], object]
 """Called with (round, lower bound, upper bound) on ‖B‖²_F; a true answer ends the search."""
 
 
-def certify(workload: Workload, *, tolerance: float = 1e-3, max_rounds: int = 500) -> OptimalityBound:
+def certify(workload: Workload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500) -> OptimalityBound:
     """The convex bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds.
 
     Over several blocks it is the sum of theirs: a strategy for all queries answers those of every block.
     """
+    workload = as_workload(workload)
     if len(workload.blocks) > 1:
         return of_blocks([certify(part, tolerance=tolerance, max_rounds=max_rounds) for _, _, part in workload.parts()])
     return solve(reduce(workload).reduced, tolerance=tolerance, max_rounds=max_rounds).bound

@@ -14,7 +14,10 @@ extrapolated as in `convex`. The upper bound is max_i U_i P U_iᵀ · max_j R_j�
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import qr, solve_triangular
 
 from batchdp.bounds.anderson import Anderson
@@ -26,7 +29,7 @@ from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import Workload, as_workload
 
 STEP = 2.0
 """The exponent a of both weights."""
@@ -38,9 +41,11 @@ MOST_REJECTED = 8
 """How many rounds in a row may be taken back before a worse one is accepted."""
 
 
-def certify_worst(workload: Workload, *, tolerance: float = 1e-3, max_rounds: int = 500) -> OptimalityBound:
+def certify_worst(
+    workload: Workload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500
+) -> OptimalityBound:
     """The bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds."""
-    reduction = reduce(workload)
+    reduction = reduce(as_workload(workload))
     return solve_max(dense(reduction.rows), reduction.reduced, tolerance=tolerance, max_rounds=max_rounds).bound
 
 

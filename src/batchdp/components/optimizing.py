@@ -26,6 +26,8 @@ from batchdp.components.search import (
 from batchdp.components.strategy import Components, ListedParts, WholeParts
 from batchdp.components.whole import cell_variances, closure, is_whole, least_sum
 from batchdp.linalg.threads import one_thread
+from batchdp.outcome import Outcome
+from batchdp.privacy import GAUSSIAN
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
@@ -35,6 +37,7 @@ Progress = Callable[[float, str, float], object]
 DEFAULT_SECONDS = 120.0
 FINER = 0.1
 """Of the tolerance that is asked for: what is left to solve is small, and rounds are cheap."""
+RHO = float(GAUSSIAN.reference)
 ROUNDS = 15
 """Of weights on tables, for the largest variance where there is no closed form."""
 
@@ -44,7 +47,7 @@ class Clock:
 
     def __init__(self, seconds: float | None, progress: Progress | None) -> None:
         self._start, self._seconds, self._progress = time.monotonic(), seconds or DEFAULT_SECONDS, progress
-        self._ended = False
+        self._ended = self._spent = False
         self.trying, self.best = "components", np.inf
 
     def over(self) -> bool:
@@ -52,7 +55,16 @@ class Clock:
         spent = (time.monotonic() - self._start) / self._seconds
         if self._progress is not None and not self._ended:
             self._ended = bool(self._progress(min(1.0, spent), self.trying, self.best))
-        return self._ended or spent >= 1
+        self._spent = spent >= 1
+        return self._ended or self._spent
+
+    def outcome(self, found: float, proven: float) -> Outcome:
+        """How a search ended whose best is this, where what is at most `proven` is optimal."""
+        if found <= proven:
+            return Outcome.OPTIMAL
+        if self._ended:
+            return Outcome.CANCELLED
+        return Outcome.BUDGET_SPENT if self._spent else Outcome.CONVERGED
 
     def watch(self, _lower: float, _upper: float) -> bool:
         """For solvers: told their bounds, which are of a part of the problem."""
@@ -77,7 +89,7 @@ def optimize_products(
     if objective == "max":
         return _largest(batch, clock, tolerance, seed)
     found, limit = best_sum(batch, batch.terms(workload.weights), clock, tolerance, seed)
-    return _strategy(batch, found, found.total, limit)
+    return _strategy(batch, found, limit, clock.outcome(found.total, limit * GOOD_ENOUGH))
 
 
 def best_sum(batch: Batch, terms: Terms, clock: Clock, tolerance: float, seed: int) -> tuple[Found, float]:
@@ -138,20 +150,21 @@ def _dual(batch: Batch, i: int, measure: Dense) -> Dense:
     return batch.uniform(i) if weights is None else weights
 
 
-def _strategy(batch: Batch, found: Found, total: float, limit: float) -> Components:
+def _strategy(batch: Batch, found: Found, limit: float, status: Outcome = Outcome.CONVERGED) -> Components:
     averages = []
     for i, column in enumerate(batch.columns):
         measure = found.measures.get(i, batch.uniform(i))
         averages.append(measure[column.orbit] / column.counts[column.orbit])
     parts = ListedParts(found.parts(batch.tables))
-    status = "optimal" if total <= limit * GOOD_ENOUGH else "best of several"
-    return Components(batch.workload, batch.columns, tuple(averages), parts, total, limit, found.method, status=status)
+    return Components(
+        batch.workload, batch.columns, tuple(averages), parts, found.total, limit, found.method, status=status
+    )
 
 
 def _whole(workload: Products, objective: Literal["sum", "max"], clock: Clock) -> Components:
     found = closure(workload)
     shares, total = least_sum(found, workload.weights)
-    limit, largest = total, None
+    limit, largest, status = total, None, Outcome.CLOSED_FORM
     if objective == "max":
         clock.trying = "largest variance"
 
@@ -160,13 +173,13 @@ def _whole(workload: Products, objective: Literal["sum", "max"], clock: Clock) -
             return clock.over()
 
         shares, upper, lower = least_largest(found, workload.weights, watch)
-        largest = upper, lower
+        largest, status = (upper, lower), clock.outcome(upper, lower * GOOD_ENOUGH)
         sizes = workload.table_sizes()
         total = float((cell_variances(found, shares, len(sizes)) * sizes) @ workload.weights)
     columns = tuple(map(column_of, workload.sizes, workload.factors))
     averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
     parts = WholeParts(found, shares)
-    return Components(workload, columns, averages, parts, total, limit, "components", largest)
+    return Components(workload, columns, averages, parts, total, limit, "components", largest, status)
 
 
 def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Components:
@@ -180,8 +193,8 @@ def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Compone
     for _ in range(ROUNDS):
         y /= float(y @ sizes)
         found, limit = best_sum(batch, batch.terms(y * workload.weights), clock, tolerance, seed)
-        strategy = _strategy(batch, found, found.total, limit)
-        worst = np.array([w * strategy.variances(t, rho=0.5).max() for t, w in enumerate(workload.weights)])
+        strategy = _strategy(batch, found, limit)
+        worst = np.array([w * strategy.variances(t, rho=RHO).max() for t, w in enumerate(workload.weights)])
         lower = max(lower, limit)
         if float(worst.max()) < upper:
             best, upper = strategy, float(worst.max())
@@ -191,7 +204,7 @@ def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Compone
         y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
     assert best is not None
     tables = enumerate(workload.weights)
-    total = float(sum(w * best.variances(t, rho=0.5).sum() for t, w in tables))
+    total = float(sum(w * best.variances(t, rho=RHO).sum() for t, w in tables))
     plain = batch.terms(workload.weights)
     limit = best_sum(batch, plain, clock, tolerance, seed)[1]
     return Components(
@@ -203,5 +216,5 @@ def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Compone
         limit,
         best.method,
         (upper, lower),
-        status=best.status,
+        status=clock.outcome(upper, lower * GOOD_ENOUGH),
     )

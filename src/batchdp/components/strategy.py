@@ -10,16 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.checks import finite
 from batchdp.components.columns import Column
 from batchdp.components.pieces import Part, Piece, measured, recovered, variances
 from batchdp.components.whole import Closure, cell_variances
-from batchdp.errors import BatchDPError, PrivacyParameterError, StrategyError
+from batchdp.errors import StrategyError
+from batchdp.outcome import Outcome
+from batchdp.privacy import GAUSSIAN, Budget, Noise, Privacy
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
@@ -98,6 +99,7 @@ class Components:
         limit: no strategy has a smaller sum at ρ = ½.
         method: what found it.
         largest: the largest variance at ρ = ½ (times its table's weight) and what none is below, where it was sought.
+        status: how the search ended; `status.advice` says what to try next.
     """
 
     workload: Products
@@ -108,8 +110,17 @@ class Components:
     limit: float
     method: str
     largest: tuple[float, float] | None = None
-    privacy: Literal["zcdp"] = "zcdp"
-    status: str = "closed form"
+    status: Outcome = Outcome.CLOSED_FORM
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise: Gaussian, always."""
+        return GAUSSIAN
+
+    @property
+    def privacy(self) -> Privacy:
+        """The kind of privacy that this noise gives."""
+        return self.noise.privacy
 
     @property
     def sensitivity(self) -> float:
@@ -121,26 +132,27 @@ class Components:
         """‖W − B L‖_F / ‖W‖_F: components add up to the queries exactly."""
         return 0.0
 
-    def expected_squared_error(self, *, rho: float | None = None, epsilon: None = None) -> float:
+    def expected_squared_error(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
         """The total over all queries, each times its table's weight."""
-        return self.total * _noise(rho, epsilon)
+        return _at(self.total, epsilon, rho)
 
-    def lower_bound(self, *, rho: float | None = None, epsilon: None = None) -> float:
+    def lower_bound(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
         """No Gaussian strategy, whatever its B and L, has a smaller expected squared error."""
-        return self.limit * _noise(rho, epsilon)
+        return _at(self.limit, epsilon, rho)
 
-    def certified(self, *, rho: float | None = None, epsilon: None = None) -> str:
+    def certified(self, *, rho: float | None = None, epsilon: float | None = None) -> str:
         """The lower bound as a sentence."""
-        bound, error = self.lower_bound(rho=rho), self.expected_squared_error(rho=rho)
+        budget = Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho)
+        bound, error = budget.variance(self.limit), budget.variance(self.total)
         ratio = f", {error / bound:.4g} times that" if bound > 0 else ""
         return (
             f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
-            f"with Gaussian noise at ρ = {rho:g}; this one has {error:.6g}{ratio}."
+            f"with {self.noise.name} noise at {budget}; this one has {error:.6g}{ratio}."
         )
 
-    def variances(self, table: int | str, *, rho: float | None = None, epsilon: None = None) -> Dense:
+    def variances(self, table: int | str, *, rho: float | None = None, epsilon: float | None = None) -> Dense:
         """The variance of every answer of a table, by its number or name, as an array of the table's shape."""
-        noise = _noise(rho, epsilon)
+        unit = _at(1.0, epsilon, rho)
         t = self._number(table)
         shape = self.workload.tables[t].shape
         if float(np.prod([float(n) for n in shape])) > MOST_ENTRIES:
@@ -151,30 +163,30 @@ class Components:
         found = np.zeros(shape)
         for part in self.parts.of(t, set(factors)):
             found += variances(part, self.columns, factors, self.averages)
-        return noise * found
+        return unit * found
 
-    def largest_variance(self, *, rho: float | None = None, epsilon: None = None) -> float:
+    def largest_variance(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
         """The worst query's variance, times its table's weight: what `objective="max"` minimises."""
-        noise = _noise(rho, epsilon)
+        unit = _at(1.0, epsilon, rho)
         if self.largest is not None:
-            return self.largest[0] * noise
+            return self.largest[0] * unit
         if isinstance(self.parts, WholeParts):
             cells = cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables))
-            return noise * float((cells * self.workload.weights).max())
+            return unit * float((cells * self.workload.weights).max())
         tables = range(len(self.workload.tables))
         return max(float(self.workload.weights[t] * self.variances(t, rho=rho).max()) for t in tables)
 
-    def largest_variance_bound(self, *, rho: float | None = None, epsilon: None = None) -> float:
+    def largest_variance_bound(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
         """No Gaussian strategy has a smaller largest variance; proven where `objective="max"` was asked for."""
-        noise = _noise(rho, epsilon)
+        unit = _at(1.0, epsilon, rho)
         if self.largest is None:
             # The mean of the weighted variances is no more than the largest of them.
-            return self.limit / float(self.workload.table_sizes().sum()) * noise
-        return self.largest[1] * noise
+            return self.limit / float(self.workload.table_sizes().sum()) * unit
+        return self.largest[1] * unit
 
-    def per_query_variance(self, *, rho: float | None = None, epsilon: None = None) -> Dense:
+    def per_query_variance(self, *, rho: float | None = None, epsilon: float | None = None) -> Dense:
         """The variance of every answer, table after table; refused where they do not fit into memory."""
-        _noise(rho, epsilon)
+        Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho)
         if self.workload.queries > MOST_ENTRIES:
             raise StrategyError(
                 f"the batch has {self.workload.queries:,} queries; ask for variances(table) of one table at a time"
@@ -252,18 +264,11 @@ class Components:
 
     def __repr__(self) -> str:
         return (
-            f"Components({self.method}, zcdp: {self.workload.queries:,} queries from {len(self.parts):,} parts, "
-            f"found / limit {self.total / self.limit if self.limit else 1.0:.5g})"
+            f"Components({self.method}, {self.privacy}: {self.workload.queries:,} queries from {len(self.parts):,} "
+            f"parts, found / limit {self.total / self.limit if self.limit else 1.0:.5g})"
         )
 
 
-def _noise(rho: float | None, epsilon: object) -> float:
-    """1 / 2ρ."""
-    if epsilon is not None:
-        raise PrivacyParameterError(f"epsilon={epsilon!r} is not this strategy's budget; give rho instead")
-    if rho is None:
-        raise PrivacyParameterError("rho is missing; give the privacy budget, e.g. rho=0.5")
-    try:
-        return 1 / (2 * finite("rho", rho, above=0))
-    except BatchDPError as error:
-        raise PrivacyParameterError(str(error)) from None
+def _at(squared: float, epsilon: float | None, rho: float | None) -> float:
+    """A sum of squares at sensitivity 1 as a variance of Gaussian noise: times 1 / 2ρ."""
+    return Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho).variance(squared)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal, overload
 
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from batchdp.bounds.optimality import Objective
 from batchdp.checks import finite, whole
@@ -19,6 +20,7 @@ from batchdp.components.strategy import Components
 from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import rows_span
+from batchdp.linalg.product import Product
 from batchdp.portfolio.blocks import optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
 from batchdp.portfolio.search import Progress
@@ -48,7 +50,22 @@ def optimize(
 
 @overload
 def optimize(
-    workload: Workload | ArrayLike | Any,
+    workload: Products,
+    privacy: Literal["pure", "auto"] = "pure",
+    *,
+    objective: Objective = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    tolerance: float = 1e-3,
+    progress: Progress | None = None,
+) -> Strategy: ...
+
+
+@overload
+def optimize(
+    workload: Workload | Product | ArrayLike | sparse.sparray | sparse.spmatrix,
     privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
     *,
     objective: Objective = "sum",

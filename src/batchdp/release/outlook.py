@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.plans import Plan
 from batchdp.release.accuracy import epsilon_for
@@ -91,6 +92,11 @@ def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) 
         epsilon: the budget.
         accuracy: a half width at 95 % for which the budget is worked out; a round one near the worst if left out.
     """
+    if not isinstance(plan, Plan):
+        raise ReleaseError(
+            f"plan is a {type(plan).__name__}; an outlook needs a Plan, from plan(sql, domain): other strategies, "
+            "those over many columns among them, say their errors by expected_squared_error"
+        )
     strategy, squared = plan.strategy, plan.factor**2
     budget = {"epsilon": epsilon} if plan.privacy == "pure" else {"rho": epsilon**2 / 2}
     errors = plan.standard_errors(**budget)

@@ -8,13 +8,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from batchdp.errors import LatticeError, PrivacyParameterError
+from batchdp.components.strategy import Components
+from batchdp.errors import LatticeError, PrivacyParameterError, ReleaseError
 from batchdp.lattice import FEWEST_BITS, LARGEST, Lattice, quantise
 from batchdp.noise import Mechanism, mechanism
 from batchdp.plans import Plan
 from batchdp.release.law import NoiseLaw
 from batchdp.release.neighbours import EVERY_ROW, Neighbours, Relation
 from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.structure import Products
 from batchdp.workloads.workload import Workload
 
 CAPS = tuple(10**power for power in range(12, 5, -1))
@@ -54,6 +56,12 @@ def settled(
     planned: Plan | Strategy, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
 ) -> tuple[Strategy, Neighbours, int | None]:
     """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
+    if isinstance(planned, Components | Products):
+        raise ReleaseError(
+            f"planned is a {type(planned).__name__}, a batch over many columns kept in factors; it can be optimised, "
+            "but answering, auditing and choosing its budget are not supported yet; make a smaller batch that is a "
+            "matrix (a Workload) and give the Strategy that optimize finds for it"
+        )
     if not isinstance(planned, Plan):
         if not isinstance(planned, Strategy):
             raise PrivacyParameterError(

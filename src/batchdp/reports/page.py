@@ -67,6 +67,11 @@ def page(
     title: str | None = None,
 ) -> str:
     """The page that `report` writes, as text; the same release always gives the same page."""
+    if not isinstance(release, Release):
+        raise ReleaseError(
+            f"release is a {type(release).__name__}; a report needs a Release, from answer or load_release; batches "
+            "over many columns have none yet"
+        )
     check_release(release)
     if ledger is not None:
         check_charged(release, ledger)

@@ -148,8 +148,13 @@ def as_workload(workload: Workload | ArrayLike | Any) -> Workload:
     """The workload itself, or one made from a matrix with default names and weights."""
     if isinstance(workload, Workload):
         return workload
-    multiplied = getattr(workload, "workload", None)  # a batch in factors, refused there if it is too large
-    return multiplied() if callable(multiplied) else Workload(workload)
+    from batchdp.workloads.structure import Products
+
+    if isinstance(workload, Products):
+        return workload.workload()  # refused there if it is too large
+    if isinstance(getattr(workload, "workload", None), Workload | Products):
+        raise WorkloadError(f"workload is a {type(workload).__name__}, which answers one; give its .workload")
+    return Workload(workload)
 
 
 def _checked_matrix(matrix: Any) -> Matrix:
