@@ -9,7 +9,8 @@ import csv
 import gzip
 import warnings
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +359,9 @@ def test_counts_may_be_floats_where_a_cell_is_empty() -> None:
         [2.0, float("nan"), 1],
         np.array([2, np.nan, 1.9]),
         [2, -(10**30), True],
+        [Decimal(2), pd.NA, 1],
+        np.ma.MaskedArray([2, 7, 1], [False, True, False]),
+        np.array([2, -np.inf, 1], np.longdouble),
     ):
         assert _counts_of(counts, 3)().tolist() == [2, 0, 1]
     assert _counts_of([10**30, 0, 0], 3)().tolist() == [2**62, 0, 0]
@@ -493,3 +497,140 @@ def test_nothing_is_collected_before_the_charge(tmp_path: Path) -> None:
     for table in (lazy, objects):
         batchdp.answer(plan, table, epsilon=0.25, ledger=ledger)
     assert {"lazy", "object"} <= set(seen)
+
+
+# ── found by attacks ──
+
+
+def test_a_long_record_is_kept_or_left_out_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchdp.tables.separated.BLOCK", 40)
+    monkeypatch.setattr("batchdp.tables.separated.LONGEST_RECORD", 100)
+    for length in (90, 100, 101, 130, 200):
+        long = b"x" * (length - 4) + b",1,2\n"
+        kept = 3 if length <= 100 else 0
+        for before in range(60):
+            found = lines(b"a" * before + b",1,2\n" + long * 3)
+            assert len(found) == 1 + kept, (length, before)
+
+
+def test_an_open_quotation_mark_at_the_end_takes_nothing_before_it() -> None:
+    data = b'fine,20,1\n5" pipe,1,1\n' + b"a,1,1\n" * 1000
+    assert len(lines(data)) == 1002
+    assert len(lines(data + b'"x,1,1')) == 1002
+
+
+@pytest.mark.parametrize("rows_per_unit", [1, 2])
+def test_equal_lots_are_decided_by_the_cell_not_by_the_order(
+    rows_per_unit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchdp.tables.lots.DIGITS", 0)
+    ages = LineAtoms("age", "number", tuple(Cut(k) for k in range(1, 9)), None)
+    found = [
+        counted(
+            pa.table({"who": ["u"] * 4, "age": order}),
+            domain("who", age={"range": [0, 9]}),
+            ages,
+            rows_per_unit=rows_per_unit,
+        )
+        for order in ([3, 7, 1, 5], [7, 5, 3, 1], [1, 3, 5, 7])
+    ]
+    assert found[0] == found[1] == found[2]
+    assert sum(found[0].values()) == rows_per_unit
+
+
+def test_objects_of_polars_are_refused() -> None:
+    frame = pl.DataFrame({"who": pl.Series([object(), object()], dtype=pl.Object), "age": [1, 2]})
+    with pytest.raises(TableError, match=r"holds Python objects; cast it, for instance to pl\.String"):
+        open_table(frame, domain("who", age={"range": [0, 120]}))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.array([0], pa.timestamp("us")), pa.array([0], pa.timestamp("ns"))),
+        (pa.array([0], pa.timestamp("ms")), pa.array([0], pa.date32())),
+        (pa.array([b"ab"], pa.binary()), pa.array(["ab"])),
+    ],
+)
+def test_units_that_files_spell_differently_are_refused(one: Any, other: Any, tmp_path: Path) -> None:
+    for name, who in (("a", one), ("b", other)):
+        pq.write_table(pa.table({"who": who, "age": [1]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(TableError, match="write all of them with one type"):
+        open_table(tmp_path, domain("who", age={"range": [0, 120]}))
+
+
+def test_units_of_objects_are_one_person_only_if_they_are_equal() -> None:
+    berlin = timezone(timedelta(hours=1))
+    groups: list[list[Any]] = [
+        [np.datetime64("2020-01-01T10:00"), datetime(2020, 1, 1, 10), np.datetime64("2020-01-01T10:00:00.000")],
+        [np.datetime64("2020-01-01T11:00")],
+        [datetime(2020, 1, 1, 10, tzinfo=UTC), datetime(2020, 1, 1, 11, tzinfo=berlin)],
+        [date(2020, 1, 1)],
+        ["2020-01-01"],
+        [b"a"],
+        ["b'a'"],
+        [(1, 2)],
+        ["(1, 2)"],
+        [True],
+        ["true"],
+        [7, 7.0, "7", np.int8(7)],
+    ]
+    people = [who for group in groups for who in group]
+    frame = pd.DataFrame({"who": pd.Series(people, dtype=object), "age": [1] * len(people)})
+    assert counted(frame, domain("who", age={"range": [0, 120]}), AGES) == {(0,): len(groups)}
+
+
+@pytest.mark.parametrize("type_", [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()])
+def test_small_unsigned_numbers_beside_others(type_: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"age": pa.array([3, 20, None], type_)}), tmp_path / "a.parquet")
+    for other in (pa.array([1]), pa.array(["20"]), pa.array([1.5])):
+        pq.write_table(pa.table({"age": other}), tmp_path / "b.parquet")
+        assert sum(counted(tmp_path, domain(age={"range": [0, 120]}), AGES).values()) == 4
+
+
+def test_dictionaries_are_read_as_their_values() -> None:
+    atoms = ListedAtoms("x", "text", (("a",), ("b",)), None)
+    values = pa.array(["a", "b", None, "c"])
+    for dictionary in (values, values.cast(pa.large_string()), values.cast(pa.string_view())):
+        for indices in (pa.int8(), pa.uint64()):
+            array = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1, 3, None, 2], indices), dictionary)
+            found = counted(pa.table({"x": array}), domain(x={"values": ["a", "b"]}), atoms)
+            assert found == {(0,): 1, (1,): 2, (2,): 1, (3,): 2}
+
+
+def test_types_that_have_no_room_for_one() -> None:
+    truths = ListedAtoms("x", "boolean", ((True,),), None)
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT '0.5'::DECIMAL(38, 38) AS x, '1e400'::DOUBLE AS z")
+    assert counted(connection, domain(x={"values": [True]}), truths) == {(2,): 1}
+    negative = pa.table({"x": pa.array([100], pa.decimal128(3, -2))})
+    assert counted(negative, domain(x={"range": [0, 1000]}), LineAtoms("x", "number", (Cut(50),), None)) == {(1,): 1}
+
+
+def test_whole_numbers_of_any_length_are_refused() -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT '1'::BIGNUM AS x")
+    with pytest.raises(TableError, match="declared to hold numbers but"):
+        open_table(connection, domain(x={"range": [0, 10]}))
+
+
+def test_headers_are_all_that_is_read_of_a_file_without_line_feeds(tmp_path: Path) -> None:
+    for records_ in (b"1\r2\r", b"\xff\r", b"x" * 1_100_000, b'"\r'):
+        (tmp_path / "a.csv").write_bytes(b"age,note\r" + records_)
+        with pytest.raises(TableError, match="ends with a carriage return alone"):
+            open_table(tmp_path / "a.csv", domain(age={"range": [0, 120]}))
+
+
+def test_an_interval_is_no_unit() -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT INTERVAL '1 month' AS who, 1 AS age")
+    with pytest.raises(TableError, match="privacy unit 'who' is interval"):
+        open_table(connection, domain("who", age={"range": [0, 120]}))
+
+
+def test_a_missing_partition_is_nobody(tmp_path: Path) -> None:
+    for value in ("1", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / f"who={value}").mkdir()
+        pq.write_table(pa.table({"age": [1]}), tmp_path / f"who={value}" / "a.parquet")
+    for table in (tmp_path, pa_dataset.dataset(tmp_path, partitioning="hive")):
+        assert counted(table, domain("who", age={"range": [0, 120]}), AGES) == {(0,): 1}

@@ -37,7 +37,7 @@ from batchdp.strategies.strategy import Strategy
 Draw = Callable[[Sequence[int]], list[int]]
 Progress = Callable[[float, str], None]
 LARGEST_COUNT = 2**62
-COUNT_TYPES = (int, float, np.integer, np.floating, np.bool_, type(None))
+NO_COUNTS = (str, bytes, complex, list, tuple, dict, set)
 
 
 def answer(
@@ -237,10 +237,10 @@ def _counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
     whole number is rounded down. Counts are clamped to what 63 bits hold. Nothing of this moves two neighbours further
     apart.
     """
-    values = counts
+    values = counts.filled(0) if isinstance(counts, np.ma.MaskedArray) else counts
     if isinstance(counts, (list, tuple)):
         for count in counts:
-            if not isinstance(count, COUNT_TYPES):
+            if isinstance(count, NO_COUNTS):
                 raise PrivacyParameterError(f"counts holds a {type(count).__name__}; counts must be whole numbers")
         values = np.array(counts, dtype=object)
     shape, dtype = np.shape(values), getattr(values, "dtype", None) or np.asarray(values).dtype
@@ -254,6 +254,7 @@ def _counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
     )
 
 
+@np.errstate(all="ignore")
 def _whole_counts(counts: npt.NDArray[Any]) -> Integers:
     if counts.dtype == object:
         counts = np.array([_one_count(count) for count in counts], dtype=np.int64)

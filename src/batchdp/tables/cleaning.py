@@ -41,7 +41,7 @@ def declared_type(dtype: Any) -> Any:
     if pa.types.is_float64(dtype) or pa.types.is_decimal256(dtype):
         return pa.float64()
     if pa.types.is_decimal(dtype):
-        return pa.decimal128(dtype.precision, dtype.scale)
+        return pa.decimal128(dtype.precision, dtype.scale) if dtype.scale >= 0 else pa.float64()
     if pa.types.is_boolean(dtype):
         return pa.bool_()
     if _is_text(dtype):
@@ -62,6 +62,16 @@ def unit_type(dtype: Any) -> Any:
         return None if pa.types.is_interval(dtype) else pa.int64()
     binary = pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype)
     return TEXT if binary or declared_type(dtype) is not None else None
+
+
+def can_be_one(types: Iterable[Any]) -> bool:
+    """Whether units of these types are told apart alike: moments and bytes only if all parts have one type."""
+    different = {_within(one) for one in types}
+    different = {TEXT if _is_text(one) else one for one in different if not pa.types.is_null(one)}
+    special = [
+        one for one in different if pa.types.is_temporal(one) or (unit_type(one) == TEXT and not declared_type(one))
+    ]
+    return not special or len(different) == 1
 
 
 def common(types: Iterable[Any], *, unit: bool = False) -> Any:
@@ -116,7 +126,7 @@ def _no_rounding(array: Any) -> Any:
     """Whole numbers beyond what is declared, moved to where a float does not round them to a declared one."""
     top, bottom = pa.scalar(LARGEST + 2), pa.scalar(-LARGEST - 2)
     if pa.types.is_unsigned_integer(array.type):
-        array = pc.min_element_wise(array, pa.scalar(LARGEST + 2, array.type), skip_nulls=False)
+        array = pc.min_element_wise(array.cast(pa.uint64()), pa.scalar(LARGEST + 2, pa.uint64()), skip_nulls=False)
     whole = array.cast(pa.int64())
     whole = pc.if_else(pc.greater(whole, pa.scalar(LARGEST)), top, whole)
     return pc.if_else(pc.less(whole, pa.scalar(-LARGEST)), bottom, whole)
@@ -180,9 +190,13 @@ def _plain(array: Any) -> Any:
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
         if isinstance(array, pa.ChunkedArray):  # where it was too large for one, or has no chunk
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    while pa.types.is_dictionary(array.type) or isinstance(array.type, pa.BaseExtensionType):
-        array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array.storage
-    return array
+    while isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if not pa.types.is_dictionary(array.type):
+        return array
+    values = _plain(array.dictionary)
+    values = texts(values) if _is_text(values.type) else values  # of 64 bits: repeated, short ones may need them
+    return values.take(array.indices.cast(pa.int64(), safe=False))
 
 
 def _within(dtype: Any) -> Any:

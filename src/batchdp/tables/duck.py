@@ -41,8 +41,8 @@ LOCKS = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-HUGE = ("HUGEINT", "UHUGEINT", "BIGNUM")
-"""Whole numbers of more than 64 bits."""
+HUGE = ("HUGEINT", "UHUGEINT")
+"""Whole numbers of 128 bits. BIGNUM is refused: it reaches further than any cast that could be tried."""
 TABLES = """
     SELECT database_name, schema_name, table_name,
            CASE WHEN database_name = 'temp' THEN 0
@@ -205,7 +205,7 @@ def _table(types: dict[str, str], **place: Any) -> tuple[Any, Units]:
     huge = [name for name, spelled in types.items() if spelled in HUGE]
     return mended(
         table,
-        {name: table[name].cast("float64") for name in huge},
+        {name: table[name].try_cast("float64") for name in huge},
         {name: table[name].cast("string") for name in huge},
     )
 

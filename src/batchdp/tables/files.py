@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -203,6 +204,8 @@ def header(file: Path) -> tuple[list[str], Layout]:
     try:
         with _readable(file) as (opened, _):
             line = opened.readline(LONGEST_HEADER + 1)
+        if re.search(rb"\r(?!\n)", line):  # before anything that stands behind it is looked at
+            raise TableError(f"the header of {file} ends with a carriage return alone; save the file with line feeds")
         text = line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
         raise TableError(f"the header of {file} is not text in UTF-8; save the file as UTF-8") from None

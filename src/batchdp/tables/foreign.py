@@ -36,7 +36,7 @@ def open_ibis(table: Any) -> Opened:
             huge = [name for name in huge if table.schema()[name].scale == 0]
             table, units = mended(
                 table,
-                {name: table[name].cast("float64") for name in huge},
+                {name: table[name].try_cast("float64") for name in huge},
                 {name: table[name].cast("string") for name in huge},
             )
         case "postgres":

@@ -12,13 +12,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from batchdp.domain import Domain
 from batchdp.errors import TableError
+from batchdp.tables import cleaning
 from batchdp.tables.kinds import Wanted, find_name, wanted
 from batchdp.tables.objects import as_text, as_unit
 from batchdp.tables.shield import shielded
 from batchdp.tables.source import Source
 from batchdp.tables.stream import Batches, Part, open_stream, repeated
 
-ROWS = 2**17
+ROWS = 2**15
 """That are converted at a time."""
 TYPED_FILES = ("parquet", "feather", "arrow", "orc")
 """Endings of files in a dataset whose types do not have to be guessed from records."""
@@ -86,8 +87,8 @@ def _pandas_type(dtype: Any) -> Any:
 def _spelled(series: Any, spell: Callable[[Any], str | None]) -> Any:
     categories = getattr(series, "cat", None)
     if categories is None:
-        return pa.array([spell(value) for value in series.astype(object)], pa.string())
-    texts = pa.array([spell(value) for value in categories.categories.astype(object)], pa.string())
+        return pa.array([spell(value) for value in series.astype(object)], cleaning.TEXT)
+    texts = pa.array([spell(value) for value in categories.categories.astype(object)], cleaning.TEXT)
     codes = categories.codes.to_numpy()
     return texts.take(pa.array(codes, mask=codes < 0))
 
@@ -101,6 +102,11 @@ def _polars(frame: Any, names: Wanted, description: str) -> tuple[Wanted, list[P
     schema = frame.collect_schema()
     names = _found(names, schema.names(), description)
     chosen = list(dict.fromkeys(names.values()))
+    for name in chosen:
+        if schema[name] == pl.Object:  # which Arrow would tell apart by their addresses
+            raise TableError(
+                f"column {name!r} of {description} holds Python objects; cast it, for instance to pl.String"
+            )
     arrow = pl.DataFrame(schema={name: schema[name] for name in chosen}).to_arrow().schema
 
     def batches() -> Batches:
@@ -148,7 +154,10 @@ def _fragment(fragment: Any, names: Wanted) -> Part:
     from pyarrow.dataset import get_partition_keys  # type: ignore[import-untyped]
 
     schema = fragment.physical_schema
-    keys = {key: str(value) for key, value in get_partition_keys(fragment.partition_expression).items()}
+    keys = {
+        key: None if value is None else str(value)
+        for key, value in get_partition_keys(fragment.partition_expression).items()
+    }
     inside = {key: name for key, name in names.items() if name in schema.names}
     apart = {key: keys.get(name) for key, name in names.items() if key not in inside}
 

@@ -23,14 +23,36 @@ def as_text(value: Any) -> str | None:
 
 
 def as_unit(value: Any) -> str | None:
-    """A text that is equal for equal units: whole numbers are spelled as such, whatever their type."""
+    """A text that is equal for equal units: whole numbers are spelled as such, whatever their type.
+
+    A number and its text are one unit, as in a CSV file; objects of other types have their type before them.
+    """
     try:
         if _is_missing(value):
             return None
-        text = value.isoformat() if isinstance(value, (date, datetime)) else _text(value)
-        return _encoded(str(value)) if text == MARK else text
+        if isinstance(value, (str, int, float, Decimal, np.integer, np.floating)) and not isinstance(value, bool):
+            return _text(value)
+        return _encoded(f"{MARK}{_kind(value)} {_moment(value)}")
     except Exception:  # nobody, then
         return None
+
+
+def _kind(value: Any) -> str:
+    return "moment" if isinstance(value, (datetime, np.datetime64)) else type(value).__name__
+
+
+def _moment(value: Any) -> str:
+    """A moment as it is in UTC; anything else as it spells itself."""
+    import pandas as pd  # type: ignore[import-untyped]
+
+    if isinstance(value, np.datetime64):
+        try:
+            value = pd.Timestamp(value)
+        except Exception:  # beyond what pandas has
+            return str(value)
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _text(value: Any) -> str:
@@ -58,7 +80,7 @@ def _text(value: Any) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
 
     if value is None or value is pd.NA or value is pd.NaT:
         return True

@@ -9,7 +9,7 @@ from typing import Any
 
 from batchdp.domain import Domain
 from batchdp.errors import TableError
-from batchdp.tables.kinds import check_schema
+from batchdp.tables.kinds import check_schema, refuse_type
 from batchdp.tables.reading import PARSING
 from batchdp.tables.source import Opened, Source
 
@@ -50,6 +50,8 @@ def _fitting(opened: Opened, domain: Domain, columns: Collection[str] | None) ->
     schema, engine = opened.table.schema(), opened.engine
     try:
         names = check_schema(schema, domain, columns, opened.description, parses=engine.dialect in PARSING)
+        if None in names and schema[names[None]].is_interval():  # to engines, a month is thirty days
+            refuse_type(names[None], None, schema[names[None]], opened.description)
     except BaseException:
         engine.close()
         raise

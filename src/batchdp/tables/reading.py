@@ -80,6 +80,7 @@ def read(column: Any, kind: Kind, dialect: str) -> Any:
             return column if number else column.try_cast("float64") if dtype.is_string() else _nothing(kind)
         case "boolean":
             if number:
+                column = column.cast("float64") if dtype.is_decimal() else column  # which may have no room for a 1
                 zero = ibis.ifelse(column == 0, ibis.literal(False), ibis.null("boolean"))
                 return ibis.ifelse(column == 1, ibis.literal(True), zero)
             return column if dtype.is_boolean() else column.try_cast("boolean") if dtype.is_string() else _nothing(kind)

@@ -62,8 +62,10 @@ def records(file: BinaryIO, layout: Layout, wanted: Sequence[int]) -> Iterator[l
     if rest:  # the last line may lack its end
         rest += b"\r\n" if layout.returns else b"\n"
         marks = _marks(rest, layout)
-        if len(marks) and marks[-1] == len(rest) - 1:
-            yield _fields(rest, marks, layout, wanted)
+        lines = marks[_bytes(rest)[marks] == LINE_FEED]
+        if len(lines):  # what an open quotation mark at the end swallows stands behind them
+            end = int(lines[-1]) + 1
+            yield _fields(rest[:end], marks[: np.searchsorted(marks, end)], layout, wanted)
 
 
 def _bytes(data: bytes) -> npt.NDArray[np.uint8]:
@@ -144,10 +146,10 @@ def _fields(data: bytes, marks: Marks, layout: Layout, wanted: Sequence[int]) ->
     """Whole records, from their marks."""
     last = np.flatnonzero(_bytes(data)[marks] == LINE_FEED)
     first = np.concatenate([[0], last[:-1] + 1])
-    complete = last - first + 1 >= layout.width
+    lengths = marks[last] - np.concatenate([[0], marks[last[:-1]] + 1])
+    complete = (last - first + 1 >= layout.width) & (lengths <= LONGEST_RECORD)
     if layout.width == 1:
-        start = np.concatenate([[0], marks[last[:-1]] + 1])
-        complete &= marks[last] - start > int(layout.returns)  # an empty line is no record
+        complete &= lengths > int(layout.returns)  # an empty line is no record
     first, last = first[complete], last[complete]
     # Everything between two marks, with the mark before it (the very first gets one).
     offsets = np.concatenate([[0], marks + 1]).astype(np.int32)

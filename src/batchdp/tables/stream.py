@@ -69,11 +69,11 @@ def open_stream(
             kind = None if key is None else declared_kind(domain, key)
             refuse_type(names[key], kind, parts[found.index(None)].types[key], description)
         types[place] = cleaning.common(found, unit=key is None)
-        if types[place] is None:
+        if types[place] is None or (key is None and not cleaning.can_be_one(part.types[key] for part in parts)):
             spelled = sorted({str(part.types[key]) for part in parts})
             raise TableError(
                 f"column {names[key]!r} is {' and '.join(spelled)} in the files of {description}; write all of them "
-                "with one type, so that no file changes how another's numbers are compared"
+                "with one type, so that no file changes how another's values are compared"
             )
     schema = pa.schema(types or {"row": pa.bool_()})
 
