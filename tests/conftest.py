@@ -1,6 +1,8 @@
 """One thread of linear algebra a test process: pytest-xdist already uses every core. Plans are remembered nowhere."""
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,3 +16,11 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     folder = tmp_path_factory.getbasetemp() / "plans" / os.urandom(8).hex()
     monkeypatch.setenv("BATCHDP_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_sockets_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark leaves sockets to the garbage collector, whose warnings would fail whatever test comes next."""
+    yield
+    if any(mark.args == ("spark",) for mark in request.node.iter_markers("xdist_group")):
+        gc.collect()

@@ -44,7 +44,7 @@ def open_ibis(table: Any) -> Opened:
             numerics = {name: without_nan(table[name]) for name, dtype in table.schema().items() if dtype.is_decimal()}
             table = table.mutate(**numerics) if numerics else table
         case "pyspark":
-            engine = SparkEngine(backend._session, ExitStack())
+            engine = SparkEngine(backend._session, ExitStack(), collates=True)
         case _:
             raise TableError(
                 f"{description} cannot be counted: what that engine does with odd values is not known; give an ibis "

@@ -18,16 +18,18 @@ from batchdp.tables.compiling import Query, compiled
 from batchdp.tables.shield import shielded
 from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, as_columns
 
+BYTEWISE = "UTF8_BINARY"
+
 
 class SparkEngine:
     """A Spark session with our view in it."""
 
     dialect = "pyspark"
-    collates = True
 
-    def __init__(self, session: Any, undo: ExitStack) -> None:
+    def __init__(self, session: Any, undo: ExitStack, collates: bool) -> None:
         self._session = session
         self._undo = undo
+        self.collates = collates
 
     def check(self, query: Query) -> None:
         """Analysed, not run."""
@@ -81,7 +83,17 @@ def open_spark(frame: Any) -> Opened:
 
     with undo:
         shielded(bind, "looking at the Spark DataFrame")
-        return Opened("the Spark DataFrame", ibis.table(schema, name=name), {}, SparkEngine(session, undo.pop_all()))
+        return Opened(
+            "the Spark DataFrame",
+            ibis.table(schema, name=name),
+            {},
+            SparkEngine(session, undo.pop_all(), _collates(frame)),
+        )
+
+
+def _collates(frame: Any) -> bool:
+    """Whether a text has another collation than by its bytes; before Spark 4 none has."""
+    return any(getattr(field.dataType, "collation", BYTEWISE) != BYTEWISE for field in frame.schema.fields)
 
 
 def _schema(frame: Any) -> Any:
