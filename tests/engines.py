@@ -191,11 +191,11 @@ def _postgres(records: Any, folder: Path) -> Any:
 
 def _ibis_postgres(records: Any, folder: Path) -> Any:
     schema, _, name = _postgres(records, folder).partition("#")[2].partition(".")
-    return _ibis_backend().table(name, database=schema)
+    return ibis_backend().table(name, database=schema)
 
 
 @cache
-def _ibis_backend() -> Any:
+def ibis_backend() -> Any:
     connection = psycopg.connect(postgres(), autocommit=True)
     atexit.register(connection.close)
     return ibis.postgres.from_connection(connection)

@@ -33,7 +33,7 @@ from batchdp.queries.conditions import Cut
 from batchdp.release.answering import _counts_of
 from batchdp.tables import count, counting, open_table
 from batchdp.tables.separated import Layout, records
-from engines import on_spark, postgres, spark
+from engines import ibis_backend, on_spark, postgres, spark
 
 AGES = LineAtoms("age", "number", (Cut(15),), None)
 MANY = tuple((value,) for value in range(40))
@@ -412,6 +412,8 @@ def test_citext_knows_who_is_one_person() -> None:
         )
     state = ListedAtoms("state", "text", (("NY",),), None)
     assert counted(f"{postgres()}#t", domain("who", state={"values": ["NY"]}), state) == {(0,): 1}
+    by_ibis = ibis_backend().table("t")
+    assert counted(by_ibis, domain("who", state={"values": ["NY"]}), state) == {(0,): 1}
     tag = ListedAtoms("tag", "text", (("NY",),), None)
     assert counted(f"{postgres()}#t", domain(tag={"values": ["NY"]}), tag) == {(0,): 1, (1,): 2}
     with (

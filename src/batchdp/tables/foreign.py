@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
+import ibis  # type: ignore[import-untyped]
+
 from batchdp.errors import TableError
 from batchdp.tables.duck import DuckEngine, set_session
 from batchdp.tables.postgres import PostgresEngine, without_nan
@@ -41,8 +43,12 @@ def open_ibis(table: Any) -> Opened:
             )
         case "postgres":
             engine = _Borrowed(backend.con)
-            numerics = {name: without_nan(table[name]) for name, dtype in table.schema().items() if dtype.is_decimal()}
-            table = table.mutate(**numerics) if numerics else table
+            blind = shielded(lambda: _without_case(backend.con, table), f"looking at {description}")
+            table, units = mended(
+                table,
+                {name: without_nan(table[name]) for name, dtype in table.schema().items() if dtype.is_decimal()},
+                {name: table[name].cast("string").lower() for name in blind},
+            )
         case "pyspark":
             engine = SparkEngine(backend._session, ExitStack(), collates=True)
         case _:
@@ -51,3 +57,13 @@ def open_ibis(table: Any) -> Opened:
                 "table on DuckDB, PostgreSQL or Spark, or write the table to Parquet"
             )
     return Opened(description, table, units, engine)
+
+
+def _without_case(connection: Any, table: Any) -> list[str]:
+    """The columns of type `citext`, to which Bob and bob are one; ibis takes them for any other text."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM ({ibis.to_sql(table, dialect='postgres')}) AS looked_at LIMIT 0")
+        types = {column.name: column.type_code for column in cursor.description}
+        cursor.execute("SELECT oid FROM pg_catalog.pg_type WHERE typname = 'citext'")
+        blind = {row[0] for row in cursor.fetchall()}
+    return [name for name, type_ in types.items() if type_ in blind]
