@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from batchdp.audits import FALSE_ALARM, lower_bound, scale_finding
-from batchdp.noise import Mechanism, mechanism
+from batchdp.audits.attack import FALSE_ALARM, lower_bound, scale_finding
+from batchdp.measuring.mechanism import Mechanism, mechanism
 
 SENSITIVITY = 2**30
 

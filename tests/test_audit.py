@@ -12,12 +12,13 @@ import pytest
 from scipy import sparse
 
 from batchdp import STRATEGIES, Strategy, Workload, audit, optimize, workloads
-from batchdp.audits import attacked, exact
-from batchdp.lattice import Lattice
-from batchdp.noise import Mechanism
-from batchdp.release.law import NoiseLaw
-from batchdp.release.neighbours import Neighbours
-from batchdp.release.preparing import prepared
+from batchdp.audits.attack import attacked
+from batchdp.audits.exact import exact
+from batchdp.measuring.lattice import Lattice
+from batchdp.measuring.law import NoiseLaw
+from batchdp.measuring.mechanism import Mechanism
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import prepared
 
 RUNS = 100_000
 

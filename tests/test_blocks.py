@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from batchdp import STRATEGIES, LatticeError, Strategy, Workload, WorkloadError, audit, optimize, workloads
-from batchdp.audits import attacked, exact, true_sensitivity
-from batchdp.lattice import LARGEST, Lattice, quantise
+from batchdp.audits.attack import attacked
+from batchdp.audits.exact import exact, true_sensitivity
 from batchdp.linalg.matrix import dense
-from batchdp.noise import mechanism
+from batchdp.measuring.lattice import LARGEST, Lattice, quantise
+from batchdp.measuring.mechanism import mechanism
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import prepared
 from batchdp.privacy import noise_of
-from batchdp.release.neighbours import Neighbours
-from batchdp.release.preparing import prepared
 from batchdp.strategies.blocks import block_by_block
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "60"))

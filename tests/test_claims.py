@@ -15,10 +15,10 @@ import pytest
 from batchdp import STRATEGIES, Ledger, Release, ReleaseError, answer, archive, load_release, plan, report
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import Reservation, StoredRelease, outputs
-from batchdp.noise import float_above, mechanism
+from batchdp.measuring.law import NoiseLaw
+from batchdp.measuring.mechanism import float_above, mechanism
+from batchdp.measuring.neighbours import EVERY_ROW
 from batchdp.release import claims
-from batchdp.release.law import NoiseLaw
-from batchdp.release.neighbours import EVERY_ROW
 from batchdp.release.records import FORMAT
 from batchdp.terminal import harmless
 from commands import run

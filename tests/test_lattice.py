@@ -14,8 +14,8 @@ from scipy import sparse
 
 from batchdp import STRATEGIES, Strategy, Workload
 from batchdp.errors import LatticeError
-from batchdp.lattice import LARGEST, Lattice, quantise
 from batchdp.linalg.matrix import dense
+from batchdp.measuring.lattice import LARGEST, Lattice, quantise
 from cases import small_workloads
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "300"))

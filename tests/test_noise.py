@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from batchdp import PrivacyParameterError
-from batchdp.conversion import epsilon_at, rho_for
-from batchdp.noise import mechanism
+from batchdp.measuring.conversion import epsilon_at, rho_for
+from batchdp.measuring.mechanism import mechanism
 
 
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])

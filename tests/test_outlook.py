@@ -8,11 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from batchdp.plans import Plan, plan
-from batchdp.release import epsilon_for
-from batchdp.release.neighbours import Neighbours
-from batchdp.release.outlook import Outlook, _round, _rounded_up, outlook
-from batchdp.release.preparing import prepared
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import prepared
+from batchdp.plans import Plan, epsilon_for, plan
+from batchdp.plans.outlook import Outlook, _round, _rounded_up, outlook
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 

@@ -47,9 +47,9 @@ from batchdp.domain import as_domain
 from batchdp.linalg.matrix import dense
 from batchdp.plans import file as plan_files
 from batchdp.plans import making
+from batchdp.plans.settling import settled
 from batchdp.release import answering
 from batchdp.release.answering import release
-from batchdp.release.preparing import settled
 from batchdp.tables import open_table
 from batchdp.tables.duck import DuckEngine
 from sql_truth import DOMAIN, battery, connection, records
@@ -756,7 +756,7 @@ def test_a_planted_count_appears_nowhere(
     def draw(*_: Any) -> list[int]:
         raise MemoryError
 
-    monkeypatch.setattr("batchdp.lattice.Lattice.measured", draw)
+    monkeypatch.setattr("batchdp.measuring.lattice.Lattice.measured", draw)
     with pytest.raises(MemoryError) as crashed:
         answer(made, table, epsilon=1e-8, ledger=books)
     shown += traceback.format_exception(crashed.value)

@@ -28,12 +28,12 @@ from batchdp import (
     optimize,
     workloads,
 )
-from batchdp.conversion import epsilon_at
-from batchdp.lattice import quantise
 from batchdp.linalg.matrix import dense
+from batchdp.measuring.conversion import epsilon_at
+from batchdp.measuring.lattice import quantise
+from batchdp.measuring.law import NoiseLaw
+from batchdp.measuring.neighbours import Neighbours
 from batchdp.release.answering import release
-from batchdp.release.law import NoiseLaw
-from batchdp.release.neighbours import Neighbours
 from cases import small_workloads
 
 W = workloads.ranges(8, 12)
@@ -160,7 +160,7 @@ def test_the_same_id_returns_the_same_answers_and_costs_nothing_more(ledger: Led
 
 
 def test_the_ledger_is_charged_before_the_counts_are_measured(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    from batchdp.lattice import Lattice
+    from batchdp.measuring.lattice import Lattice
 
     def crash(self: Lattice, counts: object) -> list[int]:
         assert ledger.spent == pytest.approx(1.0)

@@ -22,15 +22,15 @@ from .errors import WorkloadError as WorkloadError
 from .ledger import Ledger as Ledger
 from .linalg.product import Product as Product
 from .plans import Plan as Plan
+from .plans import epsilon_for as epsilon_for
 from .plans import load_plan as load_plan
+from .plans import outlook as outlook
 from .plans import plan as plan
 from .portfolio import optimize as optimize
 from .release import Answer as Answer
 from .release import Release as Release
 from .release import answer as answer
-from .release import epsilon_for as epsilon_for
 from .release import load_release as load_release
-from .release.outlook import outlook as outlook
 from .reports import report as report
 from .strategies import STRATEGIES as STRATEGIES
 from .strategies.low_rank import low_rank as low_rank

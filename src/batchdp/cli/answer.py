@@ -59,9 +59,9 @@ def command(
     from batchdp.cli.show import console, figure, print_json, progress, say
     from batchdp.cli.show import table as shown_table
     from batchdp.errors import ReleaseError
+    from batchdp.measuring.neighbours import in_words
     from batchdp.plans import load_plan
     from batchdp.release import answer
-    from batchdp.release.neighbours import in_words
 
     for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
         checked_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
@@ -108,8 +108,9 @@ def _ask(plan: Planned, table: str, ledger: Ledger, epsilon: float | None, rho: 
     from batchdp.cli.show import figure
     from batchdp.errors import ReleaseError
     from batchdp.ledger.accounting import as_float, charge, exact, one_of
-    from batchdp.release.neighbours import in_words
-    from batchdp.release.preparing import checked_budget, exact_charge, settled
+    from batchdp.measuring.neighbours import in_words
+    from batchdp.measuring.preparing import checked_budget, exact_charge
+    from batchdp.plans.settling import settled
     from batchdp.tables import open_table
     from batchdp.terminal import harmless
 

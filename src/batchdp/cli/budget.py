@@ -24,8 +24,8 @@ def command(
     from batchdp.cli.files import open_ledger
     from batchdp.cli.show import console, figure, print_json, say, table
     from batchdp.ledger import Ledger
+    from batchdp.measuring.neighbours import NOT_RECORDED
     from batchdp.release.claims import check_ledger
-    from batchdp.release.neighbours import NOT_RECORDED
 
     if create:
         either(epsilon, rho)

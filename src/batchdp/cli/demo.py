@@ -17,7 +17,7 @@ def command(
 ) -> None:
     """Do the whole job on invented patient records with an embedded database, in seconds."""
     from batchdp.cli.show import console, figure, progress, say, table
-    from batchdp.release.outlook import outlook
+    from batchdp.plans.outlook import outlook
     from batchdp.studies.demo import RECORDS, demonstrate
 
     with progress("Starting") as report:

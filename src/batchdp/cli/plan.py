@@ -11,7 +11,7 @@ import typer
 from batchdp.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from batchdp.release.outlook import Outlook
+    from batchdp.plans.outlook import Outlook
 
 EXAMPLES = (
     "batchdp plan queries.sql --domain domain.toml -o visits.plan",
@@ -72,7 +72,7 @@ def command(
     from batchdp.cli.show import console, print_json, progress, say
     from batchdp.errors import PlanError
     from batchdp.plans import plan
-    from batchdp.release.outlook import outlook
+    from batchdp.plans.outlook import outlook
 
     checked_output(output, PlanError, inputs=(queries, domain))
     if accuracy is not None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import outputs
 from batchdp.ledger.accounting import Amount, Unit, as_float, as_float_below, as_text, billionths, charge, exact, one_of
@@ -16,6 +15,7 @@ from batchdp.ledger.file import LedgerFile
 from batchdp.ledger.records import Entry, Reservation, StoredRelease
 from batchdp.ledger.repeating import digest_of, output_of, paid_by, repeated
 from batchdp.markup import summary
+from batchdp.measuring.conversion import checked_delta, epsilon_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,9 +14,9 @@ from batchdp.cells import MOST_CELLS, Cells
 from batchdp.checks import finite, whole
 from batchdp.domain import Domain
 from batchdp.errors import StrategyError
-from batchdp.lattice import Lattice, quantise
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
+from batchdp.measuring.lattice import Lattice, quantise
 from batchdp.strategies.strategy import Privacy, Strategy
 from batchdp.workloads.workload import Workload
 

@@ -17,10 +17,10 @@ from batchdp.bounds.optimality import Objective
 from batchdp.checks import finite, whole
 from batchdp.components.optimizing import optimize_products
 from batchdp.components.strategy import Components
-from batchdp.conversion import rho_for
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import rows_span
 from batchdp.linalg.product import Product
+from batchdp.measuring.conversion import rho_for
 from batchdp.portfolio.blocks import optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
 from batchdp.portfolio.search import Progress

@@ -1,8 +1,7 @@
 """From a strategy and counts to answers that may be published."""
 
-from batchdp.release.accuracy import epsilon_for
 from batchdp.release.answering import answer
 from batchdp.release.loading import load_release
 from batchdp.release.records import Answer, Release
 
-__all__ = ["Answer", "Release", "answer", "epsilon_for", "load_release"]
+__all__ = ["Answer", "Release", "answer", "load_release"]

@@ -21,15 +21,16 @@ import numpy.typing as npt
 from scipy import sparse
 
 from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, TableError
-from batchdp.lattice import Integers, Lattice
 from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
+from batchdp.measuring.lattice import Integers, Lattice
+from batchdp.measuring.law import checked_confidence
+from batchdp.measuring.neighbours import Neighbours, Relation
+from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
 from batchdp.plans import Plan
+from batchdp.plans.settling import settled
 from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_charged, check_release
-from batchdp.release.law import checked_confidence
-from batchdp.release.neighbours import Neighbours, Relation
-from batchdp.release.preparing import checked_budget, exact_charge, prepared, settled
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy

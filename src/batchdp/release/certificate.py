@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from batchdp.errors import ReleaseError
-from batchdp.release.neighbours import NOT_RECORDED
+from batchdp.measuring.neighbours import NOT_RECORDED
 
 LONGEST_TEXT = 1000
 

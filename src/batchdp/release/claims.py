@@ -16,13 +16,13 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.errors import LedgerError, ReleaseError
-from batchdp.lattice import FEWEST_BITS, LARGEST, MOST_BITS
 from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.accounting import Unit, as_float, charge, exact
+from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, MOST_BITS
+from batchdp.measuring.law import MOST_CONFIDENCE
+from batchdp.measuring.neighbours import NOT_RECORDED
+from batchdp.measuring.preparing import exact_charge
 from batchdp.release.certificate import Certificate
-from batchdp.release.law import MOST_CONFIDENCE
-from batchdp.release.neighbours import NOT_RECORDED
-from batchdp.release.preparing import exact_charge
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded
 

@@ -8,9 +8,9 @@ from scipy import sparse
 
 from batchdp import archive
 from batchdp.errors import ReleaseError
+from batchdp.measuring.law import NoiseLaw
 from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_release
-from batchdp.release.law import NoiseLaw
 from batchdp.release.records import FORMAT, Release
 
 

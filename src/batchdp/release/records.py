@@ -12,12 +12,12 @@ from scipy import sparse
 from scipy.optimize import lsq_linear
 
 from batchdp import archive
-from batchdp.conversion import checked_delta, epsilon_at
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
+from batchdp.measuring.conversion import checked_delta, epsilon_at
+from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.release.certificate import Certificate
-from batchdp.release.law import NoiseLaw, checked_confidence
 from batchdp.terminal import harmless
 
 if TYPE_CHECKING:

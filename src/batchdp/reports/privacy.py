@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from batchdp.markup import escaped, isolated
+from batchdp.measuring.neighbours import EVERY_ROW, NOT_RECORDED, in_words
 from batchdp.release import Release
-from batchdp.release.neighbours import EVERY_ROW, NOT_RECORDED, in_words
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 

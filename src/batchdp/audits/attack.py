@@ -1,8 +1,7 @@
-"""Does a release keep what it promises? Exact checks of its arithmetic, and an attack on its noise.
+"""The attack: the real noise on neighbouring tables, and a lower bound on what it gives away.
 
-The exact checks re-derive everything from the stored integers with Python's own whole numbers. The attack runs the real
-noise on neighbouring tables and bounds the privacy loss from below with Clopper–Pearson intervals: a bound above what
-is charged is a proof that the promise is broken, with a chance of one in a million of saying so wrongly.
+Clopper–Pearson intervals bound the privacy loss from below: a bound above what is charged is a proof that the promise
+is broken, with a chance of one in a million of saying so wrongly.
 """
 
 from __future__ import annotations
@@ -10,24 +9,17 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from batchdp.lattice import LARGEST, Lattice
+from batchdp.audits.finding import Finding
 from batchdp.linalg.matrix import Dense
-from batchdp.noise import Mechanism
-from batchdp.plans import Plan
-from batchdp.release.law import NoiseLaw
-from batchdp.release.neighbours import Neighbours, Relation
-from batchdp.release.preparing import MOST_BIAS, checked_budget, prepared, settled
-from batchdp.strategies.strategy import Strategy
+from batchdp.measuring.lattice import Lattice
+from batchdp.measuring.mechanism import Mechanism
+from batchdp.measuring.neighbours import Neighbours
 
 FALSE_ALARM = 1e-6
 RUNS = 100_000
@@ -36,92 +28,6 @@ MOST_ROWS = 4
 """Measurements of a cell that the attack looks at: those that move most."""
 PILOT = 0.1
 """Share of the runs that choose the event; the others measure it."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One check: what was looked at, whether it held, and the figures."""
-
-    check: str
-    held: bool
-    figures: str
-
-
-@dataclass(frozen=True)
-class Audit:
-    """All findings for a strategy at a budget."""
-
-    findings: tuple[Finding, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check held."""
-        return all(finding.held for finding in self.findings)
-
-    def __str__(self) -> str:
-        return "\n".join(f"{'ok    ' if f.held else 'BROKEN'} {f.check}: {f.figures}" for f in self.findings)
-
-
-def audit(
-    planned: Plan | Strategy,
-    *,
-    epsilon: float | None = None,
-    rho: float | None = None,
-    neighbours: Relation | None = None,
-    rows_per_unit: int | None = None,
-    max_rows: int | None = None,
-    runs: int = RUNS,
-) -> Audit:
-    """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
-    strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
-    budget = checked_budget(strategy, epsilon, rho)
-    lattice, noise, law = prepared(strategy, relation, budget, max_rows)
-    return Audit((*exact(lattice, noise, law, relation, budget), *attacked(lattice, noise, relation, budget, runs)))
-
-
-def exact(
-    lattice: Lattice, noise: Mechanism, law: NoiseLaw, neighbours: Neighbours, budget: float
-) -> Iterator[Finding]:
-    """The checks that need no randomness, in whole numbers and fractions."""
-    true = true_sensitivity(lattice, neighbours)
-    used = noise.sensitivity
-    covers = used * used >= true if lattice.privacy == "zcdp" else used >= true
-    kind = "Δ₂²" if lattice.privacy == "zcdp" else "Δ₁"
-    yield Finding("sensitivity", covers, f"{kind} = {true} re-derived, noise made for {used}")
-
-    scale = Fraction(noise.scale) if math.isfinite(noise.scale) else Fraction(0)
-    loss = _loss(lattice.privacy, true, scale)
-    yield Finding(
-        "privacy loss",
-        loss is not None and loss <= Fraction(budget) and noise.loss <= budget,
-        f"{float(loss) if loss is not None else math.inf:.9g} of {budget:.9g} charged",
-    )
-
-    rng = np.random.default_rng(0)
-    cells = lattice.cells
-    totals = rng.multinomial(min(lattice.largest_total, 2**40), np.full(cells, 1 / cells))
-    far = np.full(cells, 2**62, dtype=np.int64)
-    at_cap = np.zeros(cells, dtype=np.int64)
-    at_cap[0] = lattice.largest_total
-    same = all(
-        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, _merged(lattice, x))
-        for x in (totals, at_cap, far)
-    )
-    yield Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
-
-    bias, errors = lattice.bias_bound, law.standard_errors
-    share = float(np.max(bias / np.where(errors > 0, errors, 1), initial=0.0))
-    yield Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
-
-
-def _merged(lattice: Lattice, counts: np.ndarray) -> np.ndarray:
-    """The counts on the cells of the workload, in Python's whole numbers."""
-    if lattice.merging is None:
-        return counts
-    sums = [0] * lattice.integers.shape[1]
-    for cell, count in zip(lattice.merging.indices.tolist(), counts.tolist(), strict=True):
-        sums[cell] += count
-    return np.array([min(total, 2**62) for total in sums], dtype=np.int64)
 
 
 def attacked(lattice: Lattice, noise: Mechanism, neighbours: Neighbours, budget: float, runs: int) -> Iterator[Finding]:
@@ -156,26 +62,6 @@ def worst_records(lattice: Lattice) -> dict[str, np.ndarray]:
         ]
         found[tuple(cells)] = (name, np.asarray(columns[:, cells].sum(axis=1)).ravel())
     return dict(found.values())
-
-
-def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
-    """Δ₁, or Δ₂² for Gaussian noise, times the neighbours' factor, in Python's whole numbers.
-
-    A record has a cell in every block. Norms of the blocks add up; squares do where measurements see one block each.
-    """
-    columns = sparse.csc_array(lattice.integers)
-    power = 1 if lattice.privacy == "pure" else 2
-    largest, rows, start = [], [], 0
-    for size in lattice.workload.blocks:
-        bounds = columns.indptr[start : start + size + 1]
-        spans = [slice(a, b) for a, b in pairwise(bounds)]
-        largest.append(max(sum(abs(int(q)) ** power for q in columns.data[span]) for span in spans))
-        rows.append(set(columns.indices[bounds[0] : bounds[-1]].tolist()))
-        start += size
-    apart = sum(map(len, rows)) == len(set().union(*rows))
-    roots = (math.isqrt(square - 1) + 1 for square in largest if square)  # rounded up
-    total = sum(largest) if power == 1 or apart else sum(roots) ** 2
-    return int(total * neighbours.factor**power)
 
 
 def lower_bound(noise: Mechanism, shift: np.ndarray, runs: int, privacy: str) -> float:
@@ -270,19 +156,3 @@ def _in_child(draw: Callable[[], Sequence[int]]) -> str:
         drawn = pipe.read()
     os.waitpid(child, 0)
     return drawn
-
-
-def _loss(privacy: str, sensitivity: int, scale: Fraction) -> Fraction | None:
-    """Δ₁ / b, or Δ₂² / 2σ²: the theorem behind OpenDP's map, in fractions."""
-    if scale <= 0:
-        return None
-    return Fraction(sensitivity) / scale if privacy == "pure" else Fraction(sensitivity) / (2 * scale * scale)
-
-
-def _clamped_product(Q: Any, counts: np.ndarray) -> list[int]:
-    rows = sparse.csr_array(Q)
-    product = []
-    for start, end in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
-        pairs = zip(rows.data[start:end], rows.indices[start:end], strict=True)
-        product.append(sum(int(q) * int(counts[j]) for q, j in pairs))
-    return [max(-LARGEST, min(LARGEST, z)) for z in product]

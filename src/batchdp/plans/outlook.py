@@ -10,8 +10,8 @@ import numpy as np
 
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
-from batchdp.plans import Plan
-from batchdp.release.accuracy import epsilon_for
+from batchdp.plans.accuracy import epsilon_for
+from batchdp.plans.planned import Plan
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import TOLERANCE, Strategy

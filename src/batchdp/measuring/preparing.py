@@ -8,15 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from batchdp.components.strategy import Components
-from batchdp.errors import LatticeError, PrivacyParameterError, ReleaseError
-from batchdp.lattice import FEWEST_BITS, LARGEST, Lattice, quantise
-from batchdp.noise import Mechanism, mechanism
-from batchdp.plans import Plan
-from batchdp.release.law import NoiseLaw
-from batchdp.release.neighbours import EVERY_ROW, Neighbours, Relation
+from batchdp.errors import LatticeError
+from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, Lattice, quantise
+from batchdp.measuring.law import NoiseLaw
+from batchdp.measuring.mechanism import Mechanism, mechanism
+from batchdp.measuring.neighbours import Neighbours
 from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.structure import Products
 from batchdp.workloads.workload import Workload
 
 CAPS = tuple(10**power for power in range(12, 5, -1))
@@ -50,29 +47,6 @@ def prepared(
         f"max_rows={cap}: query {strategy.workload.names[worst]!r} could be off by {lattice.bias_bound[worst]:.3g} "
         f"beside noise of {law.standard_errors[worst]:.3g}, more than 1 %; lower max_rows or the budget"
     )
-
-
-def settled(
-    planned: Plan | Strategy, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
-) -> tuple[Strategy, Neighbours, int | None]:
-    """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
-    if isinstance(planned, Components | Products):
-        raise ReleaseError(
-            f"planned is a {type(planned).__name__}, a batch over many columns kept in factors; it can be optimised, "
-            "but answering, auditing and choosing its budget are not supported yet; make a smaller batch that is a "
-            "matrix (a Workload) and give the Strategy that optimize finds for it"
-        )
-    if not isinstance(planned, Plan):
-        if not isinstance(planned, Strategy):
-            raise PrivacyParameterError(
-                f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize"
-            )
-        return planned, Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit), max_rows
-    if (neighbours, rows_per_unit, max_rows) != (None, None, None):
-        raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
-    privacy = planned.domain.privacy
-    whose = EVERY_ROW if privacy.unit is None else privacy.unit
-    return planned.strategy, Neighbours(privacy.neighbours, privacy.rows_per_unit, whose), privacy.max_rows
 
 
 def feasible_caps(workload: Workload) -> tuple[int, ...]:

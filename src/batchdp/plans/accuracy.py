@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.lattice import quantise
-from batchdp.plans import Plan
-from batchdp.release.law import NoiseLaw
-from batchdp.release.neighbours import Relation
-from batchdp.release.preparing import CAPS, settled
+from batchdp.measuring.lattice import quantise
+from batchdp.measuring.law import NoiseLaw
+from batchdp.measuring.neighbours import Relation
+from batchdp.measuring.preparing import CAPS
+from batchdp.plans.planned import Plan
+from batchdp.plans.settling import settled
 from batchdp.strategies.strategy import Strategy
 
 

@@ -1,0 +1,46 @@
+"""`audit`: the exact half, then the attack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from batchdp.audits.attack import RUNS, attacked
+from batchdp.audits.exact import exact
+from batchdp.audits.finding import Finding
+from batchdp.measuring.neighbours import Relation
+from batchdp.measuring.preparing import checked_budget, prepared
+from batchdp.plans import Plan
+from batchdp.plans.settling import settled
+from batchdp.strategies.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All findings for a strategy at a budget."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check held."""
+        return all(finding.held for finding in self.findings)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{'ok    ' if f.held else 'BROKEN'} {f.check}: {f.figures}" for f in self.findings)
+
+
+def audit(
+    planned: Plan | Strategy,
+    *,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
+    max_rows: int | None = None,
+    runs: int = RUNS,
+) -> Audit:
+    """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
+    strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
+    budget = checked_budget(strategy, epsilon, rho)
+    lattice, noise, law = prepared(strategy, relation, budget, max_rows)
+    return Audit((*exact(lattice, noise, law, relation, budget), *attacked(lattice, noise, relation, budget, runs)))

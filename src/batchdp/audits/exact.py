@@ -1,0 +1,100 @@
+"""The exact half: everything re-derived from the stored integers with Python's own whole numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from batchdp.audits.finding import Finding
+from batchdp.measuring.lattice import LARGEST, Lattice
+from batchdp.measuring.law import NoiseLaw
+from batchdp.measuring.mechanism import Mechanism
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import MOST_BIAS
+
+
+def exact(
+    lattice: Lattice, noise: Mechanism, law: NoiseLaw, neighbours: Neighbours, budget: float
+) -> Iterator[Finding]:
+    """The checks that need no randomness, in whole numbers and fractions."""
+    true = true_sensitivity(lattice, neighbours)
+    used = noise.sensitivity
+    covers = used * used >= true if lattice.privacy == "zcdp" else used >= true
+    kind = "Δ₂²" if lattice.privacy == "zcdp" else "Δ₁"
+    yield Finding("sensitivity", covers, f"{kind} = {true} re-derived, noise made for {used}")
+
+    scale = Fraction(noise.scale) if math.isfinite(noise.scale) else Fraction(0)
+    loss = _loss(lattice.privacy, true, scale)
+    yield Finding(
+        "privacy loss",
+        loss is not None and loss <= Fraction(budget) and noise.loss <= budget,
+        f"{float(loss) if loss is not None else math.inf:.9g} of {budget:.9g} charged",
+    )
+
+    rng = np.random.default_rng(0)
+    cells = lattice.cells
+    totals = rng.multinomial(min(lattice.largest_total, 2**40), np.full(cells, 1 / cells))
+    far = np.full(cells, 2**62, dtype=np.int64)
+    at_cap = np.zeros(cells, dtype=np.int64)
+    at_cap[0] = lattice.largest_total
+    same = all(
+        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, _merged(lattice, x))
+        for x in (totals, at_cap, far)
+    )
+    yield Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
+
+    bias, errors = lattice.bias_bound, law.standard_errors
+    share = float(np.max(bias / np.where(errors > 0, errors, 1), initial=0.0))
+    yield Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
+
+
+def _merged(lattice: Lattice, counts: np.ndarray) -> np.ndarray:
+    """The counts on the cells of the workload, in Python's whole numbers."""
+    if lattice.merging is None:
+        return counts
+    sums = [0] * lattice.integers.shape[1]
+    for cell, count in zip(lattice.merging.indices.tolist(), counts.tolist(), strict=True):
+        sums[cell] += count
+    return np.array([min(total, 2**62) for total in sums], dtype=np.int64)
+
+
+def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
+    """Δ₁, or Δ₂² for Gaussian noise, times the neighbours' factor, in Python's whole numbers.
+
+    A record has a cell in every block. Norms of the blocks add up; squares do where measurements see one block each.
+    """
+    columns = sparse.csc_array(lattice.integers)
+    power = 1 if lattice.privacy == "pure" else 2
+    largest, rows, start = [], [], 0
+    for size in lattice.workload.blocks:
+        bounds = columns.indptr[start : start + size + 1]
+        spans = [slice(a, b) for a, b in pairwise(bounds)]
+        largest.append(max(sum(abs(int(q)) ** power for q in columns.data[span]) for span in spans))
+        rows.append(set(columns.indices[bounds[0] : bounds[-1]].tolist()))
+        start += size
+    apart = sum(map(len, rows)) == len(set().union(*rows))
+    roots = (math.isqrt(square - 1) + 1 for square in largest if square)  # rounded up
+    total = sum(largest) if power == 1 or apart else sum(roots) ** 2
+    return int(total * neighbours.factor**power)
+
+
+def _loss(privacy: str, sensitivity: int, scale: Fraction) -> Fraction | None:
+    """Δ₁ / b, or Δ₂² / 2σ²: the theorem behind OpenDP's map, in fractions."""
+    if scale <= 0:
+        return None
+    return Fraction(sensitivity) / scale if privacy == "pure" else Fraction(sensitivity) / (2 * scale * scale)
+
+
+def _clamped_product(Q: Any, counts: np.ndarray) -> list[int]:
+    rows = sparse.csr_array(Q)
+    product = []
+    for start, end in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
+        pairs = zip(rows.data[start:end], rows.indices[start:end], strict=True)
+        product.append(sum(int(q) * int(counts[j]) for q, j in pairs))
+    return [max(-LARGEST, min(LARGEST, z)) for z in product]
