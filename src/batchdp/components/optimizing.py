@@ -155,7 +155,7 @@ def _strategy(batch: Batch, found: Found, limit: float, status: Outcome = Outcom
     for i, column in enumerate(batch.columns):
         measure = found.measures.get(i, batch.uniform(i))
         averages.append(measure[column.orbit] / column.counts[column.orbit])
-    parts = ListedParts(found.parts(batch.tables))
+    parts = ListedParts(found.shared(batch.tables))
     return Components(
         batch.workload, batch.columns, tuple(averages), parts, found.total, limit, found.method, status=status
     )

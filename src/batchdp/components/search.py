@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from batchdp.components.columns import Column, column_of
 from batchdp.components.groups import Answer, Kinds, Terms, group_terms, solve_group, weighed_column
 from batchdp.components.lenses import Lens, lens
-from batchdp.components.pieces import Part
+from batchdp.components.pieces import Group
 from batchdp.components.solver import Watch
 from batchdp.workloads.structure import Products
 
@@ -44,7 +44,7 @@ class Found:
     groups: tuple[tuple[Answer, frozenset[Kinds] | None], ...]
     """With the tables that each serves, all if None."""
 
-    def parts(self, tables: Mapping[Kinds, list[int]]) -> tuple[Part, ...]:
+    def shared(self, tables: Mapping[Kinds, list[int]]) -> tuple[Group, ...]:
         """All measurements, each with the root of its group's share as its scale."""
         whole = sum(np.sqrt(answer.upper) for answer, _ in self.groups)
         made = []
@@ -53,7 +53,7 @@ class Found:
                 continue
             scale = float(np.sqrt(np.sqrt(answer.upper) / whole))
             served = None if serves is None else frozenset(t for kinds in serves for t in tables[kinds])
-            made += [Part(pieces, scale, served, number) for pieces in product(*answer.choices)]
+            made.append(Group(answer.choices, scale, served, number))
         return tuple(made)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import Part, Piece, measured, recovered, variances
+from batchdp.components.pieces import Group, Part, Piece, measured, recovered, variances
 from batchdp.components.whole import Closure, cell_variances
 from batchdp.errors import StrategyError
 from batchdp.outcome import Outcome
@@ -31,9 +31,14 @@ MOST_ENTRIES = 200_000_000
 
 @dataclass(frozen=True, eq=False)
 class ListedParts:
-    """Parts held one by one."""
+    """Parts held group by group."""
 
-    parts: tuple[Part, ...]
+    groups: tuple[Group, ...]
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """One by one."""
+        return tuple(part for group in self.groups for part in group.parts())
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -44,9 +49,9 @@ class ListedParts:
     @property
     def shares(self) -> Dense:
         """Of the budget, one a group."""
-        found = np.zeros(1 + max((part.group for part in self.parts), default=0))
-        for part in self.parts:
-            found[part.group] = part.scale**2
+        found = np.zeros(1 + max((group.number for group in self.groups), default=0))
+        for group in self.groups:
+            found[group.number] = group.scale**2
         return found
 
     def of(self, table: int, looked: set[int]) -> Iterator[Part]:
