@@ -33,12 +33,14 @@ def command(
     from batchdp.cli.files import beside, checked_output, open_ledger
     from batchdp.cli.show import say, tracked
     from batchdp.errors import ReleaseError
-    from batchdp.release import load_release
+    from batchdp.release import TableRelease, load_release
     from batchdp.reports import report
 
     source = beside(release)
     checked_output(output, ReleaseError, inputs=(release, source, ledger, plan))
     loaded = load_release(source)
+    if isinstance(loaded, TableRelease):
+        raise ReleaseError(f"{source} is a release of tables, which has no page; write them with batchdp export")
     opened = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:

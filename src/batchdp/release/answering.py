@@ -20,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from batchdp.components.strategy import Components
 from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, TableError
 from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
+from batchdp.measuring.components.axes import Records
 from batchdp.measuring.lattice import Integers, Lattice
 from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
@@ -31,6 +33,8 @@ from batchdp.plans import Plan
 from batchdp.plans.settling import settled
 from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_charged, check_release
+from batchdp.release.components.answering import release_components
+from batchdp.release.components.codes import codes_of, is_records, records_of_counts
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy
@@ -38,11 +42,13 @@ from batchdp.strategies.strategy import Strategy
 Draw = Callable[[Sequence[int]], list[int]]
 Progress = Callable[[float, str], None]
 LARGEST_COUNT = 2**62
+MOST_COUNTED = 10**8
+"""Cells of a batch over many columns whose counts can be given."""
 NO_COUNTS = (str, bytes, complex, list, tuple, dict, set)
 
 
 def answer(
-    planned: Plan | Strategy,
+    planned: Plan | Strategy | Components,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -55,7 +61,7 @@ def answer(
     max_rows: int | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
-) -> Release:
+) -> Any:
     """Private answers to a batch of queries.
 
     Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced), for any
@@ -65,7 +71,9 @@ def answer(
         planned: a plan, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order.
+            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components`) the
+            records: a 2-D array or a frame with one whole-number code a column, floats where a code may be missing; a
+            record with a code that is none is not counted. Or the counts of all cells, in one dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
         ledger: what the budget is taken from.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
@@ -78,6 +86,22 @@ def answer(
         confidence: of the intervals.
         progress: called with (share, what is being done) while a table is counted.
     """
+    if isinstance(planned, Components):
+        read, names = _records(planned, table)
+        return release_components(
+            planned,
+            read,
+            epsilon=epsilon,
+            rho=rho,
+            ledger=ledger,
+            release_id=release_id,
+            label=label or "records",
+            neighbours=Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit),
+            max_rows=max_rows,
+            confidence=confidence,
+            column_names=names,
+            progress=progress,
+        )
     strategy, relation, cap = settled(planned, neighbours, rows_per_unit, max_rows)
     with ExitStack() as opened:
         if isinstance(planned, Plan):
@@ -97,6 +121,20 @@ def answer(
             confidence=confidence,
             asked=_asked(planned) if isinstance(planned, Plan) else "",
         )
+
+
+def _records(strategy: Components, table: Any) -> tuple[Callable[[], Records], tuple[str, ...] | None]:
+    """How records will be read: from codes in a frame or 2-D array, or from counts of all cells in one dimension."""
+    batch = strategy.workload
+    if is_records(table):
+        codes = codes_of(table, batch)
+        return codes.read, codes.names
+    if batch.cells > MOST_COUNTED:
+        raise TableError(
+            f"the table is one of {batch.cells:.3g} cells' counts, too many to be held; give records: a 2-D array or a "
+            "frame with one whole-number code a column"
+        )
+    return records_of_counts(_counts_of(table, batch.cells), batch), None
 
 
 def _asked(plan: Plan) -> str:

@@ -23,6 +23,8 @@ from batchdp.measuring.law import MOST_CONFIDENCE
 from batchdp.measuring.neighbours import NOT_RECORDED
 from batchdp.measuring.preparing import exact_charge
 from batchdp.release.certificate import Certificate
+from batchdp.release.components.storing import decoded as decoded_tables
+from batchdp.release.components.storing import is_encoded
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded
 
@@ -69,7 +71,7 @@ def check_ledger(ledger: Ledger) -> None:
     def look(entry: Entry, output: bytes) -> None:
         if not output.startswith(b"{"):
             return  # stored by somebody's own program
-        certificate, _ = decoded(output, entry.release_id)
+        certificate: Any = (decoded_tables if is_encoded(output) else decoded)(output, entry.release_id)[0]
         for name, here, there in differences(certificate, entry, unit):
             raise LedgerError(
                 f"path={str(ledger.path)!r} was tampered with: release {entry.release_id!r} was stored with "

@@ -11,16 +11,21 @@ from batchdp.errors import ReleaseError
 from batchdp.measuring.law import NoiseLaw
 from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_release
+from batchdp.release.components.file import FORMAT as TABLES
+from batchdp.release.components.file import load_tables
+from batchdp.release.components.tables import TableRelease
 from batchdp.release.records import FORMAT, Release
 
 
-def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Release:
+def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Release | TableRelease:
     """A release that was saved; nothing in the file is executed, and its figures must not contradict each other.
 
     Args:
         path: of the file.
         most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
     """
+    if archive.format_of(path) == TABLES:
+        return load_tables(path, most_bytes)
     header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
     try:
         names = header["names"]

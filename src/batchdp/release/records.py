@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,11 @@ from batchdp.markup import summary
 from batchdp.measuring.conversion import checked_delta, epsilon_at
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.release.certificate import Certificate
+from batchdp.release.statements import Statement, statement_frame, statements
 from batchdp.terminal import harmless
 
 if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -111,6 +114,20 @@ class Release:
         L, kept = self._distinct_columns()
         fitted = lsq_linear(L.toarray(), self.measurements, bounds=(0, np.inf))
         return np.asarray(self.workload[:, kept] @ fitted.x)
+
+    @property
+    def tables(self) -> Sequence[Statement]:
+        """The answers as tables, one a statement, each with its name and columns."""
+        return statements(self)
+
+    def table(self, *columns: str, name: str | None = None) -> pd.DataFrame:
+        """A statement's answers as a frame: its group columns, value, standard_error, low, high.
+
+        Args:
+            columns: the group columns, in any order; none for a single number.
+            name: the statement's alias, where several have these columns; enough by itself.
+        """
+        return statement_frame(self, columns, name)
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """Every answer with its interval, on matplotlib axes of one's own if given."""

@@ -6,7 +6,7 @@ OpenDP samples outside of Python's lock, so threads are enough. Nothing here can
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from fractions import Fraction
@@ -84,7 +84,7 @@ def _opendp(scale: float) -> Any:
     return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=scale)
 
 
-def draw(scales: Sequence[float], sizes: Integers, progress: Progress | None = None) -> Integers:
+def draw(scales: NDArray[np.float64], sizes: Integers, progress: Progress | None = None) -> Integers:
     """Independent discrete Gaussian noise, `sizes[g]` of scale `scales[g]` one group after the other."""
     total = int(np.sum(sizes))
     noise = np.zeros(total, dtype=np.int64)
@@ -113,11 +113,11 @@ Job = list[tuple[float, int, int]]
 """Scales, each with where its measurements begin and end."""
 
 
-def _jobs(scales: Sequence[float], sizes: Integers) -> Iterator[Job]:
+def _jobs(scales: NDArray[np.float64], sizes: Integers) -> Iterator[Job]:
     """Chunks of large groups, or many small groups at once."""
     job: Job = []
     held = start = 0
-    for scale, size in zip(scales, sizes.tolist(), strict=True):
+    for scale, size in zip(scales.tolist(), sizes.tolist(), strict=True):
         for begin in range(start, start + size, CHUNK):
             end = min(begin + CHUNK, start + size)
             job.append((scale, begin, end))

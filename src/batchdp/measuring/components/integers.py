@@ -137,7 +137,7 @@ def integer_basis(J: Dense) -> Integers | None:
     for D in DENOMINATORS:
         H = np.rint(R * D)
         if np.abs(R * D - H).max() <= 1e-7 and np.abs(H).max() <= 2**10:
-            return H.astype(np.int64)
+            return np.asarray(H, dtype=np.int64)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -39,6 +39,8 @@ class Prepared:
     noises: tuple[Gaussian, ...]
     rho: float
     """What is charged; the exact sum of all losses is at most this."""
+    bias_share: float = 0.0
+    """The most that any answer is off apart from noise, as a share of its standard error."""
 
     @property
     def loss(self) -> Fraction:
@@ -82,7 +84,7 @@ def prepare(strategy: Components, neighbours: Neighbours, rho: float, max_rows: 
             raise LatticeError(f"the components lose {float(prepared.loss)!r} in all, more than rho={rho!r}")
         worst, table = prepared.reader.worst_bias()
         if worst <= MOST_BIAS:
-            kept = prepared
+            kept = prepared = replace(prepared, bias_share=worst)
             if max_rows is not None or prepared.excess(strategy, neighbours) <= MOST_EXCESS:
                 return prepared
         problem = (

@@ -84,7 +84,7 @@ class TableReader:
         own = self.lattice.workload.tables[table]
         if own.queries > MOST_TABLE:
             raise StrategyError(f"table {own.name!r} has {own.queries:,} answers, more than fit into memory")
-        return own.shape
+        return tuple(own.shape)
 
     def values(self, table: int, noisy: Integers) -> Dense:
         """The private answers of a table."""
