@@ -2,8 +2,8 @@
 
     python benchmarks/adult.py [--records N] [--order K] [--folder FOLDER]
 
-Planned, drawn, counted, stored in a ledger and written as Parquet; then the error against the exact tables, and the time
-to read one table back. The records are invented: skewed columns that hang together.
+Planned, drawn, counted, stored in a ledger and written as Parquet; then the error against the exact tables, and how long
+it takes to read one back. The records are invented: skewed columns that hang together.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main() -> None:
     expected = (strategy.expected_squared_error(rho=RHO) / batch.queries) ** 0.5
     found = (squared_error(release, codes) / batch.queries) ** 0.5
     reading = time.monotonic()
-    release.table(0, 1, 2)
+    release.table(*range(options.order))
     read = time.monotonic() - reading
     size = sum(file.stat().st_size for file in (folder / "tables").iterdir())
     print(batch)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchdp.audits.attack import RUNS, attacked
+from batchdp.audits.components import attacked_components, exact_components
 from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
-from batchdp.measuring.neighbours import Relation
+from batchdp.components.strategy import Components
+from batchdp.measuring.components import prepare
+from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.preparing import checked_budget, prepared
 from batchdp.plans import Plan
 from batchdp.plans.settling import settled
+from batchdp.privacy import GAUSSIAN, Budget
 from batchdp.strategies.strategy import Strategy
+
+MOST_RUNS = 20_000
+"""Of component strategies, each of which draws for several components."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Audit:
 
 
 def audit(
-    planned: Plan | Strategy,
+    planned: Plan | Strategy | Components,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
@@ -40,6 +47,16 @@ def audit(
     runs: int = RUNS,
 ) -> Audit:
     """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
+    if isinstance(planned, Components):
+        charged = float(Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho))
+        whose = Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit)
+        ready = prepare(planned, whose, charged, max_rows)
+        return Audit(
+            (
+                *exact_components(ready, whose, charged),
+                *attacked_components(ready, whose, charged, min(runs, MOST_RUNS)),
+            )
+        )
     strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
     budget = checked_budget(strategy, epsilon, rho)
     lattice, noise, law = prepared(strategy, relation, budget, max_rows)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
 from batchdp.release.components.codes import codes_of, is_records, records_of_counts
+from batchdp.release.components.tables import TableRelease
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy
@@ -45,6 +46,42 @@ LARGEST_COUNT = 2**62
 MOST_COUNTED = 10**8
 """Cells of a batch over many columns whose counts can be given."""
 NO_COUNTS = (str, bytes, complex, list, tuple, dict, set)
+
+
+@overload
+def answer(
+    planned: Plan | Strategy,
+    table: Any,
+    *,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    ledger: Ledger,
+    release_id: str | None = None,
+    label: str | None = None,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
+    max_rows: int | None = None,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+) -> Release: ...
+
+
+@overload
+def answer(
+    planned: Components,
+    table: Any,
+    *,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    ledger: Ledger,
+    release_id: str | None = None,
+    label: str | None = None,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
+    max_rows: int | None = None,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+) -> TableRelease: ...
 
 
 def answer(
@@ -61,7 +98,7 @@ def answer(
     max_rows: int | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
-) -> Any:
+) -> Release | TableRelease:
     """Private answers to a batch of queries.
 
     Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced), for any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from scipy import sparse
 
@@ -13,12 +14,13 @@ from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_release
 from batchdp.release.components.file import FORMAT as TABLES
 from batchdp.release.components.file import load_tables
-from batchdp.release.components.tables import TableRelease
 from batchdp.release.records import FORMAT, Release
 
 
-def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Release | TableRelease:
+def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Any:
     """A release that was saved; nothing in the file is executed, and its figures must not contradict each other.
+
+    Returns: a `Release`, or a `TableRelease` where that was saved.
 
     Args:
         path: of the file.

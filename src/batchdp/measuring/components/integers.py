@@ -2,9 +2,9 @@
 
 Q = K ⊗ (n I − J) for every spread, with K near J_piece · s / Π n: as n I − J is n times I − J/n, Q is s times what the
 strategy measures, but for the rounding. Its sensitivity is that of the rounded integers, so rounding costs accuracy,
-never privacy. Where K spans what the queries need, nothing is missing, however few bits it has: a column that is
-centred by a measure m / D stays centred as D K − (K m) 1ᵀ; else K is made of rows of small whole numbers H that
-span the same as J_piece, if there are such: K = round(C s) H with C H = J_piece.
+never privacy. Where K spans what the queries need, nothing is missing, however few bits it has: K is made of rows of
+small whole numbers H that span the same as J_piece, if there are such, K = round(C s) H with C H = J_piece; else a
+column that is centred by a measure m / D stays centred as D K − (K m) 1ᵀ.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def quantise_piece(
 ) -> IntegerPiece:
     """The piece on a lattice on which measuring 1 is 2^bits · common; `common` has all the denominators as factors."""
     times = prod(int(columns[i].counts[o]) for i, o in piece.spread)
-    centred = centred_columns(piece, columns, masses)
+    basis = integer_basis(piece.measure)
+    centred = centred_columns(piece, columns, masses) if basis is None else ()
     fine = 2.0**bits * (common // prod(masses[i][1] for i in centred)) / times
-    basis = None if centred else integer_basis(piece.measure)
     if basis is None:
         K = np.rint(piece.measure * fine).astype(np.int64)
     else:
@@ -110,6 +110,13 @@ def quantise_piece(
     if np.abs(K).max(initial=0) >= 2 ** (2 * LIMB):
         raise LatticeError("a measurement has entries that do not become integers of the lattice's size")
     return _recovering(piece, K, times, 2.0**bits * common)
+
+
+def single_piece(piece: Piece, columns: Sequence[Column], bits: int) -> IntegerPiece:
+    """A piece without matrix columns as 2^bits ⊗ (n I − J): its size is free."""
+    times = prod(int(columns[i].counts[o]) for i, o in piece.spread)
+    K = np.array([[1 << bits]], dtype=np.int64)
+    return IntegerPiece((), piece.spread, K, piece.recover * piece.measure / (float(1 << bits) * times), None)
 
 
 def integer_basis(J: Dense) -> Integers | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import Group
+from batchdp.components.pieces import Group, Piece
 from batchdp.components.strategy import Components, ListedParts, WholeParts
 from batchdp.components.whole import Closure
 from batchdp.errors import LatticeError
@@ -27,6 +27,7 @@ from batchdp.measuring.components.integers import (
     largest_squares,
     masses_of,
     quantise_piece,
+    single_piece,
 )
 from batchdp.measuring.lattice import LARGEST
 from batchdp.workloads.structure import Products
@@ -37,6 +38,8 @@ MOST_BITS = 40
 """Of all lists of a group together: noise has its room above."""
 FEWEST_BITS = 12
 """Of one list."""
+MOST_EXTRA = 30
+"""Of a single number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,16 +212,29 @@ def _group(
     looked = [{i for p in own for i in (*p.matrix, *(c for c, _ in p.spread))} for own in group.lists]
     if sum(map(len, looked)) != len(set().union(*looked)):
         raise LatticeError("two lists of a group look at the same column, so that their sensitivities do not multiply")
+    one = np.ones((1, 1))
+    given = group.lists or ((Piece((), (), one, one),),)  # nothing but the number of records
+    # A single number, times spreads, can be measured as it is: its size does not matter, and the others get the room.
+    single = [len(own) == 1 and not own[0].matrix for own in given]
+    for own in (own for own, alone in zip(given, single, strict=True) if alone):
+        room -= prod(int(columns[i].counts[o]) for i, o in own[0].spread).bit_length() - 1
+    sharing = max(1, single.count(False))
     lists, bits, squares = [], 0, 1
-    for own in group.lists:
+    for own, alone in zip(given, single, strict=True):
+        if alone:
+            extra = max(0, min(room, MOST_EXTRA)) if all(single) and not lists else 0
+            lists.append((single_piece(own[0], columns, extra),))
+            bits += extra
+            squares *= largest_squares(lists[-1], columns)
+            continue
         top = max((float(np.abs(p.measure).max(initial=0.0)) for p in own), default=0.0) or 1.0
         common = prod(masses[i][1] for i in sorted({i for p in own for i in centred_columns(p, columns, masses)}))
         spare = common.bit_length() + int(np.ceil(np.log2(top)))
-        each = room // len(group.lists) - spare
+        each = room // sharing - spare
         if each + common.bit_length() < FEWEST_BITS or each < 6:
             # Not enough for exact centring: fewer bits are lost without it, and the bias is looked at.
             common, own_masses = 1, {}
-            each = room // len(group.lists) - int(np.ceil(np.log2(top)))
+            each = room // sharing - int(np.ceil(np.log2(top)))
         else:
             own_masses = masses
         if each < FEWEST_BITS - 6:
