@@ -7,16 +7,24 @@ is refused unless its matrices reproduce their workload. Sensitivities are never
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from batchdp import archive
-from batchdp.cells import cells_of
+from batchdp.bounds.optimality import OptimalityBound
+from batchdp.cells import Cells, cells_of
 from batchdp.cells.classes import MOST_AMOUNTS
-from batchdp.domain import as_domain
+from batchdp.checks import finite
+from batchdp.components.asking import asked
+from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, PlanError
 from batchdp.linalg.matrix import plain
+from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells
 from batchdp.plans.planned import Options, Plan
+from batchdp.queries import Query
 from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
@@ -37,11 +45,41 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "sql": plan.sql,
         "domain": plan.domain.model_dump(mode="json", exclude_none=True),
         "options": plan.options.as_dict(),
-        "blocks": [list(block.queries) for block in plan.cells.blocks],
+        **_described(plan),
         "strategy": {name: getattr(strategy, name) for name in DESCRIBED},
     }
     arrays = {**archive.parts("L", plain(strategy.measurement)), **archive.parts("B", plain(strategy.reconstruction))}
+    if isinstance(plan.cells, ComponentCells):
+        arrays["averages"] = np.concatenate(plan.cells.averages)
     archive.save(path, header, arrays, PlanError)
+
+
+def _described(plan: Plan) -> dict[str, Any]:
+    """What the cells are found by again: the blocks' queries, or their columns and the measures of these."""
+    if not isinstance(plan.cells, ComponentCells):
+        return {"blocks": [list(block.queries) for block in plan.cells.blocks]}
+    bound = plan.strategy.optimality
+    return {
+        "components": plan.cells.sets,
+        "measures": [len(mu) for mu in plan.cells.averages],
+        "limit": [bound.lower_bound, bound.upper_bound],
+    }
+
+
+def _cells(
+    header: Any, arrays: Any, queries: Sequence[Query], domain: Domain, options: Options
+) -> tuple[Cells, tuple[OptimalityBound, ...]]:
+    if "components" not in header:
+        return cells_of(queries, domain, most=options.max_cells, partition=header["blocks"]), ()
+    ends = np.cumsum(header["measures"])
+    averages = np.split(archive.numbers("averages", arrays), ends[:-1])
+    sets = tuple(tuple(int(c) for c in own) for own in header["components"])
+    found = component_cells(queries, asked(queries, domain), sets, averages, options.max_cells)
+    if found is None:
+        raise PlanError("its blocks are larger than max_cells")
+    # The limit is as it was when it was planned: to prove it again would be to plan again. No guarantee rests on it.
+    lower, upper = (finite("limit", bound, least=0) for bound in header["limit"])
+    return found, bounds_of(lower, upper, len(queries))
 
 
 def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Plan:
@@ -58,11 +96,12 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         domain = as_domain(header["domain"], source=f"{path}: domain")
         queries = read_queries(header["sql"], domain, source=f"{path}: queries")
         options = Options(**header["options"])
-        cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
+        cells, proven = _cells(header, arrays, queries, domain, options)
         strategy = Strategy(
             Workload(cells.matrix, cells.names, blocks=cells.sizes),
             archive.whole("L", arrays, most_bytes),
             archive.whole("B", arrays, most_bytes),
+            proven=proven,
             **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W
         )
         return Plan(header["sql"], domain, cells, strategy, options, str(header.get("planner", FIRST_PLANNER))[:50])

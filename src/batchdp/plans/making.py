@@ -13,9 +13,11 @@ from typing import Any, Literal
 from batchdp.cells import MOST_CELLS, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, QueryError
+from batchdp.plans.componentwise import componentwise
 from batchdp.plans.file import FORMAT, load_plan, save_plan
 from batchdp.plans.planned import PLANNER, Options, Plan
 from batchdp.portfolio import optimize
+from batchdp.privacy import GAUSSIAN
 from batchdp.sql import load_text, read_queries
 from batchdp.strategies.strategy import Privacy
 from batchdp.workloads.workload import Workload
@@ -68,6 +70,11 @@ def plan(
         delta=options.delta,
         progress=None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}"),
     )
+    if options.privacy == GAUSSIAN.privacy and options.objective == "sum" and len(cells.blocks) > 1:
+        other = componentwise(queries, domain, options.max_cells, options.seconds, options.seed)
+        budget = GAUSSIAN.reference.arguments
+        if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
+            cells, strategy = other
     made = Plan(text, domain, cells, strategy, options)
     if remembered is not None:
         with suppress(BatchDPError, OSError):  # a cache that cannot be written is no reason to fail

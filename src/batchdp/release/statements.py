@@ -41,11 +41,11 @@ class Statement:
 
 
 def statements(release: Release) -> Sequence[Statement]:
-    """One for every name before the groups; queries whose names are not of that form are one table together."""
+    """One for every name before the groups; queries that are none of them grouped are one table together."""
     found: dict[tuple[str, tuple[str, ...]], list[tuple[int, tuple[str, ...]]]] = {}
-    plain = sum(GROUPED.fullmatch(name) is None for name in release.names)
+    grouped = any(GROUPED.fullmatch(name) for name in release.names) or len(release.names) == 1
     for q, name in enumerate(release.names):
-        own, columns, groups = _read(name, alone=plain == 1)
+        own, columns, groups = _read(name, alone=grouped)
         found.setdefault((own, columns), []).append((q, groups))
     return [
         Statement(name, columns, tuple(groups for _, groups in own), tuple(q for q, _ in own))
