@@ -108,7 +108,7 @@ def read_workload(path: Path) -> Workload:
     if _is_plan(path):
         from batchdp.plans import load_plan
 
-        return load_plan(path).workload
+        return load_plan(path).asked_workload
     return read_matrix(path)
 
 

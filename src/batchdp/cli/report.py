@@ -47,9 +47,10 @@ def command(
         from batchdp.plans import load_plan
         from batchdp.studies.comparison import compare, quick_methods
 
-        planned = load_plan(plan).strategy
+        made = load_plan(plan)
+        planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
-        compared = compare(planned.workload, methods, progress=lambda names: tracked(names, "Comparing"))
+        compared = compare(made.asked_workload, methods, progress=lambda names: tracked(names, "Comparing"))
     report(
         loaded,
         output,

@@ -101,8 +101,8 @@ def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) 
     budget = {"epsilon": epsilon} if plan.privacy == "pure" else {"rho": epsilon**2 / 2}
     errors = plan.standard_errors(**budget)
     # Both simple mechanisms add Laplace noise, at the same ε.
-    on_data = plan.factor * _deviations(noise_on_data(plan.workload), epsilon)
-    on_results = plan.factor * _deviations(noise_on_results(plan.workload), epsilon)
+    on_data = plan.factor * _deviations(noise_on_data(plan.asked_workload), epsilon)
+    on_results = plan.factor * _deviations(noise_on_results(plan.asked_workload), epsilon)
     worst = float(errors.max(initial=0.0))
     simple = min((on_data, on_results), key=lambda deviations: float(deviations @ deviations))
     counted = errors > 1e-9 * worst  # a query that can count nothing has rounding errors only

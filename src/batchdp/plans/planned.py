@@ -10,13 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from batchdp.cells import MOST_CELLS, Cells
+from batchdp.cells import MOST_CELLS, Cells, cells_of
 from batchdp.checks import finite, whole
 from batchdp.domain import Domain
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
 from batchdp.measuring.lattice import Lattice, quantise
+from batchdp.plans.componentwise import ComponentCells
+from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Privacy, Strategy
 from batchdp.workloads.workload import Workload
 
@@ -81,6 +83,15 @@ class Plan:
     def workload(self) -> Workload:
         """The batch as a matrix over the cells."""
         return self.strategy.workload
+
+    @cached_property
+    def asked_workload(self) -> Workload:
+        """The queries over the cells that they tell apart, whatever the strategy's cells are: to compare methods on."""
+        if not isinstance(self.cells, ComponentCells):
+            return self.workload
+        queries = read_queries(self.sql, self.domain)
+        cells = cells_of(queries, self.domain, most=self.options.max_cells)
+        return Workload(cells.matrix, cells.names, blocks=cells.sizes)
 
     @property
     def names(self) -> tuple[str, ...]:
