@@ -149,6 +149,7 @@ def digest_of(prepared: Prepared, neighbours: Neighbours) -> str:
     from batchdp.release.components.file import described
 
     header, arrays = described(prepared.lattice)
+    arrays.pop("bits", None)  # of whole tables, which follow from the budget
     digest = hashlib.sha256(json.dumps([header, str(neighbours)]).encode())
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].shape} ".encode())
