@@ -10,10 +10,10 @@ from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
 from batchdp.components.strategy import Components
 from batchdp.measuring.components import prepare
-from batchdp.measuring.neighbours import Neighbours, Relation
+from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.preparing import checked_budget, prepared
 from batchdp.plans import Plan
-from batchdp.plans.settling import settled
+from batchdp.plans.settling import given_neighbours, settled
 from batchdp.privacy import GAUSSIAN, Budget
 from batchdp.strategies.strategy import Strategy
 
@@ -49,7 +49,7 @@ def audit(
     """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
     if isinstance(planned, Components):
         charged = float(Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho))
-        whose = Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit)
+        whose = given_neighbours(neighbours, rows_per_unit)
         ready = prepare(planned, whose, charged, max_rows)
         return Audit(
             (

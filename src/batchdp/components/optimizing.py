@@ -46,13 +46,13 @@ class Clock:
     """The time that is left, and whom to tell."""
 
     def __init__(self, seconds: float | None, progress: Progress | None) -> None:
-        self._start, self._seconds, self._progress = time.monotonic(), seconds or DEFAULT_SECONDS, progress
+        self._start, self.seconds, self._progress = time.monotonic(), seconds or DEFAULT_SECONDS, progress
         self._ended = self._spent = False
         self.trying, self.best = "components", np.inf
 
     def over(self) -> bool:
         """Whether to stop."""
-        spent = (time.monotonic() - self._start) / self._seconds
+        spent = (time.monotonic() - self._start) / self.seconds
         if self._progress is not None and not self._ended:
             self._ended = bool(self._progress(min(1.0, spent), self.trying, self.best))
         self._spent = spent >= 1
@@ -137,7 +137,10 @@ def _components(
     for one in list(found):
         better = improved(batch, terms, one.measures, clock.over)
         if better is not None:
-            found.append(split_by(batch, terms, better, tolerance=tolerance, watch=clock.watch))
+            try:
+                found.append(split_by(batch, terms, better, tolerance=tolerance, watch=clock.watch))
+            except TooManyClassesError:
+                break  # the time is over
             clock.best = min(clock.best, found[-1].total)
     best = min(found, key=lambda one: one.total).measures
     dual = {i: _dual(batch, i, best.get(i, batch.uniform(i))) for i in wide}

@@ -181,6 +181,14 @@ class Components:
         tables = range(len(self.workload.tables))
         return max(float(self.workload.weights[t] * self.variances(t, rho=rho).max()) for t in tables)
 
+    def worst_variance(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
+        """The largest variance of any answer, whatever its table's weight."""
+        unit = _at(1.0, epsilon, rho)
+        if isinstance(self.parts, WholeParts):
+            return unit * float(cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables)).max())
+        tables = range(len(self.workload.tables))
+        return max(float(self.variances(t, rho=rho).max(initial=0.0)) for t in tables)
+
     def largest_variance_bound(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
         """No Gaussian strategy has a smaller largest variance; proven where `objective="max"` was asked for."""
         unit = _at(1.0, epsilon, rho)

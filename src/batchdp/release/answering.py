@@ -30,7 +30,7 @@ from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
 from batchdp.plans import Plan
-from batchdp.plans.settling import settled
+from batchdp.plans.settling import given_neighbours, settled
 from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
@@ -39,6 +39,8 @@ from batchdp.release.components.tables import TableRelease
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.structure import Products
+from batchdp.workloads.workload import Workload
 
 Draw = Callable[[Sequence[int]], list[int]]
 Progress = Callable[[float, str], None]
@@ -133,7 +135,7 @@ def answer(
             ledger=ledger,
             release_id=release_id,
             label=label or "records",
-            neighbours=Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit),
+            neighbours=given_neighbours(neighbours, rows_per_unit),
             max_rows=max_rows,
             confidence=confidence,
             column_names=names,
@@ -144,7 +146,7 @@ def answer(
         if isinstance(planned, Plan):
             counts = _counting(planned, opened, table, progress)
         else:
-            counts = _counts_of(table, strategy.workload.cells)  # which refuses a wrong shape or type
+            counts = _given(table, strategy.workload)  # which refuses a wrong shape or type
         return release(
             strategy,
             counts,
@@ -172,6 +174,17 @@ def _records(strategy: Components, table: Any) -> tuple[Callable[[], Records], t
             "frame with one whole-number code a column"
         )
     return records_of_counts(_counts_of(table, batch.cells), batch), None
+
+
+def _given(table: Any, workload: Workload) -> Callable[[], Integers]:
+    """Counts of cells; or of records, by codes, where the workload's cells are combinations of columns' values."""
+    batch = workload.structure
+    if not isinstance(batch, Products) or not is_records(table):
+        return _counts_of(table, workload.cells)
+    codes = codes_of(table, batch)
+    return lambda: np.bincount(
+        np.ravel_multi_index(tuple(codes.read().codes.T), batch.sizes), minlength=batch.cells
+    ).astype(np.int64)
 
 
 def _asked(plan: Plan) -> str:
