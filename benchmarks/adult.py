@@ -2,8 +2,8 @@
 
     python benchmarks/adult.py [--records N] [--order K] [--folder FOLDER]
 
-Planned, drawn, counted, stored in a ledger and written as Parquet; then the error against the exact tables, and how long
-it takes to read one back. The records are invented: skewed columns that hang together.
+Planned, drawn, counted, stored in a ledger and written as Parquet; then the error against the exact tables, and how
+long it takes to read one back. The records are invented: skewed columns that hang together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def records(count: int, seed: int = 1) -> NDArray[np.int64]:
     own = rng.uniform(size=(count, len(SIZES)))
     mixed = np.where(rng.uniform(size=own.shape) < 0.4, common[:, None], own)
     powers = 1.5 + 0.25 * (np.arange(len(SIZES)) % 5)
-    return np.minimum((mixed**powers * SIZES).astype(np.int64), np.array(SIZES) - 1)
+    codes: NDArray[np.int64] = np.minimum((mixed**powers * SIZES).astype(np.int64), np.array(SIZES) - 1)
+    return codes
 
 
 def squared_error(release: batchdp.TableRelease, codes: NDArray[np.int64]) -> float:
@@ -58,6 +59,7 @@ def main() -> None:
     before = os.times()
     batch = batchdp.workloads.marginals(SIZES, list(range(options.order + 1)))
     strategy = batchdp.optimize(batch, privacy="zcdp")
+    assert isinstance(strategy, batchdp.Components)
     planned = time.monotonic()
     ledger = batchdp.Ledger.create(folder / "ledger.db", rho=RHO)
     release = batchdp.answer(strategy, codes, rho=RHO, ledger=ledger)

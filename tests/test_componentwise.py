@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +45,7 @@ def visits(count: int, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
-            "ward": rng.choice(["a", "b", "c", "elsewhere", None], count),
+            "ward": rng.choice(np.array(["a", "b", "c", "elsewhere", None], dtype=object), count),
             "day": rng.choice([1, 2, 3, 4, 5], count),
             "age": rng.choice([5.0, 30.0, 50.0, 80.0, 200.0, np.nan], count),
         }

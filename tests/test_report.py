@@ -170,7 +170,7 @@ def test_every_release_has_a_page(name: str, tmp_path: Path) -> None:
     books = Ledger.create(tmp_path / "b.db", rho=1e9)
     for privacy, budget in (("pure", {"epsilon": 0.1}), ("zcdp", {"rho": 0.1})):
         strategy = Strategy(workload, np.eye(workload.cells), workload.matrix, privacy=privacy)  # type: ignore[arg-type]
-        done = answer(strategy, np.arange(workload.cells), **budget, ledger=books, max_rows=1000)  # type: ignore[arg-type]
+        done = answer(strategy, np.arange(workload.cells), **budget, ledger=books, max_rows=1000)  # type: ignore[call-overload]
         done.save(tmp_path / "r.npz")
         content = page(load_release(tmp_path / "r.npz"), ledger=books)
         parsed(content)

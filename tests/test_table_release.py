@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -23,7 +23,7 @@ from batchdp.errors import BudgetError, LedgerError, PrivacyParameterError, Rele
 from batchdp.measuring.components.axes import Records
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.release.claims import check_ledger
-from batchdp.release.components import answering, safety
+from batchdp.release.components import answering
 from batchdp.release.components.answering import release_components
 from batchdp.release.components.claims import check_charged_tables
 from batchdp.release.components.codes import codes_of
@@ -262,7 +262,7 @@ def test_a_full_disk_is_noticed_before_the_charge(ledger: batchdp.Ledger, monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(safety.os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(LedgerError, match="nothing was charged"):
         batchdp.answer(strategy(), codes(), rho=0.5, ledger=ledger)
     assert ledger.spent == 0
@@ -276,6 +276,10 @@ def test_what_does_not_fit_is_refused_with_its_size(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="beside"):
         check_fits(Estimate(10, 10**12, 10**12, 0, 10**16, 10**13, 1e7), tmp_path / "ledger.db")
     assert "1,000,000,000,000 measurements" in str(needed)
+    told = batchdp.estimate(strategy(), rho=0.5)
+    assert (told.components, told.measurements, told.answers) == (7, 60, 60)
+    with pytest.raises(ReleaseError, match="Components"):
+        batchdp.estimate(np.eye(2), rho=0.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("listed", [False, True])

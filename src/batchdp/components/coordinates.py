@@ -12,7 +12,7 @@ from batchdp.components.search import Batch, Found, split_by
 
 Dense = NDArray[np.float64]
 
-MOST_TRIALS = 60
+MOST_TRIALS = 40
 SWEEPS = 3
 FIRST_STEP = 1.0
 """Of the logarithm of an orbit's mass."""

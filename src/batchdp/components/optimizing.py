@@ -206,10 +206,13 @@ def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Compone
             break
         y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
     assert best is not None
+    plain, limit = best_sum(batch, batch.terms(workload.weights), clock, tolerance, seed)
+    other = _strategy(batch, plain, limit)
+    largest = other.largest_variance(rho=RHO)
+    if largest < upper:  # the weights have not come far in the time that there was
+        best, upper = other, largest
     tables = enumerate(workload.weights)
     total = float(sum(w * best.variances(t, rho=RHO).sum() for t, w in tables))
-    plain = batch.terms(workload.weights)
-    limit = best_sum(batch, plain, clock, tolerance, seed)[1]
     return Components(
         workload,
         batch.columns,

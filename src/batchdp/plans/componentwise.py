@@ -192,7 +192,9 @@ def _check_sums(cells: ComponentCells, batch: Asked) -> None:
     for block in cells.blocks:
         classes = block.classes.of(atoms.astype(np.int64))
         there = np.flatnonzero(classes >= 0)
-        total[np.ix_(block.queries, there)] += block.classes.matrix.toarray()[:, classes[there]]
+        total[np.ix_(np.array(block.queries, dtype=np.int64), there)] += block.classes.matrix.toarray()[
+            :, classes[there]
+        ]
     for q, (table, place) in enumerate(batch.places):
         factors = batch.batch.factors_of(table)
         shape = [factor.rows for factor in factors.values()]
@@ -208,8 +210,8 @@ def _as_strategy(cells: ComponentCells, batch: Asked, found: Components) -> Stra
     columns, L, B = found.columns, [], []
     factors: dict[int, list[Dense]] = {}
     for table in range(len(batch.batch.tables)):
-        own = found._factors(table)
-        factors[table] = [own.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(columns)]
+        known = found._factors(table)
+        factors[table] = [known.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(columns)]
     by_set: dict[tuple[int, ...], list[Part]] = {}
     for part in found.parts:
         by_set.setdefault(part.columns, []).append(part)

@@ -219,7 +219,8 @@ def _group(
     for own in (own for own, alone in zip(given, single, strict=True) if alone):
         room -= prod(int(columns[i].counts[o]) for i, o in own[0].spread).bit_length() - 1
     sharing = max(1, single.count(False))
-    lists, bits, squares = [], 0, 1
+    lists: list[tuple[IntegerPiece, ...]] = []
+    bits, squares = 0, 1
     for own, alone in zip(given, single, strict=True):
         if alone:
             extra = max(0, min(room, MOST_EXTRA)) if all(single) and not lists else 0

@@ -68,7 +68,10 @@ def release_components(
         repeated = ledger.reserve(identity, rho=charge, **spend)
         assert isinstance(repeated, StoredRelease)
         return _again(repeated, prepared, ledger, names, confidence)
-    check_fits(estimated(prepared), ledger.path)
+    needed = estimated(prepared)
+    if progress is not None:
+        progress(0.0, str(needed))
+    check_fits(needed, ledger.path)
     if ledger.unit != "rho":
         raise BudgetError(f"ledger {ledger.path.name} counts epsilon, which Gaussian noise cannot promise; use rho")
     if budget > ledger.remaining:  # before noise is drawn in vain; the ledger itself decides below

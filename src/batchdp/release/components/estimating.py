@@ -7,9 +7,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from batchdp.components.strategy import Components
 from batchdp.errors import ReleaseError
 from batchdp.measuring.components.drawing import DRAWS_A_SECOND
-from batchdp.measuring.components.preparing import Prepared
+from batchdp.measuring.components.preparing import Prepared, prepare
+from batchdp.measuring.neighbours import Relation
+from batchdp.plans.settling import given_neighbours
+from batchdp.privacy import GAUSSIAN, Budget
 
 ROW_BYTES = 24
 """Of an answer in a Parquet file, as a rule."""
@@ -56,6 +60,21 @@ def estimated(prepared: Prepared) -> Estimate:
         exported=ROW_BYTES * batch.queries,
         seconds=measurements / DRAWS_A_SECOND / (os.cpu_count() or 1),
     )
+
+
+def estimate(
+    strategy: Components,
+    *,
+    rho: float,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
+    max_rows: int | None = None,
+) -> Estimate:
+    """What `answer` with the same arguments will draw, hold and write; no data is read, nothing is charged."""
+    if not isinstance(strategy, Components):
+        raise ReleaseError(f"strategy is a {type(strategy).__name__}; estimates are for Components, from optimize")
+    budget = float(Budget(GAUSSIAN, rho))
+    return estimated(prepare(strategy, given_neighbours(neighbours, rows_per_unit), budget, max_rows))
 
 
 def check_fits(needed: Estimate, ledger: Path) -> None:
