@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -17,14 +16,12 @@ from importlib.metadata import version
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from batchdp.components.strategy import Components
-from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, TableError
+from batchdp.errors import LedgerError, ReleaseError, TableError
 from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
-from batchdp.measuring.components.axes import Records
 from batchdp.measuring.lattice import Integers, Lattice
 from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
@@ -34,20 +31,14 @@ from batchdp.plans.settling import given_neighbours, settled
 from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
-from batchdp.release.components.codes import codes_of, is_records, records_of_counts
 from batchdp.release.components.tables import TableRelease
+from batchdp.release.given import given_counts, given_records
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.structure import Products
-from batchdp.workloads.workload import Workload
 
 Draw = Callable[[Sequence[int]], list[int]]
 Progress = Callable[[float, str], None]
-LARGEST_COUNT = 2**62
-MOST_COUNTED = 10**8
-"""Cells of a batch over many columns whose counts can be given."""
-NO_COUNTS = (str, bytes, complex, list, tuple, dict, set)
 
 
 @overload
@@ -126,7 +117,7 @@ def answer(
         progress: called with (share, what is being done) while a table is counted.
     """
     if isinstance(planned, Components):
-        read, names = _records(planned, table)
+        read, names = given_records(planned, table)
         return release_components(
             planned,
             read,
@@ -146,7 +137,7 @@ def answer(
         if isinstance(planned, Plan):
             counts = _counting(planned, opened, table, progress)
         else:
-            counts = _given(table, strategy.workload)  # which refuses a wrong shape or type
+            counts = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
         return release(
             strategy,
             counts,
@@ -160,31 +151,6 @@ def answer(
             confidence=confidence,
             asked=_asked(planned) if isinstance(planned, Plan) else "",
         )
-
-
-def _records(strategy: Components, table: Any) -> tuple[Callable[[], Records], tuple[str, ...] | None]:
-    """How records will be read: from codes in a frame or 2-D array, or from counts of all cells in one dimension."""
-    batch = strategy.workload
-    if is_records(table):
-        codes = codes_of(table, batch)
-        return codes.read, codes.names
-    if batch.cells > MOST_COUNTED:
-        raise TableError(
-            f"the table is one of {batch.cells:.3g} cells' counts, too many to be held; give records: a 2-D array or a "
-            "frame with one whole-number code a column"
-        )
-    return records_of_counts(_counts_of(table, batch.cells), batch), None
-
-
-def _given(table: Any, workload: Workload) -> Callable[[], Integers]:
-    """Counts of cells; or of records, by codes, where the workload's cells are combinations of columns' values."""
-    batch = workload.structure
-    if not isinstance(batch, Products) or not is_records(table):
-        return _counts_of(table, workload.cells)
-    codes = codes_of(table, batch)
-    return lambda: np.bincount(
-        np.ravel_multi_index(tuple(codes.read().codes.T), batch.sizes), minlength=batch.cells
-    ).astype(np.int64)
 
 
 def _asked(plan: Plan) -> str:
@@ -317,46 +283,3 @@ def _reconstructed(lattice: Lattice, noisy: Dense) -> Dense:
     rows = max(1, 4_000_000 // max(1, B.shape[1]))
     parts = [(B[start : start + rows] * noisy).sum(axis=1) for start in range(0, len(B), rows)]
     return np.concatenate(parts)
-
-
-def _counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
-    """What gives the counts as whole numbers. Their shape and type are public and checked; their values never are.
-
-    Floats are taken too, because counts become floats where a cell is empty: a missing count is none, and what is no
-    whole number is rounded down. Counts are clamped to what 63 bits hold. Nothing of this moves two neighbours further
-    apart.
-    """
-    values = counts.filled(0) if isinstance(counts, np.ma.MaskedArray) else counts
-    if isinstance(counts, (list, tuple)):
-        for count in counts:
-            if isinstance(count, NO_COUNTS):
-                raise PrivacyParameterError(f"counts holds a {type(count).__name__}; counts must be whole numbers")
-        values = np.array(counts, dtype=object)
-    shape, dtype = np.shape(values), getattr(values, "dtype", None) or np.asarray(values).dtype
-    if shape != (cells,):
-        raise PrivacyParameterError(f"counts has shape {shape}; the workload has {cells} cells: give one count each")
-    kind = getattr(dtype, "kind", None) or ("i" if str(dtype).lower().startswith(("int", "uint")) else "")
-    if kind not in ("i", "u", "b", "f", "O"):
-        raise PrivacyParameterError(f"counts has entries of type {dtype}; counts must be whole numbers (integers)")
-    return lambda: _whole_counts(
-        np.asarray(values, dtype=object if kind == "O" or not hasattr(dtype, "kind") else None)
-    )
-
-
-@np.errstate(all="ignore")
-def _whole_counts(counts: npt.NDArray[Any]) -> Integers:
-    if counts.dtype == object:
-        counts = np.array([_one_count(count) for count in counts], dtype=np.int64)
-    if counts.dtype.kind == "f":
-        counts = np.floor(np.clip(np.nan_to_num(counts.astype(np.float64), posinf=0.0, neginf=0.0), 0.0, 2.0**62))
-    wide = counts if counts.dtype == np.uint64 else np.maximum(counts.astype(np.int64), 0)
-    whole: Integers = np.minimum(wide, np.array(LARGEST_COUNT, dtype=wide.dtype)).astype(np.int64)
-    return whole
-
-
-def _one_count(count: Any) -> int:
-    try:
-        floor: int = math.floor(count)
-        return min(max(floor, 0), LARGEST_COUNT)
-    except Exception:  # missing or infinite, in one of their many ways
-        return 0
