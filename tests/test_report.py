@@ -160,10 +160,11 @@ def test_names_are_text_and_nothing_else(ledger: Ledger) -> None:
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}{% raw %}</table></bdi>\x00"
 
 
-def in_every_text(certificate: Certificate, text: str) -> Certificate:
+def in_every_text(certificate: Certificate, text: str, privacy: str) -> Certificate:
     texts = [one.name for one in fields(certificate) if isinstance(getattr(certificate, one.name), str)]
     assert len(texts) >= 7
-    return replace(certificate, **dict.fromkeys(set(texts) - {"privacy"}, text))
+    values: dict[str, Any] = {**dict.fromkeys(texts, text), "privacy": privacy}
+    return replace(certificate, **values)
 
 
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
@@ -172,11 +173,8 @@ def test_every_field_of_every_section_is_text(privacy: str, ledger: Ledger) -> N
     release = released(workloads.prefix(2), ledger)
 
     def sections(text: str) -> dict[str, Nesting]:
-        told = replace(
-            release,
-            names=(text, text + " again"),
-            certificate=replace(in_every_text(release.certificate, text), privacy=privacy),
-        )
+        certificate = in_every_text(release.certificate, text, privacy)
+        told = replace(release, names=(text, text + " again"), certificate=certificate)
         entries = [replace(one, release_id=text, table=text, time=text) for one in ledger.history()]
         books: Any = SimpleNamespace(history=lambda: entries, total=3, spent=1, remaining=2, unit="epsilon")
         parts = {
