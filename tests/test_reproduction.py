@@ -57,6 +57,9 @@ TINY = replace(
 )
 
 
+pytestmark = pytest.mark.xdist_group("reproduction")  # else every worker would measure all figures
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All figures, tiny."""
