@@ -13,7 +13,7 @@ from batchdp.components.columns import column_of
 from batchdp.components.groups import Terms, TooManyClassesError, one_column
 from batchdp.components.largest import least_largest
 from batchdp.components.limits import limit_of
-from batchdp.components.measures import improved
+from batchdp.components.measures import improved, in_fractions
 from batchdp.components.search import (
     GOOD_ENOUGH,
     MOST_TABLES_APART,
@@ -137,6 +137,7 @@ def _components(
     for one in list(found):
         better = improved(batch, terms, one.measures, clock.over)
         if better is not None:
+            better = {i: in_fractions(mu) for i, mu in better.items()}
             try:
                 found.append(split_by(batch, terms, better, tolerance=tolerance, watch=clock.watch))
             except TooManyClassesError:

@@ -32,6 +32,9 @@ MOST_DENOMINATOR = 2**12
 LARGEST_BASIS = 1000
 """Measurements up to which a basis of whole numbers is looked for."""
 DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 24, 30, 60, 120)
+MOST_SCALAR = 2**14
+NEAR_ENOUGH = 5e-4
+"""Of proportions between whole numbers."""
 CENTRED = 1e-9
 """What is left of an average, relative, where a piece is centred."""
 
@@ -65,7 +68,7 @@ class IntegerPiece:
 def masses_of(column: Column, average: Dense) -> tuple[Integers, int] | None:
     """The measure that a column is averaged by as whole numbers over their sum, by orbit; None where it is none."""
     measure = np.bincount(column.orbit, average, minlength=column.orbits)
-    for D in (len(column.orbit), MOST_DENOMINATOR):
+    for D in (len(column.orbit), *(2**power for power in range(10, 13))):
         m = np.rint(measure * D)
         if D <= MOST_DENOMINATOR and np.all(np.abs(m / D - measure) <= 1e-15) and int(m.sum()) == D:
             return m.astype(np.int64), D
@@ -117,6 +120,28 @@ def single_piece(piece: Piece, columns: Sequence[Column], bits: int) -> IntegerP
     times = prod(int(columns[i].counts[o]) for i, o in piece.spread)
     K = np.array([[1 << bits]], dtype=np.int64)
     return IntegerPiece((), piece.spread, K, piece.recover * piece.measure / (float(1 << bits) * times), None)
+
+
+def scalar_pieces(pieces: Sequence[Piece], columns: Sequence[Column]) -> tuple[IntegerPiece, ...]:
+    """Pieces without matrix columns as whole numbers in nearly their proportion, the smallest that are near enough."""
+    times = np.array([prod(int(columns[i].counts[o]) for i, o in piece.spread) for piece in pieces], dtype=float)
+    sizes = np.array([abs(float(piece.measure[0, 0])) for piece in pieces]) / times
+    top = float(sizes.max())
+    best, least = np.ones(len(pieces)), np.inf
+    for m in range(1, MOST_SCALAR + 1):
+        k = np.rint(sizes * (m / top))
+        off = float(np.abs(k / (sizes * (m / top)) - 1).max()) if k.min() >= 1 else np.inf
+        if off < least:
+            best, least = k, off
+        if least <= NEAR_ENOUGH:
+            break
+    if not np.isfinite(least):
+        raise LatticeError("measurements of a list are of so different sizes that they do not fit one lattice")
+    made = []
+    for piece, k, n in zip(pieces, best, times, strict=True):
+        recover = piece.recover * piece.measure / (k * n)
+        made.append(IntegerPiece((), piece.spread, np.array([[int(k)]], dtype=np.int64), recover, None))
+    return tuple(made)
 
 
 def integer_basis(J: Dense) -> Integers | None:

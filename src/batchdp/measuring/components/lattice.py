@@ -8,7 +8,7 @@ a group with the one measurement 2^b ⊗ (n_i I − J), whose squared sensitivit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -27,6 +27,7 @@ from batchdp.measuring.components.integers import (
     largest_squares,
     masses_of,
     quantise_piece,
+    scalar_pieces,
     single_piece,
 )
 from batchdp.measuring.lattice import LARGEST
@@ -87,9 +88,13 @@ class IntegerGroup:
         """The largest |Q_ij|."""
         found = 1
         for own in self.lists:
-            sizes = (p.largest * prod(max(1, int(columns[i].counts[o]) - 1) for i, o in p.spread) for p in own)
-            found *= max(sizes, default=0)
+            found *= max((_largest(p, columns) for p in own), default=0)
         return found
+
+
+def _largest(piece: IntegerPiece, columns: tuple[Column, ...]) -> int:
+    """The largest entry of K and its spreads."""
+    return piece.largest * prod(max(1, int(columns[i].counts[o]) - 1) for i, o in piece.spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,19 +219,22 @@ def _group(
         raise LatticeError("two lists of a group look at the same column, so that their sensitivities do not multiply")
     one = np.ones((1, 1))
     given = group.lists or ((Piece((), (), one, one),),)  # nothing but the number of records
-    # A single number, times spreads, can be measured as it is: its size does not matter, and the others get the room.
-    single = [len(own) == 1 and not own[0].matrix for own in given]
-    for own in (own for own, alone in zip(given, single, strict=True) if alone):
-        room -= prod(int(columns[i].counts[o]) for i, o in own[0].spread).bit_length() - 1
-    sharing = max(1, single.count(False))
+    # Numbers without matrix columns are measured in their proportion, in few bits: the others get the room.
+    scalar = [not any(p.matrix for p in own) for own in given]
+    ready = {l: scalar_pieces(own, columns) for l, own in enumerate(given) if scalar[l] and len(own) > 1}
+    ready |= {l: (single_piece(own[0], columns, 0),) for l, own in enumerate(given) if scalar[l] and len(own) == 1}
+    for made in ready.values():
+        room -= int(np.ceil(np.log2(max(_largest(p, columns) for p in made))))
+    sharing = max(1, scalar.count(False))
     lists: list[tuple[IntegerPiece, ...]] = []
     bits, squares = 0, 1
-    for own, alone in zip(given, single, strict=True):
-        if alone:
-            extra = max(0, min(room, MOST_EXTRA)) if all(single) and not lists else 0
-            lists.append((single_piece(own[0], columns, extra),))
+    for l, own in enumerate(given):
+        if l in ready:
+            extra = max(0, min(room, MOST_EXTRA)) if all(scalar) and not lists else 0
+            made = tuple(replace(p, integers=p.integers << extra, recover=p.recover / 2.0**extra) for p in ready[l])
+            lists.append(made)
             bits += extra
-            squares *= largest_squares(lists[-1], columns)
+            squares *= largest_squares(made, columns)
             continue
         top = max((float(np.abs(p.measure).max(initial=0.0)) for p in own), default=0.0) or 1.0
         common = prod(masses[i][1] for i in sorted({i for p in own for i in centred_columns(p, columns, masses)}))
