@@ -25,6 +25,7 @@ def command(
     from batchdp.cli.show import console, figure, print_json, say, table
     from batchdp.ledger import Ledger
     from batchdp.measuring.neighbours import NOT_RECORDED
+    from batchdp.privacy import UNITS
     from batchdp.release.claims import check_ledger
 
     if create:
@@ -39,7 +40,7 @@ def command(
         facts = {"ledger": str(ledger), "unit": opened.unit, "total": opened.total, "spent": opened.spent}
         print_json({**facts, "remaining": opened.remaining, "history": [asdict(entry) for entry in history]})
         return
-    unit = {"epsilon": "ε", "rho": "ρ"}[opened.unit]
+    letter = UNITS[opened.unit].letter
     if history:
         rows = (
             (
@@ -52,6 +53,6 @@ def command(
             )
             for entry in history
         )
-        headings = ("release", "table", "privacy unit", "when (UTC)", "state", unit)
-        console.print(table(str(ledger), headings, rows, texts=5, important=unit))
-    say(f"{unit} = {figure(opened.total)} in all, {figure(opened.spent)} spent, {figure(opened.remaining)} left.")
+        headings = ("release", "table", "privacy unit", "when (UTC)", "state", letter)
+        console.print(table(str(ledger), headings, rows, texts=5, important=letter))
+    say(f"{letter} = {figure(opened.total)} in all, {figure(opened.spent)} spent, {figure(opened.remaining)} left.")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
+from dataclasses import replace
 
 import numpy as np
 
 from batchdp.errors import PrivacyParameterError
+from batchdp.measuring.cap import caps_for, excess_bias
 from batchdp.measuring.lattice import quantise
 from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.neighbours import Relation
-from batchdp.measuring.preparing import CAPS
 from batchdp.plans.planned import Plan
 from batchdp.plans.settling import settled
 from batchdp.strategies.strategy import Strategy
@@ -46,13 +48,17 @@ def epsilon_for(
     names = strategy.workload.names
     if query is not None and query not in names:
         raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {names[0]!r}")
-    lattice = quantise(strategy, largest_total=CAPS[-1] if max_rows is None else max_rows)
-    moved = lattice.sensitivity * relation.factor / 2.0**lattice.bits
-    pure = strategy.privacy == "pure"
-    unit = NoiseLaw(lattice.reconstruct, moved if pure else moved / math.sqrt(2), strategy.privacy)  # at ε or ρ of 1
-    errors = unit.standard_errors if half_width is None else unit.half_widths(confidence)
-    worst = float(np.max(errors) if query is None else errors[names.index(query)])
-    if worst == 0:
-        raise PrivacyParameterError("the answers asked for need no noise: they are 0 whatever the data")
-    # A little more makes up for lattices of other caps, and for rounding here and in the scale of the noise.
-    return (worst / goal if pure else (worst / goal) ** 2) * (1 + 1e-6)
+    needed = sys.float_info.min
+    for cap in caps_for(strategy.workload, max_rows):  # as `answer` does: the first whose bias is small enough
+        lattice, noise = quantise(strategy, largest_total=cap), strategy.noise
+        moved = lattice.sensitivity * relation.factor / 2.0**lattice.bits
+        law = NoiseLaw(lattice.reconstruct, noise.scale(moved, 1.0), strategy.privacy)  # at ε or ρ of 1
+        errors = law.standard_errors if half_width is None else law.half_widths(confidence)
+        worst = float(np.max(errors) if query is None else errors[names.index(query)])
+        if worst == 0:
+            raise PrivacyParameterError("the answers asked for need no noise: they are 0 whatever the data")
+        # Errors go with 1/ε or 1/√ρ. A little more makes up for rounding here and in the scale of the noise.
+        needed = max(needed, (worst / goal) ** noise.norm * (1 + 1e-6))
+        if np.all(excess_bias(lattice, replace(law, scale=noise.scale(moved, needed))) <= 0):
+            break
+    return needed

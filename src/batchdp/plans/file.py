@@ -16,7 +16,8 @@ from batchdp.cells.classes import MOST_AMOUNTS
 from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, PlanError
 from batchdp.linalg.matrix import plain
-from batchdp.plans.planned import Options, Plan
+from batchdp.plans.options import Options
+from batchdp.plans.planned import Plan
 from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload

@@ -10,14 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from batchdp.bounds.optimality import Objective
 from batchdp.cells import MOST_CELLS, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.plans.file import FORMAT, load_plan, save_plan
-from batchdp.plans.planned import PLANNER, Options, Plan
+from batchdp.plans.options import Options
+from batchdp.plans.planned import PLANNER, Plan
 from batchdp.portfolio import optimize
+from batchdp.privacy import Privacy
 from batchdp.sql import load_text, read_queries
-from batchdp.strategies.strategy import Privacy
 from batchdp.workloads.workload import Workload
 
 Progress = Callable[[float, str], object]
@@ -28,7 +30,7 @@ def plan(
     domain: Domain | dict[str, Any] | str | os.PathLike[str],
     *,
     privacy: Privacy | Literal["auto"] = "pure",
-    objective: Literal["sum", "max"] = "sum",
+    objective: Objective = "sum",
     seconds: float | None = None,
     seed: int = 0,
     epsilon: float = 1.0,
@@ -50,22 +52,17 @@ def plan(
     text, source = _text(sql)
     domain = as_domain(domain)
     options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells)
-    queries = read_queries(text, domain, source=source)
     remembered = _cached(text, domain, options) if cache else None
     if remembered is not None:
         with suppress(BatchDPError):  # missing, damaged, or from another version: plan again
             found = load_plan(remembered)
             if (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER):
                 return found
+    queries = read_queries(text, domain, source=source)
     cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
     strategy = optimize(
         Workload(cells.matrix, cells.names, blocks=cells.sizes),
-        options.privacy,
-        objective=options.objective,
-        seconds=options.seconds,
-        seed=options.seed,
-        epsilon=options.epsilon,
-        delta=options.delta,
+        **options.of_search(),
         progress=None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}"),
     )
     made = Plan(text, domain, cells, strategy, options)

@@ -9,6 +9,7 @@ from scipy import sparse
 from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.measuring.law import NoiseLaw
+from batchdp.privacy import NOISES
 from batchdp.release.certificate import Certificate
 from batchdp.release.claims import check_release
 from batchdp.release.records import FORMAT, Release
@@ -26,8 +27,8 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
         names = header["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ReleaseError("names must be texts")
-        if header["privacy"] not in ("pure", "zcdp"):
-            raise ReleaseError('privacy must be "pure" or "zcdp"')
+        if header["privacy"] not in NOISES:
+            raise ReleaseError(f"privacy must be one of {', '.join(NOISES)}")
         law = NoiseLaw(archive.whole("B", arrays, most_bytes), float(header["scale"]), header["privacy"])
         release = Release(
             names=tuple(names),

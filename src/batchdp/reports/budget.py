@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from batchdp.ledger import Entry, Ledger
 from batchdp.markup import escaped, isolated
+from batchdp.privacy import UNITS
 from batchdp.reports.figures import percent
 
 MOST_ROWS = 100
@@ -12,7 +13,7 @@ MOST_ROWS = 100
 def budget_section(ledger: Ledger, release_id: str) -> str:
     """What was spent on what, and what is left."""
     spends, total = ledger.history(), ledger.total
-    unit = "ε" if ledger.unit == "epsilon" else "ρ"
+    letter = UNITS[ledger.unit].letter
     skipped = max(0, len(spends) - MOST_ROWS)
     spent = sum(one.charged for one in spends[:skipped])
     rows = [_earlier(skipped, spent, total)] if skipped else []
@@ -24,13 +25,13 @@ def budget_section(ledger: Ledger, release_id: str) -> str:
     note = "" if known else "<p><strong>This release was not charged to this ledger.</strong></p>"
     return f"""
 <h2>Budget</h2>
-<p>{unit} = {ledger.spent:g} of {total:g} is spent, in {len(spends):,} spend{"s" if len(spends) != 1 else ""},
+<p>{letter} = {ledger.spent:g} of {total:g} is spent, in {len(spends):,} spend{"s" if len(spends) != 1 else ""},
 {ledger.remaining:g} is left. What was spent cannot be had back.</p>{note}
 <div class="box" tabindex="0" role="region" aria-label="Timeline of the budget">
 <table class="timeline">
 <caption>Every spend, oldest first; each bar begins where the one before ended</caption>
 <thead><tr><th scope="col">When (UTC)</th><th scope="col" class="text">Table and release</th>
-<th scope="col">{unit} charged</th><th scope="col" class="wide">0 to {total:g}</th></tr></thead>
+<th scope="col">{letter} charged</th><th scope="col" class="wide">0 to {total:g}</th></tr></thead>
 <tbody>{"".join(rows)}</tbody>
 </table>
 </div>"""

@@ -6,6 +6,7 @@ import math
 
 from batchdp.markup import escaped, isolated
 from batchdp.measuring.neighbours import EVERY_ROW, NOT_RECORDED, in_words
+from batchdp.privacy import LAPLACE
 from batchdp.release import Release
 
 DELTAS = (1e-5, 1e-6, 1e-9)
@@ -14,7 +15,7 @@ DELTAS = (1e-5, 1e-6, 1e-9)
 def guarantee(release: Release) -> str:
     """One sentence for the head of the page."""
     c = release.certificate
-    strength = f"ε = {c.budget:g}" if c.privacy == "pure" else f"ρ = {c.budget:g} (zCDP)"
+    strength = c.strength if c.noise == LAPLACE else f"{c.strength} (zCDP)"
     return (
         "Every answer carries random noise, so that the page tells hardly anything about any one person. "
         f"Differentially private with {strength}; the exact counts appear nowhere."
@@ -24,7 +25,7 @@ def guarantee(release: Release) -> str:
 def privacy_section(release: Release) -> str:
     """What is promised, for whom, in numbers, and what is not promised."""
     c = release.certificate
-    pure = c.privacy == "pure"
+    pure = c.noise == LAPLACE
     return f"""
 <h2>What is guaranteed</h2>
 <div class="columns">
