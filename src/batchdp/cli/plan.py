@@ -91,6 +91,7 @@ def command(
             epsilon=epsilon,
             delta=delta,
             cache=cache,
+            prove=True,
             progress=report,
         )
         expected = outlook(made, epsilon=epsilon, accuracy=accuracy)

@@ -37,6 +37,7 @@ def plan(
     delta: float | None = None,
     max_cells: int = MOST_CELLS,
     cache: bool = True,
+    prove: bool = False,
     progress: Progress | None = None,
 ) -> Plan:
     """A plan for answering the queries with the least noise that can be found. No data is read, no budget spent.
@@ -47,17 +48,28 @@ def plan(
         privacy, objective, seconds, seed, epsilon, delta: as in `optimize`.
         max_cells: the most classes of records in one block; a batch with more is split into blocks.
         cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
+        prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
+            keep it.
         progress: called with (share, what is being done).
     """
     text, source = _text(sql)
     domain = as_domain(domain)
     options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells)
-    remembered = _cached(text, domain, options) if cache else None
-    if remembered is not None:
-        with suppress(BatchDPError):  # missing, damaged, or from another version: plan again
-            found = load_plan(remembered)
-            if (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER):
-                return found
+    entry = _cached(text, domain, options) if cache else None
+    found = None if entry is None else _remembered(entry, text, domain, options)
+    made = found or _made(text, source, domain, options, progress)
+    known = made.strategy.proven
+    if prove:
+        made.strategy.optimality  # noqa: B018  # which the strategy keeps
+    if entry is not None and (found is None or made.strategy.proven is not known):
+        with suppress(BatchDPError, OSError):  # a cache that cannot be written is no reason to fail
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            save_plan(made, entry)
+    return made
+
+
+def _made(text: str, source: str, domain: Domain, options: Options, progress: Progress | None) -> Plan:
+    """The plan, from scratch."""
     queries = read_queries(text, domain, source=source)
     cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
     strategy = optimize(
@@ -65,12 +77,16 @@ def plan(
         **options.of_search(),
         progress=None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}"),
     )
-    made = Plan(text, domain, cells, strategy, options)
-    if remembered is not None:
-        with suppress(BatchDPError, OSError):  # a cache that cannot be written is no reason to fail
-            remembered.parent.mkdir(parents=True, exist_ok=True)
-            save_plan(made, remembered)
-    return made
+    return Plan(text, domain, cells, strategy, options)
+
+
+def _remembered(entry: Path, text: str, domain: Domain, options: Options) -> Plan | None:
+    """What the cache has for exactly this; None where it is missing, damaged, or from another version."""
+    with suppress(BatchDPError):
+        found = load_plan(entry)
+        if (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER):
+            return found
+    return None
 
 
 def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
