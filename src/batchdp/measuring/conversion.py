@@ -9,12 +9,19 @@ from typing import Any
 from batchdp.errors import PrivacyParameterError
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 
-BISECTIONS = 60
+LEAST = 1e-300
+"""The least ρ that is looked for."""
 
 
 def epsilon_at(rho: float, delta: float) -> float:
     """The ε for which ρ-zCDP implies (ε, δ)-differential privacy."""
-    return float(_profile(float(Budget(GAUSSIAN, rho))).epsilon(checked_delta(delta)))
+    from opendp.mod import OpenDPException
+
+    budget = float(Budget(GAUSSIAN, rho))
+    try:
+        return float(_profile(budget).epsilon(checked_delta(delta)))
+    except OpenDPException:
+        raise PrivacyParameterError(f"rho={rho!r} is too much to be converted: it protects nothing") from None
 
 
 def epsilon_of(budget: Budget, delta: float) -> float:
@@ -24,19 +31,26 @@ def epsilon_of(budget: Budget, delta: float) -> float:
 
 
 def rho_for(epsilon: float, delta: float) -> float:
-    """The largest ρ (to within one part in 10^15) whose conversion is at most (ε, δ)."""
-    epsilon = float(Budget(LAPLACE, epsilon))
+    """The largest ρ whose conversion is at most (ε, δ); never more than ε."""
+    import opendp.prelude as dp
+
+    most = float(Budget(LAPLACE, epsilon))
     checked_delta(delta)
-    low, high = 0.0, epsilon  # ρ-zCDP has ε(δ) > ρ for every δ < 1
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if middle > 0 and epsilon_at(middle, delta) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    if low == 0.0:
-        raise PrivacyParameterError(f"epsilon={epsilon!r} with delta={delta!r} leaves no budget; raise one of them")
-    return low
+
+    def holds(rho: float) -> bool:
+        try:
+            return epsilon_at(rho, delta) <= most
+        except PrivacyParameterError:  # too much to be converted
+            return False
+
+    if holds(most):
+        return most
+    try:
+        return float(dp.binary_search(holds, bounds=(LEAST, most)))
+    except ValueError:
+        raise PrivacyParameterError(
+            f"epsilon={epsilon!r} with delta={delta!r} leaves no budget; raise one of them"
+        ) from None
 
 
 def checked_delta(delta: float) -> float:
