@@ -32,15 +32,15 @@ def command(
         either(epsilon, rho)
     elif epsilon is not None or rho is not None:
         raise typer.BadParameter("a budget is only set with --create", param_hint="--epsilon, --rho")
-    opened = Ledger.create(ledger, epsilon=epsilon, rho=rho) if create else open_ledger(ledger)
-    opened.verify()
-    check_ledger(opened)
-    history = opened.history()
+    books = Ledger.create(ledger, epsilon=epsilon, rho=rho) if create else open_ledger(ledger)
+    books.verify()
+    check_ledger(books)
+    history = books.history()
     if as_json:
-        facts = {"ledger": str(ledger), "unit": opened.unit, "total": opened.total, "spent": opened.spent}
-        print_json({**facts, "remaining": opened.remaining, "history": [asdict(entry) for entry in history]})
+        facts = {"ledger": str(ledger), "unit": books.unit, "total": books.total, "spent": books.spent}
+        print_json({**facts, "remaining": books.remaining, "history": [asdict(entry) for entry in history]})
         return
-    letter = UNITS[opened.unit].letter
+    letter = UNITS[books.unit].letter
     if history:
         rows = (
             (
@@ -55,4 +55,4 @@ def command(
         )
         headings = ("release", "table", "privacy unit", "when (UTC)", "state", letter)
         console.print(table(str(ledger), headings, rows, texts=5, important=letter))
-    say(f"{letter} = {figure(opened.total)} in all, {figure(opened.spent)} spent, {figure(opened.remaining)} left.")
+    say(f"{letter} = {figure(books.total)} in all, {figure(books.spent)} spent, {figure(books.remaining)} left.")

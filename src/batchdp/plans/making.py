@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -19,10 +18,9 @@ from batchdp.plans.options import Options
 from batchdp.plans.planned import PLANNER, Plan
 from batchdp.portfolio import optimize
 from batchdp.privacy import Privacy
+from batchdp.progress import Progress
 from batchdp.sql import load_text, read_queries
 from batchdp.workloads.workload import Workload
-
-Progress = Callable[[float, str], object]
 
 
 def plan(

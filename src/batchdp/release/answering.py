@@ -30,7 +30,8 @@ from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
 from batchdp.plans import Plan
 from batchdp.plans.settling import settled
 from batchdp.privacy import Budget
-from batchdp.release.certificate import Certificate
+from batchdp.progress import Progress
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.cost import Cost, cost_of
 from batchdp.release.records import Release
@@ -38,7 +39,6 @@ from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
-Progress = Callable[[float, str], None]
 Confirm = Callable[[Cost], bool]
 LARGEST_COUNT = 2**62
 NO_COUNTS = (str, bytes, complex, list, tuple, dict, set)
@@ -85,9 +85,9 @@ def answer(
             charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
     strategy, relation, cap = settled(planned, neighbours, rows_per_unit, max_rows)
-    with ExitStack() as opened:
+    with ExitStack() as tables:
         if isinstance(planned, Plan):
-            counts = _counting(planned, opened, table, progress)
+            counts = _counting(planned, tables, table, progress)
         else:
             counts = _counts_of(table, strategy.workload.cells)  # which refuses a wrong shape or type
         return release(
@@ -111,12 +111,12 @@ def _asked(plan: Plan) -> str:
     return json.dumps([plan.sql, plan.domain.model_dump(mode="json")])
 
 
-def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
+def _counting(plan: Plan, tables: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
     from batchdp.tables import counting, open_table
 
     atoms, privacy = plan.cells.atoms, plan.domain.privacy
-    source = opened.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
+    source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
     counted = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: plan.cells.counts(counted(progress))
 
@@ -161,7 +161,7 @@ def release(
         # From here on counts are read. Nothing below may raise because of what they are.
         noisy_integers = (draw or noise.draw)(lattice.measured(_counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
-        certificate = Certificate(
+        certificate = PrivacyCertificate(
             release_id=identity,
             privacy=lattice.privacy,
             budget=budget,

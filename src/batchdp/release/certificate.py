@@ -15,7 +15,7 @@ LONGEST_TEXT = 1000
 
 
 @dataclass(frozen=True)
-class Certificate:
+class PrivacyCertificate:
     """Why the release is private, in numbers that `audit` re-derives."""
 
     release_id: str
@@ -51,7 +51,7 @@ class Certificate:
         return f"{self.noise.letter} = {self.budget:g}"
 
     @classmethod
-    def read(cls, content: Any) -> Certificate:
+    def read(cls, content: Any) -> PrivacyCertificate:
         """From a file, where anything can stand."""
         if not isinstance(content, Mapping):
             raise ReleaseError(f"certificate is a {type(content).__name__}, not a certificate")

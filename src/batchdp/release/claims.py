@@ -23,7 +23,7 @@ from batchdp.measuring.law import MOST_CONFIDENCE
 from batchdp.measuring.neighbours import NOT_RECORDED
 from batchdp.measuring.preparing import exact_charge
 from batchdp.privacy import GAUSSIAN, UNITS, Budget, Unit
-from batchdp.release.certificate import Certificate
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded
 
@@ -81,7 +81,7 @@ def check_ledger(ledger: Ledger) -> None:
     ledger.each_output(look)
 
 
-def differences(certificate: Certificate, entry: Entry, ledger_unit: Unit) -> Iterator[tuple[str, Any, Any]]:
+def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit) -> Iterator[tuple[str, Any, Any]]:
     """Each field in which a certificate and the ledger's entry disagree, with both values."""
     asked, budget = exact_charge(entry.requested)
     due = charge(Budget(UNITS[entry.unit], asked), UNITS[ledger_unit])
@@ -100,8 +100,8 @@ def differences(certificate: Certificate, entry: Entry, ledger_unit: Unit) -> It
             yield name, here, there
 
 
-def _unlike(claimed: Certificate, kept: Certificate) -> Iterator[tuple[str, Any, Any]]:
-    for one in fields(Certificate):
+def _unlike(claimed: PrivacyCertificate, kept: PrivacyCertificate) -> Iterator[tuple[str, Any, Any]]:
+    for one in fields(PrivacyCertificate):
         here, there = getattr(claimed, one.name), getattr(kept, one.name)
         if here != there:
             yield one.name, here, there
@@ -124,7 +124,7 @@ def _contradictions(release: Release) -> Iterator[str]:
     yield from _false_answers(release)
 
 
-def _false_loss(c: Certificate) -> Iterator[str]:
+def _false_loss(c: PrivacyCertificate) -> Iterator[str]:
     """The closed forms Δ / b and Δ² / 2 σ² that OpenDP's privacy maps round up."""
     loss = c.noise.loss(Fraction(c.sensitivity) / Fraction(c.scale))
     # Version 0.1.0 rounded Gaussian sensitivities above 2^53 to the nearest float; its releases are what they are.

@@ -10,7 +10,7 @@ from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.measuring.law import NoiseLaw
 from batchdp.privacy import NOISES
-from batchdp.release.certificate import Certificate
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_release
 from batchdp.release.records import FORMAT, Release
 
@@ -37,7 +37,7 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
             measurements=archive.numbers("measurements", arrays),
             measure=sparse.csr_array(archive.whole("L", arrays, most_bytes)),
             workload=sparse.csr_array(archive.whole("W", arrays, most_bytes)),
-            certificate=Certificate.read(header["certificate"]),
+            certificate=PrivacyCertificate.read(header["certificate"]),
             confidence=float(header["confidence"]),
         )
         check_release(release)

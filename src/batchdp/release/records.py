@@ -18,7 +18,7 @@ from batchdp.markup import summary
 from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.privacy import Budget
-from batchdp.release.certificate import Certificate
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.terminal import harmless
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Release:
     measurements: Dense
     measure: sparse.csr_array
     workload: sparse.csr_array
-    certificate: Certificate
+    certificate: PrivacyCertificate
     confidence: float = 0.95
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from batchdp.markup import escaped, isolated
-from batchdp.release.certificate import Certificate
+from batchdp.release.certificate import PrivacyCertificate
 
 MEANINGS = {
     "release_id": ("Release", "asking again with this id returns the same answers"),
@@ -26,7 +26,7 @@ MEANINGS = {
 }
 
 
-def certificate_section(certificate: Certificate) -> str:
+def certificate_section(certificate: PrivacyCertificate) -> str:
     """Every field, also those that this page does not know by name."""
     rows = "".join(_row(field.name, getattr(certificate, field.name)) for field in fields(certificate))
     return f"""
