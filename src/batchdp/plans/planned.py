@@ -42,7 +42,7 @@ class Plan:
     domain: Domain
     cells: Cells = field(repr=False)
     strategy: Strategy
-    options: Options = field(default_factory=Options)
+    options: Options = Options()  # noqa: RUF009  # which is frozen
     planner: str = field(default=PLANNER, repr=False)
 
     @property
