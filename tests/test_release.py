@@ -338,7 +338,7 @@ def test_epsilon_for_is_the_least_that_is_accurate_enough(privacy: Any, ledger: 
 
 @pytest.mark.parametrize("goal", [0.5, 10.0, 1e4])
 @pytest.mark.parametrize("method", ["noise-on-results", "low-rank"])
-def test_epsilon_for_looks_at_the_lattice_that_will_be_measured(method: str, goal: float, tmp_path: Path) -> None:
+def test_epsilon_for_is_enough_on_the_lattice_that_is_measured(method: str, goal: float, tmp_path: Path) -> None:
     strategy = STRATEGIES[method](small_workloads()["related"])  # whose errors differ by half between lattices
     counts = np.zeros(strategy.workload.cells, int)
     books = Ledger.create(tmp_path / "large.db", epsilon=1e9)

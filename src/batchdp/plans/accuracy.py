@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
-from dataclasses import replace
 
 import numpy as np
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.measuring.cap import caps_for, excess_bias
+from batchdp.measuring.cap import caps_for
 from batchdp.measuring.lattice import quantise
 from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.neighbours import Relation
@@ -48,17 +46,14 @@ def epsilon_for(
     names = strategy.workload.names
     if query is not None and query not in names:
         raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {names[0]!r}")
-    needed = sys.float_info.min
-    for cap in caps_for(strategy.workload, max_rows):  # as `answer` does: the first whose bias is small enough
-        lattice, noise = quantise(strategy, largest_total=cap), strategy.noise
-        moved = lattice.sensitivity * relation.factor / 2.0**lattice.bits
-        law = NoiseLaw(lattice.reconstruct, noise.scale(moved, 1.0), strategy.privacy)  # at ε or ρ of 1
-        errors = law.standard_errors if half_width is None else law.half_widths(confidence)
-        worst = float(np.max(errors) if query is None else errors[names.index(query)])
-        if worst == 0:
-            raise PrivacyParameterError("the answers asked for need no noise: they are 0 whatever the data")
-        # Errors go with 1/ε or 1/√ρ. A little more makes up for rounding here and in the scale of the noise.
-        needed = max(needed, (worst / goal) ** noise.norm * (1 + 1e-6))
-        if np.all(excess_bias(lattice, replace(law, scale=noise.scale(moved, needed))) <= 0):
-            break
-    return needed
+    # The finest lattice of those that `answer` may take.
+    lattice = quantise(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
+    moved, noise = lattice.sensitivity * relation.factor / 2.0**lattice.bits, strategy.noise
+    law = NoiseLaw(lattice.reconstruct, noise.scale(moved, 1.0), strategy.privacy)  # at ε or ρ of 1
+    errors = law.standard_errors if half_width is None else law.half_widths(confidence)
+    worst = float(np.max(errors) if query is None else errors[names.index(query)])
+    if worst == 0:
+        raise PrivacyParameterError("the answers asked for need no noise: they are 0 whatever the data")
+    # Errors go with 1/ε or 1/√ρ. A little more makes up for lattices of other caps, and for rounding here and in the
+    # scale of the noise.
+    return float((worst / goal) ** noise.norm) * (1 + 1e-6)

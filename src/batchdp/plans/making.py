@@ -56,13 +56,11 @@ def plan(
     entry = _cached(text, domain, options) if cache else None
     found = None if entry is None else _remembered(entry, text, domain, options)
     made = found or _made(text, source, domain, options, progress)
+    if found is None:
+        _keep(made, entry)
     known = made.strategy.proven
-    if prove:
-        made.strategy.optimality  # noqa: B018  # which the strategy keeps
-    if entry is not None and (found is None or made.strategy.proven is not known):
-        with suppress(BatchDPError, OSError):  # a cache that cannot be written is no reason to fail
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            save_plan(made, entry)
+    if prove and made.strategy.optimality not in known:  # which the strategy keeps
+        _keep(made, entry)
     return made
 
 
@@ -85,6 +83,14 @@ def _remembered(entry: Path, text: str, domain: Domain, options: Options) -> Pla
         if (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER):
             return found
     return None
+
+
+def _keep(made: Plan, entry: Path | None) -> None:
+    """Into the cache, if there is one; a cache that cannot be written is no reason to fail."""
+    if entry is not None:
+        with suppress(BatchDPError, OSError):
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            save_plan(made, entry)
 
 
 def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
