@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from datetime import date, datetime
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -111,8 +111,9 @@ class Listed(_Column):
 class _Line(_Column):
     """Values in an order, with two ends and perhaps bins."""
 
-    bins: Any = None
-    groupings: Any = None
+    if TYPE_CHECKING:  # each kind declares its own, behind its ends: the order is part of a plan's digest
+        bins: Any
+        groupings: Any
 
     def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
         """The bins, or those of a grouping; None if there are none."""

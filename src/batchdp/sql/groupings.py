@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 
@@ -54,7 +55,14 @@ class Key:
     name: str
     node: Node
     """The CASE, to find it among the items; a column otherwise."""
-    groups: tuple[Group, ...]
+    size: int
+    """How many groups there are, which may be too many to make."""
+    make: Callable[[], tuple[Group, ...]]
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """In the declared order."""
+        return self.make()
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class Grouping:
     @property
     def size(self) -> int:
         """How many rows there are."""
-        return sum(prod(len(key.groups) for key in self.keys if key.name in one) for one in self.sets)
+        return sum(prod(key.size for key in self.keys if key.name in one) for one in self.sets)
 
     def rows(self) -> Iterator[tuple[tuple[Key, Group | None], ...]]:
         """One group a key, in the declared order; None for keys that a row is not grouped by."""
@@ -177,14 +185,28 @@ def _key(scope: Scope, node: Node) -> Key:
     named = scope.grouping(inner)
     if named is not None:
         of, name = named
-        return Key(name, inner, _of_column(scope.domain.columns[of], of, name))
+        return _of_column(scope.domain.columns[of], of, name, inner)
     name, column = scope.column(inner)
     _check_has_groups(scope, name, column, node)
-    return Key(name, inner, _of_column(column, name, None))
+    return _of_column(column, name, None, inner)
 
 
-def _of_column(column: Column, name: str, grouping: str | None) -> tuple[Group, ...]:
-    return tuple(Group(title, ((holds, True),)) for title, holds in column.groups(name, grouping) or ())
+def _of_column(column: Column, name: str, grouping: str | None, node: Node) -> Key:
+    def make() -> tuple[Group, ...]:
+        return tuple(Group(title, ((holds, True),)) for title, holds in column.groups(name, grouping) or ())
+
+    return Key(grouping or name, node, _size(column, grouping), make)
+
+
+def _size(column: Column, grouping: str | None) -> int:
+    """How many groups there are, without making them."""
+    if grouping is not None:
+        return len((column.groupings or {})[grouping])
+    if isinstance(column, Listed):
+        return len(column.values)
+    if column.bins is not None:
+        return len(column.bins)
+    return column.integers[1] - column.integers[0] + 1 if isinstance(column, Integers) else 0
 
 
 def _meant(scope: Scope, node: Node) -> Node:
@@ -228,18 +250,11 @@ def _labelled(scope: Scope, case: Node) -> Key:
     titles = [title for title in dict.fromkeys([*labels, rest]) if title is not None]
     if not titles:
         raise scope.refusal(case, "a CASE without labels", "write THEN 'label'")
-    return Key(
-        name,
-        case,
-        tuple(
-            Group(
-                title,
-                tuple((holds, title == one) for holds, one in zip(conditions, labels, strict=True)),
-                rest == title,
-            )
-            for title in titles
-        ),
+    groups = tuple(
+        Group(title, tuple((holds, title == one) for holds, one in zip(conditions, labels, strict=True)), rest == title)
+        for title in titles
     )
+    return Key(name, case, len(groups), lambda: groups)
 
 
 def _label(scope: Scope, node: Node) -> str | None:
@@ -276,12 +291,8 @@ def alias_name(scope: Scope, item: Node) -> str:
 def _check_has_groups(scope: Scope, name: str, column: Column, node: Node) -> None:
     if isinstance(column, Listed) or column.bins is not None:
         return
-    if isinstance(column, Integers):
-        size = column.integers[1] - column.integers[0] + 1
-        if size > MOST_QUERIES and size <= MOST_VALUES:
-            raise too_many(scope.statement, size)
-        if size <= MOST_VALUES:
-            return
+    if isinstance(column, Integers) and _size(column, None) <= MOST_VALUES:
+        return
     if column.groupings:
         raise scope.refusal(node, f"{name} itself has no groups", f"GROUP BY {next(iter(column.groupings))}")
     first = f'"{column.dates[0]}"' if isinstance(column, Dates) else column.ends()[0]
