@@ -39,7 +39,7 @@ def command(
     source = beside(release)
     checked_output(output, ReleaseError, inputs=(release, source, ledger, plan))
     loaded = load_release(source)
-    opened = None if ledger is None else open_ledger(ledger)
+    books = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:
         from batchdp.plans import load_plan
@@ -51,7 +51,7 @@ def command(
     report(
         loaded,
         output,
-        ledger=opened,
+        ledger=books,
         methods=() if compared is None else compared.methods,
         lower_bound=None if compared is None else compared.lower_bound,
         title=title,

@@ -1,12 +1,14 @@
-"""Plan files: the SQL, the domain and the strategy's two matrices. Everything else is worked out again on loading.
+"""Plan files: the SQL, the domain, the strategy's two matrices and what is proven about it.
 
 Nothing that the guarantee rests on is believed: the queries are parsed again, the cells built again, and the strategy
-is refused unless its matrices reproduce their workload. Sensitivities are never stored.
+is refused unless its matrices reproduce their workload. Sensitivities are never stored. What is proven tells how good
+the strategy is and no more; see `proven` for when it is believed.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from batchdp.cells.classes import MOST_AMOUNTS
 from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, PlanError
 from batchdp.linalg.matrix import plain
-from batchdp.plans.planned import Options, Plan
+from batchdp.plans import proven
+from batchdp.plans.options import Options
+from batchdp.plans.planned import Plan
 from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
@@ -31,6 +35,7 @@ DESCRIBED = ("method", "privacy", "rounds", "status", "reason")
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write the plan, in one piece or not at all."""
     strategy = plan.strategy
+    proof, weights = proven.written(strategy)
     header: dict[str, Any] = {
         "format": FORMAT,
         "planner": plan.planner,
@@ -39,9 +44,10 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "options": plan.options.as_dict(),
         "blocks": [list(block.queries) for block in plan.cells.blocks],
         "strategy": {name: getattr(strategy, name) for name in DESCRIBED},
+        "proven": proof,
     }
     arrays = {**archive.parts("L", plain(strategy.measurement)), **archive.parts("B", plain(strategy.reconstruction))}
-    archive.save(path, header, arrays, PlanError)
+    archive.save(path, header, arrays | weights, PlanError)
 
 
 def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Plan:
@@ -59,12 +65,16 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         queries = read_queries(header["sql"], domain, source=f"{path}: queries")
         options = Options(**header["options"])
         cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
+        workload = Workload(cells.matrix, cells.names, blocks=cells.sizes)
         strategy = Strategy(
-            Workload(cells.matrix, cells.names, blocks=cells.sizes),
+            workload,
             archive.whole("L", arrays, most_bytes),
             archive.whole("B", arrays, most_bytes),
             **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W
+            proven=proven.read(header.get("proven"), arrays, workload),
         )
+        if (believed := proven.credible(strategy)) != strategy.proven:
+            strategy = replace(strategy, proven=believed)
         return Plan(header["sql"], domain, cells, strategy, options, str(header.get("planner", FIRST_PLANNER))[:50])
     except BatchDPError as error:
         raise PlanError(f"{path} cannot be used, plan again: {error}") from error

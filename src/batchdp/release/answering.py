@@ -29,14 +29,17 @@ from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
 from batchdp.plans import Plan
 from batchdp.plans.settling import settled
-from batchdp.release.certificate import Certificate
+from batchdp.privacy import Budget
+from batchdp.progress import Progress
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_charged, check_release
+from batchdp.release.cost import Cost, cost_of
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
-Progress = Callable[[float, str], None]
+Confirm = Callable[[Cost], bool]
 LARGEST_COUNT = 2**62
 NO_COUNTS = (str, bytes, complex, list, tuple, dict, set)
 
@@ -55,6 +58,7 @@ def answer(
     max_rows: int | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
+    confirm: Confirm | None = None,
 ) -> Release:
     """Private answers to a batch of queries.
 
@@ -77,11 +81,13 @@ def answer(
             it as `largest_total`. With more records the answers stay private but may be far too low.
         confidence: of the intervals.
         progress: called with (share, what is being done) while a table is counted.
+        confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
+            charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
     strategy, relation, cap = settled(planned, neighbours, rows_per_unit, max_rows)
-    with ExitStack() as opened:
+    with ExitStack() as tables:
         if isinstance(planned, Plan):
-            counts = _counting(planned, opened, table, progress)
+            counts = _counting(planned, tables, table, progress)
         else:
             counts = _counts_of(table, strategy.workload.cells)  # which refuses a wrong shape or type
         return release(
@@ -96,6 +102,7 @@ def answer(
             max_rows=cap,
             confidence=confidence,
             asked=_asked(planned) if isinstance(planned, Plan) else "",
+            confirm=confirm,
         )
 
 
@@ -104,12 +111,12 @@ def _asked(plan: Plan) -> str:
     return json.dumps([plan.sql, plan.domain.model_dump(mode="json")])
 
 
-def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
+def _counting(plan: Plan, tables: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
     from batchdp.tables import counting, open_table
 
     atoms, privacy = plan.cells.atoms, plan.domain.privacy
-    source = opened.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
+    source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
     counted = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: plan.cells.counts(counted(progress))
 
@@ -128,6 +135,7 @@ def release(
     confidence: float,
     asked: str = "",
     draw: Draw | None = None,
+    confirm: Confirm | None = None,
 ) -> Release:
     """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise.
 
@@ -141,9 +149,11 @@ def release(
     digest = plan_digest(lattice, neighbours, asked)
 
     identity = release_id or uuid.uuid4().hex
-    pure, whose = strategy.privacy == "pure", neighbours.privacy_unit
-    amounts = {"epsilon": charge if pure else None, "rho": None if pure else charge}
-    reserved = ledger.reserve(identity, **amounts, plan_digest=digest, table=label, privacy_unit=whose)
+    if confirm is not None:
+        _confirmed(confirm, cost_of(Budget(strategy.noise, charge), ledger, identity, neighbours))
+    whose = neighbours.privacy_unit
+    asked_for: dict[str, Any] = {strategy.noise.unit: charge}
+    reserved = ledger.reserve(identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose)
     if isinstance(reserved, StoredRelease):
         certificate, noisy = decoded(reserved.output, identity)
         law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
@@ -151,7 +161,7 @@ def release(
         # From here on counts are read. Nothing below may raise because of what they are.
         noisy_integers = (draw or noise.draw)(lattice.measured(_counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
-        certificate = Certificate(
+        certificate = PrivacyCertificate(
             release_id=identity,
             privacy=lattice.privacy,
             budget=budget,
@@ -183,6 +193,12 @@ def release(
         check_release(done)
         check_charged(done, ledger, reserved)
     return done
+
+
+def _confirmed(confirm: Confirm, cost: Cost) -> None:
+    """Go on only if that is wanted; what costs nothing, or will be refused, is not asked about."""
+    if cost.is_due and not confirm(cost):
+        raise ReleaseError("not confirmed, so nothing was read and nothing was spent")
 
 
 def _stored(ledger: Ledger, reserved: Reservation, output: bytes) -> None:
