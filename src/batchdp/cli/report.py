@@ -41,7 +41,7 @@ def command(
     loaded = load_release(source)
     if isinstance(loaded, TableRelease):
         raise ReleaseError(f"{source} is a release of tables, which has no page; write them with batchdp export")
-    opened = None if ledger is None else open_ledger(ledger)
+    books = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:
         from batchdp.plans import load_plan
@@ -54,7 +54,7 @@ def command(
     report(
         loaded,
         output,
-        ledger=opened,
+        ledger=books,
         methods=() if compared is None else compared.methods,
         lower_bound=None if compared is None else compared.lower_bound,
         title=title,

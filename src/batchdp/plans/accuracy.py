@@ -9,10 +9,10 @@ from scipy.special import erfinv
 
 from batchdp.components.strategy import Components
 from batchdp.errors import PrivacyParameterError, StrategyError
+from batchdp.measuring.cap import caps_for
 from batchdp.measuring.lattice import quantise
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.measuring.neighbours import Relation
-from batchdp.measuring.preparing import CAPS
 from batchdp.plans.planned import Plan
 from batchdp.plans.settling import given_neighbours, settled
 from batchdp.strategies.strategy import Strategy
@@ -46,16 +46,17 @@ def epsilon_for(
     names = strategy.workload.names
     if query is not None and query not in names:
         raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {names[0]!r}")
-    lattice = quantise(strategy, largest_total=CAPS[-1] if max_rows is None else max_rows)
-    moved = lattice.sensitivity * relation.factor / 2.0**lattice.bits
-    pure = strategy.privacy == "pure"
-    unit = NoiseLaw(lattice.reconstruct, moved if pure else moved / math.sqrt(2), strategy.privacy)  # at ε or ρ of 1
-    errors = unit.standard_errors if half_width is None else unit.half_widths(confidence)
+    # The finest lattice of those that `answer` may take.
+    lattice = quantise(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
+    moved, noise = lattice.sensitivity * relation.factor / 2.0**lattice.bits, strategy.noise
+    law = NoiseLaw(lattice.reconstruct, noise.scale(moved, 1.0), strategy.privacy)  # at ε or ρ of 1
+    errors = law.standard_errors if half_width is None else law.half_widths(confidence)
     worst = float(np.max(errors) if query is None else errors[names.index(query)])
     if worst == 0:
         raise PrivacyParameterError("the answers asked for need no noise: they are 0 whatever the data")
-    # A little more makes up for lattices of other caps, and for rounding here and in the scale of the noise.
-    return (worst / goal if pure else (worst / goal) ** 2) * (1 + 1e-6)
+    # Errors go with 1/ε or 1/√ρ. A little more makes up for lattices of other caps, and for rounding here and in the
+    # scale of the noise.
+    return float((worst / goal) ** noise.norm) * (1 + 1e-6)
 
 
 ROUNDED = 1.005

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.bounds.optimality import Objective
-from batchdp.checks import finite, whole
+from batchdp.checks import finite
 from batchdp.components.optimizing import optimize_products
 from batchdp.components.strategy import Components
 from batchdp.errors import StrategyError
@@ -23,6 +23,7 @@ from batchdp.linalg.product import Product
 from batchdp.measuring.conversion import rho_for
 from batchdp.portfolio.blocks import optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
+from batchdp.portfolio.options import checked_search
 from batchdp.portfolio.search import Progress
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
@@ -109,12 +110,8 @@ def optimize(
         progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
             answer ends the search with the best strategy so far.
     """
-    if privacy != "auto":
-        noise_of(privacy)
-    if objective not in ("sum", "max"):
-        raise StrategyError(f'objective={objective!r} must be "sum" or "max"')
-    seconds = None if seconds is None else finite("seconds", seconds, above=0)
-    seed, tolerance = whole("seed", seed, 0), finite("tolerance", tolerance, above=0, below=1)
+    seconds, seed = checked_search(privacy, objective, seconds, seed)
+    tolerance = finite("tolerance", tolerance, above=0, below=1)
     if isinstance(workload, Products) and privacy == GAUSSIAN.privacy:  # never multiplied out
         return optimize_products(
             workload, objective=objective, seconds=seconds, seed=seed, tolerance=tolerance, progress=progress

@@ -28,17 +28,19 @@ from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
 from batchdp.plans import Plan
 from batchdp.plans.settling import given_neighbours, settled
-from batchdp.release.certificate import Certificate
+from batchdp.privacy import Budget
+from batchdp.progress import Progress
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
 from batchdp.release.components.tables import TableRelease
+from batchdp.release.cost import Confirm, confirmed, cost_of
 from batchdp.release.given import given_counts, given_records
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
-Progress = Callable[[float, str], None]
 
 
 @overload
@@ -56,6 +58,7 @@ def answer(
     max_rows: int | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
+    confirm: Confirm | None = None,
 ) -> Release: ...
 
 
@@ -74,6 +77,7 @@ def answer(
     max_rows: int | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
+    confirm: Confirm | None = None,
 ) -> TableRelease: ...
 
 
@@ -91,6 +95,7 @@ def answer(
     max_rows: int | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
+    confirm: Confirm | None = None,
 ) -> Release | TableRelease:
     """Private answers to a batch of queries.
 
@@ -115,6 +120,8 @@ def answer(
             it as `largest_total`. With more records the answers stay private but may be far too low.
         confidence: of the intervals.
         progress: called with (share, what is being done) while a table is counted.
+        confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
+            charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
     if isinstance(planned, Components):
         read, names = given_records(planned, table)
@@ -131,11 +138,12 @@ def answer(
             confidence=confidence,
             column_names=names,
             progress=progress,
+            confirm=confirm,
         )
     strategy, relation, cap = settled(planned, neighbours, rows_per_unit, max_rows)
-    with ExitStack() as opened:
+    with ExitStack() as tables:
         if isinstance(planned, Plan):
-            counts = _counting(planned, opened, table, progress)
+            counts = _counting(planned, tables, table, progress)
         else:
             counts = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
         return release(
@@ -150,6 +158,7 @@ def answer(
             max_rows=cap,
             confidence=confidence,
             asked=_asked(planned) if isinstance(planned, Plan) else "",
+            confirm=confirm,
         )
 
 
@@ -158,12 +167,12 @@ def _asked(plan: Plan) -> str:
     return json.dumps([plan.sql, plan.domain.model_dump(mode="json")])
 
 
-def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
+def _counting(plan: Plan, tables: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
     from batchdp.tables import counting, open_table
 
     atoms, privacy = plan.cells.atoms, plan.domain.privacy
-    source = opened.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
+    source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
     counted = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: plan.cells.counts(counted(progress))
 
@@ -182,6 +191,7 @@ def release(
     confidence: float,
     asked: str = "",
     draw: Draw | None = None,
+    confirm: Confirm | None = None,
 ) -> Release:
     """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise.
 
@@ -195,9 +205,11 @@ def release(
     digest = plan_digest(lattice, neighbours, asked)
 
     identity = release_id or uuid.uuid4().hex
-    pure, whose = strategy.privacy == "pure", neighbours.privacy_unit
-    amounts = {"epsilon": charge if pure else None, "rho": None if pure else charge}
-    reserved = ledger.reserve(identity, **amounts, plan_digest=digest, table=label, privacy_unit=whose)
+    if confirm is not None:
+        confirmed(confirm, cost_of(Budget(strategy.noise, charge), ledger, identity, neighbours))
+    whose = neighbours.privacy_unit
+    asked_for: dict[str, Any] = {strategy.noise.unit: charge}
+    reserved = ledger.reserve(identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose)
     if isinstance(reserved, StoredRelease):
         certificate, noisy = decoded(reserved.output, identity)
         law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
@@ -205,7 +217,7 @@ def release(
         # From here on counts are read. Nothing below may raise because of what they are.
         noisy_integers = (draw or noise.draw)(lattice.measured(_counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
-        certificate = Certificate(
+        certificate = PrivacyCertificate(
             release_id=identity,
             privacy=lattice.privacy,
             budget=budget,

@@ -10,7 +10,8 @@ from scipy import sparse
 from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.measuring.law import NoiseLaw
-from batchdp.release.certificate import Certificate
+from batchdp.privacy import NOISES
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_release
 from batchdp.release.components.file import FORMAT as TABLES
 from batchdp.release.components.file import load_tables
@@ -33,8 +34,8 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
         names = header["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ReleaseError("names must be texts")
-        if header["privacy"] not in ("pure", "zcdp"):
-            raise ReleaseError('privacy must be "pure" or "zcdp"')
+        if header["privacy"] not in NOISES:
+            raise ReleaseError(f"privacy must be one of {', '.join(NOISES)}")
         law = NoiseLaw(archive.whole("B", arrays, most_bytes), float(header["scale"]), header["privacy"])
         release = Release(
             names=tuple(names),
@@ -43,7 +44,7 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
             measurements=archive.numbers("measurements", arrays),
             measure=sparse.csr_array(archive.whole("L", arrays, most_bytes)),
             workload=sparse.csr_array(archive.whole("W", arrays, most_bytes)),
-            certificate=Certificate.read(header["certificate"]),
+            certificate=PrivacyCertificate.read(header["certificate"]),
             confidence=float(header["confidence"]),
         )
         check_release(release)

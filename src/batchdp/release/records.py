@@ -16,9 +16,10 @@ from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
-from batchdp.measuring.conversion import checked_delta, epsilon_at
+from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import NoiseLaw, checked_confidence
-from batchdp.release.certificate import Certificate
+from batchdp.privacy import Budget
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.statements import Statement, statement_frame, statements
 from batchdp.terminal import harmless
 
@@ -64,7 +65,7 @@ class Release:
     measurements: Dense
     measure: sparse.csr_array
     workload: sparse.csr_array
-    certificate: Certificate
+    certificate: PrivacyCertificate
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
@@ -89,9 +90,7 @@ class Release:
 
     def epsilon_at(self, delta: float) -> float:
         """The ε of the (ε, δ)-differential privacy of this release: its own when pure, else converted from ρ."""
-        checked_delta(delta)
-        budget = self.certificate.budget
-        return budget if self.certificate.privacy == "pure" else epsilon_at(budget, delta)
+        return epsilon_of(Budget(self.certificate.noise, self.certificate.budget), delta)
 
     @property
     def covariance(self) -> Dense:
@@ -177,9 +176,8 @@ class Release:
 
     def __repr__(self) -> str:
         c = self.certificate
-        unit = "ε" if c.privacy == "pure" else "ρ"
         whose = harmless(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
-        return f"Release({len(self.names)} answers, {unit} = {c.budget:g}, {whose})"
+        return f"Release({len(self.names)} answers, {c.strength}, {whose})"
 
     def _repr_html_(self) -> str:
         c, shown = self.certificate, slice(0, ROWS_SHOWN)
@@ -188,7 +186,7 @@ class Release:
             self.names[shown], self.values[shown], law.standard_errors, law.half_widths(self.confidence), strict=True
         )
         facts = {
-            "budget": f"{'ε' if c.privacy == 'pure' else 'ρ'} = {c.budget:g}",
+            "budget": c.strength,
             "neighbours": c.neighbours,
             "privacy unit": c.privacy_unit,
             "table": c.table,

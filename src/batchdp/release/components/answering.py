@@ -33,6 +33,7 @@ from batchdp.release.components.estimating import check_fits, estimated
 from batchdp.release.components.safety import room_on_disk, uninterrupted
 from batchdp.release.components.storing import decoded, encoded
 from batchdp.release.components.tables import TableRelease
+from batchdp.release.cost import Confirm, confirmed, cost_of
 
 Integers = NDArray[np.int64]
 Progress = Callable[[float, str], object]
@@ -54,6 +55,7 @@ def release_components(
     column_names: tuple[str, ...] | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
+    confirm: Confirm | None = None,
 ) -> TableRelease:
     """Private tables; `read` gives the records once they are paid for, `draw` is a test's own noise."""
     checked_confidence(confidence)
@@ -76,6 +78,8 @@ def release_components(
         raise BudgetError(f"ledger {ledger.path.name} counts epsilon, which Gaussian noise cannot promise; use rho")
     if budget > ledger.remaining:  # before noise is drawn in vain; the ledger itself decides below
         raise BudgetError(f"rho={budget!r} is more than is left, {ledger.remaining!r}; ask for at most that")
+    if confirm is not None:
+        confirmed(confirm, cost_of(Budget(GAUSSIAN, charge), ledger, identity, neighbours))
     noisy = (draw or draw_noise)(prepared.scales, prepared.lattice.sizes, progress)
     components = listed(prepared)
     with room_on_disk(ledger.path, 8 * len(noisy) + len(packed(components)) + 10_000) as free, uninterrupted():

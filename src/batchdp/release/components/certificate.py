@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from batchdp.errors import ReleaseError
 from batchdp.measuring.components.preparing import Prepared
+from batchdp.privacy import GAUSSIAN, Noise
 from batchdp.release.certificate import _is_real, _is_text, _is_whole
 
 SHOWN = 5
@@ -52,6 +53,11 @@ class ComponentCertificate:
     opendp: str
     components: tuple[ComponentNoise, ...] = field(repr=False)
     privacy: Literal["zcdp"] = "zcdp"
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise: Gaussian, always."""
+        return GAUSSIAN
 
     @property
     def exact_loss(self) -> Fraction:
