@@ -65,17 +65,17 @@ def main() -> int:
     failures: set[str] = set()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        pristine(folder)
+        in_a_child(lambda: pristine(folder))  # here, engines would start threads that no fork survives
         tasks: list[tuple[str, Callable[[], dict[str, Any]]]] = []
         for start in range(0, asked.mutations, BATCH):
             count = min(BATCH, asked.mutations - start)
             kind, seed = KINDS[start // BATCH % 3], asked.seed * 1_000_003 + start
-            tasks.append((f"{kind}s", lambda k=kind, s=seed, c=count: tried(folder, k, s, c)))  # type: ignore[misc]
+            tasks.append((f"{kind}s of seed {seed}", lambda k=kind, s=seed, c=count: tried(folder, k, s, c)))  # type: ignore[misc]
         for label, make in CRAFTED.items():
             tasks.append((label, lambda m=make: tried_crafted(folder, m)))  # type: ignore[misc]
         for label, task in tasks:
             began = time.perf_counter()
-            found = in_a_child(task)
+            found = in_a_child(task, label)
             if asked.verbose:
                 print(f"{label}: {time.perf_counter() - began:.1f} s, {found['megabytes']:.0f} MB", file=sys.stderr)
             for key in ("mutations", "refused", "still good", "errors outside the tree"):
@@ -90,8 +90,8 @@ def main() -> int:
     return 1 if figures["errors outside the tree"] or peak > MOST_MEGABYTES else 0
 
 
-def pristine(folder: Path) -> None:
-    """One good file of each kind, and a plan of each kind of noise."""
+def pristine(folder: Path) -> dict[str, Any]:
+    """One good file of each kind, and a plan of each kind of noise; no figures."""
     columns = {"a": {"values": ["x", "y", "z"]}, "b": {"range": [0, 9], "bins": [0, 3]}, "c": {"integers": [0, 5]}}
     domain = {"table": "t", "privacy": {"unit": "p", "rows_per_unit": 2}, "columns": columns}
     sql = "SELECT a, COUNT(*) AS n FROM t GROUP BY a; SELECT b, SUM(c) AS m FROM t WHERE a <> 'x' GROUP BY b"
@@ -102,6 +102,7 @@ def pristine(folder: Path) -> None:
     (folder / "t.csv").write_text(table)
     batchdp.answer(plan, folder / "t.csv", epsilon=0.5, ledger=ledger, release_id="r").save(folder / "release")
     ledger.reserve("interrupted", rho=0.1, plan_digest="p", table="t", privacy_unit="p")
+    return {}
 
 
 def tried(folder: Path, kind: str, seed: int, count: int) -> dict[str, Any]:
@@ -388,7 +389,7 @@ SLOW = ("a release of zeros", "a plan of groups", "a plan of running totals")
 """Which take seconds to make or to look at."""
 
 
-def in_a_child(task: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def in_a_child(task: Callable[[], dict[str, Any]], label: str = "") -> dict[str, Any]:
     """What the task found, and the most memory that its process had."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -404,7 +405,8 @@ def in_a_child(task: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         content = stream.read()
-    assert os.waitpid(child, 0)[1] == 0, "a child process died"
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == 0, f"a child process died of {code}: {label}"  # below 0 it is a signal
     return dict(json.loads(content))
 
 
