@@ -7,6 +7,7 @@ from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.measuring.neighbours import EVERY_ROW, Neighbours, Relation
 from batchdp.plans.planned import Plan
 from batchdp.strategies.strategy import Strategy
+from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.structure import Products
 
 
@@ -14,7 +15,7 @@ def settled(
     planned: Plan | Strategy, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
 ) -> tuple[Strategy, Neighbours, int | None]:
     """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
-    if isinstance(planned, Components | Products):
+    if isinstance(planned, Components | WeightedTables | Products):
         raise ReleaseError(
             f"planned is a {type(planned).__name__}, a batch over many columns kept in factors; it can be optimised, "
             "but answering, auditing and choosing its budget are not supported yet; make a smaller batch that is a "

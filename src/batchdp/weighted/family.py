@@ -26,7 +26,8 @@ MOST_DENSE = 20_000_000
 """Components times tables up to which their relation is a dense array."""
 NOTHING = 1e-9
 """The share of the sensitivity below which a table is not measured."""
-TINY = 1e-300
+TINY = 1e-140
+"""The least eigenvalue: its square must not vanish."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from batchdp.components.groups import Terms
 from batchdp.components.search import Batch
-from batchdp.weighted.family import Asked, Fitted, Tables, fit, plain
-from batchdp.weighted.inside import MOST_VALUES, Inside, by_strategy, each_value, fitted, shared_of, shared_starts
+from batchdp.weighted.family import Asked, Fitted, Tables, fit, plain, value_of
+from batchdp.weighted.inside import MOST_VALUES, Inside, Wanted, by_strategy, each_value, fitted, shared_of, shared_starts
 from batchdp.weighted.moves import improve
 from batchdp.weighted.problem import asked_of, looked_at, wanted_of
 
@@ -21,6 +21,8 @@ ColumnSolver = Callable[[Dense], Dense | None]
 """From a matrix of queries on one column to a measure for it."""
 
 ROUNDS = 150
+QUICK_ROUNDS = 50
+"""Where groups are only compared."""
 STARTS = 4
 SWEEPS = 3
 LEAST_GAIN = 1e-3
@@ -53,24 +55,38 @@ class Weighted:
 
 
 def weighted_tables(
-    batch: Batch, terms: Terms, work: Work, seed: int, solver: ColumnSolver | None = None
+    batch: Batch,
+    terms: Terms,
+    work: Work,
+    seed: int,
+    solver: ColumnSolver | None = None,
+    *,
+    thorough: bool = True,
 ) -> Weighted:
-    """The best found: with each value by itself, and with strategies for columns that ask for more."""
+    """The best found: with each value by itself, and with strategies for columns that ask for more.
+
+    Never worse than the table of all columns, which is noise on data with values merged that are never told apart.
+    """
     plainly = tuple(each_value(column) for column in batch.columns)
     grams = columns_grams(batch)
-    insides, best = plainly, _tables(asked_of(terms, plainly), looked_at(batch), work, seed)
+    many = STARTS if thorough else 1
+    asked = asked_of(terms, plainly)
+    best = _tables(asked, looked_at(batch), work, seed, many)
+    everything = plain(np.ones((1, len(batch.columns)), dtype=bool))
+    on_data = value_of(asked, everything, np.ones(1))
     found = Weighted(best.value, best.tables, best.theta, plainly)
+    if on_data < best.value:
+        found = Weighted(on_data, everything, np.ones(1), plainly)
     if not grams:
         return found
     rng = np.random.default_rng([seed, 1])
-    everything = plain(np.ones((1, len(batch.columns)), dtype=bool))
     # Strategies inside that suit the best plain tables, and such that suit one product of all columns.
     for tables, theta in ((best.tables, best.theta), (everything, np.ones(1))):
-        insides = _improved(batch, terms, plainly, grams, tables, theta, rng, solver)
-        for _ in range(SWEEPS):
+        insides = _improved(batch, terms, plainly, grams, tables, theta, rng, solver, thorough=thorough)
+        for _ in range(SWEEPS if thorough else 1):
             asked = asked_of(terms, insides)
             starts = looked_at(batch).with_(everything).with_(tables)
-            step = _tables(asked, starts.chosen(starts.distinct()), work, seed)
+            step = _tables(asked, starts.chosen(starts.distinct()), work, seed, many)
             tables, theta = step.tables, step.theta
             gain = found.value - step.value
             if step.value < found.value:
@@ -94,10 +110,10 @@ def columns_grams(batch: Batch) -> dict[int, list[Dense]]:
     return found
 
 
-def _tables(asked: Asked, tables: Tables, work: Work, seed: int) -> Fitted:
+def _tables(asked: Asked, tables: Tables, work: Work, seed: int, starts: int) -> Fitted:
     """From several starts."""
     best: Fitted | None = None
-    for start in range(STARTS):
+    for start in range(starts):
         rng = np.random.default_rng([seed, start])
         theta = np.exp((0.1, 1.0)[start % 2] * rng.standard_normal(len(tables)))
         begun = fit(asked, tables, theta, ROUNDS)
@@ -119,17 +135,19 @@ def _improved(
     theta: Dense,
     rng: np.random.Generator,
     solver: ColumnSolver | None,
+    *,
+    thorough: bool = True,
 ) -> tuple[Inside, ...]:
     """Every column's strategy in turn, the best for these tables."""
     now = list(insides)
     for i, own in grams.items():
         wanted = wanted_of(i, own, terms, now, tables, theta)
         before = now[i]
-        starts = shared_starts(len(own[0]), rng)
+        starts = shared_starts(len(own[0]), rng, thorough=thorough)
         known = None if before.measure is None else shared_of(before.measure)
         if known is not None:
             starts = [known]
-        L, value = fitted(wanted, starts, ROUNDS)
+        L, _ = fitted(wanted, starts, ROUNDS if thorough else QUICK_ROUNDS, 2 if thorough else 1)
         candidates = [by_strategy(L, own)]
         if solver is not None:
             candidates.append(_solved(wanted, solver))
@@ -141,10 +159,8 @@ def _improved(
     return tuple(now)
 
 
-def _solved(wanted: object, solver: ColumnSolver) -> Inside | None:
-    from batchdp.weighted.inside import Wanted
-
-    assert isinstance(wanted, Wanted)
+def _solved(wanted: Wanted, solver: ColumnSolver) -> Inside | None:
+    """What a search over one column by itself finds, as if no table added up over it."""
     n = len(wanted.grams[0])
     S = np.zeros((n, n))
     for k, gram in enumerate(wanted.grams):
