@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from batchdp.audits.attack import RUNS, attacked
 from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
+from batchdp.audits.records import records_finding
 from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.preparing import checked_budget, prepared
 from batchdp.plans import Plan
@@ -43,4 +44,7 @@ def audit(
     strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
     budget = checked_budget(strategy, epsilon, rho)
     lattice, noise, law = prepared(strategy, relation, budget, max_rows)
-    return Audit((*exact(lattice, noise, law, relation, budget), *attacked(lattice, noise, relation, budget, runs)))
+    found = [*exact(lattice, noise, law, relation, budget)]
+    if isinstance(planned, Plan) and len(lattice.workload.meetings) > 1:
+        found.append(records_finding(planned.cells, lattice))
+    return Audit((*found, *attacked(lattice, noise, relation, budget, runs)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from scipy import sparse
 
 from batchdp.cells.atoms import Atoms
 from batchdp.cells.blocks import Block, blocks
+from batchdp.cells.meetings import Meetings, meetings
 from batchdp.cells.splitting import split
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
@@ -40,6 +42,11 @@ class Cells:
         stacked = sparse.block_diag([block.classes.matrix for block in self.blocks], format="csr")
         order = np.concatenate([block.queries for block in self.blocks])
         return sparse.csr_array(stacked)[np.argsort(order)]
+
+    @cached_property
+    def meetings(self) -> Meetings | None:
+        """Which blocks one record can have a cell in at once; None where that may be all of them."""
+        return meetings(self.blocks, self.atoms)
 
     def counts(self, batches: Iterable[tuple[NDArray[np.integer], NDArray[np.int64]]]) -> NDArray[np.int64]:
         """How many records every cell has, from counted combinations of atoms."""

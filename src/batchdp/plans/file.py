@@ -60,7 +60,7 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         options = Options(**header["options"])
         cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
         strategy = Strategy(
-            Workload(cells.matrix, cells.names, blocks=cells.sizes),
+            Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings),
             archive.whole("L", arrays, most_bytes),
             archive.whole("B", arrays, most_bytes),
             **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W

@@ -59,7 +59,7 @@ def plan(
                 return found
     cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
     strategy = optimize(
-        Workload(cells.matrix, cells.names, blocks=cells.sizes),
+        Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings),
         options.privacy,
         objective=options.objective,
         seconds=options.seconds,
