@@ -30,7 +30,8 @@ def records_finding(cells: Cells, lattice: Lattice) -> Finding:
         sum(abs(int(q)) for q in columns.data[start:end])
         for start, end in zip(columns.indptr[:-1], columns.indptr[1:], strict=True)
     ]
-    change = np.array([*sums, 0], dtype=object)  # the last: no cell
+    # Whole numbers of any size where 64 bits might not do; the last: no cell.
+    change = np.array([*sums, 0], dtype=np.int64 if sum(sums) < 2**62 else object)
     starts = np.cumsum((0, *lattice.workload.blocks[:-1]))
     worst, seen, strangers = 0, 0, 0
     known: set[bytes] = set()
