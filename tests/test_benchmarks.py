@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import comparison
-from batchdp import STRATEGIES
+import ledger as kills
+from batchdp import STRATEGIES, Ledger
+from batchdp.ledger import Reservation
 from contract import TO_REACH, peer_figures
 
 
@@ -37,3 +39,24 @@ def test_the_comparison_has_every_mechanism_and_says_what_it_leaves_out(
 def test_other_programs_have_figures_for_every_contract_workload() -> None:
     known = {figure[:4] for figure in peer_figures(1024)}
     assert set(TO_REACH) <= known
+
+
+def test_a_line_that_a_kill_tore_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=10 * kills.EPSILON)
+    for name, output in (("a", b"1"), ("b", b"23")):
+        reserved = ledger.reserve(name, epsilon=kills.EPSILON, plan_digest="plan", table="table")
+        assert isinstance(reserved, Reservation)
+        ledger.complete(reserved, output)
+    shown = tmp_path / "shown"
+    for text, lines, torn_is_paid in (
+        ("a 1\nb 2", ["a 1"], True),
+        ("a 1\nb", ["a 1"], True),
+        ("a 1\nb 3", ["a 1"], False),
+    ):
+        shown.write_text(text)
+        whole, torn = kills.shown_lines(shown)
+        assert whole == lines
+        assert all(kills.is_paid(ledger, line) for line in whole)
+        assert kills.is_paid(ledger, torn, whole=False) is torn_is_paid
+    assert not kills.is_paid(ledger, "a 2")
+    assert not kills.is_paid(ledger, "nobody 1")

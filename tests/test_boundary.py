@@ -63,14 +63,17 @@ def _quiet(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_line_breaks_in_a_note_touch_no_other_record(tmp_path: Path, zipped: bool) -> None:
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_breaks_in_a_note_touch_no_other_record(tmp_path: Path, zipped: bool, end: str) -> None:
+    """The note stands where a reader that splits files at 8 000 000 bytes begins anew."""
     path = tmp_path / ("a.csv.gz" if zipped else "a.csv")
+    line, total = f"fine,1,34{end}", 2_000_000
+    before = (8_000_000 - len(f"note,id,age{end}")) // len(line)
     with gzip.open(path, "wt", newline="", compresslevel=1) if zipped else path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        file.write("note,id,age\r\n" + "fine,1,34\r\n" * 799_998)
-        writer.writerow(["note\ny,1,34\ny,1,34\n", 1, 34])
-        file.write("fine,1,34\r\n" * 1_200_002)
-    assert counted(path, domain(age={"range": [0, 120]}), AGES) == {(1,): 2_000_001}
+        file.write(f"note,id,age{end}" + line * before)
+        csv.writer(file, lineterminator=end).writerow(["note\ny,1,34\ny,1,34\n", 1, 34])
+        file.write(line * (total - before))
+    assert counted(path, domain(age={"range": [0, 120]}), AGES) == {(1,): total + 1}
 
 
 def lines(data: bytes, width: int = 3, returns: bool = False) -> list[tuple[bytes | None, ...]]:
@@ -133,11 +136,19 @@ def test_a_record_that_is_too_long_is_left_out_alone(monkeypatch: pytest.MonkeyP
             assert lines(fine + record + fine * 3) == [(b"x", b"1", b"2")] * 4, record[:40]
 
 
-def test_a_folder_never_replaces_a_column(tmp_path: Path) -> None:
-    for name, age in (("age=99", 10), ("age=7", 20)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.csv").write_text(f"age\n{age}\n")
-    assert counted(tmp_path, domain(age={"range": [0, 120]}), AGES) == {(0,): 1, (1,): 1}
+@pytest.mark.parametrize("column", ["age", "c0"])
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_folder_never_replaces_a_column(tmp_path: Path, form: str, column: str) -> None:
+    """Whatever its name, and whatever the engine calls the columns of a file that it reads."""
+    for value in (99, 98):
+        place = tmp_path / f"{column}={value}"
+        place.mkdir()
+        if form == "csv":
+            (place / "a.csv").write_text("age\n10\n")
+        else:
+            pq.write_table(pa.table({"age": [10]}), place / "a.parquet")
+        assert counted(place, domain(age={"range": [0, 120]}), AGES) == {(0,): 1}
+    assert counted(tmp_path, domain(age={"range": [0, 120]}), AGES) == {(0,): 2}
 
 
 # ── Parquet ──
