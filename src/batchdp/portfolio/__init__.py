@@ -23,6 +23,7 @@ from batchdp.measuring.conversion import rho_for
 from batchdp.portfolio.blocks import optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
 from batchdp.portfolio.many_columns import as_tables, optimize_products
+from batchdp.portfolio.rows import by_rows, is_large, may_group
 from batchdp.portfolio.search import Progress
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
@@ -174,10 +175,16 @@ def _optimize(
     if objective == "max":
         return optimize_max(workload, noise, seconds, seed, tolerance, progress)
     if noise == LAPLACE:
-        found = optimize_sum(workload, seconds, seed, progress)
-        tables = as_tables(workload, seconds, seed, progress)
-        return found if tables is None else min((found, tables), key=lambda one: error_of(one, "sum"))
+        large = is_large(workload)
+        found = _closed(workload) if large else [optimize_sum(workload, seconds, seed, progress)]
+        others = (by_rows(workload) if large or may_group(workload) else None, as_tables(workload, seconds, seed, progress))
+        return min((*found, *(one for one in others if one is not None)), key=lambda one: error_of(one, "sum"))
     return _best_optimum(workload, noise, tolerance, progress)
+
+
+def _closed(workload: Workload) -> list[Strategy]:
+    """What takes no search and no copy of the workload: noise on data and noise on results as they stand."""
+    return [family.method(workload) for family in families(LAPLACE) if family.plain]
 
 
 def _best_optimum(workload: Workload, noise: Noise, tolerance: float, progress: Progress | None) -> Strategy:
