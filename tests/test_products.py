@@ -187,16 +187,19 @@ def test_the_kind_of_strategy_follows_from_the_kind_of_batch() -> None:
     assert isinstance(one, batchdp.Strategy)
     either: batchdp.Strategy | batchdp.Components = batchdp.optimize(workloads.marginals((2, 3), 1), "zcdp")
     assert either.sensitivity == pytest.approx(1.0)
-    # What can be multiplied out has matrices with Laplace noise.
-    two: batchdp.Strategy = batchdp.optimize(in_factors((2, 3), [[PREFIX, EACH]]), "pure", seconds=0.1)
-    assert isinstance(two, batchdp.Strategy)
+    two: batchdp.WeightedTables = batchdp.optimize(in_factors((2, 3), [[PREFIX, EACH]]), "pure", seconds=0.1)
+    assert isinstance(two, batchdp.WeightedTables)
 
 
 UNSUPPORTED = r"not supported yet; make a smaller batch that is a matrix"
 TOO_LARGE = r"too much for a matrix.*ask for fewer tables"
 
 
-@pytest.mark.parametrize("given", [components(), MANY], ids=["Components", "Products"])
+def weighted() -> batchdp.WeightedTables:
+    return batchdp.optimize(MANY, seconds=0.1)
+
+
+@pytest.mark.parametrize("given", [components(), weighted(), MANY], ids=["Components", "WeightedTables", "Products"])
 def test_what_cannot_be_released_yet_is_refused_before_anything_is_charged(given: Any, tmp_path: Path) -> None:
     ledger = batchdp.Ledger.create(tmp_path / "own.ledger", rho=1)
     with pytest.raises(ReleaseError, match=rf"planned is a {type(given).__name__}.*{UNSUPPORTED}"):
@@ -219,8 +222,6 @@ def test_what_cannot_be_released_yet_is_refused_before_anything_is_charged(given
 
 TAKERS: dict[str, Callable[[Any], object]] = {
     "compare": batchdp.compare,
-    "pure": batchdp.optimize,
-    "auto": lambda W: batchdp.optimize(W, "auto", delta=1e-6),
     "low_rank": batchdp.low_rank,
     **{f"STRATEGIES {name}": method for name, method in batchdp.STRATEGIES.items()},
     **{

@@ -1,9 +1,9 @@
 """Which blocks a record can have a cell in at once: records that exist, rather than all that could be thought of.
 
 Blocks for one carrier each exclude each other, since a record has one carrier. Followed through its columns, a record
-reaches a state in the automaton of every block; only whether that state counts matters here, so that the automata
-are small, and joined they reach exactly the combinations that some record has. Nothing is claimed where these are too many,
-or where the combinations of atoms are more than an audit can go through one by one: then every block meets every other.
+reaches a state in the automaton of every block; only whether that state counts matters here, so that the automata are
+small, and joined they reach exactly the combinations that some record has. Nothing is claimed where these are too
+many, or where the combinations of atoms are more than an audit can go through one by one: then all blocks meet.
 """
 
 from __future__ import annotations

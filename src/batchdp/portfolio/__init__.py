@@ -177,7 +177,10 @@ def _optimize(
     if noise == LAPLACE:
         large = is_large(workload)
         found = _closed(workload) if large else [optimize_sum(workload, seconds, seed, progress)]
-        others = (by_rows(workload) if large or may_group(workload) else None, as_tables(workload, seconds, seed, progress))
+        others = (
+            by_rows(workload) if large or may_group(workload) else None,
+            as_tables(workload, seconds, seed, progress),
+        )
         return min((*found, *(one for one in others if one is not None)), key=lambda one: error_of(one, "sum"))
     return _best_optimum(workload, noise, tolerance, progress)
 

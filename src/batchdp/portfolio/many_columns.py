@@ -43,14 +43,14 @@ def optimize_products(
             seconds=seconds,
             seed=seed,
             progress=progress,
-            solver=_of_columns(None if seconds is None else seconds / 10, seed),
+            solver=_ColumnStrategies(None if seconds is None else seconds / 10, seed),
         )
     return by_components(
         workload, objective=objective, seconds=seconds, seed=seed, tolerance=tolerance, progress=progress
     )
 
 
-class _of_columns:  # noqa: N801
+class _ColumnStrategies:
     """From the queries on one column to what is measured of it, each asked once."""
 
     def __init__(self, seconds: float | None, seed: int) -> None:
@@ -72,9 +72,7 @@ def as_tables(workload: Workload, seconds: float | None, seed: int, progress: Pr
     batch = workload.structure
     if not isinstance(batch, Products) or len(workload.blocks) > 1 or len(batch.sizes) < 2:
         return None
-    found = by_weighted_tables(
-        batch, seconds=None if seconds is None else PART * seconds, seed=seed, progress=progress
-    )
+    found = by_weighted_tables(batch, seconds=None if seconds is None else PART * seconds, seed=seed, progress=progress)
     if found.measurements * workload.cells > MOST_ENTRIES or found.measurements * workload.queries > MOST_ENTRIES:
         return None
     return Strategy(

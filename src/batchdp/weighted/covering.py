@@ -35,5 +35,3 @@ def starts(asked: Asked, tables: Tables) -> list[tuple[Tables, Dense]]:
         theta = order[first] * np.exp(-0.25 * np.log(asked.tau) @ made.apart[first].T)
         found.append((made.chosen(first), np.maximum(theta, theta.max() * 1e-6)))
     return found
-
-

@@ -2,10 +2,11 @@
 
 A measured table tells some columns apart and adds up over the others; θ times it has the L1 norm θ, so that a record
 changes all of them together by Σ θ. The columns' values span an average and a rest (`inside` has what these are where
-a column is measured by a strategy of its own); every combination of them, a component A, is an eigenspace of all tables
-at once. With λ_A = Σ θ² Π 1/τ_i, the sum over the tables whose columns contain A and the product over a table's columns,
-and T_A what the queries ask of A, the error is 2 (Σθ)² Σ_A T_A / λ_A at ε = 1. A column of two values has a third way to
-be measured: the difference of its two cells, of norm 1 too, which sees the rest alone, with an eigenvalue of 2 / τ = 1.
+a column is measured by a strategy of its own); every combination of them, a component A, is an eigenspace of all
+tables at once. With λ_A = Σ θ² Π 1/τ_i, the sum over the tables whose columns contain A and the product over a table's
+columns, and T_A what the queries ask of A, the error is 2 (Σθ)² Σ_A T_A / λ_A at ε = 1. A column of two values has a
+third way to be measured: the difference of its two cells, of norm 1 too, which sees the rest alone, with an eigenvalue
+of 2 / τ = 1.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def seen(needed: Flags, tables: Tables) -> Dense:
     if tables.difference.any():
         differences = tables.difference.astype(np.float32)
         missing += differences.sum(axis=1) - N @ differences.T
-    return (missing < 0.5).astype(np.float64)
+    return np.asarray(missing < 0.5, dtype=np.float64)
 
 
 def _subsets(needed: Flags, apart: Flags) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -139,10 +140,8 @@ class _Keys:
         return there, self.members[at[there]]
 
     def _key(self, listed: NDArray[np.int64]) -> Any:
-        if listed.shape[1] * np.log2(self.d + 1) > 62:  # Python's own whole numbers
-            rows = listed.astype(object)
-        else:
-            rows = listed.astype(np.int64)
+        large = listed.shape[1] * np.log2(self.d + 1) > 62  # then Python's own whole numbers
+        rows: Any = listed.astype(object if large else np.int64)
         found = rows[:, 0] if rows.shape[1] else np.zeros(len(rows), dtype=np.int64)
         for place in range(1, rows.shape[1]):
             found = found * self.d + rows[:, place]

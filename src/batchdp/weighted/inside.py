@@ -158,9 +158,8 @@ def fitted(wanted: Wanted, starts: list[Dense], rounds: int, polished: int = 2) 
 def shared_starts(n: int, rng: np.random.Generator, *, thorough: bool = True) -> list[Dense]:
     """Shared queries to begin with: none, random ones, and neighbouring values together on several levels."""
     found = [np.zeros((0, n))]
-    for p in (1, 2, 4, 8, 16, 32) if thorough else (1, 8):
-        if p <= max(1, n // 2):
-            found.append(min(1.0, 4 / p) * rng.random((p, n)))
+    sizes = (1, 2, 4, 8, 16, 32) if thorough else (1, 8)
+    found += [min(1.0, 4 / p) * rng.random((p, n)) for p in sizes if p <= max(1, n // 2)]
     for width in (2, 3, 4, 6, 8, 10, 16) if thorough else (4,):
         if width < n:
             ends = np.arange(n) // width

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,8 +123,12 @@ class Group:
         """How many numbers are measured."""
         total = 0
         for k in range(len(self)):
-            total += int(np.prod([float(len(self._measure(i))) for i in np.flatnonzero(self.tables.apart[k])]))
+            total += prod(self._rows_of(int(i)) for i in np.flatnonzero(self.tables.apart[k]))
         return total
+
+    def _rows_of(self, i: int) -> int:
+        inside = self.insides[i].measure
+        return len(self.columns[i].orbit) if inside is None else len(inside)
 
     def _measure(self, i: int) -> Dense:
         inside = self.insides[i].measure

@@ -2,8 +2,8 @@
 
 Weights alone end in a valley: a table that is not measured is never worth a little weight, only a lot at once. So
 tables are changed by hand: a larger one takes the place of all that it contains, one loses a column, or takes the
-difference of one. All changes of a round are priced at once, with a few weights each; the best that do not meddle with one
-another are made, and the weights fitted anew.
+difference of one. All changes of a round are priced at once, with a few weights each; the best that do not meddle with
+one another are made, and the weights fitted anew.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def _candidates(asked: Asked, tables: Tables, rng: np.random.Generator, most: in
     parts.append((less, more, alone(one)))
     # Any other, beside all that there are.
     some = _every(d) if d <= FEW_COLUMNS else rng.random((ANY, d)) < rng.uniform(0.1, 0.9, (ANY, 1))
-    for extra in (some, less):
-        parts.append((extra, np.zeros_like(extra), np.zeros((len(extra), S), dtype=bool)))
+    extra = np.concatenate([some, less])
+    parts.append((extra, np.zeros_like(extra), np.zeros((len(extra), S), dtype=bool)))
     apart, difference, gone = (np.concatenate([part[k] for part in parts]) for k in range(3))
     if len(apart) > most:
         kept = np.sort(rng.choice(len(apart), most, replace=False))

@@ -77,9 +77,7 @@ def optimize_products(
 class _Search:
     """What a search knows before it begins, and how it ends."""
 
-    def __init__(
-        self, workload: Products, clock: Clock, work: float, seed: int, solver: ColumnSolver | None
-    ) -> None:
+    def __init__(self, workload: Products, clock: Clock, work: float, seed: int, solver: ColumnSolver | None) -> None:
         self.workload, self.clock, self.work, self.seed, self.solver = workload, clock, work, seed, solver
         self.whole = is_whole(workload)
         large = self.whole and len(workload.starts) - 1 > MOST_TABLES
@@ -88,10 +86,7 @@ class _Search:
 
     def best(self, weights: Dense) -> _Found:
         """The least sum of squared errors with these weights of the tables."""
-        if self.large:
-            found = [self._supersets(weights)]
-        else:
-            found = self._members(weights)
+        found = [self._supersets(weights)] if self.large else self._members(weights)
         found.append(self._results(weights))
         best = min(found, key=lambda one: one.total)
         self.clock.best = best.total
@@ -255,5 +250,3 @@ def _priced(strategy: WeightedTables, weights: Dense) -> float:
         tables = range(len(weights))
         return sum(float(weights[t] * strategy.variances(t, **arguments).sum()) for t in tables) / unit
     return float((strategy.worst_variances() * strategy.workload.table_sizes()) @ weights)
-
-

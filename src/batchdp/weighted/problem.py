@@ -99,7 +99,6 @@ def wanted_of(
     visible = seen(needed, tables)
     apart = visible[:, tables.apart[:, column]] @ squares[tables.apart[:, column]]
     summed = visible[:, ~tables.apart[:, column]] @ squares[~tables.apart[:, column]]
-    kind = np.array([k for _, k in others])
-    weight = np.array(list(others.values()))
-    used = (kind > 0) | (apart > 0)
-    return Wanted(grams, kind[used], weight[used], apart[used], summed[used])
+    factor, asked = np.array([k for _, k in others]), np.array(list(others.values()))
+    used = (factor > 0) | (apart > 0)
+    return Wanted(grams, factor[used], asked[used], apart[used], summed[used])

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from batchdp.components.groups import Terms
 from batchdp.components.search import Batch
 from batchdp.weighted.family import Asked, Fitted, Tables, fit, plain, value_of
-from batchdp.weighted.inside import MOST_VALUES, Inside, Wanted, by_strategy, each_value, fitted, shared_of, shared_starts
+from batchdp.weighted.inside import (
+    MOST_VALUES,
+    Inside,
+    Wanted,
+    by_strategy,
+    each_value,
+    fitted,
+    shared_of,
+    shared_starts,
+)
 from batchdp.weighted.moves import improve
 from batchdp.weighted.problem import asked_of, looked_at, wanted_of
 

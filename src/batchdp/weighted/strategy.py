@@ -75,7 +75,7 @@ class WeightedTables:
         return _at(self.total, epsilon, rho)
 
     def lower_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """No Laplace strategy, whatever its B and L, has a smaller expected squared error. Over many tables it is loose."""
+        """No Laplace strategy, whatever its B and L, has a smaller expected squared error; loose over many tables."""
         return _at(self.limit, epsilon, rho)
 
     def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
@@ -119,8 +119,8 @@ class WeightedTables:
             return np.asarray(self.sensitivity**2 * tables / self.workload.table_sizes())
         half = LAPLACE.reference.arguments
         unit = LAPLACE.reference.variance(1.0)
-        tables = range(len(self.workload.tables))
-        return np.array([float(self.variances(t, **half).max()) / unit for t in tables])
+        every = range(len(self.workload.tables))
+        return np.array([float(self.variances(t, **half).max()) / unit for t in every])
 
     def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No Laplace strategy has a smaller largest variance; better where `objective="max"` was asked for."""
