@@ -1,7 +1,7 @@
 """Batches over many columns with published figures, as tables of factors, and what other programs reach on them.
 
 Figures are root mean squared errors a query, or the largest variance: with Gaussian noise at ρ = ½ (`PUBLISHED`), with
-Laplace noise at ε = √2, where a measurement of sensitivity 1 has the same variance (`PURE`). ResidualPlanner's are those
+Laplace noise at ε = √2, which has the same variance (`PURE`). ResidualPlanner's are those
 of its paper, HDMM's those of its journal experiments.
 """
 

@@ -57,7 +57,7 @@ def may_group(workload: Workload) -> bool:
     if not sparse.issparse(workload.matrix) or len(workload.blocks) > 1 or workload.cells < FEWEST_COLUMNS:
         return False
     known = layers(sparse.csr_array(workload.matrix))
-    return known is not None and 2 < len(known) < workload.queries
+    return known is not None and 2 <= len(known) < workload.queries
 
 
 @one_thread
@@ -74,7 +74,10 @@ def by_rows(workload: Workload) -> Strategy | None:
 
     best: list[_Group] | None = None
     least = np.inf
-    for rows in ([np.arange(W.shape[0])], *partitions(W)):
+    if W.nnz == 0:
+        return None
+    for every in ([np.arange(W.shape[0])], *partitions(W)):
+        rows = [own for own in every if W[own].nnz]  # queries of nothing need no measurement
         groups = [one for one in map(solved, rows) if one is not None]
         if len(groups) < len(rows):
             continue

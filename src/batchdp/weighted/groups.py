@@ -46,6 +46,8 @@ def partitions(batch: Batch) -> Iterator[list[list[int]]]:
     members = [[t] for t in range(len(terms))]
     cost = [_cost(batch, terms, own) for own in members]
     known: dict[tuple[int, ...], float] = {}
+    if len(members) <= MOST_GROUPS:
+        yield _tables(batch, terms, members)
     while len(members) > 2:
         best, pair, joint = np.inf, (0, 1), 0.0
         for a in range(len(members)):
@@ -61,7 +63,11 @@ def partitions(batch: Batch) -> Iterator[list[list[int]]]:
         cost[b] = joint
         del members[a], cost[a]
         if len(members) <= MOST_GROUPS:
-            yield [sorted(t for k in own for t in batch.tables[terms[k]]) for own in members]
+            yield _tables(batch, terms, members)
+
+
+def _tables(batch: Batch, terms: Sequence[Kinds], members: list[list[int]]) -> list[list[int]]:
+    return [sorted(t for k in own for t in batch.tables[terms[k]]) for own in members]
 
 
 def _cost(batch: Batch, terms: Sequence[Kinds], own: Sequence[int]) -> float:

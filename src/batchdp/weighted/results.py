@@ -37,15 +37,17 @@ def largest_change(batch: Batch, terms: Terms) -> float:
     times = {kinds: float(len(own)) for kinds, own in batch.tables.items() if kinds in terms}
     looked = sorted({i for kinds in times for i, _ in kinds})
     kinds_of = {i: np.unique(sums[i].T, axis=0).T for i in looked}
-    if float(np.prod([float(kinds_of[i].shape[1]) for i in looked])) > MOST_KINDS:
+    several = [i for i in looked if kinds_of[i].shape[1] > 1]
+    if float(np.prod([float(kinds_of[i].shape[1]) for i in several])) > MOST_KINDS:
         return sum(count * _product([float(sums[i][k].max()) for i, k in kinds]) for kinds, count in times.items())
-    total = np.zeros([kinds_of[i].shape[1] for i in looked])
+    total = np.zeros([kinds_of[i].shape[1] for i in several])
     for kinds, count in times.items():
         own = dict(kinds)
-        part = np.full((1,) * len(looked), count)
-        for axis, i in enumerate(looked):
+        alike = _product([float(kinds_of[i][k, 0]) for i, k in kinds if i not in several])
+        part = np.full((1,) * len(several), count * alike)
+        for axis, i in enumerate(several):
             if i in own:
-                shape = [1] * len(looked)
+                shape = [1] * len(several)
                 shape[axis] = -1
                 part = part * kinds_of[i][own[i]].reshape(shape)
         total = total + part

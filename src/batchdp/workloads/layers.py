@@ -34,6 +34,10 @@ class _Layer:
     """By kind."""
 
     @property
+    def all_rows(self) -> Indices:
+        return np.sort(np.array(self.rows, dtype=np.int64))
+
+    @property
     def cost(self) -> float:
         return float(self.squares.sum() ** (1 / 3))
 
@@ -70,7 +74,7 @@ def _begins(W: sparse.csr_array, order: range) -> list[int] | None:
 
 
 def partitions(W: sparse.csr_array) -> Iterator[list[Indices]]:
-    """Ways to split the rows into two to four groups, and each of these with two groups joined; coarse ones last."""
+    """Ways to split the rows into two or three groups, and each of these with two groups joined; coarse ones last."""
     known = layers(W)
     if known is None or len(known) < 2:
         return
@@ -81,6 +85,8 @@ def partitions(W: sparse.csr_array) -> Iterator[list[Indices]]:
     joint: dict[tuple[int, int], _Layer] = {}
     number = list(range(len(groups)))
     fresh = len(groups)
+    if len(groups) <= MOST_GROUPS:
+        yield from _coarser([group.all_rows for group in groups])
     while len(groups) > 2:
         best, pair = np.inf, (1, 0)
         for a in range(len(groups)):
@@ -97,7 +103,7 @@ def partitions(W: sparse.csr_array) -> Iterator[list[Indices]]:
         fresh += 1
         del groups[a], number[a]
         if len(groups) <= MOST_GROUPS:
-            yield from _coarser([np.sort(np.array(group.rows, dtype=np.int64)) for group in groups])
+            yield from _coarser([group.all_rows for group in groups])
 
 
 def _layer(columns: sparse.csr_array, rows: Indices) -> _Layer:
