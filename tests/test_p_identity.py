@@ -12,10 +12,10 @@ from scipy import sparse
 from batchdp import Workload, optimize, workloads
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads
-from batchdp.strategies.p_identity import p_identity
+from batchdp.strategies.p_identity import SETTINGS, p_identity
 from batchdp.strategies.p_identity.error import error
 from batchdp.strategies.p_identity.moves import hop, split
-from batchdp.strategies.p_identity.packed import LARGE, pack, reconstruct, unpack
+from batchdp.strategies.p_identity.packed import pack, reconstruct, unpack
 from batchdp.strategies.p_identity.polish import polish_shared
 from batchdp.strategies.p_identity.products import Differences, Whole, products
 from batchdp.strategies.p_identity.quasi_newton import minimise
@@ -100,8 +100,9 @@ def test_splitting_keeps_every_column_within_its_budget() -> None:
 
 
 def test_many_columns_are_measured_sparsely() -> None:
-    W = np.zeros((3, LARGE + 500))
-    W[0], W[1, ::2], W[2] = 1.0, 1.0, np.arange(LARGE + 500) / 7
+    cells = SETTINGS.sparse_columns + 500
+    W = np.zeros((3, cells))
+    W[0], W[1, ::2], W[2] = 1.0, 1.0, np.arange(cells) / 7
     for strategy in (p_identity(W, shared=1, max_rounds=5), optimize(W, seconds=0.5)):
         assert strategy.residual <= 1e-9
         assert sparse.issparse(strategy.measurement) or strategy.method == "low-rank"

@@ -516,12 +516,15 @@ def test_a_cache_that_cannot_be_written_is_no_error(
 def test_a_user_without_a_home_gets_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BATCHDP_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME")
 
-    def nowhere() -> Path:
-        raise RuntimeError("Could not determine home directory.")
+    def nobody(_: int) -> None:
+        raise KeyError("getpwuid(): uid not found")
 
-    monkeypatch.setattr(Path, "home", nowhere)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.chdir(tmp_path)
     assert same(plan(SQL, DESCRIBED, **FAST), planned())
+    assert list(tmp_path.iterdir()) == []  # a folder called ~ least of all
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     plan(SQL, DESCRIBED, **FAST)
     assert len(list((tmp_path / "xdg" / "batchdp").iterdir())) == 1

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from batchdp import STRATEGIES, Ledger, Release, Strategy, Workload, answer, workloads
 from batchdp.linalg.matrix import shrunk
-from batchdp.markup import escaped, isolated, summary
+from batchdp.markup import summary
 from batchdp.plots.canvas import LONGEST_LABEL, shortened
 from batchdp.plots.ledger import plot_ledger
 from batchdp.plots.release import plot_release
@@ -122,8 +122,9 @@ def test_names_are_text_and_nothing_else(ledger: Ledger) -> None:
         assert "<script" not in shown
         assert "<b>" not in shown
     assert "&lt;script&gt;" in release._repr_html_()
-    assert escaped("a\x00b\ud800\"'") == "a\ufffdb\ufffd&quot;&#x27;"
-    assert "<bdi" in isolated("x")
+    shown = summary("a\x00b\ud800\"'", {})
+    assert "a\ufffdb\ufffd&#34;&#39;" in shown
+    assert '<bdi dir="auto">x</bdi>' in summary("", {"a": "x"})
 
 
 def test_a_summary_is_a_well_formed_table() -> None:

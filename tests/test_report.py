@@ -7,9 +7,10 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,16 @@ from selenium.webdriver.common.keys import Keys
 
 import batchdp
 from batchdp import STRATEGIES, Ledger, Release, ReleaseError, Strategy, Workload, answer, load_release, workloads
+from batchdp.markup import summary
+from batchdp.release.certificate import Certificate
 from batchdp.reports import page, report
-from batchdp.reports.certificate import MEANINGS
+from batchdp.reports.answers import answers_section
+from batchdp.reports.budget import budget_section
+from batchdp.reports.certificate import MEANINGS, certificate_section
 from batchdp.reports.figures import decimals_for, number, significant
 from batchdp.reports.matrices import picture
+from batchdp.reports.methods import methods_section
+from batchdp.reports.privacy import privacy_section
 from batchdp.studies.comparison import Row, compare
 from browser import MISSING, chromium, show
 from cases import small_workloads
@@ -150,6 +157,49 @@ def test_names_are_text_and_nothing_else(ledger: Ledger) -> None:
     assert "nul \ufffd and lone \ufffd half" in found.text
 
 
+HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}{% raw %}</table></bdi>\x00"
+
+
+def in_every_text(certificate: Certificate, text: str, privacy: str) -> Certificate:
+    texts = [one.name for one in fields(certificate) if isinstance(getattr(certificate, one.name), str)]
+    assert len(texts) >= 7
+    values: dict[str, Any] = {**dict.fromkeys(texts, text), "privacy": privacy}
+    return replace(certificate, **values)
+
+
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def test_every_field_of_every_section_is_text(privacy: str, ledger: Ledger) -> None:
+    """A section with hostile text in all its fields has the elements of the one with harmless text, and no other."""
+    release = released(workloads.prefix(2), ledger)
+
+    def sections(text: str) -> dict[str, Nesting]:
+        certificate = in_every_text(release.certificate, text, privacy)
+        told = replace(release, names=(text, text + " again"), certificate=certificate)
+        entries = [replace(one, release_id=text, table=text, time=text) for one in ledger.history()]
+        books: Any = SimpleNamespace(history=lambda: entries, total=3, spent=1, remaining=2, unit="epsilon")
+        parts = {
+            "answers": answers_section(told),
+            "privacy": privacy_section(told),
+            "budget": budget_section(books, text),
+            "methods": methods_section([Compared(text, 1.0, 0.0)], 0.5),
+            "certificate": certificate_section(told.certificate),
+            "notebook": told._repr_html_() + summary(text, {text: text}, headings=[text, text], rows=[(text, text)]),
+        }
+        return {name: parsed(str(part)) for name, part in parts.items()}
+
+    harmless = sections("harmless")
+    for name, found in sections(HOSTILE).items():
+        wanted = HOSTILE.replace("\x00", "\ufffd")
+        assert [tag for tag, _ in found.elements] == [tag for tag, _ in harmless[name].elements], name
+        assert [list(one) for _, one in found.elements] == [list(one) for _, one in harmless[name].elements], name
+        assert wanted in found.text, name
+        # The budget's section cuts ids and times short, so count how often it begins.
+        assert found.text.count(wanted[:9]) == harmless[name].text.count("harmless"), name
+    heading = parsed(page(release, title=HOSTILE))
+    assert heading.text.count(HOSTILE.replace("\x00", "\ufffd")) == 2
+    assert [tag for tag, _ in heading.elements] == [tag for tag, _ in parsed(page(release, title="t")).elements]
+
+
 def test_the_page_needs_nothing_but_itself(ledger: Ledger) -> None:
     content = page(rich_release(ledger), ledger=ledger, methods=METHODS)
     found = parsed(content)
@@ -270,7 +320,13 @@ def test_the_wheel_holds_the_pages_parts(tmp_path: Path) -> None:
     subprocess.run(build, cwd=root, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert {f"batchdp/reports/page.{kind}" for kind in ("html", "css", "js")} <= set(archive.namelist())
+        held = set(archive.namelist())
+    source = root / "src"
+    parts = {
+        path.relative_to(source).as_posix() for kind in ("html", "css", "js") for path in source.rglob(f"*.{kind}")
+    }
+    assert len(parts) == 10
+    assert parts <= held
 
 
 # In a real browser.

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -54,6 +55,9 @@ TINY = replace(
     default_cells=16,
     default_queries=4,
 )
+
+
+pytestmark = pytest.mark.xdist_group("reproduction")  # else every worker would measure all figures
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +250,9 @@ def test_what_takes_too_long_is_stopped_and_what_fails_says_why() -> None:
     assert ended["LRM-printed"].failure == "skipped: took more than 0.2 s"
     assert ended["no such"].failure == "failed: ReproductionError: mechanism='no such' is not one of the evaluation's"
     assert ended["LM"].failure == ""
+    assert [ended[name].limit for name in ("LRM-printed", "no such", "LM")] == pytest.approx(
+        [0.2, nan, nan], nan_ok=True
+    )
     assert ended["LM"].measured[0].error == pytest.approx(2 * 17 / 4, rel=0.5)
 
 
@@ -255,7 +262,7 @@ def test_what_was_too_slow_is_not_tried_on_larger_workloads(tmp_path: Path, monk
     failed = Point("figure-5", Task(Batch(8, 4, "WRange"), "HM"), "Search Logs", 0.1)
     go_on(tmp_path, table=table)
     Journal(tmp_path).add(
-        [row_for(small, {"status": "skipped: took more than 20 s"}), row_for(failed, {"status": "failed: no memory"})]
+        [row_for(small, {"status": "any words", "limit": 20.0}), row_for(failed, {"status": "failed: took no memory"})]
     )
     asked: list[Task] = []
 
@@ -517,7 +524,7 @@ def test_the_page_marks_failed_searches(done: Path) -> None:
     rows, settings = read_all(done), settings_of(done)
     assert settings is not None
     failed = [
-        replace(row, status="ok: fell back to its start") if (row.figure, row.mechanism) == ("figure-5", "LRM") else row
+        replace(row, status="fell back to its start") if (row.figure, row.mechanism) == ("figure-5", "LRM") else row
         for row in rows
     ]
     text = page(failed, [], settings, TINY, ".")

@@ -1,29 +1,68 @@
-"""Text as HTML: escaped, so that a query's name is never anything but text."""
+"""Text as HTML: templates that escape whatever is put into them, so that a query's name is never anything but text."""
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
 
 UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """What HTML does not allow, or UTF-8 cannot hold."""
 
-FACT = "text-align:left;padding:.15em 1.2em .15em 0;font-weight:normal;opacity:.75;vertical-align:top"
-VALUE = "text-align:left;padding:.15em 0;max-width:44em;overflow-wrap:anywhere"
-TITLE = "caption-side:top;text-align:left;padding:0 0 .2em;color:inherit;font-weight:bold;white-space:nowrap"
-CELL = "text-align:right;padding:.15em 0 .15em 1.2em;font-variant-numeric:tabular-nums"
-NAME = "text-align:left;padding:.15em 0;max-width:28em;overflow-wrap:anywhere"
+
+def rendered(template: str, **values: object) -> Markup:
+    """A template of this package, named by its path in it, with every value escaped that is not HTML already."""
+    from markupsafe import Markup
+
+    return Markup(_environment().get_template(template).render(**values))
 
 
-def escaped(text: object) -> str:
-    """The text for any place in HTML, quoted attributes among them."""
-    return html.escape(UNSHOWABLE.sub("\ufffd", str(text)), quote=True)
+def part(name: str) -> Markup:
+    """A file of this package as it stands: style or script of our own, which a browser must read unescaped."""
+    from markupsafe import Markup
+
+    return Markup(_source(name))
 
 
-def isolated(text: object) -> str:
-    """As `escaped`, for text of any direction: a name from right to left leaves its neighbours where they are."""
-    return f'<bdi dir="auto">{escaped(text)}</bdi>'
+@cache
+def _environment() -> Environment:
+    """Made when the first page or notebook needs it: importing batchdp does not import Jinja2."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    made = Environment(
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_showable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["isolated"] = _isolated
+    made.filters["grouped"] = lambda number: f"{number:,}"
+    made.filters["short"] = lambda number: f"{number:g}"
+    return made
+
+
+def _source(name: str) -> str:
+    return files("batchdp").joinpath(name).read_text(encoding="utf-8")
+
+
+def _showable(value: object) -> object:
+    """A value without characters that HTML cannot hold; Jinja2 escapes it afterwards."""
+    return value if hasattr(value, "__html__") else UNSHOWABLE.sub("\ufffd", str(value))
+
+
+def _isolated(value: object) -> Markup:
+    """Text of any direction: a name from right to left leaves its neighbours where they are."""
+    from markupsafe import Markup
+
+    return Markup('<bdi dir="auto">{}</bdi>').format(_showable(value))
 
 
 def summary(
@@ -42,21 +81,4 @@ def summary(
         headings, rows: of the table; the first column is text, the others are numbers.
         more: how many rows were left out.
     """
-    lines = "".join(
-        f'<tr><th scope="row" style="{FACT}">{escaped(label)}</th><td style="{VALUE}">{isolated(value)}</td></tr>'
-        for label, value in facts.items()
-    )
-    parts = [f'<table><caption style="{TITLE}">{escaped(title)}</caption><tbody>{lines}</tbody></table>']
-    if headings:
-        head = "".join(
-            f'<th scope="col" style="{CELL if i else NAME}">{escaped(one)}</th>' for i, one in enumerate(headings)
-        )
-        body = "".join(_row(row) for row in rows)
-        foot = f"<div style='opacity:.75'>… and {more:,} more</div>" if more else ""
-        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}")
-    return f'<div class="batchdp">{"".join(parts)}</div>'
-
-
-def _row(row: Sequence[object]) -> str:
-    cells = "".join(f'<td style="{CELL if i else NAME}">{isolated(one)}</td>' for i, one in enumerate(row))
-    return f"<tr>{cells}</tr>"
+    return str(rendered("summary.html", title=title, facts=facts, headings=headings, rows=list(rows), more=more))

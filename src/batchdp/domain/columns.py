@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from datetime import date, datetime
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from batchdp.domain.names import checked_text
+from batchdp.domain.names import checked_name, checked_text
 from batchdp.queries.conditions import Cut, OneOf, Place, Value, Within
 
 MOST_VALUES = 100_000
@@ -60,20 +60,27 @@ Number = Annotated[int | float, BeforeValidator(_number)]
 Day = Annotated[date, BeforeValidator(_day)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Listable = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_text)]
+Further: Any = Field(default=None, exclude_if=lambda groupings: groupings is None)
+"""Groupings beside the bins, by the name that GROUP BY uses; not written where there are none, as in version 0.1.0."""
 
 
 class _Column(BaseModel):
-    """What every kind has: the policy for NULL and for values that are not declared."""
+    """What every kind has: the policy for NULL and for values that are not declared, and perhaps further groupings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     other: Literal["keep", "drop"] = "keep"
+
+    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, OneOf | Within], ...] | None:
+        """What GROUP BY gives: every group's title with what a record must fulfil; None if there are no groups."""
+        raise NotImplementedError
 
 
 class Listed(_Column):
     """A few values, each by itself: texts, whole numbers, or true and false."""
 
     values: tuple[Listable, ...] = Field(min_length=1, max_length=MOST_VALUES)
+    groupings: dict[str, dict[str, tuple[Listable, ...]]] | None = Further
 
     @model_validator(mode="after")
     def _check(self) -> Listed:
@@ -84,6 +91,8 @@ class Listed(_Column):
             raise ValueError(f"values hold {twice!r} twice")
         if any(isinstance(value, int) and abs(value) > LARGEST for value in self.values):
             raise ValueError("values hold a number beyond ±2^53")
+        for name, titled in (self.groupings or {}).items():
+            _check_lists(name, titled, frozenset(self.values))
         return self
 
     @property
@@ -92,13 +101,32 @@ class Listed(_Column):
         first = self.values[0]
         return "boolean" if isinstance(first, bool) else "integer" if isinstance(first, int) else "text"
 
-    def groups(self, name: str) -> tuple[tuple[str, OneOf], ...]:
-        """What GROUP BY gives: every declared value, with what a record must fulfil."""
+    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, OneOf], ...]:
+        """Every declared value, or the lists of a grouping."""
+        if grouping is not None and self.groupings is not None:
+            return tuple((title, OneOf(name, frozenset(values))) for title, values in self.groupings[grouping].items())
         return tuple((label(value), OneOf(name, frozenset([value]))) for value in self.values)
 
 
 class _Line(_Column):
     """Values in an order, with two ends and perhaps bins."""
+
+    if TYPE_CHECKING:  # each kind declares its own, behind its ends: the order is part of a plan's digest
+        bins: Any
+        groupings: Any
+
+    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
+        """The bins, or those of a grouping; None if there are none."""
+        bins = self.bins if grouping is None or self.groupings is None else self.groupings[grouping]
+        return None if bins is None else self._binned(name, _edges(bins), label)
+
+    def _check_line(self, key: str, low: Any, high: Any) -> None:
+        if low > high:
+            raise ValueError(f"{key} goes from {low} down to {high}; give the lower end first")
+        _check_bins("bins", self.bins, low, high)
+        for name, bins in (self.groupings or {}).items():
+            _check_grouping(name)
+            _check_bins(f"the grouping {name}", bins, low, high)
 
     def ends(self) -> tuple[Place, Place]:
         """The lowest and the highest declared value."""
@@ -120,20 +148,16 @@ class Numbers(_Line):
 
     range: tuple[Number, Number]
     bins: tuple[Number, ...] | dict[str, Number] | None = None
+    groupings: dict[str, tuple[Number, ...] | dict[str, Number]] | None = Further
 
     @model_validator(mode="after")
     def _check(self) -> Numbers:
-        _check_ends("range", *self.range)
-        _check_bins(self.bins, *self.range)
+        self._check_line("range", *self.range)
         return self
 
     def ends(self) -> tuple[Place, Place]:
         """The lowest and the highest declared value."""
         return self.range
-
-    def groups(self, name: str) -> tuple[tuple[str, Within], ...] | None:
-        """The bins, or None if there are none."""
-        return None if self.bins is None else self._binned(name, _edges(self.bins), label)
 
 
 class Integers(_Line):
@@ -141,22 +165,22 @@ class Integers(_Line):
 
     integers: tuple[Whole, Whole]
     bins: tuple[Whole, ...] | dict[str, Whole] | None = None
+    groupings: dict[str, tuple[Whole, ...] | dict[str, Whole]] | None = Further
 
     @model_validator(mode="after")
     def _check(self) -> Integers:
-        _check_ends("integers", *self.integers)
-        _check_bins(self.bins, *self.integers)
+        self._check_line("integers", *self.integers)
         return self
 
     def ends(self) -> tuple[Place, Place]:
         """The lowest and the highest declared value."""
         return self.integers
 
-    def groups(self, name: str) -> tuple[tuple[str, Within], ...] | None:
-        """The bins, or every number; None if these are too many to list."""
+    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
+        """The bins, those of a grouping, or every number; None if these are too many to list."""
         low, high = self.integers
-        if self.bins is not None:
-            return self._binned(name, _edges(self.bins), label)
+        if grouping is not None or self.bins is not None:
+            return super().groups(name, grouping)
         if high - low >= MOST_VALUES:
             return None
         return tuple((label(value), Within(name, Cut(value), Cut(value, after=True))) for value in range(low, high + 1))
@@ -167,11 +191,11 @@ class Dates(_Line):
 
     dates: tuple[Day, Day]
     bins: tuple[Day, ...] | dict[str, Day] | None = None
+    groupings: dict[str, tuple[Day, ...] | dict[str, Day]] | None = Further
 
     @model_validator(mode="after")
     def _check(self) -> Dates:
-        _check_ends("dates", *self.dates)
-        _check_bins(self.bins, *self.dates)
+        self._check_line("dates", *self.dates)
         return self
 
     def ends(self) -> tuple[Place, Place]:
@@ -179,11 +203,12 @@ class Dates(_Line):
         first, last = self.dates
         return first.toordinal(), last.toordinal()
 
-    def groups(self, name: str) -> tuple[tuple[str, Within], ...] | None:
-        """The bins, or None if there are none."""
-        if self.bins is None:
+    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
+        """The bins, or those of a grouping; None if there are none."""
+        bins = self.bins if grouping is None or self.groupings is None else self.groupings[grouping]
+        if bins is None:
             return None
-        edges: list[tuple[str | None, Place]] = [(title, day.toordinal()) for title, day in _edges(self.bins)]
+        edges: list[tuple[str | None, Place]] = [(title, day.toordinal()) for title, day in _edges(bins)]
         groups = self._binned(name, edges, date.fromordinal)
         # Days have no places between them: after the last day is before the next.
         return tuple((title, Within(name, within.low, day_cut(within.high))) for title, within in groups)
@@ -203,12 +228,7 @@ def _edges(bins: Any) -> list[tuple[str | None, Any]]:
     return list(bins.items()) if isinstance(bins, dict) else [(None, edge) for edge in bins]
 
 
-def _check_ends(key: str, low: Any, high: Any) -> None:
-    if low > high:
-        raise ValueError(f"{key} goes from {low} down to {high}; give the lower end first")
-
-
-def _check_bins(bins: Any, low: Any, high: Any) -> None:
+def _check_bins(which: str, bins: Any, low: Any, high: Any) -> None:
     if bins is None:
         return
     edges = [edge for _, edge in _edges(bins)]
@@ -216,13 +236,38 @@ def _check_bins(bins: Any, low: Any, high: Any) -> None:
         for name in bins:
             checked_text(name)
     if not edges:
-        raise ValueError("bins are empty; leave them out or give lower edges")
+        raise ValueError(f"{which}: no edges; leave it out or give lower edges")
     if len(edges) > MOST_VALUES:
-        raise ValueError(f"bins hold {len(edges)} edges, more than {MOST_VALUES}")
+        raise ValueError(f"{which}: {len(edges)} edges, more than {MOST_VALUES}")
     if any(not a < b for a, b in pairwise(edges)):
-        raise ValueError("bins must be lower edges in ascending order, each once")
+        raise ValueError(f"{which}: lower edges must be in ascending order, each once")
     if edges[0] != low or edges[-1] > high:
-        raise ValueError(f"bins must start at {low}, the lower end of the column, and stay within it (to {high})")
+        raise ValueError(f"{which}: must start at {low}, the lower end of the column, and stay within it (to {high})")
+
+
+def _check_grouping(name: str) -> None:
+    try:
+        checked_name(name)
+    except ValueError as error:
+        raise ValueError(f"the grouping {name!r}: {error}") from None
+
+
+def _check_lists(name: str, titled: dict[str, tuple[Value, ...]], values: frozenset[Value]) -> None:
+    _check_grouping(name)
+    if not titled:
+        raise ValueError(f"the grouping {name} is empty; give titles with lists of values")
+    seen: dict[Value, str] = {}
+    for title, group in titled.items():
+        checked_text(title)
+        if not group:
+            raise ValueError(f"the grouping {name}: {title!r} holds no values")
+        for value in group:
+            # 1 is true to Python, and no value of a column of the other kind.
+            if value not in values or type(value) is not type(next(iter(values))):
+                raise ValueError(f"the grouping {name}: {value!r} is not among the column's values")
+            if value in seen:
+                raise ValueError(f"the grouping {name}: {value!r} is in {seen[value]!r} and in {title!r}; keep one")
+            seen[value] = title
 
 
 def _kind_of(column: Any) -> str | None:

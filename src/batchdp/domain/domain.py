@@ -33,6 +33,7 @@ EXAMPLES = {
     "integers": "integers = [0, 12]",
     "dates": 'dates = ["2020-01-01", "2025-12-31"]',
     "bins": "bins = [0, 18, 40, 65]",
+    "groupings": "[columns.age.groupings] ⏎ age_five = [0, 5, 10, 15]",
     "other": 'other = "drop"',
 }
 """A line that works, for every key."""
@@ -86,6 +87,18 @@ class Domain(BaseModel):
                 raise ValueError(f"{name!r} and {seen[folded(name)]!r} are the same name to SQL; keep one")
             seen[folded(name)] = name
         return columns
+
+    @model_validator(mode="after")
+    def _check_groupings(self) -> Domain:
+        taken = {folded(name): f"the column {name}" for name in self.columns}
+        if self.privacy.unit is not None:
+            taken.setdefault(folded(self.privacy.unit), "the privacy unit")
+        for name, column in self.columns.items():
+            for grouping in column.groupings or ():
+                if folded(grouping) in taken:
+                    raise ValueError(f"the grouping {grouping!r} of {name} has the name of {taken[folded(grouping)]}")
+                taken[folded(grouping)] = f"a grouping of {name}"
+        return self
 
     def column(self, name: str) -> str | None:
         """The declared column of this name, upper or lower case, or None."""
@@ -168,7 +181,7 @@ def _siblings(place: list[str]) -> tuple[str, ...]:
     return (
         tuple(Privacy.model_fields)
         if place[0] == "privacy"
-        else ("values", "range", "integers", "dates", "bins", "other")
+        else ("values", "range", "integers", "dates", "bins", "groupings", "other")
     )
 
 

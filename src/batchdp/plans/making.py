@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from platformdirs import user_cache_path
+
 from batchdp.cells import MOST_CELLS, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, QueryError
@@ -92,7 +94,7 @@ def _cached(sql: str, domain: Domain, options: Options) -> Path | None:
     if folder := os.environ.get("BATCHDP_CACHE"):
         return Path(folder) / f"{name}.plan"
     try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        base = user_cache_path("batchdp", appauthor=False)
     except RuntimeError:  # a user without a home
         return None
-    return base / "batchdp" / f"{name}.plan"
+    return base / f"{name}.plan" if base.is_absolute() else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from batchdp.markup import escaped, isolated
+from markupsafe import Markup
+
+from batchdp.markup import rendered
 from batchdp.release.certificate import Certificate
 
 MEANINGS = {
@@ -26,23 +28,13 @@ MEANINGS = {
 }
 
 
-def certificate_section(certificate: Certificate) -> str:
+def certificate_section(certificate: Certificate) -> Markup:
     """Every field, also those that this page does not know by name."""
-    rows = "".join(_row(field.name, getattr(certificate, field.name)) for field in fields(certificate))
-    return f"""
-<h2>Certificate</h2>
-<p>Why the release is private, in numbers that <code>batchdp.audit</code> derives again.</p>
-<div class="box" tabindex="0" role="region" aria-label="Certificate">
-<table class="certificate">
-<caption>Everything an auditor needs</caption>
-<thead><tr><th scope="col">Field</th><th scope="col">Value</th><th scope="col">Meaning</th></tr></thead>
-<tbody>{rows}</tbody>
-</table>
-</div>"""
+    rows = [_row(field.name, getattr(certificate, field.name)) for field in fields(certificate)]
+    return rendered("reports/certificate.html", rows=rows)
 
 
-def _row(name: str, value: object) -> str:
+def _row(name: str, value: object) -> tuple[str, str, str]:
     label, meaning = MEANINGS.get(name, (name.replace("_", " ").capitalize(), ""))
     shown = f"{value:,}" if isinstance(value, int) else f"{value:.10g}" if isinstance(value, float) else str(value)
-    cells = f"<td><code>{isolated(shown)}</code></td><td>{escaped(meaning)}</td>"
-    return f'<tr><th scope="row">{escaped(label)}</th>{cells}</tr>'
+    return label, shown, meaning

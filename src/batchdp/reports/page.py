@@ -7,16 +7,15 @@ import hashlib
 import os
 from collections.abc import Iterable
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 import numpy as np
 
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
-from batchdp.markup import escaped, isolated
+from batchdp.markup import part, rendered
+from batchdp.privacy import noise_of
 from batchdp.release import Release
 from batchdp.release.claims import check_charged, check_release
 from batchdp.reports.answers import answers_section
@@ -75,33 +74,27 @@ def page(
     check_release(release)
     if ledger is not None:
         check_charged(release, ledger)
-    heading = title or _title(release)
     sections = {
         "answers": ("Answers", answers_section(release)),
         "privacy": ("Privacy", privacy_section(release)),
-        "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else ""),
+        "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else None),
         "methods": ("Methods", methods_section(list(methods), lower_bound)),
         "strategy": ("Strategy", matrices_section(release)),
         "certificate": ("Certificate", certificate_section(release.certificate)),
     }
-    present = {name: (label, content) for name, (label, content) in sections.items() if content}
-    script = _part("page.js")
-    return Template(_part("page.html")).substitute(
+    script = part("reports/page.js")
+    content = rendered(
+        "reports/page.html",
         policy=_policy(script),
-        title=escaped(heading),
-        heading=isolated(heading),
+        title=title or _title(release),
         lead=guarantee(release),
         facts=_facts(release, ledger),
-        links="".join(f'<li><a href="#{name}">{label}</a></li>' for name, (label, _) in present.items()),
-        sections="".join(f'<section id="{name}">{content}</section>' for name, (_, content) in present.items()),
-        version=escaped(version("batchdp")),
-        style=_part("page.css"),
+        sections={name: section for name, section in sections.items() if section[1] is not None},
+        version=version("batchdp"),
+        style=part("reports/page.css"),
         script=script,
     )
-
-
-def _part(name: str) -> str:
-    return files("batchdp.reports").joinpath(name).read_text(encoding="utf-8")
+    return str(content)
 
 
 def _policy(script: str) -> str:
@@ -119,23 +112,19 @@ def _title(release: Release) -> str:
     return f"{m:,} private answer{'s' if m > 1 else ''}{about}"
 
 
-def _facts(release: Release, ledger: Ledger | None) -> str:
+def _facts(release: Release, ledger: Ledger | None) -> list[tuple[str, str, str]]:
     """The few figures that a reader looks for first."""
     c = release.certificate
     half = np.array([one.high - one.value for one in release.answers])
-    letter = "ε" if c.privacy == "pure" else "ρ"
     facts = [
         ("Queries", f"{len(release.names):,}", f"from {release.measure.shape[0]:,} noisy measurements"),
-        ("Privacy budget", f"{letter} = {c.budget:g}", "for the whole batch"),
+        ("Privacy budget", f"{noise_of(c.privacy).letter} = {c.budget:g}", "for the whole batch"),
         ("Typical margin", f"± {number(float(np.median(half)), decimals_for(half))}", _percent(release.confidence)),
     ]
     if ledger is not None:
         unit = "ε" if ledger.unit == "epsilon" else "ρ"
         facts.append(("Budget left", f"{unit} = {ledger.remaining:g}", f"of {ledger.total:g} in the ledger"))
-    return "".join(
-        f"<div><dt>{label}</dt><dd><strong>{value}</strong><span>{note}</span></dd></div>"
-        for label, value, note in facts
-    )
+    return facts
 
 
 def _percent(confidence: float) -> str:

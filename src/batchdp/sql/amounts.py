@@ -8,13 +8,11 @@ from sqlglot import exp
 
 from batchdp.domain import Integers
 from batchdp.queries import Amount, Choice, Constant, Missing, Negation, Scaled, Total, ValueOf
-from batchdp.sql.conditions import condition, one_of
+from batchdp.sql.conditions import branches, check_branches, condition
 from batchdp.sql.literals import exact_number
 from batchdp.sql.places import Node
 from batchdp.sql.scope import Scope, unwrapped
 
-MOST_BRANCHES = 200
-"""In a SUM: each lies inside the one before it."""
 LONGEST_FRACTION = 4096
 """Bits."""
 
@@ -61,9 +59,7 @@ def _aggregate(scope: Scope, node: Node, factor: Fraction) -> Amount:
     if isinstance(node, exp.Count):
         return _count(scope, node, factor)
     if isinstance(node, exp.Sum):
-        branches = sum(1 for _ in node.find_all(exp.If))
-        if branches > MOST_BRANCHES:
-            raise scope.refusal(node, f"CASE with {branches} branches", f"at most {MOST_BRANCHES} are allowed in a SUM")
+        check_branches(scope, node)
         return _summed(scope, node.this, factor)
     if isinstance(node, exp.Column):
         name, _ = scope.column(node)
@@ -71,7 +67,8 @@ def _aggregate(scope: Scope, node: Node, factor: Fraction) -> Amount:
     if isinstance(node, exp.Star):
         raise scope.refusal(node, "rows cannot be shown, only counted", "write COUNT(*)")
     if isinstance(node, exp.Case):
-        raise scope.refusal(node, "CASE outside SUM", "write SUM(CASE WHEN … THEN … ELSE … END)")
+        remedy = "write SUM(CASE WHEN … THEN … ELSE … END), or name it with AS and GROUP BY that name"
+        raise scope.refusal(node, "CASE outside SUM", remedy)
     if isinstance(node, exp.Cast):
         raise scope.refusal(node, "a CAST of an answer", "leave it out and convert the answer")
     raise scope.refusal(node, "neither a count nor a sum", "write COUNT(*), COUNT(*) FILTER (WHERE …) or SUM(…)")
@@ -113,15 +110,8 @@ def _summed(scope: Scope, node: Node, factor: Fraction) -> Amount:
 def _case(scope: Scope, node: Node, factor: Fraction) -> Amount:
     default = node.args.get("default")
     amount = _NOTHING if default is None else _summed(scope, default, factor)
-    subject = None if node.this is None else unwrapped(node.this)
-    if subject is not None and not isinstance(subject, exp.Column):
-        raise scope.refusal(subject, "CASE of anything but a column", "write CASE WHEN condition THEN …")
-    for branch in reversed(node.args["ifs"]):
-        if subject is None:
-            holds = condition(scope, branch.this)
-        else:
-            holds = one_of(scope, *scope.column(subject), [branch.this])
-        amount = Choice(holds, _summed(scope, branch.args["true"], factor), amount)
+    for holds, result in reversed(branches(scope, node)):
+        amount = Choice(holds, _summed(scope, result, factor), amount)
     return amount
 
 

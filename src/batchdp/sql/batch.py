@@ -42,8 +42,9 @@ def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[
         raise QueryError(f"sql is a {type(sql).__name__}; give a text of SELECT statements")
     script = Script(sql, source)
     # sqlglot takes a while to import, and nothing else needs it.
+    from batchdp.sql.groupings import MOST_QUERIES, too_many
     from batchdp.sql.scope import Declared
-    from batchdp.sql.selections import MOST_QUERIES, selection, too_many
+    from batchdp.sql.selections import selection
     from batchdp.sql.syntax import parsed
 
     declared = Declared(domain)

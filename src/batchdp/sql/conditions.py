@@ -12,6 +12,8 @@ from batchdp.sql.literals import declared_value, is_literal, place
 from batchdp.sql.places import Node
 from batchdp.sql.scope import Scope, unwrapped
 
+MOST_BRANCHES = 200
+"""Of the CASEs in an item."""
 _MIRRORED = {exp.EQ: exp.EQ, exp.NEQ: exp.NEQ, exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 """The comparison that says the same with its sides exchanged."""
 
@@ -50,6 +52,28 @@ def condition(scope: Scope, node: Node) -> Condition:
                 raise scope.refusal(node, "a column by itself is no condition", f"compare {name} with a constant")
             return OneOf(name, frozenset([True]))
     raise _no_condition(scope, node)
+
+
+def check_branches(scope: Scope, node: Node) -> None:
+    """Refuse a SUM or a CASE of very many branches: each lies inside the one before it."""
+    found = sum(1 for _ in node.find_all(exp.If))
+    if found > MOST_BRANCHES:
+        raise scope.refusal(node, f"CASE with {found} branches", f"at most {MOST_BRANCHES} are allowed")
+
+
+def branches(scope: Scope, case: Node) -> list[tuple[Condition, Node]]:
+    """The conditions of a CASE in their order, each with its result; the first that is true decides."""
+    subject = None if case.this is None else unwrapped(case.this)
+    if subject is not None and not isinstance(subject, exp.Column):
+        raise scope.refusal(subject, "CASE of anything but a column", "write CASE WHEN condition THEN …")
+    found = []
+    for branch in case.args["ifs"]:
+        if subject is None:
+            holds = condition(scope, branch.this)
+        else:
+            holds = one_of(scope, *scope.column(subject), [branch.this])
+        found.append((holds, branch.args["true"]))
+    return found
 
 
 def one_of(scope: Scope, name: str, column: Column, constants: list[Node]) -> Condition:

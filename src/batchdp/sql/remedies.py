@@ -67,9 +67,9 @@ _NODES = {
     "Collate": ("COLLATE", "texts are compared as they are"),
     "AtTimeZone": ("AT TIME ZONE", _DAYS),
     "Dot": ("a name of several parts", "write column or table.column"),
-    "Rollup": ("ROLLUP", "write one query for every level"),
-    "Cube": ("CUBE", "write one query for every combination"),
-    "GroupingSets": ("GROUPING SETS", "write one query for every set"),
+    "Rollup": ("ROLLUP", "it belongs to GROUP BY"),
+    "Cube": ("CUBE", "it belongs to GROUP BY"),
+    "GroupingSets": ("GROUPING SETS", "they belong to GROUP BY"),
     "Xor": ("XOR", "write it with AND, OR and NOT"),
 }
 """By the name of sqlglot's class: what it is called, and what to write instead."""
@@ -95,9 +95,9 @@ _PARTS = {
     "query": ("a subquery", "write the condition on the columns of the declared table", ""),
     "symmetric": ("SYMMETRIC", "give the lower end first", "SYMMETRIC"),
     "all": ("GROUP BY ALL", "name the columns", "GROUP"),
-    "rollup": ("ROLLUP", "write one query for every level", "ROLLUP"),
-    "cube": ("CUBE", "write one query for every combination", "CUBE"),
-    "grouping_sets": ("GROUPING SETS", "write one query for every set", "GROUPING"),
+    "rollup": ("WITH ROLLUP", "write GROUP BY ROLLUP (a, b)", "ROLLUP"),
+    "cube": ("WITH CUBE", "write GROUP BY CUBE (a, b)", "CUBE"),
+    "totals": ("WITH TOTALS", "write GROUP BY ROLLUP (a, b)", "TOTALS"),
 }
 """By the name of the part: what it is called, what to write instead, and the keyword to point at."""
 

@@ -24,6 +24,11 @@ class Declared:
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self.names = {folded(name): name for name in domain.columns}
+        self.groupings = {
+            folded(grouping): (name, grouping)
+            for name, column in domain.columns.items()
+            for grouping in column.groupings or ()
+        }
         self.values = {
             name: frozenset(column.values) for name, column in domain.columns.items() if isinstance(column, Listed)
         }
@@ -46,18 +51,35 @@ class Scope:
         """The error for a node."""
         return self.statement.refusal(node, problem, remedy)
 
+    def knows(self, node: Node) -> bool:
+        """Whether a name is that of a declared column or grouping."""
+        return folded(node.name) in self.declared.names or folded(node.name) in self.declared.groupings
+
+    def grouping(self, node: Node) -> tuple[str, str] | None:
+        """The column and the grouping of it that a node names, if it names a grouping."""
+        self._check_table(node)
+        return self.declared.groupings.get(folded(node.name))
+
     def column(self, node: Node) -> tuple[str, Column]:
         """The declared column that a node names."""
-        table = node.args.get("table")
-        if table is not None and folded(table.name) != folded(self.table):
-            raise self.refusal(table, "not the table of this query", f"write {self.table}.{node.name}, or {node.name}")
+        self._check_table(node)
         name = self.declared.names.get(folded(node.name))
+        if name is None and folded(node.name) in self.declared.groupings:
+            of, grouping = self.declared.groupings[folded(node.name)]
+            raise self.refusal(
+                node, f"{grouping} is a grouping of {of}", f"GROUP BY {grouping}, or compare {of} itself"
+            )
         if name is None:
             remedy = f"declared are {listed(list(self.domain.columns), folded(node.name))}"
             if node.this.args.get("quoted"):
                 remedy = f"texts stand in single quotes; {remedy}"
             raise self.refusal(node, "a column that is not declared", remedy)
         return name, self.domain.columns[name]
+
+    def _check_table(self, node: Node) -> None:
+        table = node.args.get("table")
+        if table is not None and folded(table.name) != folded(self.table):
+            raise self.refusal(table, "not the table of this query", f"write {self.table}.{node.name}, or {node.name}")
 
 
 def opened(statement: Statement, declared: Declared) -> Scope:

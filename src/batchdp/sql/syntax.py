@@ -59,6 +59,8 @@ PARTS: dict[type, frozenset[str]] = {
     }.items()
 }
 """Every kind of node that is understood, and the parts that it may have."""
+SETS = (exp.Tuple, exp.GroupingSets, exp.Rollup, exp.Cube)
+"""Understood in GROUP BY, and nowhere else."""
 
 
 def parsed(script: Script) -> Iterator[Statement]:
@@ -152,6 +154,12 @@ def _place(text: str, line: int | None, column: int | None) -> int | None:
 def _check_parts(statement: Statement) -> None:
     for node in statement.tree.walk():
         known = PARTS.get(type(node))
+        if (
+            isinstance(node, SETS)
+            and isinstance(node.parent, (exp.Group, exp.Paren, *SETS))
+            and node.find_ancestor(exp.Group)
+        ):
+            known = frozenset({"expressions"})
         if known is None:
             problem, remedy, words = advice_on_node(node)
             raise statement.refusal_at(words, problem, remedy, node)

@@ -12,7 +12,7 @@ Where the paper leaves something open:
   scaled to sensitivity 1, so that W = B L holds at the start and no row of L is zero.
 - Line 12 of Algorithm 2 compares with J at the projected point; at the unprojected U it would never end.
 - ω starts each call at a quarter of the last accepted one: the same powers of two, found sooner.
-- "Converged" in line 4 of Algorithm 1: J fell by less than 1 %, or `ALTERNATIONS` were made.
+- "Converged" in line 4 of Algorithm 1: J fell by less than 1 %, or `alternations` were made.
 
 The safeguard: at the printed start β = 1, the ridge in Equation (9) outweighs all but the leading directions. Rows
 of L become exactly 0, then so do the columns of B, and neither can ever come back (rank 2 of 60 on WDiscrete
@@ -29,59 +29,53 @@ from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
 from batchdp.strategies.low_rank.program import Progress, first_measure, repaired, revived
+from batchdp.strategies.low_rank.settings import SETTINGS, Settings
 from batchdp.workloads.pair import Pair
 
-MOST_ROUNDS = 400
-"""Rounds of Algorithm 1 after which it ends, converged or not."""
-ALTERNATIONS = 5
-"""The most alternations between B and L in one round."""
-NESTEROV_STEPS = 10
-"""Steps of Algorithm 2 in one alternation."""
-INNER_TOLERANCE = 1e-2
-"""The relative decrease of J below which a round's alternations end."""
-LARGEST_PENALTY = 1e10
-"""The β at which Algorithm 1 ends."""
-HEIGHT = 10.0
-"""The largest entry of a revived row, as a multiple of 1/r."""
-CLOSE_ENOUGH = 3e-6
-"""The relative residual at which the exact problem (γ = 0) is handed to the repair."""
 
-
-def solve(R: Dense, rank: int, relaxation: float, seed: int, progress: Progress | None = None) -> Pair | None:
+def solve(
+    R: Dense,
+    rank: int,
+    relaxation: float,
+    seed: int,
+    progress: Progress | None = None,
+    settings: Settings = SETTINGS,
+) -> Pair | None:
     """Algorithm 1: the pair for the reduced workload R, or None if it lost a direction or never came within γ."""
+    schedule = settings.as_printed
     norm = float(np.linalg.norm(R))
-    enough = relaxation if relaxation > 0 else CLOSE_ENOUGH * norm
+    enough = relaxation if relaxation > 0 else schedule.close_enough * norm
     L = first_measure(R, rank, np.random.default_rng(seed))
     pi, beta, omega = np.zeros_like(R), 1.0, 1.0
     B, E = np.zeros((len(R), rank)), R
     outcome, rounds = Outcome.OUT_OF_ROUNDS, 0
-    for rounds in range(1, MOST_ROUNDS + 1):
+    for rounds in range(1, schedule.most_rounds + 1):
         target, last = beta * R + pi, np.inf
-        for _ in range(ALTERNATIONS):
+        for _ in range(schedule.alternations):
             B = np.asarray(np.linalg.solve(beta * (L @ L.T) + np.eye(rank), L @ target.T).T, np.float64)  # Equation (9)
-            L, omega = _nesterov(B, target, L, beta, omega)
+            L, omega = _nesterov(B, target, L, beta, omega, schedule.steps)
             E = R - B @ L
             J = 0.5 * float(np.vdot(B, B)) + float(np.vdot(pi, E)) + 0.5 * beta * float(np.vdot(E, E))
-            if last - J < INNER_TOLERANCE * abs(J):
+            if last - J < schedule.decrease * abs(J):
                 break
             last = J
         tau = float(np.linalg.norm(E))
         if progress is not None and progress(rounds, tau / norm, float(np.vdot(B, B))):
             outcome = Outcome.CANCELLED
             break
-        if tau <= enough or beta >= LARGEST_PENALTY:
+        if tau <= enough or beta >= schedule.largest_penalty:
             outcome = Outcome.CONVERGED if tau <= enough else Outcome.PENALTY_AT_LIMIT
             break
         if rounds % 10 == 0:
             beta *= 2
         pi += beta * E
-        L = revived(L, E, HEIGHT)
+        L = revived(L, E, schedule.height)
     if relaxation > 0 and outcome is Outcome.CONVERGED:
         return Pair(L, B, outcome, rounds)
     return repaired(R, L, B, rounds, outcome) if relaxation == 0 else None
 
 
-def _nesterov(B: Dense, target: Dense, start: Dense, beta: float, omega: float) -> tuple[Dense, float]:
+def _nesterov(B: Dense, target: Dense, start: Dense, beta: float, omega: float, steps: int) -> tuple[Dense, float]:
     """Algorithm 2: minimise β/2 tr(Lᵀ Bᵀ B L) − tr(targetᵀ B L) with target = β R + π (Formula 10).
 
     The objective is quadratic, so that line 12 reads ⟨D, β BᵀB D⟩ ≤ ω ‖D‖² with D = L − S.
@@ -90,7 +84,7 @@ def _nesterov(B: Dense, target: Dense, start: Dense, beta: float, omega: float) 
     chi, omega = start.size * 1e-12, max(1.0, omega / 4)
     L = before = start
     older, newer = 0.0, 1.0  # δ(t−2), δ(t−1)
-    for _ in range(NESTEROV_STEPS):
+    for _ in range(steps):
         S = L + (older - 1) / newer * (L - before)
         slope = H @ S - F
         while True:

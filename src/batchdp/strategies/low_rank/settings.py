@@ -11,6 +11,26 @@ from batchdp.strategies.cost import FLOPS
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """What the paper's algorithms as printed leave open, and where they end; counts are of rounds or steps as said."""
+
+    most_rounds: int = 400
+    """Rounds of Algorithm 1 after which it ends, converged or not: β doubles every tenth, from 1 to about 10¹²."""
+    alternations: int = 5
+    """Alternations between B and L in one round at the most; chosen by hand."""
+    steps: int = 10
+    """Steps of Algorithm 2 in one alternation: it begins where the last one ended, so that few do."""
+    decrease: float = 1e-2
+    """The relative decrease of J below which a round's alternations have converged (line 4 of Algorithm 1)."""
+    largest_penalty: float = 1e10
+    """The β at which Algorithm 1 ends; the ridge in Equation (9) is then 1e-10 beside the rest."""
+    height: float = 10.0
+    """The largest entry of a revived row, as a multiple of 1/r: a short row dies again and again."""
+    close_enough: float = 3e-6
+    """The relative residual at which the exact problem (γ = 0) is handed to the repair, which then moves little."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """What the augmented Lagrangian and the search over ranks go by."""
 
@@ -36,6 +56,8 @@ class Settings:
     """Entries of L up to which single precision saves nothing."""
     rough: float = 1e-3
     """The relative residual down to which single precision serves."""
+    as_printed: Schedule = Schedule()
+    """What `algorithm="paper"` goes by, which no search uses."""
 
     few_columns: float = 0.1
     """Multiple of k² columns below which low rank is several times worse than noise on data; above 0.7 it usually
@@ -79,11 +101,11 @@ class Settings:
     evaluations: float = 0.9
     """Regressions a step in double precision: 1.2 are made, half of them in single precision."""
     singles_round_seconds: float = 2e-4
-    """The same three for the form with measurements of single columns: a regression whatever its size."""
+    """Nominal seconds of a regression, whatever its size, in the form that also measures single columns."""
     singles_entry_seconds: float = 1.2e-9
-    """For every entry of R."""
+    """Nominal seconds for every entry of R in such a regression."""
     singles_variable_seconds: float = 8e-8
-    """For every entry of the shared measurements."""
+    """Nominal seconds for every entry of the shared measurements in such a regression."""
 
     def price(self, k: int, n: float, r: int) -> float:
         """One round of the augmented Lagrangian."""

@@ -81,16 +81,17 @@ def several_starts(
         min(1.0, settings.start_sum / p) * rng.uniform(-1 if signed else 0, 1, size=(p, n))
         for p in ([shared] if shared else _sizes(n, settings))
     ]
-    look = partial(fit, R, max_rounds=settings.screening_rounds, signed=signed)
+    run = partial(fit, R, signed=signed, settings=settings)
+    look = partial(run, max_rounds=settings.screening_rounds)
     screened = list(in_threads(look, starts, entries=R.work))
     screened.sort(key=lambda found: found.value)
     begun = [found.point for found in screened[: settings.polished]]
-    found = list(in_threads(partial(fit, R, max_rounds=max_rounds, signed=signed), begun, entries=R.work))
+    found = list(in_threads(partial(run, max_rounds=max_rounds), begun, entries=R.work))
     nothing_shared = Reached(np.zeros((0, n)), float(R.squares.sum()), 0)
     return sorted([*found, *screened[settings.polished :], nothing_shared], key=lambda found: found.value)
 
 
-def fit(R: Products, start: Dense, max_rounds: int, signed: bool = False) -> Reached:
+def fit(R: Products, start: Dense, max_rounds: int, signed: bool = False, settings: Settings = SETTINGS) -> Reached:
     """Descend from shared queries Θ.
 
     Signed entries are split, Θ = Θ⁺ − Θ⁻ with both parts non-negative: the column sum stays linear and the
@@ -109,8 +110,8 @@ def fit(R: Products, start: Dense, max_rounds: int, signed: bool = False) -> Rea
         return value, 2 * np.stack([by_sum + by_shared, by_sum - by_shared])
 
     if not signed:
-        return minimise(of_shared, start, max_rounds)
-    ended = minimise(split, np.stack([start, -start]), max_rounds)
+        return minimise(of_shared, start, max_rounds, memory=settings.memory)
+    ended = minimise(split, np.stack([start, -start]), max_rounds, memory=settings.memory)
     T = ended.point[0] - ended.point[1]
     return Reached(T, error(R, T, 1 + np.abs(T).sum(axis=0))[0], ended.evaluations)
 

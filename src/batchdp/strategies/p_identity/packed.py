@@ -12,10 +12,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from batchdp.linalg.matrix import Dense, Plain
 from batchdp.outcome import Outcome
+from batchdp.strategies.p_identity.settings import SETTINGS, Settings
 from batchdp.workloads.pair import Pair
-
-LARGE = 2048
-"""Columns above which L is a sparse matrix."""
 
 
 def pack(shared: Dense) -> Dense:
@@ -23,11 +21,11 @@ def pack(shared: Dense) -> Dense:
     return np.asarray(np.vstack([np.ones(shared.shape[1]), shared]) / (1 + np.abs(shared).sum(axis=0)))
 
 
-def unpack(packed: Dense) -> Plain:
+def unpack(packed: Dense, settings: Settings = SETTINGS) -> Plain:
     """L, without rows that are zero."""
     d, T = packed[0], packed[1:]
     T = T[np.abs(T).sum(axis=1) > 0]
-    if len(d) <= LARGE:
+    if len(d) <= settings.sparse_columns:
         return np.vstack([np.diag(d), T])
     return sparse.csr_array(sparse.vstack([sparse.diags_array(d), sparse.csr_array(T)]))
 
@@ -37,10 +35,10 @@ def shared_of(packed: Dense) -> Dense:
     return np.asarray(packed[1:] / packed[0])
 
 
-def paired(R: Dense, packed: Dense) -> Pair | None:
+def paired(R: Dense, packed: Dense, settings: Settings = SETTINGS) -> Pair | None:
     """L and B = R L⁺, or None if the diagonal is too small to divide by."""
     B = reconstruct(R, packed)
-    return None if B is None else Pair(unpack(packed), B, Outcome.BEST_OF_STARTS)
+    return None if B is None else Pair(unpack(packed, settings), B, Outcome.BEST_OF_STARTS)
 
 
 def reconstruct(R: Dense, packed: Dense) -> Dense | None:

@@ -15,14 +15,10 @@ from batchdp.linalg.matrix import Dense
 from batchdp.strategies.p_identity.error import error
 from batchdp.strategies.p_identity.packed import reconstruct
 from batchdp.strategies.p_identity.products import Products
-
-SMALLEST_DIAGONAL = 1e-4
-"""The least entry of d: the error is a difference of terms that grow with its inverse."""
-LEAST_GAIN = 1e-4
-"""The relative gain below which freeing every entry of L is not worth its cost."""
+from batchdp.strategies.p_identity.settings import SETTINGS, Settings
 
 
-def polish_shared(R: Products, packed: Dense, rounds: int) -> Descended[None]:
+def polish_shared(R: Products, packed: Dense, rounds: int, settings: Settings = SETTINGS) -> Descended[None]:
     """The packed strategy with d and the signs of Θ free; its value is ‖B‖²_F."""
 
     def evaluate(packed: Dense) -> tuple[float, Dense, None]:
@@ -36,13 +32,13 @@ def polish_shared(R: Products, packed: Dense, rounds: int) -> Descended[None]:
 
     def project(packed: Dense) -> Dense:
         projected = project_columns(packed)
-        np.maximum(projected[0], SMALLEST_DIAGONAL, out=projected[0])
+        np.maximum(projected[0], settings.smallest_diagonal, out=projected[0])
         return projected
 
     return descend(evaluate, packed, rounds, project=project)
 
 
-def wants_more(R: Dense, packed: Dense) -> bool:
+def wants_more(R: Dense, packed: Dense, settings: Settings = SETTINGS) -> bool:
     """Whether measuring columns together as [diag(d); Θ] does not would gain anything to speak of.
 
     With Z = (LᵀL)⁻¹ Rᵀ, entry (i, j) of the derivative by L is −2 d_i ⟨z_i, z_j⟩ in the rows of the diagonal. A column
@@ -55,7 +51,7 @@ def wants_more(R: Dense, packed: Dense) -> bool:
     Z = B[:, : len(d)] / d
     G = np.abs(Z.T @ Z) * d[:, None]
     own = np.diag(G)
-    return float((G.max(axis=0) - own).sum()) > LEAST_GAIN * float(own.sum())
+    return float((G.max(axis=0) - own).sum()) > settings.least_gain * float(own.sum())
 
 
 def polish_dense(R: Dense, measure: Dense, rounds: int) -> Descended[None]:

@@ -15,12 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.linalg.matrix import Dense
+from batchdp.strategies.p_identity.settings import SETTINGS, Settings
 from batchdp.workloads.reduction import Reduction
-
-LARGE = 1_000_000
-"""Entries of R from which a sparse form is looked for."""
-SPARSE_COST = 30
-"""How many multiplications of dense matrices one of a sparse one takes the time of."""
 
 
 class Products(Protocol):
@@ -82,6 +78,8 @@ class Differences:
 
     differences: sparse.csr_array
     squares: Dense
+    cost: int = SETTINGS.sparse_cost
+    """How many multiplications of dense matrices one of a sparse one takes the time of."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -92,7 +90,7 @@ class Differences:
     @property
     def work(self) -> int:
         """Of the sparse product, and of the sums."""
-        return SPARSE_COST * (self.differences.nnz + self.shape[1])
+        return self.cost * (self.differences.nnz + self.shape[1])
 
     @cached_property
     def _turned(self) -> sparse.csr_array:
@@ -108,14 +106,14 @@ class Differences:
         return np.cumsum(self._turned @ rows.T, axis=0).T
 
 
-def products(reduction: Reduction) -> Products:
+def products(reduction: Reduction, settings: Settings = SETTINGS) -> Products:
     """The cheapest form of a reduced workload."""
     R = reduction.reduced
-    if R.size < LARGE or reduction.workload.queries * R.shape[1] > 4 * R.size:
+    if R.size < settings.differing_entries or reduction.workload.queries * R.shape[1] > 4 * R.size:
         return Whole(R)
     W = reduction.merged_workload()
     if reduction.workload.weights is not None:
         W = W * np.sqrt(reduction.workload.weights)[:, None]
     differences = sparse.csr_array(np.diff(W, axis=1, prepend=0.0))
-    found = Differences(differences, np.asarray(np.einsum("ij,ij->j", W, W)))
+    found = Differences(differences, np.asarray(np.einsum("ij,ij->j", W, W)), settings.sparse_cost)
     return found if 4 * found.work < R.size else Whole(R)

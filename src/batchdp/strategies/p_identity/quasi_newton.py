@@ -16,22 +16,31 @@ from scipy.linalg import LinAlgError
 
 from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense
+from batchdp.strategies.p_identity.settings import SETTINGS
 
-MEMORY = 8
-"""How many past steps the curvature is learnt from."""
 SHORTEST = 1e-8
-"""The shortest share of a step that is tried."""
+"""The shortest share of a step that is tried: half the digits, below which a change of the value is rounding."""
 
 Objective = Callable[[Dense], tuple[float, Dense]]
 """Value and gradient; may raise LinAlgError where it is undefined."""
 
 
-def minimise(objective: Objective, start: Dense, rounds: int, *, tolerance: float = 1e-9) -> Reached:
-    """Descend from a start; ends when a step gains less than `tolerance` of the value."""
+def minimise(
+    objective: Objective,
+    start: Dense,
+    rounds: int,
+    *,
+    tolerance: float = 1e-9,
+    memory: int = SETTINGS.memory,
+) -> Reached:
+    """Descend from a start; ends when a step gains less than `tolerance` of the value.
+
+    `memory` is how many past steps the curvature is learnt from.
+    """
     x = np.maximum(start, 0.0)
     value, g = objective(x)
     evaluations = 1
-    past: deque[tuple[Dense, Dense]] = deque(maxlen=MEMORY)
+    past: deque[tuple[Dense, Dense]] = deque(maxlen=memory)
     for _ in range(rounds):
         d = _direction(g, (x > 0) | (g < 0), past)
         share = 1.0 if past else 0.1 * float(x.max(initial=0.0)) / max(float(np.abs(d).max(initial=0.0)), 1e-300)

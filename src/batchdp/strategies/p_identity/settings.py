@@ -25,12 +25,36 @@ class Settings:
     most_variables: int = 1_000_000
     """Entries of Θ: with more a search takes minutes, on columns so many that low rank does better anyway."""
 
+    memory: int = 8
+    """Past steps that the quasi-Newton method learns the curvature from; the usual 5 to 10 of L-BFGS, not tuned."""
+    smallest_diagonal: float = 1e-4
+    """The least entry of the diagonal d while it is free, of a column's budget of 1: the error is a difference of
+    terms that grow with 1/d, and at 1e-4 they still agree to half the digits."""
+    least_gain: float = 1e-4
+    """The relative gain of the error, as its gradient predicts it, below which freeing every entry of L is not worth
+    its O(n³) a round; chosen by hand."""
+    sparse_columns: int = 2048
+    """Merged columns above which the measure L is a sparse matrix: a dense diagonal would take 32 megabytes."""
+    differing_entries: int = 1_000_000
+    """Entries of R from which the workload is tried as differences of neighbouring columns; a round on fewer takes
+    milliseconds either way."""
+    sparse_cost: int = 30
+    """Multiplications of dense matrices that take the time of one of a sparse matrix; on ranges, 18 to 38 were
+    measured."""
+    children: int = 4
+    """Children of a node in the two-level tree that a start may be: groups of columns, and groups of such groups;
+    chosen by hand."""
+
     most_shared_at_start: int = 48
     """Shared queries that a start of the tournament has at the most; splitting leads to more. Tuned."""
     few_shared: int = 8
     """The same where runs of different p end alike, so that the number hardly matters."""
     survivors: int = 8
     """Starts that are run on after the screening; tuned."""
+    fewest_rounds: int = 10
+    """Rounds that a run of the tournament has at least: fewer show nothing."""
+    most_rounds: int = 300
+    """Rounds that a run of the tournament has at the most: more gain nothing to speak of; chosen by hand."""
     finalists: int = 3
     """Runs that are polished; tuned."""
     alike: int = 2

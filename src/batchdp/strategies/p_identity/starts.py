@@ -11,27 +11,26 @@ from typing import Literal, get_args
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
+from batchdp.strategies.p_identity.settings import Settings
 
 Kind = Literal["random", "tree", "blocks", "singular", "signed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of their use: the last are left out where time is short."""
-CHILDREN = 4
-"""How many children a node of the two-level tree has."""
 
 
-def shared_start(kind: Kind, rows: int, right_vectors: Dense, rng: np.random.Generator, most: float) -> Dense:
-    """Θ of a kind, rows × n; `right_vectors` are those of R, `most` is twice a random column's sum."""
+def shared_start(kind: Kind, rows: int, right_vectors: Dense, rng: np.random.Generator, settings: Settings) -> Dense:
+    """Θ of a kind, rows × n; `right_vectors` are those of R."""
     n = right_vectors.shape[1]
     noise = rng.random((rows, n))
     match kind:
         case "random":
-            return min(1.0, most / rows) * noise
+            return min(1.0, settings.start_sum / rows) * noise
         case "signed":
             return 0.5 * rng.standard_normal((rows, n)) + 0.3
         case "blocks":
             return _blocks(rows, n) + 0.05 * noise
         case "tree":
-            parents = max(1, rows // (CHILDREN + 1)) if rows > CHILDREN else 0
+            parents = max(1, rows // (settings.children + 1)) if rows > settings.children else 0
             return np.vstack([_blocks(rows - parents, n), _blocks(parents, n)]) + 0.05 * noise
         case "singular":
             V = right_vectors[:rows]

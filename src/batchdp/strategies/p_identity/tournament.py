@@ -31,13 +31,12 @@ from batchdp.workloads.reduction import Reduction
 Task = TypeVar("Task")
 
 NAME = "p-identity"
-FEWEST_ROUNDS, MOST_ROUNDS = 10, 300
-"""Between which a run's number of rounds lies: fewer show nothing, more gain nothing."""
 
 
 def search_shared(account: Account, reduction: Reduction, seed: int, share: float, settings: Settings) -> None:
     """Spend a share of the work that is left on p-Identity."""
-    Tournament(account, products(reduction), seed, share, settings, account.spent + share * account.left).run()
+    R, limit = products(reduction, settings), account.spent + share * account.left
+    Tournament(account, R, seed, share, settings, limit).run()
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +72,13 @@ class Tournament:
         """Hops from the best, and every entry free where that may gain something."""
         account, settings = self.account, self.settings
         price = settings.dense_price(*self.R.shape, self.R.shape[1] + len(best.point))
-        dense_pays = self._left > 10 * price and wants_more(account.R, best.point)
+        dense_pays = self._left > 10 * price and wants_more(account.R, best.point, settings)
         reserve = min(0.25 * self.share * account.budget, 100 * price) if dense_pays else 0.0
         best = self._hops(best, self.limit - reserve, settings.useless_hops if not alike else settings.hops_at_once)
         self._offer(best)
-        rounds = int(min(MOST_ROUNDS, self._left / price))
-        if dense_pays and rounds >= FEWEST_ROUNDS:
-            ended = polish_dense(account.R, dense(unpack(best.point)), rounds)
+        rounds = int(min(settings.most_rounds, self._left / price))
+        if dense_pays and rounds >= settings.fewest_rounds:
+            ended = polish_dense(account.R, dense(unpack(best.point, settings)), rounds)
             account.charge(ended.evaluations, price)
             kept = ended.point[np.abs(ended.point).sum(axis=1) > 0]
             account.offer(NAME, kept, f"{NAME}, every entry free")
@@ -97,7 +96,7 @@ class Tournament:
         """What STRATEGIES offers: never be worse."""
         ended = several_starts(self.R, settings=self.settings)
         found = [Reached(pack(one.point), one.value, one.evaluations) for one in ended]
-        self.account.offer_pair(NAME, paired(self.account.R, found[0].point))
+        self.account.offer_pair(NAME, paired(self.account.R, found[0].point, self.settings))
         for one in found:
             self._enter(one)
         return [one for one in found if len(one.point) > 1]
@@ -121,13 +120,13 @@ class Tournament:
                 counts.pop()
             while len(kinds) > 2 and price() > 0.4 * budget:
                 kinds = kinds[:-1]
-        rounds = int(np.clip(20 * 0.3 * budget / price(), FEWEST_ROUNDS, 20 if alike else 25))
+        rounds = int(np.clip(20 * 0.3 * budget / price(), self.settings.fewest_rounds, 20 if alike else 25))
         tasks = [(p, number, kind) for p in counts for number, kind in enumerate(kinds if p > 1 else kinds[:1])]
 
         def tried(task: tuple[int, int, Kind]) -> Reached:
             p, number, kind = task
             rng = np.random.default_rng([self.seed, p, number])
-            return self._descended(pack(shared_start(kind, p, V, rng, self.settings.start_sum)), rounds)
+            return self._descended(pack(shared_start(kind, p, V, rng, self.settings)), rounds)
 
         found: dict[int, list[Reached]] = {p: [] for p in counts}
         for (p, *_), one in zip(tasks, self._side_by_side(tried, tasks), strict=True):
@@ -136,9 +135,9 @@ class Tournament:
 
     def _run_on(self, pool: list[Reached]) -> list[Reached]:
         """The survivors, run to the end and best first."""
-        while len(pool) > 1 and FEWEST_ROUNDS * self._price_of(pool) > 0.35 * self._left:
+        while len(pool) > 1 and self.settings.fewest_rounds * self._price_of(pool) > 0.35 * self._left:
             pool.pop()
-        rounds = int(np.clip(0.35 * self._left / self._price_of(pool), FEWEST_ROUNDS, MOST_ROUNDS))
+        rounds = self._rounds(0.35, pool)
         survivors = list(self._side_by_side(lambda one: self._descended(one.point, rounds), pool))
         survivors.sort(key=_value)
         self._offer(survivors[0])
@@ -158,7 +157,7 @@ class Tournament:
 
     def _polished(self, finalists: list[Reached]) -> Reached:
         """The best after freeing the diagonal and the signs."""
-        rounds = int(np.clip(0.5 * self._left / self._price_of(finalists), FEWEST_ROUNDS, MOST_ROUNDS))
+        rounds = self._rounds(0.5, finalists)
         found = self._side_by_side(lambda one: self._freed(one.point, rounds), finalists)
         return min([finalists[0], *found], key=_value)
 
@@ -179,11 +178,11 @@ class Tournament:
         """Signed strategies by projected gradient, the others by L-BFGS."""
         if packed.min() < 0:
             return self._freed(packed, rounds)
-        found = fit(self.R, shared_of(packed), rounds)
+        found = fit(self.R, shared_of(packed), rounds, settings=self.settings)
         return Reached(pack(found.point), found.value, found.evaluations)
 
     def _freed(self, packed: Dense, rounds: int) -> Reached:
-        return polish_shared(self.R, packed, rounds)
+        return polish_shared(self.R, packed, rounds, self.settings)
 
     def _side_by_side(self, run: Callable[[Task], Reached], tasks: Iterable[Task]) -> Iterable[Reached]:
         """What the runs of all tasks reached, in their order, each entered in the account."""
@@ -193,13 +192,18 @@ class Tournament:
 
     def _offer(self, one: Reached) -> None:
         if one.value * self.account.scale**2 < self.account.error:
-            self.account.offer_pair(NAME, paired(self.account.R, one.point))
+            self.account.offer_pair(NAME, paired(self.account.R, one.point, self.settings))
 
     def _price(self, p: int) -> float:
         return self.settings.price(*self.R.shape, p, self.R.work)
 
     def _price_of(self, pool: list[Reached]) -> float:
         return sum(self._price(len(one.point)) for one in pool)
+
+    def _rounds(self, share: float, pool: list[Reached]) -> int:
+        """How many a run of each may have if together they take this share of the work that is left."""
+        most = share * self._left / self._price_of(pool)
+        return int(np.clip(most, self.settings.fewest_rounds, self.settings.most_rounds))
 
     def _enter(self, one: Reached) -> None:
         p = len(one.point) - 1

@@ -7,12 +7,12 @@ import io
 import json
 import math
 import os
-import re
-import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from batchdp.archive import write_atomically
 from batchdp.errors import ReproductionError
@@ -22,8 +22,6 @@ from batchdp.studies.reproduction.points import Batch, Point, Task
 
 RUN = "run.json"
 LOCK = ".lock"
-OK = "ok: "
-"""What the status of a point with figures begins with; the strategy's outcome follows."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,10 @@ class Row:
     """‖W − B L‖_F / ‖W‖_F."""
     seconds: float
     """Of computing, to find the strategy."""
+    limit: float
+    """The seconds of computing that were not enough; empty where that is not why figures are missing."""
     status: str
+    """How the search ended, or in words why there are no figures."""
 
     @property
     def point(self) -> Point:
@@ -67,17 +68,16 @@ class Row:
     @property
     def ok(self) -> bool:
         """Whether there are figures."""
-        return self.status.startswith(OK)
+        return not math.isnan(self.error)
 
     @property
     def fell_back(self) -> bool:
         """Whether the search failed, so that its start is all there is."""
-        return self.ok and Outcome.read(self.status.removeprefix(OK)).fell_back
+        return self.ok and Outcome.read(self.status).fell_back
 
     def too_slow(self, seconds: float) -> bool:
         """Whether so much time is known not to be enough."""
-        found = re.match(r"skipped: took more than (\S+) s", self.status)
-        return found is not None and float(found[1]) >= seconds
+        return self.limit >= seconds  # which nothing is that is not known
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
@@ -100,7 +100,7 @@ def row_for(point: Point, figures: dict[str, float | int | str]) -> Row:
         "dataset": point.dataset,
         "r": 0,
         **dict.fromkeys(
-            ("error", "noise", "structural", "simulated", "standard_error", "residual", "seconds"), math.nan
+            ("error", "noise", "structural", "simulated", "standard_error", "residual", "seconds", "limit"), math.nan
         ),
     }
     return Row(**{**known, **figures})  # type: ignore[arg-type]
@@ -152,17 +152,18 @@ def read_all(folder: Path) -> list[Row]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One run at a time in a folder. SQLite's lock is one of the system's, so it ends with the process in any case."""
-    with ExitStack() as held:
-        try:
-            connection = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None)
-            held.callback(connection.close)
-            connection.execute("BEGIN EXCLUSIVE")
-        except sqlite3.Error as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                raise ReproductionError(f"cannot lock {folder / LOCK}: {error}") from error
-            raise ReproductionError(f"another run is going on in {folder}; wait, or name another folder") from error
+    """One run at a time in a folder. The lock is one of the system's, so it ends with the process in any case."""
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise ReproductionError(f"another run is going on in {folder}; wait, or name another folder") from error
+    except OSError as error:
+        raise ReproductionError(f"cannot lock {folder / LOCK}: {error}") from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 class Journal:

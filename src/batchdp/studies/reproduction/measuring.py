@@ -16,7 +16,6 @@ import numpy as np
 from batchdp.linalg.matrix import Dense, column_norms, dense
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
 from batchdp.strategies.strategy import Strategy
-from batchdp.studies.reproduction.journal import OK
 from batchdp.studies.reproduction.mechanisms import strategy_for
 from batchdp.studies.reproduction.points import Task
 
@@ -67,8 +66,7 @@ def measure(job: Job) -> list[Measured]:
         else:
             rng = np.random.default_rng(zlib.crc32(repr((job.task, dataset, epsilon)).encode()))
             figures = errors(strategy, job.counts[dataset], epsilon, job.repetitions, rng)
-        status = f"{OK}{strategy.status}"
-        found.append(Measured(strategy.measurements, *figures, strategy.residual, seconds, status))
+        found.append(Measured(strategy.measurements, *figures, strategy.residual, seconds, strategy.status))
     return found
 
 

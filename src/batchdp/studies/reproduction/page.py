@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from batchdp.studies.reproduction.claims import CLAIMS
@@ -13,7 +14,7 @@ from batchdp.studies.reproduction.formulas import corrections
 from batchdp.studies.reproduction.journal import Row, Settings
 from batchdp.studies.reproduction.parameters import FIGURES, Table
 from batchdp.studies.reproduction.points import points_of
-from batchdp.studies.reproduction.verdicts import FAILS, HOLDS, IN_PART, UNKNOWN
+from batchdp.studies.reproduction.verdicts.judging import FAILS, HOLDS, IN_PART, UNKNOWN
 
 MADE = "<!-- Made by `batchdp reproduce` from its CSVs; change src/batchdp/studies/reproduction and run it again. -->"
 
@@ -185,8 +186,7 @@ def _missing(rows: Sequence[Row], table: Table) -> str:
             total += 1
             row = known.get(point)
             if row is None or not row.ok:
-                reason = "not run yet" if row is None else row.status.split(" already")[0]
-                key = (point.task.mechanism, f"{point.task.batch.workload}: {reason}")
+                key = (point.task.mechanism, f"{point.task.batch.workload}: {_reason(row)}")
                 reasons.setdefault(key, []).append((point.task.batch.cells, point.task.batch.queries))
     if not reasons:
         return f"Nothing: all {total:,} points were measured.{fallen}"
@@ -196,6 +196,13 @@ def _missing(rows: Sequence[Row], table: Table) -> str:
         for (mechanism, reason), sizes in sorted(reasons.items())
     )
     return f"{lost:,} of {total:,} points.\n\n" + _table(("mechanism", "why", "m × n", "points"), lines) + fallen
+
+
+def _reason(row: Row | None) -> str:
+    """Why a point has no figures; the same words for whatever was too slow, so that they can be counted."""
+    if row is None:
+        return "not run yet"
+    return row.status if math.isnan(row.limit) else f"skipped: took more than {row.limit:g} s"
 
 
 def _place(row: Row) -> str:

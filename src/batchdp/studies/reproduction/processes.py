@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, inf, nan
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -36,6 +36,8 @@ class Ended:
     job: Job
     measured: tuple[Measured, ...]
     failure: str = ""
+    limit: float = nan
+    """The seconds of computing that were not enough, if that is why."""
 
 
 @dataclass
@@ -88,16 +90,17 @@ def _start(context: Any, job: Job, seconds: float) -> _Running:
 
 def _finish(one: _Running, *, in_time: bool, seconds: float) -> Ended:
     measured: list[Measured] = []
-    failure = f"skipped: took more than {seconds:g} s"
+    failure, limit = f"skipped: took more than {seconds:g} s", seconds
     if in_time:
         try:
-            measured, failure = one.results.recv()
+            (measured, failure), limit = one.results.recv(), nan
         except EOFError:
             one.process.join()
             if one.process.exitcode not in _OUT_OF_TIME:
-                failure = f"failed: its process ended with code {one.process.exitcode}; was there enough memory?"
+                code, limit = one.process.exitcode, nan
+                failure = f"failed: its process ended with code {code}; was there enough memory?"
     _end(one)
-    return Ended(one.job, tuple(measured), failure)
+    return Ended(one.job, tuple(measured), failure, limit)
 
 
 _OUT_OF_TIME = {-getattr(signal, "SIGXCPU", 0)}

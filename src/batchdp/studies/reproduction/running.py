@@ -75,7 +75,7 @@ def _queue(missing: dict[Task, list[Point]], journal: Journal, collection: Colle
         smaller = next((row for row in journal.rows.values() if _too_slow(row, task, table.seconds)), None)
         if smaller is not None:
             status = f"skipped: took more than {table.seconds:g} s already at {smaller.m} × {smaller.n}"
-            journal.add([row_for(point, {"status": status}) for point in missing.pop(task)])
+            journal.add([row_for(point, {"status": status, "limit": table.seconds}) for point in missing.pop(task)])
             continue
         wanted = tuple(dict.fromkeys(map(_figures_of, missing[task])))
         counts = {name: merged(collection.counts[name], task.batch.cells) for _, name, _ in wanted}
@@ -99,7 +99,7 @@ def _too_slow(row: Row, task: Task, seconds: float) -> bool:
 
 def _rows(ended: Ended, points: Sequence[Point]) -> list[Row]:
     if ended.failure:
-        return [row_for(point, {"status": ended.failure}) for point in points]
+        return [row_for(point, {"status": ended.failure, "limit": ended.limit}) for point in points]
     figures = dict(zip(ended.job.wanted, ended.measured, strict=True))
     return [row_for(point, asdict(figures[_figures_of(point)])) for point in points]
 

@@ -1,0 +1,300 @@
+"""GROUP BY: what is grouped by, into which public groups, in which sets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+
+from sqlglot import exp
+
+from batchdp.domain import Column, Dates, Integers, Listed
+from batchdp.domain.columns import MOST_VALUES, label
+from batchdp.domain.names import checked_name, checked_text, folded
+from batchdp.errors import QueryError
+from batchdp.queries import All, Amount, Choice, Condition, Constant
+from batchdp.sql.conditions import branches, check_branches
+from batchdp.sql.places import Node, Statement
+from batchdp.sql.scope import Scope, unwrapped
+
+MOST_QUERIES = 10_000
+"""In a batch."""
+ALL = "all"
+"""What a name says of a key that a row is not grouped by, where SQL engines have NULL."""
+_NOTHING = Constant(0.0)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The records for which the first condition that is true is one of the group's; or none is, if `rest`."""
+
+    title: str
+    cases: tuple[tuple[Condition, bool], ...]
+    """Conditions in the order of the CASE, each with whether it leads here."""
+    rest: bool = False
+
+    @property
+    def condition(self) -> Condition | None:
+        """The one condition that says it all; None for a CASE."""
+        return self.cases[0][0] if len(self.cases) == 1 and self.cases[0][1] and not self.rest else None
+
+    def of(self, amount: Amount) -> Amount:
+        """The amount for records in the group, nothing for others."""
+        found: Amount = amount if self.rest else _NOTHING
+        for holds, here in reversed(self.cases):
+            found = Choice(holds, amount if here else _NOTHING, found)
+        return found
+
+
+@dataclass(frozen=True)
+class Key:
+    """What is grouped by: a column, a grouping of one, or a CASE; its name and its public groups."""
+
+    name: str
+    node: Node
+    """The CASE, to find it among the items; a column otherwise."""
+    size: int
+    """How many groups there are, which may be too many to make."""
+    make: Callable[[], tuple[Group, ...]]
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """In the declared order."""
+        return self.make()
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The keys of a GROUP BY, and the sets of them that rows are made for: one set without ROLLUP and the like."""
+
+    keys: tuple[Key, ...]
+    sets: tuple[frozenset[str], ...]
+
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return sum(prod(key.size for key in self.keys if key.name in one) for one in self.sets)
+
+    def rows(self) -> Iterator[tuple[tuple[Key, Group | None], ...]]:
+        """One group a key, in the declared order; None for keys that a row is not grouped by."""
+        for one in self.sets:
+            yield from product(
+                *([(key, g) for g in key.groups] if key.name in one else [(key, None)] for key in self.keys)
+            )
+
+
+def restricted(amount: Amount, groups: list[Group], where: Condition | None) -> Amount:
+    """The amount for records in all of these groups that fulfil the condition, nothing for others."""
+    conditions = [group.condition for group in groups if group.condition is not None]
+    conditions += [] if where is None else [where]
+    for group in reversed(groups):
+        if group.condition is None:
+            amount = group.of(amount)
+    if not conditions:
+        return amount
+    return Choice(conditions[0] if len(conditions) == 1 else All(tuple(conditions)), amount, _NOTHING)
+
+
+def grouping(scope: Scope) -> Grouping:
+    """What a statement groups by; one empty set if nothing."""
+    group = scope.statement.tree.args.get("group")
+    if group is None:
+        return Grouping((), (frozenset(),))
+    if not group.expressions:
+        raise scope.statement.refusal_at("GROUP", "GROUP BY nothing", "name the columns")
+    keys: dict[str, Key] = {}
+    sets = [frozenset[str]()]
+    for element in group.expressions:
+        more = _sets(scope, element, keys)
+        if len(sets) * len(more) > MOST_QUERIES:
+            raise too_many(scope.statement, len(sets) * len(more))
+        sets = [one | other for one in sets for other in more]
+    if len(set(sets)) < len(sets):
+        remedy = "ask for every set once; another aggregate of it is another item"
+        raise scope.statement.refusal_at("GROUP", "the same set of columns twice", remedy)
+    found = Grouping(tuple(keys.values()), tuple(sets))
+    if found.size > MOST_QUERIES:
+        raise too_many(scope.statement, found.size)
+    for key in found.keys:
+        if len(sets) > 1 and any(group.title == ALL for group in key.groups):
+            remedy = "ask for the totals in a query of their own"
+            raise scope.refusal(
+                key.node, f"{key.name} has a group called {ALL}, which is what totals are called", remedy
+            )
+    return found
+
+
+def too_many(statement: Statement, size: int) -> QueryError:
+    """The error for a batch of this size."""
+    remedy = f"at most {MOST_QUERIES} are answered together; group by fewer columns or coarser bins"
+    return statement.refusal_at("GROUP", f"{size} queries in all", remedy)
+
+
+def _sets(scope: Scope, node: Node, keys: dict[str, Key]) -> list[frozenset[str]]:
+    """The sets that an element of GROUP BY stands for; its keys are added to those found so far."""
+    match node:
+        case exp.Paren():
+            return _sets(scope, node.this, keys)
+        case exp.Tuple():
+            return [_together(scope, node.expressions, keys)]
+        case exp.GroupingSets():
+            return [one for element in node.expressions for one in _sets(scope, element, keys)]
+        case exp.Rollup() | exp.Cube():
+            parts = [_together(scope, [element], keys) for element in node.expressions]
+            if not parts:
+                raise scope.refusal(node, "a level without columns", "name them: GROUP BY ROLLUP (a, b)")
+            if isinstance(node, exp.Rollup):
+                return [frozenset().union(*parts[:end]) for end in range(len(parts), -1, -1)]
+            if 2 ** len(parts) > MOST_QUERIES:
+                raise too_many(scope.statement, 2 ** len(parts))
+            chosen = product((True, False), repeat=len(parts))
+            return [
+                frozenset().union(*(part for part, taken in zip(parts, each, strict=True) if taken)) for each in chosen
+            ]
+        case _:
+            return [_together(scope, [node], keys)]
+
+
+def _together(scope: Scope, nodes: list[Node], keys: dict[str, Key]) -> frozenset[str]:
+    """Keys that are grouped by together."""
+    names: list[str] = []
+    for node in nodes:
+        if isinstance(node, exp.Tuple | exp.Paren):
+            names += _together(scope, node.expressions if isinstance(node, exp.Tuple) else [node.this], keys)
+            continue
+        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
+            raise scope.refusal(node, "sets of columns inside ROLLUP or CUBE", "use GROUPING SETS around them")
+        key = _key(scope, node)
+        if isinstance(key.node, exp.Case) and keys.get(key.name, key).node != key.node:
+            raise scope.refusal(
+                node, f"the name {key.name} is taken by another CASE", "give every CASE its own name with AS"
+            )
+        names.append(keys.setdefault(key.name, key).name)
+    return frozenset(names)
+
+
+def _key(scope: Scope, node: Node) -> Key:
+    """What a GROUP BY item means: by name, alias or position. A column or grouping goes before an alias."""
+    inner = _meant(scope, node)
+    if isinstance(inner, exp.Case):
+        return _labelled(scope, inner)
+    if not isinstance(inner, exp.Column):
+        raise scope.refusal(node, "GROUP BY something that is no column", "GROUP BY a declared column")
+    named = scope.grouping(inner)
+    if named is not None:
+        of, name = named
+        return _of_column(scope.domain.columns[of], of, name, inner)
+    name, column = scope.column(inner)
+    _check_has_groups(scope, name, column, node)
+    return _of_column(column, name, None, inner)
+
+
+def _of_column(column: Column, name: str, grouping: str | None, node: Node) -> Key:
+    def make() -> tuple[Group, ...]:
+        return tuple(Group(title, ((holds, True),)) for title, holds in column.groups(name, grouping) or ())
+
+    return Key(grouping or name, node, _size(column, grouping), make)
+
+
+def _size(column: Column, grouping: str | None) -> int:
+    """How many groups there are, without making them."""
+    if grouping is not None:
+        return len((column.groupings or {})[grouping])
+    if isinstance(column, Listed):
+        return len(column.values)
+    if column.bins is not None:
+        return len(column.bins)
+    return column.integers[1] - column.integers[0] + 1 if isinstance(column, Integers) else 0
+
+
+def _meant(scope: Scope, node: Node) -> Node:
+    inner = unwrapped(node)
+    items = scope.statement.tree.expressions
+    if isinstance(inner, exp.Literal) and not inner.is_string:
+        text = str(inner.this)
+        if not (text.isdecimal() and len(text) < 6 and 1 <= int(text) <= len(items)):
+            raise scope.refusal(node, "not the position of an item", f"positions go from 1 to {len(items)}")
+        inner = item_of(items[int(text) - 1])
+        if not isinstance(inner, exp.Column | exp.Case):
+            raise scope.refusal(node, "the position of an item that is no column", "GROUP BY a declared column")
+    elif isinstance(inner, exp.Column) and not scope.knows(inner) and inner.args.get("table") is None:
+        meant = [item for item in items if isinstance(item, exp.Alias) and folded(item.alias) == folded(inner.name)]
+        if meant and not isinstance(item_of(meant[0]), exp.Column | exp.Case):
+            raise scope.refusal(node, "an alias of something that is no column", "GROUP BY a declared column")
+        inner = item_of(meant[0]) if meant else inner
+    return inner
+
+
+def item_of(item: Node) -> Node:
+    """An item of a SELECT without its alias and parentheses."""
+    return unwrapped(item.this if isinstance(item, exp.Alias) else item)
+
+
+def _labelled(scope: Scope, case: Node) -> Key:
+    """The groups of a CASE: its labels, in the order in which they first appear; the same label is one group."""
+    alias = next((i for i in scope.statement.tree.expressions if isinstance(i, exp.Alias) and item_of(i) == case), None)
+    if alias is None:
+        remedy = "name it: SELECT CASE … END AS band, COUNT(*) … GROUP BY band"
+        raise scope.refusal(case, "GROUP BY a CASE without a name", remedy)
+    name = _checked_alias(scope, alias)
+    check_branches(scope, case)
+    conditions = []
+    labels: list[str | None] = []
+    for holds, result in branches(scope, case):
+        conditions.append(holds)
+        labels.append(_label(scope, result))
+    default = case.args.get("default")
+    rest = None if default is None else _label(scope, default)
+    titles = [title for title in dict.fromkeys([*labels, rest]) if title is not None]
+    if not titles:
+        raise scope.refusal(case, "a CASE without labels", "write THEN 'label'")
+    groups = tuple(
+        Group(title, tuple((holds, title == one) for holds, one in zip(conditions, labels, strict=True)), rest == title)
+        for title in titles
+    )
+    return Key(name, case, len(groups), lambda: groups)
+
+
+def _label(scope: Scope, node: Node) -> str | None:
+    """What a group of a CASE is called; None for NULL, which is no group."""
+    inner = unwrapped(node)
+    if isinstance(inner, exp.Null):
+        return None
+    if isinstance(inner, exp.Boolean):
+        return label(bool(inner.this))
+    if not isinstance(inner, exp.Literal):
+        raise scope.refusal(node, "a label that is no constant", "write THEN 'label'")
+    try:
+        return checked_text(str(inner.this))
+    except ValueError as error:
+        raise scope.refusal(node, f"a label that cannot be used: {error}", "use plain letters") from None
+
+
+def _checked_alias(scope: Scope, item: Node) -> str:
+    alias = item.args["alias"]
+    if scope.knows(alias):
+        raise scope.refusal(alias, "the name of a declared column or grouping", "call the CASE something else")
+    return alias_name(scope, item)
+
+
+def alias_name(scope: Scope, item: Node) -> str:
+    """The name behind AS."""
+    alias = item.args["alias"]
+    try:
+        return checked_name(alias.name)
+    except ValueError as error:
+        raise scope.refusal(alias, f"a name that cannot be used: {error}", "use plain letters") from None
+
+
+def _check_has_groups(scope: Scope, name: str, column: Column, node: Node) -> None:
+    if isinstance(column, Listed) or column.bins is not None:
+        return
+    if isinstance(column, Integers) and _size(column, None) <= MOST_VALUES:
+        return
+    if column.groupings:
+        raise scope.refusal(node, f"{name} itself has no groups", f"GROUP BY {next(iter(column.groupings))}")
+    first = f'"{column.dates[0]}"' if isinstance(column, Dates) else column.ends()[0]
+    remedy = f"declare lower edges in the domain, like bins = [{first}, …] under [columns.{name}]"
+    raise scope.refusal(node, f"{name} has no groups", remedy)
