@@ -35,6 +35,8 @@ QUICK_ROUNDS = 50
 STARTS = 4
 SWEEPS = 3
 LEAST_GAIN = 1e-3
+LEAST_SOLVED = 40
+"""Values of a column from which a search for it alone is worth its time beside the starts here."""
 PRICE = 1 / 4e8
 """Nominal seconds an operation."""
 
@@ -149,16 +151,21 @@ def _improved(
 ) -> tuple[Inside, ...]:
     """Every column's strategy in turn, the best for these tables."""
     now = list(insides)
+    alike: dict[tuple[bytes, ...], Dense] = {}  # columns with the same factors have much the same strategy
     for i, own in grams.items():
         wanted = wanted_of(i, own, terms, now, tables, theta)
         before = now[i]
         starts = shared_starts(len(own[0]), rng, thorough=thorough)
         known = None if before.measure is None else shared_of(before.measure)
+        key = tuple(gram.tobytes() for gram in own)
+        known = alike.get(key, known)
         if known is not None:
             starts = [known]
         L, _ = fitted(wanted, starts, ROUNDS if thorough else QUICK_ROUNDS, 2 if thorough else 1)
+        if (shared := shared_of(L)) is not None:
+            alike.setdefault(key, shared)
         candidates = [by_strategy(L, own)]
-        if solver is not None:
+        if solver is not None and len(own[0]) >= LEAST_SOLVED:
             candidates.append(_solved(wanted, solver))
         if before.inverse is not None:
             candidates.append(before)
