@@ -40,7 +40,7 @@ def main() -> None:
         factor = 1 / excess if privacy == "pure" else 1 / math.sqrt(excess)
         for name, noise in (("honest", honest), (f"loss × {excess}", shrunk(honest, factor))):
             start = time.perf_counter()
-            proven = lower_bound(noise, shift, runs, privacy)
+            proven = lower_bound(noise, shift, runs, honest.noise)
             verdict = "above the charge: noticed" if proven > budget else "within the charge"
             print(
                 f"  {privacy:5} {name:12} {proven:.4f} proven of {budget} charged, {verdict} "

@@ -21,10 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from batchdp import optimize
-from batchdp.components.asking import asked
-from batchdp.domain import as_domain
+from batchdp.plans import plan
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, noise_of
-from batchdp.sql import load_queries
 from published import PUBLISHED, PURE, Published, census
 
 HERE = Path(__file__).parent
@@ -59,15 +57,13 @@ def measured(one: Published, noise: Noise) -> Line:
 
 
 def dashboard(noise: Noise) -> Line:
-    """From SQL to the strategy."""
+    """From SQL to the plan that is answered."""
     start = time.monotonic()
-    domain = as_domain(HERE / "dashboard.toml")
-    batch = asked(load_queries(HERE / "dashboard.sql", domain), domain).batch
-    strategy = optimize(batch, noise.privacy)
+    made = plan(HERE / "dashboard.sql", HERE / "dashboard.toml", privacy=noise.privacy, objective="sum", cache=False)
     seconds = time.monotonic() - start
     budget = noise.reference.arguments
-    total, least = strategy.expected_squared_error(**budget), strategy.lower_bound(**budget)
-    return Line("dashboard, total", batch.queries, total, least, total / least, seconds, None, "")
+    total, least = made.strategy.expected_squared_error(**budget), made.strategy.lower_bound(**budget)
+    return Line("dashboard, total", len(made.names), total, least, total / least, seconds, None, "")
 
 
 def census_matrix() -> Line:

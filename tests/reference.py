@@ -23,7 +23,7 @@ from batchdp.errors import BatchDPError
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
 MADE = "<!-- Made from the code by tests/reference.py; change the docstrings and run it again. -->"
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "From SQL to answers": ("plan", "answer", "epsilon_for", "outlook", "report", "audit"),
+    "From SQL to answers": ("plan", "answer", "epsilon_for", "estimate", "outlook", "report", "export", "audit"),
     "Files": ("load_domain", "load_plan", "load_release"),
     "Own matrices": ("optimize", "low_rank", "compare", "STRATEGIES", "workloads", "bounds"),
     "Values": (
@@ -37,6 +37,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "WeightedTables",
         "Ledger",
         "Release",
+        "TableRelease",
         "Answer",
     ),
     "Errors": ("BatchDPError",),

@@ -23,7 +23,7 @@ from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
 from batchdp.domain import Domain
 from batchdp.errors import TableError
 from batchdp.queries.conditions import Cut
-from batchdp.release.answering import _counts_of
+from batchdp.release.given import counts_of
 from batchdp.tables import open_table
 from boundary_cases import MANY, counted, domain, quiet
 from engines import on_spark, postgres, spark
@@ -209,11 +209,11 @@ def test_counts_may_be_floats_where_a_cell_is_empty() -> None:
         np.ma.MaskedArray([2, 7, 1], [False, True, False]),
         np.array([2, -np.inf, 1], np.longdouble),
     ):
-        assert _counts_of(counts, 3)().tolist() == [2, 0, 1]
-    assert _counts_of([10**30, 0, 0], 3)().tolist() == [2**62, 0, 0]
+        assert counts_of(counts, 3)().tolist() == [2, 0, 1]
+    assert counts_of([10**30, 0, 0], 3)().tolist() == [2**62, 0, 0]
     for wrong in (["2", "0", "1"], np.array(["2", "0", "1"]), np.array([1j, 0, 0])):
         with pytest.raises(batchdp.BatchDPError, match="whole numbers"):
-            _counts_of(wrong, 3)
+            counts_of(wrong, 3)
 
 
 def test_types_that_cannot_hold_what_is_declared() -> None:

@@ -25,8 +25,9 @@ from hypothesis import strategies as st
 
 from batchdp.errors import BatchDPError, BudgetError, LedgerError, PrivacyParameterError
 from batchdp.ledger import Entry, Ledger, Reservation, StoredRelease, file
-from batchdp.ledger.accounting import MOST, as_float, as_float_below, as_text, billionths, charge, exact
+from batchdp.ledger.accounting import as_float, as_float_below, as_text, billionths, charge
 from batchdp.ledger.books import GUARDS, VERSION, Books
+from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget
 
 ROOT = Path(__file__).parents[1]
 CANARY = b"exact count 8675309"
@@ -60,15 +61,15 @@ def released(ledger: Ledger, release_id: str, output: bytes = CANARY) -> StoredR
 
 @given(amount=amounts)
 def test_charges_are_the_least_billionths_not_below_the_exact_amount(amount: float) -> None:
-    charged = billionths(exact("epsilon", amount))
+    charged = billionths(Budget(LAPLACE, amount).amount)
     assert charged - 1 < Fraction(amount) * 10**9 <= charged
 
 
 @given(amount=amounts)
 def test_pure_epsilon_enters_a_rho_ledger_as_half_its_exact_square(amount: float) -> None:
-    charged = charge("epsilon", exact("epsilon", amount), ledger_unit="rho")
+    charged = charge(Budget(LAPLACE, amount), GAUSSIAN)
     assert charged - 1 < Fraction(amount) ** 2 / 2 * 10**9 <= charged
-    assert charge("rho", exact("rho", amount), ledger_unit="rho") == math.ceil(Fraction(amount) * 10**9)
+    assert charge(Budget(GAUSSIAN, amount), GAUSSIAN) == math.ceil(Fraction(amount) * 10**9)
 
 
 @given(count=st.integers(0, MOST * 10**9))
@@ -97,7 +98,7 @@ def test_what_is_left_can_be_asked_for_and_billionths_print_exactly(count: int) 
     ],
 )
 def test_amounts_of_every_kind_are_exact(amount: Any, expected: int) -> None:
-    assert billionths(exact("epsilon", amount)) == expected
+    assert billionths(Budget(LAPLACE, amount).amount) == expected
 
 
 BAD_NUMBERS: list[Any] = [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def test_the_privacy_map_is_within_the_charge_and_not_much_below(privacy: Any, b
 @pytest.mark.parametrize("budget", [0, -1, math.nan, math.inf, True, 5e-324, 1e-300])
 def test_impossible_budgets_are_refused(budget: Any) -> None:
     for privacy in ("pure", "zcdp"):
-        with pytest.raises(PrivacyParameterError, match=r"budget|scale"):
+        with pytest.raises(PrivacyParameterError, match=r"(epsilon|rho)=.* (above 0|scale)"):
             mechanism(privacy, 2**40, budget)
 
 
@@ -48,6 +49,20 @@ def test_noise_has_the_promised_scale_and_centre(privacy: Any) -> None:
 def test_two_draws_differ() -> None:
     made = mechanism("pure", 2**30, 1.0)
     assert made.draw([0] * 5) != made.draw([0] * 5)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (1e-12, 1e-9), (1e-6, 0.5), (1e9, 1e-6)])
+def test_no_larger_rho_is_converted_to_as_little(epsilon: float, delta: float) -> None:
+    rho = rho_for(epsilon, delta)
+    assert epsilon_at(rho, delta) <= epsilon
+    if rho < epsilon:
+        with suppress(PrivacyParameterError):  # or it cannot be converted at all
+            assert epsilon_at(math.nextafter(rho, math.inf), delta) > epsilon
+
+
+def test_what_protects_nothing_cannot_be_converted() -> None:
+    with pytest.raises(PrivacyParameterError, match=r"rho=1000000000\.0 is too much"):
+        epsilon_at(1e9, 1e-6)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (5.0, 1e-5)])

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from contextlib import ExitStack
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,16 @@ from batchdp import (
     optimize,
     plan,
 )
+from batchdp import sql as sql_package
+from batchdp.cli import plan as plan_command
 from batchdp.domain import as_domain
 from batchdp.linalg.matrix import dense
+from batchdp.measuring.cap import CAPS
 from batchdp.plans import file as plan_files
 from batchdp.plans import making
+from batchdp.plans.options import Options
 from batchdp.plans.settling import settled
+from batchdp.portfolio.options import OBJECTIVES, PRIVACIES
 from batchdp.release import answering
 from batchdp.release.answering import release
 from batchdp.tables import open_table
@@ -187,9 +193,9 @@ def test_sql_and_domain_are_taken_in_every_form(tmp_path: Path) -> None:
         ({"seed": -1}, StrategyError, "seed="),
         ({"seed": 1.5}, StrategyError, "seed="),
         ({"seed": object()}, StrategyError, "seed="),
-        ({"epsilon": 0}, StrategyError, "epsilon="),
-        ({"delta": 1}, StrategyError, "delta="),
-        ({"delta": float("inf")}, StrategyError, "delta="),
+        ({"epsilon": 0}, PrivacyParameterError, "epsilon="),
+        ({"delta": 1}, PrivacyParameterError, "delta="),
+        ({"delta": float("inf")}, PrivacyParameterError, "delta="),
         ({"max_cells": 0}, StrategyError, "max_cells="),
         ({"max_cells": True}, StrategyError, "max_cells="),
         ({"max_cells": "many"}, StrategyError, "max_cells="),
@@ -209,6 +215,18 @@ def test_wrong_arguments_are_named(
 def test_numbers_of_numpy_are_numbers() -> None:
     options: dict[str, Any] = {"seconds": np.float32(0.5), "seed": np.int64(3), "max_cells": np.int16(500)}
     assert plan(SQL, DESCRIBED, **options).options == planned(seed=3, max_cells=500).options
+
+
+def test_the_options_are_spelled_alike_everywhere() -> None:
+    spelled = {one.name: one.default for one in fields(Options)}
+    arguments = inspect.signature(plan).parameters
+    assert {name: arguments[name].default for name in spelled} == spelled
+    searched = inspect.signature(optimize).parameters
+    assert {name: searched[name].default for name in Options().of_search()} == Options().of_search()
+    told = inspect.signature(plan_command.command).parameters
+    assert {name: told[name].default for name in spelled if name in told} == Options().of_search()
+    assert tuple(plan_command.PrivacyChoice) == PRIVACIES
+    assert tuple(plan_command.ObjectiveChoice) == OBJECTIVES
 
 
 BAD_SQL = {
@@ -456,6 +474,21 @@ def test_the_same_batch_is_planned_once(searches: list[Any], cache_folder: Path)
     assert same(first, again)
     assert len(searches) == 1
     assert len(list(cache_folder.iterdir())) == 1
+
+
+def test_a_remembered_batch_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan(SQL, DESCRIBED, **FAST)
+    parsed = []
+
+    def read_queries(text: str, *given: Any, **options: Any) -> Any:
+        parsed.append(text)
+        return really_read(text, *given, **options)
+
+    really_read = sql_package.read_queries
+    for module in (making, plan_files):
+        monkeypatch.setattr(module, "read_queries", read_queries)
+    plan(SQL, DESCRIBED, **FAST)
+    assert parsed == [SQL]
 
 
 def test_other_queries_domains_and_options_are_remembered_apart(searches: list[Any], cache_folder: Path) -> None:
@@ -716,7 +749,8 @@ def test_the_cap_comes_from_the_domain(ledger: Ledger) -> None:
         made = planned(protected=json.dumps({"max_rows": cap}))
         assert answer(made, people(), epsilon=1.0, ledger=ledger).certificate.largest_total == cap
     free = planned(protected="{}")
-    assert answer(free, people(), epsilon=1.0, ledger=ledger).certificate.largest_total >= 10**6
+    assert free.lattice.largest_total == CAPS[0]
+    assert answer(free, people(), epsilon=1.0, ledger=ledger).certificate.largest_total in CAPS
 
 
 def test_counting_reports_progress(ledger: Ledger) -> None:

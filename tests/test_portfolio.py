@@ -141,6 +141,10 @@ def test_what_is_proven_survives_a_replacement() -> None:
         assert replace(strategy, method="own").proven == strategy.proven
         known = strategy.optimality if objective == "sum" else strategy.optimality_of_largest
         assert known is strategy.proven[0]
+    own = STRATEGIES["noise-on-data"](workloads.prefix(6))
+    bounds = own.optimality, own.optimality_of_largest  # which no search has proven
+    copied = replace(own, method="own")
+    assert (copied.optimality, copied.optimality_of_largest) == bounds
 
 
 def test_progress_under_gaussian_noise() -> None:

@@ -344,6 +344,16 @@ def test_epsilon_for_is_the_least_that_is_accurate_enough(privacy: Any, ledger: 
     assert twice == pytest.approx(epsilon_for(strategy, standard_error=10.0) * (2 if privacy == "pure" else 4))
 
 
+@pytest.mark.parametrize("goal", [0.5, 10.0, 1e4])
+@pytest.mark.parametrize("method", ["noise-on-results", "low-rank"])
+def test_epsilon_for_is_enough_on_the_lattice_that_is_measured(method: str, goal: float, tmp_path: Path) -> None:
+    strategy = STRATEGIES[method](small_workloads()["related"])  # whose errors differ by half between lattices
+    counts = np.zeros(strategy.workload.cells, int)
+    books = Ledger.create(tmp_path / "large.db", epsilon=1e9)
+    done = answer(strategy, counts, epsilon=epsilon_for(strategy, standard_error=goal), ledger=books)
+    assert done.law.standard_errors.max() <= goal
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -24,7 +24,7 @@ from selenium.webdriver.common.keys import Keys
 import batchdp
 from batchdp import STRATEGIES, Ledger, Release, ReleaseError, Strategy, Workload, answer, load_release, workloads
 from batchdp.markup import summary
-from batchdp.release.certificate import Certificate
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.reports import page, report
 from batchdp.reports.answers import answers_section
 from batchdp.reports.budget import budget_section
@@ -160,7 +160,7 @@ def test_names_are_text_and_nothing_else(ledger: Ledger) -> None:
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}{% raw %}</table></bdi>\x00"
 
 
-def in_every_text(certificate: Certificate, text: str, privacy: str) -> Certificate:
+def in_every_text(certificate: PrivacyCertificate, text: str, privacy: str) -> PrivacyCertificate:
     texts = [one.name for one in fields(certificate) if isinstance(getattr(certificate, one.name), str)]
     assert len(texts) >= 7
     values: dict[str, Any] = {**dict.fromkeys(texts, text), "privacy": privacy}
@@ -220,7 +220,7 @@ def test_every_release_has_a_page(name: str, tmp_path: Path) -> None:
     books = Ledger.create(tmp_path / "b.db", rho=1e9)
     for privacy, budget in (("pure", {"epsilon": 0.1}), ("zcdp", {"rho": 0.1})):
         strategy = Strategy(workload, np.eye(workload.cells), workload.matrix, privacy=privacy)  # type: ignore[arg-type]
-        done = answer(strategy, np.arange(workload.cells), **budget, ledger=books, max_rows=1000)  # type: ignore[arg-type]
+        done = answer(strategy, np.arange(workload.cells), **budget, ledger=books, max_rows=1000)  # type: ignore[call-overload]
         done.save(tmp_path / "r.npz")
         content = page(load_release(tmp_path / "r.npz"), ledger=books)
         parsed(content)

@@ -29,7 +29,10 @@ from .plans import plan as plan
 from .portfolio import optimize as optimize
 from .release import Answer as Answer
 from .release import Release as Release
+from .release import TableRelease as TableRelease
 from .release import answer as answer
+from .release import estimate as estimate
+from .release import export as export
 from .release import load_release as load_release
 from .reports import report as report
 from .strategies import STRATEGIES as STRATEGIES

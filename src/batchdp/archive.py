@@ -32,7 +32,12 @@ def allowance(size: int, most_bytes: int | None = None) -> int:
 
 
 def save(
-    path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Any], error: type[BatchDPError]
+    path: str | os.PathLike[str],
+    header: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    error: type[BatchDPError],
+    *,
+    compressed: bool = True,
 ) -> None:
     """One file, written beside and moved into place: a reader sees the old file, the new one, or none."""
     try:
@@ -42,10 +47,11 @@ def save(
     text = json.dumps(header)
     members = {"header": np.array(text), "digest": np.array(_digest(text, arrays)), **arrays}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **members)
-    if sum(member.nbytes + 1000 for member in members.values()) > allowance(buffer.tell()):
+    if compressed:
+        np.savez_compressed(buffer, **members)
+    if not compressed or sum(member.nbytes + 1000 for member in members.values()) > allowance(buffer.tell()):
         buffer = io.BytesIO()
-        np.savez(buffer, **members)  # it shrinks so well that `load` would take it for a bomb
+        np.savez(buffer, **members)  # noise does not shrink; or so well that `load` would take it for a bomb
     write_atomically(target, buffer.getvalue(), error)
 
 
@@ -82,6 +88,19 @@ def load(
         raise
     except Exception as failure:  # whatever a damaged archive makes zipfile, zlib, NumPy or JSON say
         raise error(f"{path} is not a {noun}, or is damaged ({type(failure).__name__})") from failure
+
+
+def format_of(path: str | os.PathLike[str]) -> str | None:
+    """What a file says that it is; None where it says nothing. `load` checks all else."""
+    try:
+        with zipfile.ZipFile(path) as members:
+            member = members.getinfo("header.npy")
+            if member.file_size > ROOM:
+                return None
+            found = json.loads(str(_array(members, member, "U")))["format"]
+            return found if isinstance(found, str) else None
+    except Exception:  # whatever a damaged archive makes zipfile, zlib, NumPy or JSON say
+        return None
 
 
 def _array(members: zipfile.ZipFile, member: zipfile.ZipInfo, kinds: str) -> Any:

@@ -6,6 +6,7 @@ and `rho` where they give a budget. Behind the doors a `Noise` says what follows
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -45,6 +46,8 @@ class Noise:
     factor: float
     degree: int
     """The variance is factor · Δ² / budget^degree."""
+    variance_at_one: float
+    """The variance at scale 1: 2 for a Laplace distribution of λ = 1, 1 for a Gaussian one of σ = 1."""
     excess_kurtosis: float
     """Fourth moment over squared variance, less 3."""
     bound_is_tight: bool
@@ -56,6 +59,18 @@ class Noise:
         for _ in range(self.degree):  # a tiny budget squared would be 0
             found /= budget
         return found
+
+    def scale(self, sensitivity: float, budget: float) -> float:
+        """The λ = Δ/ε or σ = Δ/√2ρ that the budget asks for."""
+        return sensitivity / (budget if self.norm == 1 else math.sqrt(2 * budget))
+
+    def loss(self, ratio: Fraction) -> Fraction:
+        """What noise costs of which the scale is the sensitivity over `ratio`: ε = Δ/λ or ρ = (Δ/σ)²/2, exactly."""
+        return ratio**self.norm / self.norm
+
+    def implied(self, epsilon: Fraction) -> Fraction:
+        """What ε-differential privacy implies, exactly: ε itself, or ρ = ε²/2."""
+        return epsilon**self.norm / self.norm
 
     def together(self, sensitivities: NDArray[Any], *, at_right_angles: bool) -> float:
         """The sensitivity of several blocks, in each of which a record has a cell.
@@ -74,8 +89,7 @@ class Noise:
 
     def implied_by(self, epsilon: float) -> Budget:
         """The budget that ε-differential privacy implies: ε itself, or ρ = ε²/2."""
-        exact = Budget(LAPLACE, epsilon).amount
-        return Budget(self, exact if self.unit == "epsilon" else exact**2 / 2)
+        return Budget(self, self.implied(Budget(LAPLACE, epsilon).amount))
 
     @cached_property
     def reference(self) -> Budget:
@@ -83,9 +97,12 @@ class Noise:
         return self.implied_by(1.0)
 
 
-LAPLACE = Noise("pure", "Laplace", 1, "epsilon", "ε", "Laplace (pure ε)", 2.0, 2, 3.0, bound_is_tight=False)
-GAUSSIAN = Noise("zcdp", "Gaussian", 2, "rho", "ρ", "Gaussian (zCDP)", 0.5, 1, 0.0, bound_is_tight=True)
+LAPLACE = Noise("pure", "Laplace", 1, "epsilon", "ε", "Laplace (pure ε)", 2.0, 2, 2.0, 3.0, bound_is_tight=False)
+GAUSSIAN = Noise("zcdp", "Gaussian", 2, "rho", "ρ", "Gaussian (zCDP)", 0.5, 1, 1.0, 0.0, bound_is_tight=True)
 NOISES: dict[str, Noise] = {noise.privacy: noise for noise in (LAPLACE, GAUSSIAN)}
+"""By the text that names the kind of privacy."""
+UNITS: dict[str, Noise] = {noise.unit: noise for noise in NOISES.values()}
+"""By the unit of its budget, which is what a ledger knows."""
 
 
 def noise_of(privacy: str) -> Noise:
@@ -123,6 +140,17 @@ class Budget:
         if amount is None:
             raise PrivacyParameterError(f"{noise.unit} is missing; give the privacy budget, e.g. {noise.unit}=1.0")
         return cls(noise, amount)
+
+    @classmethod
+    def either(cls, *, epsilon: Amount | None = None, rho: Amount | None = None) -> Budget:
+        """From the two arguments where any noise will do: exactly one of them must be given."""
+        given = {unit: amount for unit, amount in (("epsilon", epsilon), ("rho", rho)) if amount is not None}
+        if len(given) != 1:
+            raise PrivacyParameterError(
+                f"epsilon={epsilon!r} and rho={rho!r}: give exactly one of them, e.g. epsilon=0.5"
+            )
+        ((unit, amount),) = given.items()
+        return cls(UNITS[unit], amount)
 
     def variance(self, squared_sensitivity: float) -> float:
         """Of the noise on one measurement."""

@@ -20,6 +20,7 @@ from batchdp.linalg.matrix import Dense
 from batchdp.measuring.lattice import Lattice
 from batchdp.measuring.mechanism import Mechanism
 from batchdp.measuring.neighbours import Neighbours
+from batchdp.privacy import LAPLACE, Noise
 
 FALSE_ALARM = 1e-6
 RUNS = 100_000
@@ -37,7 +38,7 @@ def attacked(lattice: Lattice, noise: Mechanism, neighbours: Neighbours, budget:
         return
     for name, moved in worst_records(lattice).items():
         largest = np.sort(np.abs(moved[moved != 0]))[::-1]
-        bound = lower_bound(noise, largest[:MOST_ROWS] * neighbours.factor, runs, lattice.privacy)
+        bound = lower_bound(noise, largest[:MOST_ROWS] * neighbours.factor, runs, lattice.noise)
         yield Finding(f"attack on the {name}", bound <= budget, f"{bound:.4f} proven of {budget:.6g} charged")
     draws = np.array([float(z) for z in noise.draw([0] * runs)])
     if not np.any(draws):
@@ -68,17 +69,17 @@ def worst_records(lattice: Lattice) -> dict[str, np.ndarray]:
     return dict(found.values())
 
 
-def lower_bound(noise: Mechanism, shift: np.ndarray, runs: int, privacy: str) -> float:
+def lower_bound(noise: Mechanism, shift: np.ndarray, runs: int, kind: Noise) -> float:
     """A lower bound on the privacy loss between measurements 0 and `shift`, wrong with a chance of one in a million."""
     if shift.size == 0:
         return 0.0
     one = _released(noise, np.zeros_like(shift), runs)
     other = _released(noise, shift, runs)
-    statistic = _laplace_evidence if privacy == "pure" else _gaussian_evidence
+    statistic = _laplace_evidence if kind == LAPLACE else _gaussian_evidence
     here, there = statistic(one, shift, noise.scale), statistic(other, shift, noise.scale)
     pilot = int(PILOT * runs)
     thresholds = np.quantile(np.concatenate([here[:pilot], there[:pilot]]), np.linspace(0.02, 0.98, 49))
-    prove = _proven_epsilon if privacy == "pure" else _proven_rho
+    prove = _proven_epsilon if kind == LAPLACE else _proven_rho
     best = max(thresholds, key=lambda level: prove(here[:pilot] >= level, there[:pilot] >= level, 1e-2))
     return prove(here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)
 
@@ -123,7 +124,7 @@ def _most(events: np.ndarray, chance: float) -> float:
 
 def scale_finding(draws: Dense, noise: Mechanism) -> Finding:
     """A score test of the scale: its maximum likelihood estimate against its own standard error."""
-    if noise.privacy == "pure":
+    if noise.noise == LAPLACE:
         ratio, error = float(np.mean(np.abs(draws))) / noise.scale, 1 / math.sqrt(len(draws))
     else:
         ratio, error = float(np.mean(np.square(draws))) / noise.scale**2, math.sqrt(2 / len(draws))

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchdp.audits.attack import RUNS, attacked
+from batchdp.audits.components import attacked_components, exact_components
 from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
 from batchdp.audits.records import records_finding
+from batchdp.components.strategy import Components
+from batchdp.measuring.components import prepare
 from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.preparing import checked_budget, prepared
 from batchdp.plans import Plan
-from batchdp.plans.settling import settled
+from batchdp.plans.settling import given_neighbours, settled
+from batchdp.privacy import GAUSSIAN, Budget
 from batchdp.strategies.strategy import Strategy
+
+MOST_RUNS = 20_000
+"""Of component strategies, each of which draws for several components."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Audit:
 
 
 def audit(
-    planned: Plan | Strategy,
+    planned: Plan | Strategy | Components,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
@@ -41,6 +48,16 @@ def audit(
     runs: int = RUNS,
 ) -> Audit:
     """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
+    if isinstance(planned, Components):
+        charged = float(Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho))
+        whose = given_neighbours(neighbours, rows_per_unit)
+        ready = prepare(planned, whose, charged, max_rows)
+        return Audit(
+            (
+                *exact_components(ready, whose, charged),
+                *attacked_components(ready, whose, charged, min(runs, MOST_RUNS)),
+            )
+        )
     strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
     budget = checked_budget(strategy, epsilon, rho)
     lattice, noise, law = prepared(strategy, relation, budget, max_rows)

@@ -12,11 +12,12 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.audits.finding import Finding
+from batchdp.measuring.cap import MOST_BIAS
 from batchdp.measuring.lattice import LARGEST, Lattice
 from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.mechanism import Mechanism
 from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import MOST_BIAS
+from batchdp.privacy import Noise
 
 
 def exact(
@@ -25,12 +26,12 @@ def exact(
     """The checks that need no randomness, in whole numbers and fractions."""
     true = true_sensitivity(lattice, neighbours)
     used = noise.sensitivity
-    covers = used * used >= true if lattice.privacy == "zcdp" else used >= true
-    kind = "Δ₂²" if lattice.privacy == "zcdp" else "Δ₁"
+    covers = used**lattice.noise.norm >= true
+    kind = "Δ₁" if lattice.noise.norm == 1 else "Δ₂²"
     yield Finding("sensitivity", covers, f"{kind} = {true} re-derived, noise made for {used}")
 
     scale = Fraction(noise.scale) if math.isfinite(noise.scale) else Fraction(0)
-    loss = _loss(lattice.privacy, true, scale)
+    loss = _loss(lattice.noise, true, scale)
     yield Finding(
         "privacy loss",
         loss is not None and loss <= Fraction(budget) and noise.loss <= budget,
@@ -71,7 +72,7 @@ def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
     each.
     """
     columns = sparse.csc_array(lattice.integers)
-    power = 1 if lattice.privacy == "pure" else 2
+    power = lattice.noise.norm
     largest, rows, start = [], [], 0
     for size in lattice.workload.blocks:
         bounds = columns.indptr[start : start + size + 1]
@@ -89,11 +90,11 @@ def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
     return int(total * neighbours.factor**power)
 
 
-def _loss(privacy: str, sensitivity: int, scale: Fraction) -> Fraction | None:
+def _loss(noise: Noise, sensitivity: int, scale: Fraction) -> Fraction | None:
     """Δ₁ / b, or Δ₂² / 2σ²: the theorem behind OpenDP's map, in fractions."""
     if scale <= 0:
         return None
-    return Fraction(sensitivity) / scale if privacy == "pure" else Fraction(sensitivity) / (2 * scale * scale)
+    return Fraction(sensitivity) / (noise.norm * scale**noise.norm)
 
 
 def _clamped_product(Q: Any, counts: np.ndarray) -> list[int]:

@@ -38,10 +38,13 @@ class Cells:
 
     @property
     def matrix(self) -> sparse.csr_array:
-        """W: query × cell, block after block."""
-        stacked = sparse.block_diag([block.classes.matrix for block in self.blocks], format="csr")
-        order = np.concatenate([block.queries for block in self.blocks])
-        return sparse.csr_array(stacked)[np.argsort(order)]
+        """W: query × cell, block after block; a query that spans blocks has entries in each."""
+        stacked = sparse.csr_array(sparse.block_diag([block.classes.matrix for block in self.blocks], format="csr"))
+        rows = np.concatenate([block.queries for block in self.blocks])
+        if len(rows) == len(self.names):
+            return stacked[np.argsort(rows)]
+        placing = sparse.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), (len(self.names), len(rows)))
+        return sparse.csr_array(placing @ stacked)
 
     @cached_property
     def meetings(self) -> Meetings | None:

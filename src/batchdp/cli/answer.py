@@ -15,7 +15,8 @@ from batchdp.cli.options import AsJson, Epsilon, Plan, Rho, either
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.plans import Plan as Planned
+    from batchdp.release import Release
+    from batchdp.release.cost import Cost
 
 EXAMPLES = (
     "batchdp answer visits.plan -t visits.csv -e 0.5 -l budget.db -o answers.csv",
@@ -56,11 +57,11 @@ def command(
     """
     either(epsilon, rho)
     from batchdp.cli.files import RELEASE_ENDINGS, answers_as_json, checked_output, open_ledger, write_release
-    from batchdp.cli.show import console, figure, print_json, progress, say
-    from batchdp.cli.show import table as shown_table
+    from batchdp.cli.show import figure, print_json, progress, say
     from batchdp.errors import ReleaseError
     from batchdp.measuring.neighbours import in_words
     from batchdp.plans import load_plan
+    from batchdp.privacy import UNITS
     from batchdp.release import answer
 
     for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
@@ -68,71 +69,67 @@ def command(
     if Path(table).is_dir() and output.resolve().is_relative_to(Path(table).resolve()):
         raise ReleaseError(f"{output} would become a part of the table in {table}; name an output outside of it")
     made = load_plan(plan)
-    opened = open_ledger(ledger)
+    books = open_ledger(ledger)
     identity = release_id or uuid4().hex
-    stored = any(entry.release_id == identity and entry.state == "released" for entry in opened.history())
-    with _accounted_for(opened, identity):
-        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-            _ask(made, table, opened, epsilon, rho, identity)
-        with progress("Counting") as report:
+    stored = any(entry.release_id == identity and entry.state == "released" for entry in books.history())
+    with _accounted_for(books, identity):
+        with progress("Counting") as bar:
+
+            def confirmed(cost: Cost) -> bool:
+                with bar.hidden():
+                    return _ask(cost, books.path.name)
+
             done = answer(
                 made,
                 table,
                 epsilon=epsilon,
                 rho=rho,
-                ledger=opened,
+                ledger=books,
                 release_id=identity,
                 confidence=confidence,
-                progress=report,
+                progress=bar,
+                confirm=confirmed if not yes and sys.stdin.isatty() and sys.stderr.isatty() else None,
             )
         try:
             release_file = write_release(done, output)
         except ReleaseError as error:
             raise ReleaseError(f"{error}; the answers are in {ledger}: {FREE.format(id=identity)}") from error
     if as_json:
-        print_json(answers_as_json(done, opened))
+        print_json(answers_as_json(done, books))
         return
-    rows = ((a.name, *(figure(x) for x in (a.value, a.standard_error, a.low, a.high))) for a in done.answers)
-    headings = ("query", "answer", "standard error", f"{100 * confidence:g} % from", "to")
-    console.print(shown_table(f"{len(done.answers)} private answers", headings, rows, important="answer"))
+    _show_answers(done)
     if stored:
         say(f"These are the stored answers of release {identity}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"Whose privacy: {in_words(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
-    say(f"{'ε' if opened.unit == 'epsilon' else 'ρ'} = {figure(opened.remaining)} of {figure(opened.total)} is left.")
+    say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
 
 
-def _ask(plan: Planned, table: str, ledger: Ledger, epsilon: float | None, rho: float | None, release_id: str) -> None:
-    """Say what it costs and what will be left, and go on only if that is wanted; refused first what can be."""
+def _show_answers(done: Release) -> None:
+    """Every answer with its interval, as a table."""
+    from batchdp.cli.show import console, figure, table
+
+    rows = ((a.name, *(figure(x) for x in (a.value, a.standard_error, a.low, a.high))) for a in done.answers)
+    headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
+    console.print(table(f"{len(done.answers)} private answers", headings, rows, important="answer"))
+
+
+def _ask(cost: Cost, ledger: str) -> bool:
+    """Say whose privacy it is, what it costs and what will be left; whether that is wanted."""
     from batchdp.cli.show import figure
-    from batchdp.errors import ReleaseError
-    from batchdp.ledger.accounting import as_float, charge, exact, one_of
+    from batchdp.cli.streams import read_reply
     from batchdp.measuring.neighbours import in_words
-    from batchdp.measuring.preparing import checked_budget, exact_charge
-    from batchdp.plans.settling import settled
-    from batchdp.tables import open_table
     from batchdp.terminal import harmless
 
-    amount, _ = exact_charge(checked_budget(plan.strategy, epsilon, rho))
-    unit, _ = one_of(epsilon, rho)
-    with open_table(table, plan.domain, columns=[atom.column for atom in plan.cells.atoms]):
-        pass
-    cost = as_float(charge(unit, exact(unit, amount), ledger_unit=ledger.unit))
-    left = ledger.remaining - cost
-    if left < -1e-12 or any(entry.release_id == release_id for entry in ledger.history()):
-        return  # refused without a question, or free
-    letters = {"epsilon": "ε", "rho": "ρ"}
-    spent = f"{letters[ledger.unit]} = {figure(cost)}"
-    if unit != ledger.unit:
-        spent = f"{letters[unit]} = {figure(float(amount))}, which costs {spent},"
-    _, neighbours, _ = settled(plan, None, None, None)
-    whose = harmless(f"Whose privacy: {in_words(neighbours.privacy_unit)}; {neighbours}.")
-    question = harmless(f"Spend {spent} of the {figure(ledger.remaining)} left in {ledger.path.name}?")
-    print(whose, file=sys.stderr)
-    print(f"{question} {figure(max(left, 0.0))} will remain. [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise ReleaseError("not confirmed, so nothing was read and nothing was spent")
+    spent = f"{cost.ledger.letter} = {figure(cost.charged)}"
+    if cost.budget.noise != cost.ledger:
+        spent = f"{cost.budget.noise.letter} = {figure(float(cost.budget))}, which costs {spent},"
+    whose = f"Whose privacy: {in_words(cost.neighbours.privacy_unit)}; {cost.neighbours}."
+    question = f"Spend {spent} of the {figure(cost.remaining)} left in {ledger}? {figure(cost.left)} will remain."
+    print(harmless(whose), file=sys.stderr)
+    print(harmless(question), "[y/N] ", end="", file=sys.stderr, flush=True)
+    return read_reply().strip().lower() in ("y", "yes")
 
 
 @contextmanager

@@ -28,9 +28,11 @@ def command(
 
     made = load_plan(plan)
     if epsilon is None and rho is None:
-        epsilon, rho = (1.0, None) if made.privacy == "pure" else (None, 0.5)
+        budget = made.strategy.noise.reference.arguments
+    else:
+        budget = {"epsilon": epsilon, "rho": rho}
     with progress("Attacking the noise"):
-        done = audit(made, epsilon=epsilon, rho=rho, runs=runs)
+        done = audit(made, **budget, runs=runs)
     if as_json:
         print_json({"passed": done.passed, "findings": [asdict(finding) for finding in done.findings]})
     else:

@@ -25,21 +25,22 @@ def command(
     from batchdp.cli.show import console, figure, print_json, say, table
     from batchdp.ledger import Ledger
     from batchdp.measuring.neighbours import NOT_RECORDED
+    from batchdp.privacy import UNITS
     from batchdp.release.claims import check_ledger
 
     if create:
         either(epsilon, rho)
     elif epsilon is not None or rho is not None:
         raise typer.BadParameter("a budget is only set with --create", param_hint="--epsilon, --rho")
-    opened = Ledger.create(ledger, epsilon=epsilon, rho=rho) if create else open_ledger(ledger)
-    opened.verify()
-    check_ledger(opened)
-    history = opened.history()
+    books = Ledger.create(ledger, epsilon=epsilon, rho=rho) if create else open_ledger(ledger)
+    books.verify()
+    check_ledger(books)
+    history = books.history()
     if as_json:
-        facts = {"ledger": str(ledger), "unit": opened.unit, "total": opened.total, "spent": opened.spent}
-        print_json({**facts, "remaining": opened.remaining, "history": [asdict(entry) for entry in history]})
+        facts = {"ledger": str(ledger), "unit": books.unit, "total": books.total, "spent": books.spent}
+        print_json({**facts, "remaining": books.remaining, "history": [asdict(entry) for entry in history]})
         return
-    unit = {"epsilon": "ε", "rho": "ρ"}[opened.unit]
+    letter = UNITS[books.unit].letter
     if history:
         rows = (
             (
@@ -52,6 +53,6 @@ def command(
             )
             for entry in history
         )
-        headings = ("release", "table", "privacy unit", "when (UTC)", "state", unit)
-        console.print(table(str(ledger), headings, rows, texts=5, important=unit))
-    say(f"{unit} = {figure(opened.total)} in all, {figure(opened.spent)} spent, {figure(opened.remaining)} left.")
+        headings = ("release", "table", "privacy unit", "when (UTC)", "state", letter)
+        console.print(table(str(ledger), headings, rows, texts=5, important=letter))
+    say(f"{letter} = {figure(books.total)} in all, {figure(books.spent)} spent, {figure(books.remaining)} left.")

@@ -60,8 +60,8 @@ def checked_output(
 
 def write_release(release: Release, output: Path) -> Path:
     """The answers in the form that the ending asks for, and the whole release beside them; returns where that is."""
-    whole = output.with_suffix(".release")
-    release.save(whole)
+    release_file = output.with_suffix(".release")
+    release.save(release_file)
     if output.suffix.lower() == ".json":
         rows = [asdict(answer) for answer in release.answers]
         write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
@@ -71,7 +71,7 @@ def write_release(release: Release, output: Path) -> Path:
         writer.writerow(("name", "value", "standard_error", "low", "high"))
         writer.writerows((_harmless(a.name), a.value, a.standard_error, a.low, a.high) for a in release.answers)
         write_atomically(output, text.getvalue().encode(), ReleaseError)
-    return whole
+    return release_file
 
 
 def answers_as_json(release: Release, ledger: Ledger) -> dict[str, Any]:
@@ -88,10 +88,12 @@ def beside(path: Path) -> Path:
     """A release file, or the one beside answers in CSV or JSON."""
     if path.suffix.lower() not in (".csv", ".json"):
         return path
-    whole = path.with_suffix(".release")
-    if not whole.exists():
-        raise ReleaseError(f"{path} has no {whole.name} beside it; `batchdp answer` writes both, and the page needs it")
-    return whole
+    release_file = path.with_suffix(".release")
+    if not release_file.exists():
+        raise ReleaseError(
+            f"{path} has no {release_file.name} beside it; `batchdp answer` writes both, and the page needs it"
+        )
+    return release_file
 
 
 def open_ledger(path: Path) -> Ledger:
@@ -108,7 +110,7 @@ def read_workload(path: Path) -> Workload:
     if _is_plan(path):
         from batchdp.plans import load_plan
 
-        return load_plan(path).workload
+        return load_plan(path).asked_workload
     return read_matrix(path)
 
 

@@ -22,16 +22,16 @@ UNEDITED = "# EDIT"
 """How `batchdp init` marks what it made up."""
 
 
-class Privacy(StrEnum):
-    """Kinds of noise."""
+class PrivacyChoice(StrEnum):
+    """Kinds of privacy that can be asked for."""
 
     pure = "pure"
     zcdp = "zcdp"
     auto = "auto"
 
 
-class Objective(StrEnum):
-    """What is made small."""
+class ObjectiveChoice(StrEnum):
+    """What can be made small."""
 
     sum = "sum"
     max = "max"
@@ -55,10 +55,13 @@ def command(
         float | None, typer.Option(help="Say which budget makes every answer this accurate, ± at 95 %.", metavar="A")
     ] = None,
     privacy: Annotated[
-        Privacy, typer.Option(help="Laplace noise (pure, takes ε), Gaussian noise (zcdp, takes ρ) or the better one.")
-    ] = Privacy.pure,
+        PrivacyChoice,
+        typer.Option(help="Laplace noise (pure, takes ε), Gaussian noise (zcdp, takes ρ) or the better one."),
+    ] = PrivacyChoice.pure,
     delta: Annotated[float | None, typer.Option(help="The δ at which --privacy auto compares.", metavar="D")] = None,
-    objective: Annotated[Objective, typer.Option(help="Which of the squared errors to make small.")] = Objective.sum,
+    objective: Annotated[
+        ObjectiveChoice, typer.Option(help="Which of the squared errors to make small.")
+    ] = ObjectiveChoice.sum,
     seconds: Annotated[
         float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
     ] = None,
@@ -88,6 +91,7 @@ def command(
             epsilon=epsilon,
             delta=delta,
             cache=cache,
+            prove=True,
             progress=report,
         )
         expected = outlook(made, epsilon=epsilon, accuracy=accuracy)

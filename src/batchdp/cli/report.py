@@ -33,25 +33,28 @@ def command(
     from batchdp.cli.files import beside, checked_output, open_ledger
     from batchdp.cli.show import say, tracked
     from batchdp.errors import ReleaseError
-    from batchdp.release import load_release
+    from batchdp.release import TableRelease, load_release
     from batchdp.reports import report
 
     source = beside(release)
     checked_output(output, ReleaseError, inputs=(release, source, ledger, plan))
     loaded = load_release(source)
-    opened = None if ledger is None else open_ledger(ledger)
+    if isinstance(loaded, TableRelease):
+        raise ReleaseError(f"{source} is a release of tables, which has no page; write them with batchdp export")
+    books = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:
         from batchdp.plans import load_plan
         from batchdp.studies.comparison import compare, quick_methods
 
-        planned = load_plan(plan).strategy
+        made = load_plan(plan)
+        planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
-        compared = compare(planned.workload, methods, progress=lambda names: tracked(names, "Comparing"))
+        compared = compare(made.asked_workload, methods, progress=lambda names: tracked(names, "Comparing"))
     report(
         loaded,
         output,
-        ledger=opened,
+        ledger=books,
         methods=() if compared is None else compared.methods,
         lower_bound=None if compared is None else compared.lower_bound,
         title=title,

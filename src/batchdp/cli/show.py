@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,8 @@ from batchdp.cli import streams
 from batchdp.terminal import harmless
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from batchdp.studies.comparison import Comparison
 
 WIDTH = 100
@@ -109,8 +111,30 @@ def tracked(items: Iterable[str], what: str) -> Iterable[str]:
     return track(list(items), description=what, console=bar, transient=True, disable=not bar.is_terminal)
 
 
+class Bar:
+    """Shows (share, what is being done) on a terminal."""
+
+    def __init__(self, shown: Progress, what: str) -> None:
+        self._shown, self._task = shown, shown.add_task(what, total=None)
+
+    def __call__(self, share: float, doing: str) -> None:
+        """So much of the work is done."""
+        known = math.isfinite(share)
+        total, completed = (1.0, share) if known else (None, 0)
+        self._shown.update(self._task, description=_cell(doing), total=total, completed=completed)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """The terminal is somebody else's meanwhile, such as a question's."""
+        self._shown.stop()
+        try:
+            yield
+        finally:
+            self._shown.start()
+
+
 @contextmanager
-def progress(what: str, *, time_left: bool = False) -> Iterator[Callable[[float, str], None]]:
+def progress(what: str, *, time_left: bool = False) -> Iterator[Bar]:
     """A bar on stderr, if that is a terminal, for work that reports (share, what it is doing)."""
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -126,13 +150,7 @@ def progress(what: str, *, time_left: bool = False) -> Iterator[Callable[[float,
         speed_estimate_period=math.inf,  # a step may take minutes
         redirect_stdout=sys.stdout.isatty(),
     ) as shown:
-        task = shown.add_task(what, total=None)
-
-        def report(share: float, doing: str) -> None:
-            known = math.isfinite(share)
-            shown.update(task, description=_cell(doing), total=1.0 if known else None, completed=share if known else 0)
-
-        yield report
+        yield Bar(shown, what)
 
 
 def comparison_table(comparison: Comparison, title: str) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import signal
 import sys
 from io import TextIOWrapper
 
@@ -57,6 +58,13 @@ def fail(message: str) -> None:
     line = harmless(" ".join(message.split()))
     name = "\33[1;31mbatchdp:\33[0m" if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else "batchdp:"
     print(name, line, file=sys.stderr)
+
+
+def read_reply() -> str:
+    """A line that somebody types; Ctrl-C interrupts it."""
+    if hasattr(signal, "siginterrupt"):
+        signal.siginterrupt(signal.SIGINT, True)  # OpenDP's library, once imported, lets reads go on after a signal
+    return sys.stdin.readline()
 
 
 def finish() -> None:

@@ -29,6 +29,8 @@ ROUNDS = 12
 NUDGE = 1e-4
 LOOSE = 5e-4
 """Tolerance of the optima on the way."""
+FEWEST_PARTS = 1024
+"""That a measure is made of."""
 SMALLEST = 1e-6
 """Of a measure, relative to the uniform one."""
 
@@ -67,6 +69,23 @@ def improved(
         if best > before * (1 - 2e-4):
             break
     return measures if best < start else None
+
+
+def in_fractions(measure: Dense) -> Dense:
+    """The nearest measure of whole parts of a power of two, none of them 0: integers can be centred by it exactly."""
+    D = FEWEST_PARTS
+    while 4 * len(measure) > D:
+        D *= 2
+    parts = np.maximum(1, np.floor(measure * D))
+    order = np.argsort(parts - measure * D)  # those that lost most come first
+    left = int(D - parts.sum())
+    if left >= 0:
+        parts[order[:left]] += 1
+    else:
+        large = np.argsort(-parts)
+        for place in range(-left):
+            parts[large[place % len(large)]] -= 1
+    return np.asarray(parts / D) if parts.min() >= 1 else measure
 
 
 def _total(

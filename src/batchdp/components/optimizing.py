@@ -13,7 +13,7 @@ from batchdp.components.columns import column_of
 from batchdp.components.groups import Terms, TooManyClassesError, one_column
 from batchdp.components.largest import least_largest
 from batchdp.components.limits import limit_of
-from batchdp.components.measures import improved
+from batchdp.components.measures import improved, in_fractions
 from batchdp.components.search import (
     GOOD_ENOUGH,
     MOST_TABLES_APART,
@@ -46,13 +46,13 @@ class Clock:
     """The time that is left, and whom to tell."""
 
     def __init__(self, seconds: float | None, progress: Progress | None) -> None:
-        self._start, self._seconds, self._progress = time.monotonic(), seconds or DEFAULT_SECONDS, progress
+        self._start, self.seconds, self._progress = time.monotonic(), seconds or DEFAULT_SECONDS, progress
         self._ended = self._spent = False
         self.trying, self.best = "components", np.inf
 
     def over(self) -> bool:
         """Whether to stop."""
-        spent = (time.monotonic() - self._start) / self._seconds
+        spent = (time.monotonic() - self._start) / self.seconds
         if self._progress is not None and not self._ended:
             self._ended = bool(self._progress(min(1.0, spent), self.trying, self.best))
         self._spent = spent >= 1
@@ -137,7 +137,11 @@ def _components(
     for one in list(found):
         better = improved(batch, terms, one.measures, clock.over)
         if better is not None:
-            found.append(split_by(batch, terms, better, tolerance=tolerance, watch=clock.watch))
+            better = {i: in_fractions(mu) for i, mu in better.items()}
+            try:
+                found.append(split_by(batch, terms, better, tolerance=tolerance, watch=clock.watch))
+            except TooManyClassesError:
+                break  # the time is over
             clock.best = min(clock.best, found[-1].total)
     best = min(found, key=lambda one: one.total).measures
     dual = {i: _dual(batch, i, best.get(i, batch.uniform(i))) for i in wide}
@@ -155,7 +159,7 @@ def _strategy(batch: Batch, found: Found, limit: float, status: Outcome = Outcom
     for i, column in enumerate(batch.columns):
         measure = found.measures.get(i, batch.uniform(i))
         averages.append(measure[column.orbit] / column.counts[column.orbit])
-    parts = ListedParts(found.parts(batch.tables))
+    parts = ListedParts(found.shared(batch.tables))
     return Components(
         batch.workload, batch.columns, tuple(averages), parts, found.total, limit, found.method, status=status
     )
@@ -203,10 +207,13 @@ def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Compone
             break
         y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
     assert best is not None
+    plain, limit = best_sum(batch, batch.terms(workload.weights), clock, tolerance, seed)
+    other = _strategy(batch, plain, limit)
+    largest = other.largest_variance(rho=RHO)
+    if largest < upper:  # the weights have not come far in the time that there was
+        best, upper = other, largest
     tables = enumerate(workload.weights)
     total = float(sum(w * best.variances(t, rho=RHO).sum() for t, w in tables))
-    plain = batch.terms(workload.weights)
-    limit = best_sum(batch, plain, clock, tolerance, seed)[1]
     return Components(
         workload,
         batch.columns,

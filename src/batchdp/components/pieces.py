@@ -7,9 +7,10 @@ on different columns; columns without a piece are summed over, and queries avera
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,24 @@ class Part:
         """The columns that it looks at, in ascending order."""
         own = [i for piece in self.pieces for i in (*piece.matrix, *(column for column, _ in piece.spread))]
         return tuple(sorted(own))
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Parts that share a part of the budget: one piece of every list, in all combinations, times `scale`.
+
+    The lists look at different columns. No record uses more than 1 of a list, so none more than scale² of the group.
+    """
+
+    lists: tuple[tuple[Piece, ...], ...]
+    scale: float
+    tables: frozenset[int] | None = None
+    """As in `Part`."""
+    number: int = 0
+
+    def parts(self) -> Iterator[Part]:
+        """The last list fastest."""
+        return (Part(pieces, self.scale, self.tables, self.number) for pieces in product(*self.lists))
 
 
 def kron(factors: Iterable[Dense]) -> Dense:

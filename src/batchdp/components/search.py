@@ -10,16 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column, column_of
-from batchdp.components.groups import Answer, Kinds, Terms, group_terms, solve_group, weighed_column
+from batchdp.components.groups import (
+    Answer,
+    Kinds,
+    Terms,
+    TooManyClassesError,
+    group_terms,
+    solve_group,
+    weighed_column,
+)
 from batchdp.components.lenses import Lens, lens
-from batchdp.components.pieces import Part
+from batchdp.components.pieces import Group
 from batchdp.components.solver import Watch
 from batchdp.workloads.structure import Products
 
@@ -44,7 +52,7 @@ class Found:
     groups: tuple[tuple[Answer, frozenset[Kinds] | None], ...]
     """With the tables that each serves, all if None."""
 
-    def parts(self, tables: Mapping[Kinds, list[int]]) -> tuple[Part, ...]:
+    def shared(self, tables: Mapping[Kinds, list[int]]) -> tuple[Group, ...]:
         """All measurements, each with the root of its group's share as its scale."""
         whole = sum(np.sqrt(answer.upper) for answer, _ in self.groups)
         made = []
@@ -53,7 +61,7 @@ class Found:
                 continue
             scale = float(np.sqrt(np.sqrt(answer.upper) / whole))
             served = None if serves is None else frozenset(t for kinds in serves for t in tables[kinds])
-            made += [Part(pieces, scale, served, number) for pieces in product(*answer.choices)]
+            made.append(Group(answer.choices, scale, served, number))
         return tuple(made)
 
 
@@ -94,10 +102,16 @@ class Batch:
 def split_by(
     batch: Batch, terms: Terms, measures: Mapping[int, Dense], *, tolerance: float = 1e-3, watch: Watch | None = None
 ) -> Found:
-    """Components with some columns split; `TooManyClassesError` if a group does not fit even so."""
+    """Components with some columns split; `TooManyClassesError` if a group does not fit even so, or the time is over.
+
+    With all columns split the groups are as small as they get: that is done whatever the time.
+    """
+    smallest = len(measures) == len(batch.wide())
     unsplit = {i: batch.lens(i, None) for i in range(len(batch.columns)) if i not in measures}
     answers = []
     for kept, own in group_terms(terms, batch.columns, measures):
+        if not smallest and watch is not None and watch(0.0, np.inf):
+            raise TooManyClassesError("the time is over")
         looked = {i for kinds in own for i, _ in kinds}
         lenses = {i: one for i, one in unsplit.items() if i in looked or one.rows is not None}
         lenses |= {i: batch.lens(i, measures[i]) for i in kept}

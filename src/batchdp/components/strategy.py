@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import Part, Piece, measured, recovered, variances
+from batchdp.components.pieces import Group, Part, Piece, measured, recovered, variances
 from batchdp.components.whole import Closure, cell_variances
 from batchdp.errors import StrategyError
 from batchdp.outcome import Outcome
@@ -31,9 +31,14 @@ MOST_ENTRIES = 200_000_000
 
 @dataclass(frozen=True, eq=False)
 class ListedParts:
-    """Parts held one by one."""
+    """Parts held group by group."""
 
-    parts: tuple[Part, ...]
+    groups: tuple[Group, ...]
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """One by one."""
+        return tuple(part for group in self.groups for part in group.parts())
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -44,9 +49,9 @@ class ListedParts:
     @property
     def shares(self) -> Dense:
         """Of the budget, one a group."""
-        found = np.zeros(1 + max((part.group for part in self.parts), default=0))
-        for part in self.parts:
-            found[part.group] = part.scale**2
+        found = np.zeros(1 + max((group.number for group in self.groups), default=0))
+        for group in self.groups:
+            found[group.number] = group.scale**2
         return found
 
     def of(self, table: int, looked: set[int]) -> Iterator[Part]:
@@ -177,6 +182,14 @@ class Components:
             return unit * float((cells * self.workload.weights).max())
         tables = range(len(self.workload.tables))
         return max(float(self.workload.weights[t] * self.variances(t, rho=rho).max()) for t in tables)
+
+    def worst_variance(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
+        """The largest variance of any answer, whatever its table's weight."""
+        unit = _at(1.0, epsilon, rho)
+        if isinstance(self.parts, WholeParts):
+            return unit * float(cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables)).max())
+        tables = range(len(self.workload.tables))
+        return max(float(self.variances(t, rho=rho).max(initial=0.0)) for t in tables)
 
     def largest_variance_bound(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
         """No Gaussian strategy has a smaller largest variance; proven where `objective="max"` was asked for."""

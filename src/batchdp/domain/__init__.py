@@ -1,7 +1,7 @@
 """What is public about a table: its columns, their possible values, and whose privacy is protected."""
 
 from batchdp.domain.columns import Column, Dates, Integers, Listed, Numbers
-from batchdp.domain.domain import Domain, Privacy, as_domain, load_domain, read_domain
+from batchdp.domain.domain import Domain, Protection, as_domain, load_domain, read_domain
 
 __all__ = [
     "Column",
@@ -10,7 +10,7 @@ __all__ = [
     "Integers",
     "Listed",
     "Numbers",
-    "Privacy",
+    "Protection",
     "as_domain",
     "load_domain",
     "read_domain",

@@ -39,7 +39,7 @@ EXAMPLES = {
 """A line that works, for every key."""
 
 
-class Privacy(BaseModel):
+class Protection(BaseModel):
     """Whose privacy is protected, and how much of a table one of them can be."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,7 +56,7 @@ class Privacy(BaseModel):
         return None if unit is None else checked_name(unit)
 
     @model_validator(mode="after")
-    def _check(self) -> Privacy:
+    def _check(self) -> Protection:
         if self.unit is None and self.rows_per_unit > 1:
             raise ValueError("rows_per_unit is above 1 but no unit says whose rows they are; add unit")
         return self
@@ -69,7 +69,7 @@ class Domain(BaseModel):
 
     table: str
     """The name that the SQL uses."""
-    privacy: Privacy = Privacy()
+    privacy: Protection = Protection()
     columns: dict[str, Column] = Field(min_length=1, max_length=MOST_COLUMNS)
 
     @field_validator("table")
@@ -179,7 +179,7 @@ def _siblings(place: list[str]) -> tuple[str, ...]:
     if len(place) == 1:
         return ("table", "privacy", "columns")
     return (
-        tuple(Privacy.model_fields)
+        tuple(Protection.model_fields)
         if place[0] == "privacy"
         else ("values", "range", "integers", "dates", "bins", "groupings", "other")
     )

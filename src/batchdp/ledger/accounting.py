@@ -9,48 +9,13 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from fractions import Fraction
-from numbers import Real
-from typing import Literal
 
-from batchdp.errors import BudgetError, PrivacyParameterError
-
-Unit = Literal["epsilon", "rho"]
-Amount = float | Decimal | Fraction
+from batchdp.errors import BudgetError
+from batchdp.privacy import LAPLACE, Budget, Noise
 
 BILLION = 10**9
-MOST = 10**9
-"""The largest epsilon or rho taken: it protects nothing, and its billionths still fit SQLite's 64-bit integers."""
-
-
-def one_of(epsilon: Amount | None, rho: Amount | None) -> tuple[Unit, Amount]:
-    """The one that was given."""
-    if epsilon is not None and rho is None:
-        return "epsilon", epsilon
-    if rho is not None and epsilon is None:
-        return "rho", rho
-    raise PrivacyParameterError(f"epsilon={epsilon!r} and rho={rho!r}: give exactly one of them, e.g. epsilon=0.5")
-
-
-def exact(unit: Unit, amount: Amount) -> Fraction:
-    """The amount as a fraction; a float is the binary fraction that it holds, so 0.1 is slightly more than 1/10."""
-    if isinstance(amount, bool) or not isinstance(amount, (Real, Decimal)):
-        raise PrivacyParameterError(f"{unit}={amount!r} must be a number above 0; 0.1 to 1 is usual")
-    try:
-        if isinstance(amount, (int, Fraction)):
-            fraction = Fraction(amount)
-        elif hasattr(amount, "as_integer_ratio"):
-            fraction = Fraction(*map(int, amount.as_integer_ratio()))
-        else:
-            fraction = Fraction(int(amount))  # NumPy's integers
-    except (OverflowError, ValueError):  # infinity, NaN
-        raise PrivacyParameterError(f"{unit}={amount!r} must be finite and above 0; 0.1 to 1 is usual") from None
-    if fraction <= 0 or float(min(fraction, Fraction(MOST))) == 0:
-        raise PrivacyParameterError(f"{unit}={amount!r} must be finite and above 0; 0.1 to 1 is usual")
-    if fraction > MOST:
-        raise PrivacyParameterError(f"{unit}={amount!r} protects nothing; give at most {MOST:g}, 0.1 to 1 is usual")
-    return fraction
+"""Parts of a unit; a total of `privacy.MOST` in them still fits SQLite's 64-bit integers."""
 
 
 def billionths(amount: Fraction) -> int:
@@ -58,14 +23,14 @@ def billionths(amount: Fraction) -> int:
     return math.ceil(amount * BILLION)
 
 
-def charge(unit: Unit, amount: Fraction, *, ledger_unit: Unit) -> int:
-    """What a release with this guarantee costs a ledger, in billionths of the ledger's unit."""
-    if unit == ledger_unit:
-        return billionths(amount)
-    if unit == "epsilon":
-        return billionths(amount**2 / 2)
+def charge(budget: Budget, ledger: Noise) -> int:
+    """What a release with this guarantee costs, in billionths of the unit of a ledger that counts in `ledger.unit`."""
+    if budget.noise == ledger:
+        return billionths(budget.amount)
+    if budget.noise == LAPLACE:
+        return billionths(ledger.implied(budget.amount))
     raise BudgetError(
-        f"rho={float(amount)!r} cannot be charged to a ledger in epsilon: zCDP gives no pure epsilon guarantee; "
+        f"rho={float(budget)!r} cannot be charged to a ledger in epsilon: zCDP gives no pure epsilon guarantee; "
         "ask for epsilon= (Laplace noise), or create a ledger with rho="
     )
 

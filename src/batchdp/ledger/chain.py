@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from batchdp.ledger.accounting import Unit
+from batchdp.privacy import UNITS, Unit
 
 Kind = Literal["create", "reserve", "release"]
 
@@ -125,7 +125,7 @@ class Event:
             all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts)
             and all(isinstance(count, int) and count >= 0 for count in wholes)
             and self.kind in ("create", "reserve", "release")
-            and self.unit in ("epsilon", "rho")
+            and self.unit in UNITS
             and isinstance(self.requested, float)
             and 0 < self.requested < math.inf
             and (self.privacy_unit is None or isinstance(self.privacy_unit, str))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import outputs
-from batchdp.ledger.accounting import Amount, Unit, as_float, as_float_below, as_text, billionths, charge, exact, one_of
+from batchdp.ledger.accounting import as_float, as_float_below, as_text, billionths, charge
 from batchdp.ledger.chain import LONGEST_TEXT, BrokenChainError, Event, check
 from batchdp.ledger.file import LedgerFile
 from batchdp.ledger.records import Entry, Reservation, StoredRelease
 from batchdp.ledger.repeating import digest_of, output_of, paid_by, repeated
 from batchdp.markup import summary
-from batchdp.measuring.conversion import checked_delta, epsilon_at
+from batchdp.measuring.conversion import checked_delta, epsilon_of
+from batchdp.privacy import UNITS, Amount, Budget, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,9 +56,9 @@ class Ledger:
         timeout: float = 30.0,
     ) -> Ledger:
         """A new ledger with this total, in epsilon (pure guarantees only) or in rho (zCDP, and pure ones too)."""
-        unit, amount = one_of(epsilon, rho)
-        total = exact(unit, amount)
-        _located(path, timeout).create(Event.create(unit, float(total), billionths(total)))
+        total = Budget.either(epsilon=epsilon, rho=rho)
+        first = Event.create(total.noise.unit, float(total), billionths(total.amount))
+        _located(path, timeout).create(first)
         return cls(path, timeout=timeout)
 
     @classmethod
@@ -100,7 +101,7 @@ class Ledger:
         """The ε of the (ε, δ)-differential privacy of everything spent so far, converted from ρ in a ρ ledger."""
         checked_delta(delta)
         spent = self.spent
-        return spent if self.unit == "epsilon" or spent == 0 else epsilon_at(spent, delta)
+        return epsilon_of(Budget(UNITS[self.unit], spent), delta) if spent else 0.0
 
     @property
     def head(self) -> str:
@@ -126,8 +127,7 @@ class Ledger:
             plan_digest, table: what is asked of which table, for `history`.
             privacy_unit: whose privacy the guarantee is about: the column with one value a person, or in words.
         """
-        unit, amount = one_of(epsilon, rho)
-        asked = exact(unit, amount)
+        asked = Budget.either(epsilon=epsilon, rho=rho)
         names = {
             name: _name(name, value)
             for name, value in (("release_id", release_id), ("plan_digest", plan_digest), ("table", table))
@@ -136,9 +136,11 @@ class Ledger:
             _name("privacy_unit", privacy_unit)
         with self._file.writing() as books:
             first, last = books.first(), books.last()
-            charged = charge(unit, asked, ledger_unit=first.unit)
+            charged = charge(asked, UNITS[first.unit])
             earlier = books.about(release_id)
-            event = last.reserve(**names, unit=unit, requested=float(asked), charged=charged, privacy_unit=privacy_unit)
+            event = last.reserve(
+                **names, unit=asked.noise.unit, requested=float(asked), charged=charged, privacy_unit=privacy_unit
+            )
             if earlier:
                 return repeated(books, earlier, event, self.path)
             if charged > last.remaining:
@@ -216,7 +218,7 @@ class Ledger:
             [one.charged for one in spends],
             [one.state == "reserved" for one in spends],
             total=self.total,
-            unit="ε" if self.unit == "epsilon" else "ρ",
+            unit=UNITS[self.unit].letter,
             axes=axes,
         )
 

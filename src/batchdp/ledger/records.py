@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from batchdp.ledger.accounting import Unit
+from batchdp.privacy import Unit
 
 
 @dataclass(frozen=True)

@@ -3,40 +3,59 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 from batchdp.errors import PrivacyParameterError
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 
-BISECTIONS = 60
+LEAST = 1e-300
+"""The least ρ that is looked for."""
 
 
 def epsilon_at(rho: float, delta: float) -> float:
     """The ε for which ρ-zCDP implies (ε, δ)-differential privacy."""
-    if not (math.isfinite(rho) and rho > 0):
-        raise PrivacyParameterError(f"rho={rho!r} must be finite and above 0")
-    return float(_profile(float(rho)).epsilon(checked_delta(delta)))
+    from opendp.mod import OpenDPException
+
+    budget = float(Budget(GAUSSIAN, rho))
+    try:
+        return float(_profile(budget).epsilon(checked_delta(delta)))
+    except OpenDPException:
+        raise PrivacyParameterError(f"rho={rho!r} is too much to be converted: it protects nothing") from None
+
+
+def epsilon_of(budget: Budget, delta: float) -> float:
+    """The ε of the (ε, δ)-differential privacy that a budget stands for: its own, or converted from ρ."""
+    checked_delta(delta)
+    return float(budget) if budget.noise == LAPLACE else epsilon_at(float(budget), delta)
 
 
 def rho_for(epsilon: float, delta: float) -> float:
-    """The largest ρ (to within one part in 10^15) whose conversion is at most (ε, δ)."""
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise PrivacyParameterError(f"epsilon={epsilon!r} must be finite and above 0")
+    """The largest ρ whose conversion is at most (ε, δ); never more than ε."""
+    import opendp.prelude as dp
+
+    most = float(Budget(LAPLACE, epsilon))
     checked_delta(delta)
-    low, high = 0.0, epsilon  # ρ-zCDP has ε(δ) > ρ for every δ < 1
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if middle > 0 and epsilon_at(middle, delta) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    if low == 0.0:
-        raise PrivacyParameterError(f"epsilon={epsilon!r} with delta={delta!r} leaves no budget; raise one of them")
-    return low
+
+    def holds(rho: float) -> bool:
+        try:
+            return epsilon_at(rho, delta) <= most
+        except PrivacyParameterError:  # too much to be converted
+            return False
+
+    if holds(most):
+        return most
+    try:
+        return float(dp.binary_search(holds, bounds=(LEAST, most)))
+    except ValueError:
+        raise PrivacyParameterError(
+            f"epsilon={epsilon!r} with delta={delta!r} leaves no budget; raise one of them"
+        ) from None
 
 
 def checked_delta(delta: float) -> float:
     """The δ, checked to be a probability that can be meant."""
-    if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
+    if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
         raise PrivacyParameterError(f"delta={delta!r} must be between 0 and 1; below one over the number of people")
     return float(delta)
 

@@ -28,7 +28,8 @@ from batchdp.linalg.matrix import (
     shared_cell_map,
 )
 from batchdp.linalg.product import Product
-from batchdp.strategies.strategy import Privacy, Strategy
+from batchdp.privacy import Noise, Privacy, noise_of
+from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
 MOST_BITS, FEWEST_BITS = 40, 20
@@ -72,6 +73,11 @@ class Lattice:
         if self.merging is not None and not _merges(self.merging, self.integers.shape[1]):
             raise LatticeError("merging does not say for every cell which one cell of the workload it belongs to")
 
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise that `privacy` stands for."""
+        return noise_of(self.privacy)
+
     @cached_property
     def measure(self) -> sparse.csr_array:
         """L = Q / 2^bits, exactly."""
@@ -108,9 +114,7 @@ class Lattice:
     @property
     def sensitivity(self) -> int:
         """How much one record changes Q x, rounded up to an integer: Δ₁ for Laplace noise, Δ₂ for Gaussian."""
-        if self.privacy == "pure":
-            return self.column_sums
-        return _root_above(self.column_squares)
+        return self.column_sums if self.noise.norm == 1 else _root_above(self.column_squares)
 
     @property
     def cells(self) -> int:

@@ -14,7 +14,7 @@ from scipy.special import erfinv
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.matrix import Dense, Plain, dense, row_squares
-from batchdp.strategies.strategy import Privacy
+from batchdp.privacy import GAUSSIAN, LAPLACE, Noise, Privacy, noise_of
 
 EXACT_TERMS = 64
 """The largest terms of a sum are taken as they are; the many small ones that remain are Gaussian together."""
@@ -40,22 +40,27 @@ class NoiseLaw:
     privacy: Privacy
 
     @property
+    def noise(self) -> Noise:
+        """The kind of noise that `privacy` stands for."""
+        return noise_of(self.privacy)
+
+    @property
     def standard_errors(self) -> Dense:
         """Of every answer."""
-        factor = np.sqrt(2) if self.privacy == "pure" else 1.0
+        factor = np.sqrt(self.noise.variance_at_one)
         return np.asarray(factor * self.scale * np.sqrt(row_squares(self.reconstruct)))
 
     @property
     def covariance(self) -> Dense:
         """Between all answers, m × m."""
         B = dense(self.reconstruct)
-        return np.asarray((2 if self.privacy == "pure" else 1) * self.scale**2 * (B @ B.T))
+        return np.asarray(self.noise.variance_at_one * self.scale**2 * (B @ B.T))
 
     def half_widths(self, confidence: float = 0.95) -> Dense:
         """For every answer the h with |noise| ≤ h with this probability, right to 1 %."""
         checked_confidence(confidence)
         sigma = self.standard_errors
-        if self.privacy == "zcdp":
+        if self.noise == GAUSSIAN:
             return np.asarray(sigma * np.sqrt(2) * erfinv(confidence))
         B = dense(self.reconstruct)
         widths = np.zeros(len(B))
@@ -80,7 +85,7 @@ class NoiseLaw:
         largest = []
         for start in range(0, SIMULATIONS, block):
             shape = (C.shape[1], min(block, SIMULATIONS - start))
-            noise = rng.laplace(size=shape) if self.privacy == "pure" else rng.standard_normal(shape)
+            noise = rng.laplace(size=shape) if self.noise == LAPLACE else rng.standard_normal(shape)
             largest.append(np.abs(C @ noise).max(axis=0))
         return np.asarray(sigma * np.quantile(np.concatenate(largest), confidence))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.strategies.strategy import Privacy
+from batchdp.privacy import LAPLACE, Budget, Noise, Privacy, noise_of
 
 LARGEST_SCALE = 2.0**55
 """Noise beyond this could leave 64 bits."""
@@ -37,7 +37,12 @@ class Mechanism:
     @property
     def variance(self) -> float:
         """Of one measurement's noise, in lattice units squared; on so fine a lattice that of the continuous law."""
-        return 2 * self.scale**2 if self.privacy == "pure" else self.scale**2
+        return self.noise.variance_at_one * self.scale**2
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise that `privacy` stands for."""
+        return noise_of(self.privacy)
 
 
 def mechanism(privacy: Privacy, sensitivity: int, budget: float) -> Mechanism:
@@ -48,29 +53,29 @@ def mechanism(privacy: Privacy, sensitivity: int, budget: float) -> Mechanism:
     """
     if isinstance(sensitivity, bool) or not isinstance(sensitivity, int) or sensitivity < 1:
         raise PrivacyParameterError(f"sensitivity={sensitivity!r} must be a whole number of at least 1")
-    if isinstance(budget, bool) or not (math.isfinite(budget) and budget > 0):
-        raise PrivacyParameterError(f"budget={budget!r} must be finite and above 0")
-    scale = sensitivity / budget if privacy == "pure" else sensitivity / math.sqrt(2 * budget)
+    noise = noise_of(privacy)
+    budget = float(Budget(noise, budget))
+    scale = noise.scale(sensitivity, budget)
     for _ in range(ATTEMPTS):
         if not (math.isfinite(scale) and sys.float_info.min <= scale <= LARGEST_SCALE):
             raise PrivacyParameterError(
-                f"budget={budget!r} asks for noise of scale {scale!r}, outside {sys.float_info.min:.0e} to "
+                f"{noise.unit}={budget!r} asks for noise of scale {scale!r}, outside {sys.float_info.min:.0e} to "
                 f"{LARGEST_SCALE:.0e}; raise the budget or lower the public cap"
             )
-        measurement, loss = _opendp(privacy, scale, sensitivity)
+        measurement, loss = _opendp(noise, scale, sensitivity)
         if loss <= budget:
-            return Mechanism(privacy, scale, sensitivity, float(budget), loss, measurement)
+            return Mechanism(privacy, scale, sensitivity, budget, loss, measurement)
         scale = math.nextafter(scale, math.inf)
-    raise PrivacyParameterError(f"budget={budget!r}: no scale satisfies OpenDP's privacy map; choose another budget")
+    raise PrivacyParameterError(f"{noise.unit}={budget!r}: no scale satisfies OpenDP's privacy map; choose another one")
 
 
-def _opendp(privacy: Privacy, scale: float, sensitivity: int) -> tuple[Any, float]:
+def _opendp(noise: Noise, scale: float, sensitivity: int) -> tuple[Any, float]:
     """OpenDP's measurement and its privacy map at the sensitivity."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    if privacy == "pure":
+    if noise == LAPLACE:
         measurement: Any = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
         return measurement, float(measurement.map(sensitivity))
     measurement = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)

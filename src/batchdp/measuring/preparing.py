@@ -9,27 +9,23 @@ from fractions import Fraction
 import numpy as np
 
 from batchdp.errors import LatticeError
-from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, Lattice, quantise
+from batchdp.measuring.cap import caps_for, excess_bias
+from batchdp.measuring.lattice import Lattice, quantise
 from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.mechanism import Mechanism, mechanism
 from batchdp.measuring.neighbours import Neighbours
+from batchdp.privacy import Budget
 from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
 
-CAPS = tuple(10**power for power in range(12, 5, -1))
-"""Public caps on the number of records that are tried where none is given, the largest first."""
 LEAST_SCALE = 64.0
 """Of the noise in lattice steps: above it, discrete noise has the law of continuous noise to many digits."""
-MOST_BIAS = 0.01
-"""Of an answer's standard error."""
 
 
 def prepared(
     strategy: Strategy, neighbours: Neighbours, budget: float, max_rows: int | None
 ) -> tuple[Lattice, Mechanism, NoiseLaw]:
     """The lattice, the noise on it and its law; refused unless the bias is below 1 % of every answer's noise."""
-    caps = feasible_caps(strategy.workload) if max_rows is None else (max_rows,)
-    for cap in caps:
+    for cap in caps_for(strategy.workload, max_rows):
         lattice = quantise(strategy, largest_total=cap)
         # A workload of zeros measures nothing; noise for a sensitivity of 1 is then added to nothing.
         noise = mechanism(lattice.privacy, max(1, lattice.sensitivity * neighbours.factor), budget)
@@ -39,7 +35,7 @@ def prepared(
                 "lower the budget"
             )
         law = NoiseLaw(lattice.reconstruct, noise.scale / 2.0**lattice.bits, lattice.privacy)
-        over = lattice.bias_bound - MOST_BIAS * law.standard_errors
+        over = excess_bias(lattice, law)
         if np.all(over <= 0):
             return lattice, noise, law
     worst = int(np.argmax(over))
@@ -47,11 +43,6 @@ def prepared(
         f"max_rows={cap}: query {strategy.workload.names[worst]!r} could be off by {lattice.bias_bound[worst]:.3g} "
         f"beside noise of {law.standard_errors[worst]:.3g}, more than 1 %; lower max_rows or the budget"
     )
-
-
-def feasible_caps(workload: Workload) -> tuple[int, ...]:
-    """Those of `CAPS` that leave the lattice bits enough; a record is counted once in every block."""
-    return tuple(cap for cap in CAPS if cap * len(workload.blocks) <= LARGEST >> FEWEST_BITS) or CAPS[-1:]
 
 
 def exact_charge(budget: float) -> tuple[Decimal, float]:
@@ -66,7 +57,4 @@ def exact_charge(budget: float) -> tuple[Decimal, float]:
 
 def checked_budget(strategy: Strategy, epsilon: float | None, rho: float | None) -> float:
     """The budget of the strategy's kind, checked."""
-    strategy.noise_variance(epsilon=epsilon, rho=rho)  # refuses what is missing, of the wrong kind or not positive
-    budget = epsilon if strategy.privacy == "pure" else rho
-    assert budget is not None
-    return float(budget)
+    return float(Budget.of(strategy.noise, epsilon=epsilon, rho=rho))

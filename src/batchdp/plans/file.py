@@ -1,22 +1,33 @@
-"""Plan files: the SQL, the domain and the strategy's two matrices. Everything else is worked out again on loading.
+"""Plan files: the SQL, the domain, the strategy's two matrices and what is proven about it.
 
 Nothing that the guarantee rests on is believed: the queries are parsed again, the cells built again, and the strategy
-is refused unless its matrices reproduce their workload. Sensitivities are never stored.
+is refused unless its matrices reproduce their workload. Sensitivities are never stored. What is proven tells how good
+the strategy is and no more; see `proven` for when it is believed.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from batchdp import archive
-from batchdp.cells import cells_of
+from batchdp.cells import Cells, cells_of
 from batchdp.cells.classes import MOST_AMOUNTS
-from batchdp.domain import as_domain
+from batchdp.checks import finite
+from batchdp.components.asking import asked
+from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, PlanError
 from batchdp.linalg.matrix import plain
-from batchdp.plans.planned import Options, Plan
+from batchdp.plans import proven
+from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells
+from batchdp.plans.options import Options
+from batchdp.plans.planned import Plan
+from batchdp.queries import Query
 from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
@@ -31,17 +42,56 @@ DESCRIBED = ("method", "privacy", "rounds", "status", "reason")
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write the plan, in one piece or not at all."""
     strategy = plan.strategy
+    proof, weights = proven.written(strategy)
     header: dict[str, Any] = {
         "format": FORMAT,
         "planner": plan.planner,
         "sql": plan.sql,
         "domain": plan.domain.model_dump(mode="json", exclude_none=True),
         "options": plan.options.as_dict(),
-        "blocks": [list(block.queries) for block in plan.cells.blocks],
+        **_described(plan),
         "strategy": {name: getattr(strategy, name) for name in DESCRIBED},
+        "proven": proof,
     }
     arrays = {**archive.parts("L", plain(strategy.measurement)), **archive.parts("B", plain(strategy.reconstruction))}
-    archive.save(path, header, arrays, PlanError)
+    if isinstance(plan.cells, ComponentCells):
+        arrays["averages"] = np.concatenate(plan.cells.averages)
+    archive.save(path, header, arrays | weights, PlanError)
+
+
+def _described(plan: Plan) -> dict[str, Any]:
+    """What the cells are found by again: the blocks' queries, or their columns and the measures of these."""
+    if not isinstance(plan.cells, ComponentCells):
+        return {"blocks": [list(block.queries) for block in plan.cells.blocks]}
+    return {
+        "components": plan.cells.sets,
+        "measures": [len(mu) for mu in plan.cells.averages],
+        "limit": plan.strategy.optimality.lower_bound,
+    }
+
+
+def _cells(header: Any, arrays: Any, queries: Sequence[Query], domain: Domain, options: Options) -> Cells:
+    if "components" not in header:
+        return cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
+    ends = np.cumsum(header["measures"])
+    averages = np.split(archive.numbers("averages", arrays), ends[:-1])
+    sets = tuple(tuple(int(c) for c in own) for own in header["components"])
+    found = component_cells(queries, asked(queries, domain), sets, averages, options.max_cells)
+    if found is None:
+        raise PlanError("its blocks are larger than max_cells")
+    return found
+
+
+def _limited(strategy: Strategy, limit: Any) -> Strategy:
+    """With the limit of a plan by components, or none where its own error refutes it.
+
+    To prove it again would be to plan again. What could be proven of the blocks' matrix is not about the queries.
+    """
+    total = strategy.expected_squared_error(**strategy.noise.reference.arguments)
+    lower = finite("limit", limit, least=0)
+    return replace(
+        strategy, proven=bounds_of(lower if lower <= total * (1 + 1e-9) else 0.0, total, len(strategy.workload.names))
+    )
 
 
 def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Plan:
@@ -58,13 +108,20 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         domain = as_domain(header["domain"], source=f"{path}: domain")
         queries = read_queries(header["sql"], domain, source=f"{path}: queries")
         options = Options(**header["options"])
-        cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
+        cells = _cells(header, arrays, queries, domain, options)
+        met = None if isinstance(cells, ComponentCells) else cells.meetings
+        workload = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met)
         strategy = Strategy(
-            Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings),
+            workload,
             archive.whole("L", arrays, most_bytes),
             archive.whole("B", arrays, most_bytes),
             **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W
+            proven=proven.read(header.get("proven"), arrays, workload),
         )
+        if isinstance(cells, ComponentCells):
+            strategy = _limited(strategy, header["limit"])
+        elif (believed := proven.credible(strategy)) != strategy.proven:
+            strategy = replace(strategy, proven=believed)
         return Plan(header["sql"], domain, cells, strategy, options, str(header.get("planner", FIRST_PLANNER))[:50])
     except BatchDPError as error:
         raise PlanError(f"{path} cannot be used, plan again: {error}") from error

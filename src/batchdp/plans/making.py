@@ -5,24 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from platformdirs import user_cache_path
 
+from batchdp.bounds.optimality import Objective
 from batchdp.cells import MOST_CELLS, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, QueryError
+from batchdp.plans.componentwise import componentwise
 from batchdp.plans.file import FORMAT, load_plan, save_plan
-from batchdp.plans.planned import PLANNER, Options, Plan
+from batchdp.plans.options import Options
+from batchdp.plans.planned import PLANNER, Plan
 from batchdp.portfolio import optimize
+from batchdp.privacy import GAUSSIAN, Privacy
+from batchdp.progress import Progress
 from batchdp.sql import load_text, read_queries
-from batchdp.strategies.strategy import Privacy
 from batchdp.workloads.workload import Workload
-
-Progress = Callable[[float, str], object]
 
 
 def plan(
@@ -30,13 +31,14 @@ def plan(
     domain: Domain | dict[str, Any] | str | os.PathLike[str],
     *,
     privacy: Privacy | Literal["auto"] = "pure",
-    objective: Literal["sum", "max"] = "sum",
+    objective: Objective = "sum",
     seconds: float | None = None,
     seed: int = 0,
     epsilon: float = 1.0,
     delta: float | None = None,
     max_cells: int = MOST_CELLS,
     cache: bool = True,
+    prove: bool = False,
     progress: Progress | None = None,
 ) -> Plan:
     """A plan for answering the queries with the least noise that can be found. No data is read, no budget spent.
@@ -47,35 +49,56 @@ def plan(
         privacy, objective, seconds, seed, epsilon, delta: as in `optimize`.
         max_cells: the most classes of records in one block; a batch with more is split into blocks.
         cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
+        prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
+            keep it.
         progress: called with (share, what is being done).
     """
     text, source = _text(sql)
     domain = as_domain(domain)
     options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells)
+    entry = _cached(text, domain, options) if cache else None
+    found = None if entry is None else _remembered(entry, text, domain, options)
+    made = found or _made(text, source, domain, options, progress)
+    if found is None:
+        _keep(made, entry)
+    known = made.strategy.proven
+    if prove and made.strategy.optimality not in known:  # which the strategy keeps
+        _keep(made, entry)
+    return made
+
+
+def _made(text: str, source: str, domain: Domain, options: Options, progress: Progress | None) -> Plan:
+    """The plan, from scratch."""
     queries = read_queries(text, domain, source=source)
-    remembered = _cached(text, domain, options) if cache else None
-    if remembered is not None:
-        with suppress(BatchDPError):  # missing, damaged, or from another version: plan again
-            found = load_plan(remembered)
-            if (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER):
-                return found
     cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
     strategy = optimize(
         Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings),
-        options.privacy,
-        objective=options.objective,
-        seconds=options.seconds,
-        seed=options.seed,
-        epsilon=options.epsilon,
-        delta=options.delta,
+        **options.of_search(),
         progress=None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}"),
     )
-    made = Plan(text, domain, cells, strategy, options)
-    if remembered is not None:
-        with suppress(BatchDPError, OSError):  # a cache that cannot be written is no reason to fail
-            remembered.parent.mkdir(parents=True, exist_ok=True)
-            save_plan(made, remembered)
-    return made
+    if options.privacy == GAUSSIAN.privacy and options.objective == "sum" and len(cells.blocks) > 1:
+        other = componentwise(queries, domain, options.max_cells, options.seconds, options.seed)
+        budget = GAUSSIAN.reference.arguments
+        if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
+            cells, strategy = other
+    return Plan(text, domain, cells, strategy, options)
+
+
+def _remembered(entry: Path, text: str, domain: Domain, options: Options) -> Plan | None:
+    """What the cache has for exactly this; None where it is missing, damaged, or from another version."""
+    with suppress(BatchDPError):
+        found = load_plan(entry)
+        if (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER):
+            return found
+    return None
+
+
+def _keep(made: Plan, entry: Path | None) -> None:
+    """Into the cache, if there is one; a cache that cannot be written is no reason to fail."""
+    if entry is not None:
+        with suppress(BatchDPError, OSError):
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            save_plan(made, entry)
 
 
 def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:

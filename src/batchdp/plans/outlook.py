@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
 from batchdp.plans.planned import Plan
+from batchdp.privacy import LAPLACE, UNITS, Unit
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import TOLERANCE, Strategy
 
-LETTERS = {"epsilon": "ε", "rho": "ρ"}
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -38,7 +38,7 @@ class Outlook:
     """All queries' expected errors at a budget, and advice."""
 
     queries: tuple[Expected, ...]
-    unit: Literal["epsilon", "rho"]
+    unit: Unit
     budget: float
     method: str
     cells: int
@@ -54,11 +54,11 @@ class Outlook:
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"{LETTERS[self.unit]} = {self.budget:g}"
+        return f"{UNITS[self.unit].letter} = {self.budget:g}"
 
     def caption(self) -> str:
         """What the figures are."""
-        simple = "" if self.unit == "epsilon" else f" (Laplace noise at ε = {math.sqrt(2 * self.budget):g})"
+        simple = "" if UNITS[self.unit] == LAPLACE else f" (Laplace noise at ε = {math.sqrt(2 * self.budget):g})"
         return (
             f"Expected standard errors at {self}. Gain: how many times smaller than that of noise on data or noise on "
             f"results{simple}, whichever is better for the whole batch."
@@ -75,7 +75,7 @@ class Outlook:
             f"{self}; this one has {self.total_squared_error:,.4g}{times}.",
         ]
         if math.isfinite(self.advised):
-            enough = f"{LETTERS[self.unit]} = {_rounded_up(self.advised):g}"
+            enough = f"{UNITS[self.unit].letter} = {_rounded_up(self.advised):g}"
             lines.append(f"For ±{self.accuracy:g} at 95 % on every query you need {enough}.")
         return "\n".join(lines + [self.reason] * bool(self.reason))
 
@@ -98,11 +98,11 @@ def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) 
             "those over many columns among them, say their errors by expected_squared_error"
         )
     strategy, squared = plan.strategy, plan.factor**2
-    budget = {"epsilon": epsilon} if plan.privacy == "pure" else {"rho": epsilon**2 / 2}
-    errors = plan.standard_errors(**budget)
+    budget = strategy.noise.implied_by(epsilon)
+    errors = plan.standard_errors(**budget.arguments)
     # Both simple mechanisms add Laplace noise, at the same ε.
-    on_data = plan.factor * _deviations(noise_on_data(plan.workload), epsilon)
-    on_results = plan.factor * _deviations(noise_on_results(plan.workload), epsilon)
+    on_data = plan.factor * _deviations(noise_on_data(plan.asked_workload), epsilon)
+    on_results = plan.factor * _deviations(noise_on_results(plan.asked_workload), epsilon)
     worst = float(errors.max(initial=0.0))
     simple = min((on_data, on_results), key=lambda deviations: float(deviations @ deviations))
     counted = errors > 1e-9 * worst  # a query that can count nothing has rounding errors only
@@ -113,14 +113,14 @@ def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) 
             Expected(*row)
             for row in zip(plan.names, *(part.tolist() for part in (errors, on_data, on_results, gains)), strict=True)
         ),
-        unit="epsilon" if plan.privacy == "pure" else "rho",
-        budget=next(iter(budget.values())),
+        unit=budget.noise.unit,
+        budget=float(budget),
         method=strategy.method,
         cells=plan.workload.cells,
         blocks=len(plan.workload.blocks),
         measurements=strategy.measurements,
-        total_squared_error=squared * strategy.expected_squared_error(**budget),
-        lower_bound=squared * strategy.lower_bound(**budget),
+        total_squared_error=squared * strategy.expected_squared_error(**budget.arguments),
+        lower_bound=squared * strategy.lower_bound(**budget.arguments),
         residual=strategy.residual,
         accuracy=goal,
         advised=epsilon_for(plan, half_width=goal) if worst > 0 else math.nan,

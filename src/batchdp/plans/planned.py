@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, Literal
 
 import numpy as np
 
-from batchdp.cells import MOST_CELLS, Cells
-from batchdp.checks import finite, whole
+from batchdp.cells import Cells, cells_of
 from batchdp.domain import Domain
-from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
+from batchdp.measuring.cap import caps_for
 from batchdp.measuring.lattice import Lattice, quantise
-from batchdp.strategies.strategy import Privacy, Strategy
+from batchdp.plans.componentwise import ComponentCells
+from batchdp.plans.options import Options
+from batchdp.privacy import Budget, Privacy
+from batchdp.sql import read_queries
+from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
 PLANNER = version("batchdp")
 ROWS_SHOWN = 8
 """Queries in a notebook."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How the strategy was looked for."""
-
-    privacy: Privacy | Literal["auto"] = "pure"
-    objective: Literal["sum", "max"] = "sum"
-    seconds: float | None = None
-    seed: int = 0
-    epsilon: float = 1.0
-    delta: float | None = None
-    max_cells: int = MOST_CELLS
-
-    def __post_init__(self) -> None:
-        if self.privacy not in ("pure", "zcdp", "auto"):
-            raise StrategyError(f'privacy={self.privacy!r} must be "pure" (Laplace), "zcdp" (Gaussian) or "auto"')
-        if self.objective not in ("sum", "max"):
-            raise StrategyError(f'objective={self.objective!r} must be "sum" or "max"')
-        checked = {
-            "seconds": None if self.seconds is None else finite("seconds", self.seconds, above=0),
-            "seed": whole("seed", self.seed, 0),
-            "epsilon": finite("epsilon", self.epsilon, above=0),
-            "delta": None if self.delta is None else finite("delta", self.delta, above=0, below=1),
-            "max_cells": whole("max_cells", self.max_cells, 1),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For files and digests."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +44,22 @@ class Plan:
     domain: Domain
     cells: Cells = field(repr=False)
     strategy: Strategy
-    options: Options = Options()
+    options: Options = Options()  # noqa: RUF009  # which is frozen
     planner: str = field(default=PLANNER, repr=False)
 
     @property
     def workload(self) -> Workload:
         """The batch as a matrix over the cells."""
         return self.strategy.workload
+
+    @cached_property
+    def asked_workload(self) -> Workload:
+        """The queries over the cells that they tell apart, whatever the strategy's cells are: to compare methods on."""
+        if not isinstance(self.cells, ComponentCells):
+            return self.workload
+        queries = read_queries(self.sql, self.domain)
+        cells = cells_of(queries, self.domain, most=self.options.max_cells)
+        return Workload(cells.matrix, cells.names, blocks=cells.sizes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,8 +73,8 @@ class Plan:
 
     @cached_property
     def lattice(self) -> Lattice:
-        """The measurements as integers with their exact sensitivity, at the domain's cap (10^9 if it has none)."""
-        return quantise(self.strategy, largest_total=self.domain.privacy.max_rows or 10**9)
+        """The measurements as integers with their exact sensitivity, at the domain's cap or the default one."""
+        return quantise(self.strategy, largest_total=caps_for(self.workload, self.domain.privacy.max_rows)[0])
 
     @property
     def factor(self) -> int:
@@ -119,8 +98,8 @@ class Plan:
         return f"Plan({m} queries over {self.domain.table!r}, {n} cells, {self.strategy.method}, {self.privacy})"
 
     def _repr_html_(self) -> str:
-        unit, budget = ("ε", {"epsilon": 1.0}) if self.privacy == "pure" else ("ρ", {"rho": 1.0})
-        errors = self.standard_errors(**budget)
+        budget = Budget(self.strategy.noise, 1)
+        errors = self.standard_errors(**budget.arguments)
         facts = {
             "table": self.domain.table,
             "queries": f"{len(self.names):,}",
@@ -132,7 +111,7 @@ class Plan:
         return summary(
             "Plan",
             facts,
-            headings=("query", f"standard error at {unit} = 1"),
+            headings=("query", f"standard error at {budget}"),
             rows=[(name, f"{error:,.4g}") for name, error in zip(self.names[:ROWS_SHOWN], errors, strict=False)],
             more=max(0, len(self.names) - ROWS_SHOWN),
         )

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.bounds.optimality import Objective
-from batchdp.checks import finite, whole
+from batchdp.checks import finite
 from batchdp.components.strategy import Components
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import rows_span
@@ -23,6 +23,7 @@ from batchdp.measuring.conversion import rho_for
 from batchdp.portfolio.blocks import optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
 from batchdp.portfolio.many_columns import as_tables, optimize_products
+from batchdp.portfolio.options import checked_search
 from batchdp.portfolio.rows import by_rows, is_large, may_group
 from batchdp.portfolio.search import Progress
 from batchdp.portfolio.sums import optimize_sum
@@ -127,12 +128,8 @@ def optimize(
         progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
             answer ends the search with the best strategy so far.
     """
-    if privacy != "auto":
-        noise_of(privacy)
-    if objective not in ("sum", "max"):
-        raise StrategyError(f'objective={objective!r} must be "sum" or "max"')
-    seconds = None if seconds is None else finite("seconds", seconds, above=0)
-    seed, tolerance = whole("seed", seed, 0), finite("tolerance", tolerance, above=0, below=1)
+    seconds, seed = checked_search(privacy, objective, seconds, seed)
+    tolerance = finite("tolerance", tolerance, above=0, below=1)
     if isinstance(workload, Products):  # never multiplied out
 
         def best_in_factors(noise: Noise) -> Components | WeightedTables:

@@ -85,7 +85,7 @@ def _weighted(workload: Workload, weights: Dense, seconds: float | None, seed: i
     heavy = np.maximum(weights, LEAST_WEIGHT / len(weights)) * _importance(workload)
     heavy = np.maximum(heavy / heavy.max(), SMALLEST)
     found = optimize_sum(Workload(workload.matrix, workload.names, heavy), seconds, seed, progress)
-    return replace(found, workload=workload)
+    return replace(found, workload=workload, proven=())  # which would be about other weights
 
 
 def _registered(reduction: Reduction, *, thorough: bool) -> list[Strategy]:

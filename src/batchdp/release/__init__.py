@@ -1,7 +1,10 @@
 """From a strategy and counts to answers that may be published."""
 
 from batchdp.release.answering import answer
+from batchdp.release.components.estimating import Estimate, estimate
+from batchdp.release.components.tables import TableRelease
+from batchdp.release.exporting import export
 from batchdp.release.loading import load_release
 from batchdp.release.records import Answer, Release
 
-__all__ = ["Answer", "Release", "answer", "load_release"]
+__all__ = ["Answer", "Estimate", "Release", "TableRelease", "answer", "estimate", "export", "load_release"]

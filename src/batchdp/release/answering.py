@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, TableError
+from batchdp.components.strategy import Components
+from batchdp.errors import LedgerError, ReleaseError, TableError
 from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.measuring.lattice import Integers, Lattice
@@ -28,19 +27,23 @@ from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
 from batchdp.plans import Plan
-from batchdp.plans.settling import settled
-from batchdp.release.certificate import Certificate
+from batchdp.plans.settling import given_neighbours, settled
+from batchdp.privacy import Budget
+from batchdp.progress import Progress
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_charged, check_release
+from batchdp.release.components.answering import release_components
+from batchdp.release.components.tables import TableRelease
+from batchdp.release.cost import Confirm, confirmed, cost_of
+from batchdp.release.given import given_counts, given_records
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
-Progress = Callable[[float, str], None]
-LARGEST_COUNT = 2**62
-NO_COUNTS = (str, bytes, complex, list, tuple, dict, set)
 
 
+@overload
 def answer(
     planned: Plan | Strategy,
     table: Any,
@@ -55,7 +58,45 @@ def answer(
     max_rows: int | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
-) -> Release:
+    confirm: Confirm | None = None,
+) -> Release: ...
+
+
+@overload
+def answer(
+    planned: Components,
+    table: Any,
+    *,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    ledger: Ledger,
+    release_id: str | None = None,
+    label: str | None = None,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
+    max_rows: int | None = None,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+    confirm: Confirm | None = None,
+) -> TableRelease: ...
+
+
+def answer(
+    planned: Plan | Strategy | Components,
+    table: Any,
+    *,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    ledger: Ledger,
+    release_id: str | None = None,
+    label: str | None = None,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
+    max_rows: int | None = None,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+    confirm: Confirm | None = None,
+) -> Release | TableRelease:
     """Private answers to a batch of queries.
 
     Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced), for any
@@ -65,7 +106,9 @@ def answer(
         planned: a plan, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order.
+            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components`) the
+            records: a 2-D array or a frame with one whole-number code a column, floats where a code may be missing; a
+            record with a code that is none is not counted. Or the counts of all cells, in one dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
         ledger: what the budget is taken from.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
@@ -77,13 +120,32 @@ def answer(
             it as `largest_total`. With more records the answers stay private but may be far too low.
         confidence: of the intervals.
         progress: called with (share, what is being done) while a table is counted.
+        confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
+            charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
+    if isinstance(planned, Components):
+        read, names = given_records(planned, table)
+        return release_components(
+            planned,
+            read,
+            epsilon=epsilon,
+            rho=rho,
+            ledger=ledger,
+            release_id=release_id,
+            label=label or "records",
+            neighbours=given_neighbours(neighbours, rows_per_unit),
+            max_rows=max_rows,
+            confidence=confidence,
+            column_names=names,
+            progress=progress,
+            confirm=confirm,
+        )
     strategy, relation, cap = settled(planned, neighbours, rows_per_unit, max_rows)
-    with ExitStack() as opened:
+    with ExitStack() as tables:
         if isinstance(planned, Plan):
-            counts = _counting(planned, opened, table, progress)
+            counts = _counting(planned, tables, table, progress)
         else:
-            counts = _counts_of(table, strategy.workload.cells)  # which refuses a wrong shape or type
+            counts = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
         return release(
             strategy,
             counts,
@@ -96,6 +158,7 @@ def answer(
             max_rows=cap,
             confidence=confidence,
             asked=_asked(planned) if isinstance(planned, Plan) else "",
+            confirm=confirm,
         )
 
 
@@ -104,12 +167,12 @@ def _asked(plan: Plan) -> str:
     return json.dumps([plan.sql, plan.domain.model_dump(mode="json")])
 
 
-def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
+def _counting(plan: Plan, tables: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
     from batchdp.tables import counting, open_table
 
     atoms, privacy = plan.cells.atoms, plan.domain.privacy
-    source = opened.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
+    source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
     counted = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: plan.cells.counts(counted(progress))
 
@@ -128,6 +191,7 @@ def release(
     confidence: float,
     asked: str = "",
     draw: Draw | None = None,
+    confirm: Confirm | None = None,
 ) -> Release:
     """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise.
 
@@ -141,9 +205,11 @@ def release(
     digest = plan_digest(lattice, neighbours, asked)
 
     identity = release_id or uuid.uuid4().hex
-    pure, whose = strategy.privacy == "pure", neighbours.privacy_unit
-    amounts = {"epsilon": charge if pure else None, "rho": None if pure else charge}
-    reserved = ledger.reserve(identity, **amounts, plan_digest=digest, table=label, privacy_unit=whose)
+    if confirm is not None:
+        confirmed(confirm, cost_of(Budget(strategy.noise, charge), ledger, identity, neighbours))
+    whose = neighbours.privacy_unit
+    asked_for: dict[str, Any] = {strategy.noise.unit: charge}
+    reserved = ledger.reserve(identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose)
     if isinstance(reserved, StoredRelease):
         certificate, noisy = decoded(reserved.output, identity)
         law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
@@ -151,7 +217,7 @@ def release(
         # From here on counts are read. Nothing below may raise because of what they are.
         noisy_integers = (draw or noise.draw)(lattice.measured(_counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
-        certificate = Certificate(
+        certificate = PrivacyCertificate(
             release_id=identity,
             privacy=lattice.privacy,
             budget=budget,
@@ -229,46 +295,3 @@ def _reconstructed(lattice: Lattice, noisy: Dense) -> Dense:
     rows = max(1, 4_000_000 // max(1, B.shape[1]))
     parts = [(B[start : start + rows] * noisy).sum(axis=1) for start in range(0, len(B), rows)]
     return np.concatenate(parts)
-
-
-def _counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
-    """What gives the counts as whole numbers. Their shape and type are public and checked; their values never are.
-
-    Floats are taken too, because counts become floats where a cell is empty: a missing count is none, and what is no
-    whole number is rounded down. Counts are clamped to what 63 bits hold. Nothing of this moves two neighbours further
-    apart.
-    """
-    values = counts.filled(0) if isinstance(counts, np.ma.MaskedArray) else counts
-    if isinstance(counts, (list, tuple)):
-        for count in counts:
-            if isinstance(count, NO_COUNTS):
-                raise PrivacyParameterError(f"counts holds a {type(count).__name__}; counts must be whole numbers")
-        values = np.array(counts, dtype=object)
-    shape, dtype = np.shape(values), getattr(values, "dtype", None) or np.asarray(values).dtype
-    if shape != (cells,):
-        raise PrivacyParameterError(f"counts has shape {shape}; the workload has {cells} cells: give one count each")
-    kind = getattr(dtype, "kind", None) or ("i" if str(dtype).lower().startswith(("int", "uint")) else "")
-    if kind not in ("i", "u", "b", "f", "O"):
-        raise PrivacyParameterError(f"counts has entries of type {dtype}; counts must be whole numbers (integers)")
-    return lambda: _whole_counts(
-        np.asarray(values, dtype=object if kind == "O" or not hasattr(dtype, "kind") else None)
-    )
-
-
-@np.errstate(all="ignore")
-def _whole_counts(counts: npt.NDArray[Any]) -> Integers:
-    if counts.dtype == object:
-        counts = np.array([_one_count(count) for count in counts], dtype=np.int64)
-    if counts.dtype.kind == "f":
-        counts = np.floor(np.clip(np.nan_to_num(counts.astype(np.float64), posinf=0.0, neginf=0.0), 0.0, 2.0**62))
-    wide = counts if counts.dtype == np.uint64 else np.maximum(counts.astype(np.int64), 0)
-    whole: Integers = np.minimum(wide, np.array(LARGEST_COUNT, dtype=wide.dtype)).astype(np.int64)
-    return whole
-
-
-def _one_count(count: Any) -> int:
-    try:
-        floor: int = math.floor(count)
-        return min(max(floor, 0), LARGEST_COUNT)
-    except Exception:  # missing or infinite, in one of their many ways
-        return 0

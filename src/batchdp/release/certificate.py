@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 from batchdp.errors import ReleaseError
 from batchdp.measuring.neighbours import NOT_RECORDED
+from batchdp.privacy import NOISES, Noise, Privacy, noise_of
 
 LONGEST_TEXT = 1000
 
 
 @dataclass(frozen=True)
-class Certificate:
+class PrivacyCertificate:
     """Why the release is private, in numbers that `audit` re-derives."""
 
     release_id: str
-    privacy: Literal["pure", "zcdp"]
+    privacy: Privacy
     budget: float
     """ε of pure differential privacy, or ρ of zCDP."""
     neighbours: str
@@ -39,8 +40,18 @@ class Certificate:
     ledger_head: str
     opendp: str
 
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise that `privacy` stands for."""
+        return noise_of(self.privacy)
+
+    @property
+    def strength(self) -> str:
+        """The budget with its letter, for people."""
+        return f"{self.noise.letter} = {self.budget:g}"
+
     @classmethod
-    def read(cls, content: Any) -> Certificate:
+    def read(cls, content: Any) -> PrivacyCertificate:
         """From a file, where anything can stand."""
         if not isinstance(content, Mapping):
             raise ReleaseError(f"certificate is a {type(content).__name__}, not a certificate")
@@ -52,8 +63,8 @@ class Certificate:
             kind = known[name].type
             if not (_is_whole(value) if kind == "int" else _is_real(value) if kind == "float" else _is_text(value)):
                 raise ReleaseError(f"certificate: {name} does not hold what it should")
-        if content["privacy"] not in ("pure", "zcdp"):
-            raise ReleaseError('certificate: privacy must be "pure" or "zcdp"')
+        if content["privacy"] not in NOISES:
+            raise ReleaseError(f"certificate: privacy must be one of {', '.join(NOISES)}")
         return cls(**content)
 
 

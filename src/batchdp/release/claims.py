@@ -17,12 +17,15 @@ from scipy import sparse
 
 from batchdp.errors import LedgerError, ReleaseError
 from batchdp.ledger import Entry, Ledger, StoredRelease
-from batchdp.ledger.accounting import Unit, as_float, charge, exact
+from batchdp.ledger.accounting import as_float, charge
 from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, MOST_BITS
 from batchdp.measuring.law import MOST_CONFIDENCE
 from batchdp.measuring.neighbours import NOT_RECORDED
 from batchdp.measuring.preparing import exact_charge
-from batchdp.release.certificate import Certificate
+from batchdp.privacy import GAUSSIAN, UNITS, Budget, Unit
+from batchdp.release.certificate import PrivacyCertificate
+from batchdp.release.components.storing import decoded as decoded_tables
+from batchdp.release.components.storing import is_encoded
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded
 
@@ -69,7 +72,7 @@ def check_ledger(ledger: Ledger) -> None:
     def look(entry: Entry, output: bytes) -> None:
         if not output.startswith(b"{"):
             return  # stored by somebody's own program
-        certificate, _ = decoded(output, entry.release_id)
+        certificate: Any = (decoded_tables if is_encoded(output) else decoded)(output, entry.release_id)[0]
         for name, here, there in differences(certificate, entry, unit):
             raise LedgerError(
                 f"path={str(ledger.path)!r} was tampered with: release {entry.release_id!r} was stored with "
@@ -80,13 +83,13 @@ def check_ledger(ledger: Ledger) -> None:
     ledger.each_output(look)
 
 
-def differences(certificate: Certificate, entry: Entry, ledger_unit: Unit) -> Iterator[tuple[str, Any, Any]]:
+def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit) -> Iterator[tuple[str, Any, Any]]:
     """Each field in which a certificate and the ledger's entry disagree, with both values."""
     asked, budget = exact_charge(entry.requested)
-    due = charge(entry.unit, exact(entry.unit, asked), ledger_unit=ledger_unit)
+    due = charge(Budget(UNITS[entry.unit], asked), UNITS[ledger_unit])
     pairs = {
         "release_id": (certificate.release_id, entry.release_id),
-        "privacy": ({"pure": "epsilon", "zcdp": "rho"}[certificate.privacy], entry.unit),
+        "privacy": (certificate.noise.unit, entry.unit),
         "budget": (certificate.budget, budget),
         "plan_digest": (certificate.plan_digest, entry.plan_digest),
         "table": (certificate.table, entry.table),
@@ -99,8 +102,8 @@ def differences(certificate: Certificate, entry: Entry, ledger_unit: Unit) -> It
             yield name, here, there
 
 
-def _unlike(claimed: Certificate, kept: Certificate) -> Iterator[tuple[str, Any, Any]]:
-    for one in fields(Certificate):
+def _unlike(claimed: PrivacyCertificate, kept: PrivacyCertificate) -> Iterator[tuple[str, Any, Any]]:
+    for one in fields(PrivacyCertificate):
         here, there = getattr(claimed, one.name), getattr(kept, one.name)
         if here != there:
             yield one.name, here, there
@@ -123,12 +126,11 @@ def _contradictions(release: Release) -> Iterator[str]:
     yield from _false_answers(release)
 
 
-def _false_loss(c: Certificate) -> Iterator[str]:
+def _false_loss(c: PrivacyCertificate) -> Iterator[str]:
     """The closed forms Δ / b and Δ² / 2 σ² that OpenDP's privacy maps round up."""
-    ratio = Fraction(c.sensitivity) / Fraction(c.scale)
-    loss = ratio if c.privacy == "pure" else ratio**2 / 2
+    loss = c.noise.loss(Fraction(c.sensitivity) / Fraction(c.scale))
     # Version 0.1.0 rounded Gaussian sensitivities above 2^53 to the nearest float; its releases are what they are.
-    rounded = c.privacy == "zcdp" and c.sensitivity > 2**53 and c.privacy_unit == NOT_RECORDED
+    rounded = c.noise == GAUSSIAN and c.sensitivity > 2**53 and c.privacy_unit == NOT_RECORDED
     slack = Fraction(1, 2**51) if rounded else Fraction(0)
     if not loss * (1 - slack) <= Fraction(c.loss) <= loss * (1 + Fraction(ROUNDING)):
         yield f"its noise loses {float(loss):.12g}, its certificate says loss={c.loss!r}"
@@ -148,8 +150,8 @@ def _false_sensitivity(release: Release) -> Iterator[str]:
         yield f"what it measured does not lie on a lattice of {c.bits} bits"
         return
     # Several blocks of cells add up to more, which a release does not tell apart: one column is the least.
-    squares = 1 if c.privacy == "pure" else 2
-    norms = np.asarray((abs(Q) ** squares).sum(axis=0)).ravel() ** (1 / squares)
+    norm = c.noise.norm
+    norms = np.asarray((abs(Q) ** norm).sum(axis=0)).ravel() ** (1 / norm)
     least = factor * float(norms.max(initial=0.0))
     if c.sensitivity < least * (1 - ROUNDING):
         yield f"sensitivity={c.sensitivity} is below the {least:.12g} of what it measured"

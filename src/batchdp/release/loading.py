@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from scipy import sparse
 
 from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.measuring.law import NoiseLaw
-from batchdp.release.certificate import Certificate
+from batchdp.privacy import NOISES
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_release
+from batchdp.release.components.file import FORMAT as TABLES
+from batchdp.release.components.file import load_tables
 from batchdp.release.records import FORMAT, Release
 
 
-def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Release:
+def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Any:
     """A release that was saved; nothing in the file is executed, and its figures must not contradict each other.
+
+    Returns: a `Release`, or a `TableRelease` where that was saved.
 
     Args:
         path: of the file.
         most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
     """
+    if archive.format_of(path) == TABLES:
+        return load_tables(path, most_bytes)
     header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
     try:
         names = header["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ReleaseError("names must be texts")
-        if header["privacy"] not in ("pure", "zcdp"):
-            raise ReleaseError('privacy must be "pure" or "zcdp"')
+        if header["privacy"] not in NOISES:
+            raise ReleaseError(f"privacy must be one of {', '.join(NOISES)}")
         law = NoiseLaw(archive.whole("B", arrays, most_bytes), float(header["scale"]), header["privacy"])
         release = Release(
             names=tuple(names),
@@ -36,7 +44,7 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
             measurements=archive.numbers("measurements", arrays),
             measure=sparse.csr_array(archive.whole("L", arrays, most_bytes)),
             workload=sparse.csr_array(archive.whole("W", arrays, most_bytes)),
-            certificate=Certificate.read(header["certificate"]),
+            certificate=PrivacyCertificate.read(header["certificate"]),
             confidence=float(header["confidence"]),
         )
         check_release(release)

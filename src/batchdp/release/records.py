@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,15 @@ from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
-from batchdp.measuring.conversion import checked_delta, epsilon_at
+from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import NoiseLaw, checked_confidence
-from batchdp.release.certificate import Certificate
+from batchdp.privacy import Budget
+from batchdp.release.certificate import PrivacyCertificate
+from batchdp.release.statements import Statement, statement_frame, statements
 from batchdp.terminal import harmless
 
 if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -61,7 +65,7 @@ class Release:
     measurements: Dense
     measure: sparse.csr_array
     workload: sparse.csr_array
-    certificate: Certificate
+    certificate: PrivacyCertificate
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
@@ -86,9 +90,7 @@ class Release:
 
     def epsilon_at(self, delta: float) -> float:
         """The ε of the (ε, δ)-differential privacy of this release: its own when pure, else converted from ρ."""
-        checked_delta(delta)
-        budget = self.certificate.budget
-        return budget if self.certificate.privacy == "pure" else epsilon_at(budget, delta)
+        return epsilon_of(Budget(self.certificate.noise, self.certificate.budget), delta)
 
     @property
     def covariance(self) -> Dense:
@@ -111,6 +113,20 @@ class Release:
         L, kept = self._distinct_columns()
         fitted = lsq_linear(L.toarray(), self.measurements, bounds=(0, np.inf))
         return np.asarray(self.workload[:, kept] @ fitted.x)
+
+    @property
+    def tables(self) -> Sequence[Statement]:
+        """The answers as tables, one a statement, each with its name and columns."""
+        return statements(self)
+
+    def table(self, *columns: str, name: str | None = None) -> pd.DataFrame:
+        """A statement's answers as a frame: its group columns, value, standard_error, low, high.
+
+        Args:
+            columns: the group columns, in any order; none for a single number.
+            name: the statement's alias, where several have these columns; enough by itself.
+        """
+        return statement_frame(self, columns, name)
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """Every answer with its interval, on matplotlib axes of one's own if given."""
@@ -160,9 +176,8 @@ class Release:
 
     def __repr__(self) -> str:
         c = self.certificate
-        unit = "ε" if c.privacy == "pure" else "ρ"
         whose = harmless(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
-        return f"Release({len(self.names)} answers, {unit} = {c.budget:g}, {whose})"
+        return f"Release({len(self.names)} answers, {c.strength}, {whose})"
 
     def _repr_html_(self) -> str:
         c, shown = self.certificate, slice(0, ROWS_SHOWN)
@@ -171,7 +186,7 @@ class Release:
             self.names[shown], self.values[shown], law.standard_errors, law.half_widths(self.confidence), strict=True
         )
         facts = {
-            "budget": f"{'ε' if c.privacy == 'pure' else 'ρ'} = {c.budget:g}",
+            "budget": c.strength,
             "neighbours": c.neighbours,
             "privacy unit": c.privacy_unit,
             "table": c.table,

@@ -13,19 +13,19 @@ import numpy as np
 
 from batchdp.errors import LedgerError, ReleaseError
 from batchdp.linalg.matrix import Dense
-from batchdp.release.certificate import Certificate
+from batchdp.release.certificate import PrivacyCertificate
 
 FORMAT = "batchdp-output-2"
 LONGEST_HEADER = 1_000_000
 
 
-def encoded(certificate: Certificate, measurements: Dense) -> bytes:
+def encoded(certificate: PrivacyCertificate, measurements: Dense) -> bytes:
     """What `Ledger.complete` stores."""
     header = {"format": FORMAT, "certificate": asdict(certificate), "measurements": len(measurements)}
     return json.dumps(header).encode() + b"\n" + np.ascontiguousarray(measurements, dtype="<f8").tobytes()
 
 
-def decoded(output: bytes, release_id: str) -> tuple[Certificate, Dense]:
+def decoded(output: bytes, release_id: str) -> tuple[PrivacyCertificate, Dense]:
     """What was stored; refused if it is anything else, for whoever can write to a ledger can put anything there."""
     try:
         line, _, rest = output.partition(b"\n")
@@ -40,7 +40,7 @@ def decoded(output: bytes, release_id: str) -> tuple[Certificate, Dense]:
             measurements = np.frombuffer(rest, dtype="<f8").astype(np.float64)
         if measurements.ndim != 1 or not np.all(np.isfinite(measurements)):
             raise ValueError("no measurements")
-        return Certificate.read(header["certificate"]), measurements
+        return PrivacyCertificate.read(header["certificate"]), measurements
     except (ReleaseError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise LedgerError(
             f"release_id={release_id!r}: what the ledger has stored is not a release ({type(error).__name__}); "

@@ -6,6 +6,7 @@ from markupsafe import Markup
 
 from batchdp.ledger import Entry, Ledger
 from batchdp.markup import rendered
+from batchdp.privacy import UNITS
 from batchdp.reports.figures import percent
 
 MOST_ROWS = 100
@@ -23,7 +24,7 @@ def budget_section(ledger: Ledger, release_id: str) -> Markup:
         spent += one.charged
     return rendered(
         "reports/budget.html",
-        unit="ε" if ledger.unit == "epsilon" else "ρ",
+        unit=UNITS[ledger.unit].letter,
         spent=ledger.spent,
         total=total,
         remaining=ledger.remaining,

@@ -7,7 +7,7 @@ from dataclasses import fields
 from markupsafe import Markup
 
 from batchdp.markup import rendered
-from batchdp.release.certificate import Certificate
+from batchdp.release.certificate import PrivacyCertificate
 
 MEANINGS = {
     "release_id": ("Release", "asking again with this id returns the same answers"),
@@ -28,7 +28,7 @@ MEANINGS = {
 }
 
 
-def certificate_section(certificate: Certificate) -> Markup:
+def certificate_section(certificate: PrivacyCertificate) -> Markup:
     """Every field, also those that this page does not know by name."""
     rows = [_row(field.name, getattr(certificate, field.name)) for field in fields(certificate)]
     return rendered("reports/certificate.html", rows=rows)

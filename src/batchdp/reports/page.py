@@ -15,7 +15,7 @@ from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
 from batchdp.markup import part, rendered
-from batchdp.privacy import noise_of
+from batchdp.privacy import UNITS
 from batchdp.release import Release
 from batchdp.release.claims import check_charged, check_release
 from batchdp.reports.answers import answers_section
@@ -118,12 +118,12 @@ def _facts(release: Release, ledger: Ledger | None) -> list[tuple[str, str, str]
     half = np.array([one.high - one.value for one in release.answers])
     facts = [
         ("Queries", f"{len(release.names):,}", f"from {release.measure.shape[0]:,} noisy measurements"),
-        ("Privacy budget", f"{noise_of(c.privacy).letter} = {c.budget:g}", "for the whole batch"),
+        ("Privacy budget", c.strength, "for the whole batch"),
         ("Typical margin", f"± {number(float(np.median(half)), decimals_for(half))}", _percent(release.confidence)),
     ]
     if ledger is not None:
-        unit = "ε" if ledger.unit == "epsilon" else "ρ"
-        facts.append(("Budget left", f"{unit} = {ledger.remaining:g}", f"of {ledger.total:g} in the ledger"))
+        letter = UNITS[ledger.unit].letter
+        facts.append(("Budget left", f"{letter} = {ledger.remaining:g}", f"of {ledger.total:g} in the ledger"))
     return facts
 
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from batchdp.markup import rendered
 from batchdp.measuring.neighbours import EVERY_ROW, NOT_RECORDED, in_words
-from batchdp.privacy import LAPLACE, noise_of
+from batchdp.privacy import LAPLACE
 from batchdp.release import Release
 
 DELTAS = (1e-5, 1e-6, 1e-9)
@@ -17,8 +17,7 @@ DELTAS = (1e-5, 1e-6, 1e-9)
 def guarantee(release: Release) -> str:
     """One sentence for the head of the page."""
     c = release.certificate
-    noise = noise_of(c.privacy)
-    strength = f"{noise.letter} = {c.budget:g}{'' if noise == LAPLACE else ' (zCDP)'}"
+    strength = c.strength if c.noise == LAPLACE else f"{c.strength} (zCDP)"
     return (
         "Every answer carries random noise, so that the page tells hardly anything about any one person. "
         f"Differentially private with {strength}; the exact counts appear nowhere."
@@ -28,7 +27,7 @@ def guarantee(release: Release) -> str:
 def privacy_section(release: Release) -> Markup:
     """What is promised, for whom, in numbers, and what is not promised."""
     c = release.certificate
-    pure = noise_of(c.privacy) == LAPLACE
+    pure = c.noise == LAPLACE
     return rendered(
         "reports/privacy.html",
         **(_pure(release) if pure else _concentrated(release)),

@@ -82,7 +82,7 @@ class Scope:
             raise self.refusal(table, "not the table of this query", f"write {self.table}.{node.name}, or {node.name}")
 
 
-def opened(statement: Statement, declared: Declared) -> Scope:
+def scope_of(statement: Statement, declared: Declared) -> Scope:
     """The scope of a statement, whose table has to be the declared one."""
     domain = declared.domain
     source = statement.tree.args.get("from_") or statement.tree.args.get("from")

@@ -11,7 +11,7 @@ from batchdp.sql.amounts import combination
 from batchdp.sql.conditions import condition
 from batchdp.sql.groupings import ALL, Grouping, alias_name, grouping, item_of, restricted
 from batchdp.sql.places import Node, Statement
-from batchdp.sql.scope import Declared, Scope, opened
+from batchdp.sql.scope import Declared, Scope, scope_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Selection:
 
 def selection(statement: Statement, declared: Declared) -> Selection:
     """What a statement asks for."""
-    scope = opened(statement, declared)
+    scope = scope_of(statement, declared)
     where = statement.tree.args.get("where")
     holds = None if where is None else condition(scope, where.this)
     grouped = grouping(scope)

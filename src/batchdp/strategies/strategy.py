@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -13,7 +13,7 @@ from scipy import sparse
 
 from batchdp.bounds.convex import certify
 from batchdp.bounds.largest_error import certify_worst
-from batchdp.bounds.optimality import OptimalityBound
+from batchdp.bounds.optimality import Objective, OptimalityBound
 from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.checks import finite
 from batchdp.errors import StrategyError
@@ -60,7 +60,8 @@ class Strategy:
         rounds, status: how long the search took and how it ended; `status.advice` says what to try next.
         relaxation: γ; above 0, ‖W − B L‖_F may be up to γ (Formula 8).
         reason: why this kind of noise was chosen, where it was.
-        proven: bounds that the search has proven, so that they need not be computed again.
+        proven: bounds that the search has proven, so that they need not be computed again; those that are asked for
+            later are added, so that copies and files have them too.
     """
 
     workload: Workload
@@ -208,15 +209,14 @@ class Strategy:
             f"with {noise.name} noise at {budget}; this one has {error:.6g}{ratio}.{loose}"
         )
 
-    @cached_property
+    @property
     def optimality(self) -> OptimalityBound:
         """The convex bound behind `lower_bound`: the one that the search has proven, or computed once."""
-        known = (bound for bound in self.proven if bound.objective == "sum")
-        return next(known, None) or certify(self.workload)
+        return self._bound("sum", certify)
 
     @property
     def certificate(self) -> OptimalityBound:
-        """`optimality`, by its earlier name."""
+        """`optimality`, by its earlier name: a release's `certificate` is about privacy."""
         return self.optimality
 
     def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
@@ -228,11 +228,17 @@ class Strategy:
         """No strategy of this kind has a smaller largest variance."""
         return self._at(self.optimality_of_largest.lower_bound, epsilon, rho)
 
-    @cached_property
+    @property
     def optimality_of_largest(self) -> OptimalityBound:
         """The convex bound behind `largest_variance_bound`: the one that the search has proven, or computed once."""
-        known = (bound for bound in self.proven if bound.objective == "max")
-        return next(known, None) or certify_worst(self.workload)
+        return self._bound("max", certify_worst)
+
+    def _bound(self, objective: Objective, prove: Callable[[Workload], OptimalityBound]) -> OptimalityBound:
+        known = next((bound for bound in self.proven if bound.objective == objective), None)
+        if known is None:
+            known = prove(self.workload)
+            object.__setattr__(self, "proven", (*self.proven, known))
+        return known
 
     def plot(self, *, axes: Sequence[Axes] | None = None) -> Figure:
         """L and B as heat maps, on two matplotlib axes of one's own if given."""

@@ -84,11 +84,11 @@ def code(column: Any, atoms: Atoms, stride: int, looked_up: Any = None) -> Any:
     elif looked_up is None:
         found = _listed_code(column, atoms, stride)
     else:
-        found = ibis.coalesce(looked_up * whole(stride), whole(stride * len(atoms.groups)))
-    return ibis.ifelse(missing(column), whole(stride * (atoms.size - 1)), found)
+        found = ibis.coalesce(looked_up * constant(stride), constant(stride * len(atoms.groups)))
+    return ibis.ifelse(missing(column), constant(stride * (atoms.size - 1)), found)
 
 
-def whole(value: int) -> Any:
+def constant(value: int) -> Any:
     """A literal of 64 bits: left to itself, an engine would take fewer, and overflow in products and sums."""
     return ibis.literal(value).cast("int64") if value < 2**31 else ibis.literal(value)
 
@@ -96,7 +96,7 @@ def whole(value: int) -> Any:
 def _line_code(column: Any, atoms: LineAtoms, stride: int) -> Any:
     def tree(first: int, last: int) -> Any:
         if first == last:
-            return whole(stride * first)
+            return constant(stride * first)
         middle = (first + last) // 2
         return ibis.ifelse(before(column, atoms.cuts[middle]), tree(first, middle), tree(middle + 1, last))
 
@@ -105,11 +105,11 @@ def _line_code(column: Any, atoms: LineAtoms, stride: int) -> Any:
 
 def _listed_code(column: Any, atoms: ListedAtoms, stride: int) -> Any:
     branches = [
-        (column.isin(values), whole(stride * i))
+        (column.isin(values), constant(stride * i))
         for i, group in enumerate(atoms.groups)
         if (values := values_of(group, column.type()))
     ]
-    other = whole(stride * len(atoms.groups))
+    other = constant(stride * len(atoms.groups))
     return ibis.cases(*branches, else_=other) if branches else other
 
 

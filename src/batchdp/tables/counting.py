@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from batchdp.cells.atoms import Atoms
 from batchdp.errors import TableError
-from batchdp.tables.coding import code, kept, packing, unpacked, whole
+from batchdp.progress import Progress
+from batchdp.tables.coding import code, constant, kept, packing, unpacked
 from batchdp.tables.compiling import Query
 from batchdp.tables.lookups import joined, lookup
 from batchdp.tables.lots import lot
@@ -23,7 +24,6 @@ from batchdp.tables.reading import identified, missing, read, spelled
 from batchdp.tables.shield import shielded, shielded_all
 from batchdp.tables.source import Source
 
-Progress = Callable[[float, str], None]
 POLL_SECONDS = 0.2
 Counted = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
@@ -98,7 +98,7 @@ def _query(
         looked_up = {i: rows[f"a{i}"] for i in tables}
     names = [f"p{i}" for i in range(len(packs))]
     codes = {
-        name: reduce(add, (code(rows[f"c{i}"], atoms[i], stride, looked_up.get(i)) for i, stride in pack), whole(0))
+        name: reduce(add, (code(rows[f"c{i}"], atoms[i], stride, looked_up.get(i)) for i, stride in pack), constant(0))
         for name, pack in zip(names, packs, strict=True)
     }
     if unit is None:

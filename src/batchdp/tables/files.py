@@ -27,7 +27,7 @@ from batchdp.tables.kinds import Wanted, find_name, wanted
 from batchdp.tables.separated import Layout, records
 from batchdp.tables.shield import shielded
 from batchdp.tables.source import Source
-from batchdp.tables.stream import Batches, Part, Progress, open_stream, repeated
+from batchdp.tables.stream import Batches, Part, Reading, open_stream, repeated
 
 ENDINGS = {".csv": "CSV", ".tsv": "CSV", ".csv.gz": "CSV", ".tsv.gz": "CSV", ".parquet": "Parquet", ".pq": "Parquet"}
 DELIMITERS = ",;\t|"
@@ -43,7 +43,7 @@ def open_files(path: Path, domain: Domain, columns: Collection[str] | None) -> S
     """A file or folder."""
     files, kind = found(path)
     keys = [_keys(file, path.absolute()) for file in files]
-    progress = Progress()
+    progress = Reading()
     names, parts = (_csv if kind == "CSV" else _parquet)(files, keys, wanted(domain, columns), progress)
     return open_stream(str(path), names, parts, domain, progress)
 
@@ -101,7 +101,7 @@ def parquet_schema(file: Path) -> Any:
 
 
 def _parquet(
-    files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Progress
+    files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Reading
 ) -> tuple[Wanted, list[Part]]:
     parts = []
     for file, beside in zip(files, keys, strict=True):
@@ -122,7 +122,7 @@ class _ParquetFile:
     file: Path
     inside: Wanted
     apart: Mapping[str | None, str | None]
-    progress: Progress
+    progress: Reading
     files: int
 
     def __call__(self) -> Batches:
@@ -147,7 +147,7 @@ def _chosen(names: Wanted, inside: list[str], beside: Mapping[str, str | None], 
 
 
 def _csv(
-    files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Progress
+    files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Reading
 ) -> tuple[Wanted, list[Part]]:
     titles, layout = header(files[0])
     for file in files[1:]:
@@ -171,7 +171,7 @@ class _CSVFile:
     layout: Layout
     inside: Mapping[str | None, int]
     apart: Mapping[str | None, str | None]
-    progress: Progress
+    progress: Reading
     files: int
 
     def __call__(self) -> Batches:

@@ -46,7 +46,7 @@ def repeated(values: Mapping[str | None, str | None], rows: int) -> dict[str | N
 
 
 @dataclass
-class Progress:
+class Reading:
     """How far the reading is, where that can be told."""
 
     share: float = math.nan
@@ -57,7 +57,7 @@ class Progress:
 
 
 def open_stream(
-    description: str, names: Wanted, parts: Sequence[Part], domain: Domain, progress: Progress | None = None
+    description: str, names: Wanted, parts: Sequence[Part], domain: Domain, progress: Reading | None = None
 ) -> Source:
     """A source that counts these parts, refused unless every column is of a type that can be read."""
     places = {key: UNIT if key is None else f"c{i}" for i, key in enumerate(names)}
@@ -92,7 +92,7 @@ def open_stream(
         connection = own_database()
         undo.callback(connection.close)
         lock(connection)
-        engine = StreamEngine(connection, undo.pop_all(), schema, reader, progress or Progress())
+        engine = StreamEngine(connection, undo.pop_all(), schema, reader, progress or Reading())
     table = ibis.table(ibis.expr.schema.Schema.from_pyarrow(schema), name=PLACE)
     return Source(description, table, engine, names, places, table[UNIT] if None in names else None)
 
@@ -103,7 +103,7 @@ class StreamEngine(DuckEngine):
     collates = False
 
     def __init__(
-        self, connection: Any, undo: ExitStack, schema: Any, reader: Callable[[], Any], progress: Progress
+        self, connection: Any, undo: ExitStack, schema: Any, reader: Callable[[], Any], progress: Reading
     ) -> None:
         super().__init__(connection, undo)
         self._schema = schema

@@ -12,13 +12,14 @@ from pathlib import Path
 from batchdp.archive import write_atomically
 from batchdp.checks import finite, whole
 from batchdp.errors import ReproductionError
+from batchdp.progress import Progress
 from batchdp.studies.reproduction import examples
 from batchdp.studies.reproduction.datasets import originals, stand_ins
 from batchdp.studies.reproduction.drawing import draw, has_curves
 from batchdp.studies.reproduction.journal import Row, Settings, locked, read_all, resume, settings_of
 from batchdp.studies.reproduction.page import page
 from batchdp.studies.reproduction.parameters import FIGURES, PAPER, QUICK, TARGETS, Table
-from batchdp.studies.reproduction.running import Progress, run
+from batchdp.studies.reproduction.running import run
 
 
 def reproduce(

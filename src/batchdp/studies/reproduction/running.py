@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
+from batchdp.progress import Progress
 from batchdp.studies.reproduction.datasets import Collection, merged
 from batchdp.studies.reproduction.journal import Journal, Row, row_for
 from batchdp.studies.reproduction.measuring import Job
 from batchdp.studies.reproduction.parameters import Table
 from batchdp.studies.reproduction.points import Point, Task, points_of
 from batchdp.studies.reproduction.processes import Ended, run_jobs
-
-Progress = Callable[[float, str], None]
-"""Called with (share of the work that is done, what ended last)."""
 
 EFFORT = {
     "LM": 0.01,

@@ -1,0 +1,39 @@
+"""`batchdp export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+EXAMPLES = (
+    "batchdp export answers.release -o tables",
+    "batchdp export answers.release -o tables --format csv --overwrite",
+)
+
+
+def command(
+    release: Annotated[
+        Path,
+        typer.Argument(metavar="RELEASE", help="A .release file, or the .csv or .json with it.", readable=False),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder.", metavar="FOLDER", readable=False)],
+    format: Annotated[str, typer.Option(help="parquet or csv.", metavar="FORMAT")] = "parquet",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a folder that an earlier export wrote.", metavar="")
+    ] = False,
+) -> None:
+    """Write the tables of a release, one file each: group columns, value, standard_error, low, high."""
+    from batchdp.cli.files import beside
+    from batchdp.cli.show import progress, say
+    from batchdp.release import load_release
+    from batchdp.release.exporting import export
+
+    if format not in ("parquet", "csv"):
+        raise typer.BadParameter("give parquet or csv", param_hint="--format")
+    chosen: Literal["parquet", "csv"] = "csv" if format == "csv" else "parquet"
+    loaded = load_release(beside(release))
+    with progress("Writing tables") as report:
+        files = export(loaded, output, format=chosen, overwrite=overwrite, progress=report)
+    say(f"{len(files):,} tables written to {output}.")

@@ -1,0 +1,144 @@
+"""Tables from noisy components: answers, variances and bias, one table at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.errors import StrategyError
+from batchdp.measuring.components.axes import Axes, Axis, missed, recovered, squared_weights
+from batchdp.measuring.components.lattice import ComponentLattice, IntegerPart, WholeGroups
+
+Dense = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+ROUNDING = 2 * np.finfo(float).eps
+MOST_TABLE = 200_000_000
+"""Answers of one table that are made at a time."""
+
+
+class TableReader:
+    """Reads tables from the noisy measurements of a lattice."""
+
+    def __init__(self, lattice: ComponentLattice, scales: Dense) -> None:
+        self.lattice, self.scales = lattice, scales
+        self.columns, self.averages = lattice.columns, lattice.averages
+        self._first = [np.unique(c.value, return_index=True)[1] for c in self.columns]
+
+    @cached_property
+    def starts(self) -> Integers:
+        """Where the measurements of every group begin."""
+        return np.concatenate([[0], np.cumsum(self.lattice.sizes)]).astype(np.int64)
+
+    @cached_property
+    def _listed(self) -> list[tuple[int, int, IntegerPart]]:
+        """Group, first measurement and part, of strategies that are not of whole tables."""
+        found = []
+        assert not isinstance(self.lattice.groups, WholeGroups)
+        for g, group in enumerate(self.lattice.groups):
+            start = int(self.starts[g])
+            for part in group.parts():
+                found.append((g, start, part))
+                start += int(np.prod(part.shape(self.columns)))
+        return found
+
+    def parts(self) -> Iterator[tuple[int, int, IntegerPart]]:
+        """All parts: group, first measurement, part."""
+        groups = self.lattice.groups
+        if not isinstance(groups, WholeGroups):
+            yield from self._listed
+            return
+        for g, group in enumerate(groups):
+            (part,) = group.parts()
+            yield g, int(self.starts[g]), part
+
+    def parts_of(self, table: int, axes: Axes) -> Iterator[tuple[int, int, IntegerPart]]:
+        """Those that a table is read from."""
+        groups = self.lattice.groups
+        if isinstance(groups, WholeGroups):
+            for kept in range(len(axes) + 1):
+                for own in combinations(axes, kept):
+                    g = groups.closure.find(own)
+                    if g is not None:
+                        (part,) = groups[g].parts()
+                        yield g, int(self.starts[g]), part
+            return
+        for g, start, part in self._listed:
+            if part.tables is None or table in part.tables:
+                yield g, start, part
+
+    def axes(self, table: int) -> dict[int, Axis]:
+        """How a table looks at its columns."""
+        found = {}
+        for i, factor in self.lattice.workload.factors_of(table).items():
+            whole = factor.given is None
+            found[i] = Axis(factor.rows, None if whole else factor.matrix[:, self._first[i]])
+        return found
+
+    def shape(self, table: int) -> tuple[int, ...]:
+        """Of a table; refused where it does not fit into memory."""
+        own = self.lattice.workload.tables[table]
+        if own.queries > MOST_TABLE:
+            raise StrategyError(f"table {own.name!r} has {own.queries:,} answers, more than fit into memory")
+        return tuple(own.shape)
+
+    def values(self, table: int, noisy: Integers) -> Dense:
+        """The private answers of a table."""
+        shape, axes = self.shape(table), self.axes(table)
+        found = np.zeros(shape)
+        for _, start, part in self.parts_of(table, axes):
+            own = noisy[start : start + int(np.prod(part.shape(self.columns), dtype=np.int64))]
+            share = recovered(part, self.columns, self.averages, axes, own)
+            if share is not None:
+                found += share
+        return found
+
+    def variances(self, table: int) -> Dense:
+        """Of a table's answers, to be broadcast to its shape: a whole table has one for all."""
+        axes = self.axes(table)
+        found = np.zeros((1,) * len(axes))
+        for g, _, part in self.parts_of(table, axes):
+            own = squared_weights(part, self.columns, self.averages, axes)
+            if own is not None:
+                found = found + float(self.scales[g]) ** 2 * own
+        return found
+
+    def worst_bias(self) -> tuple[float, int]:
+        """The most that an answer can be off apart from noise, as a share of its standard error; and which table's."""
+        cap = self.lattice.largest_total
+        worst, where = 0.0, 0
+        for t in self._distinct():
+            axes = self.axes(t)
+            bias, variance = np.zeros((1,) * len(axes)), np.zeros((1,) * len(axes))
+            for g, _, part in self.parts_of(t, axes):
+                weights = squared_weights(part, self.columns, self.averages, axes)
+                if weights is None:
+                    continue
+                variance = variance + float(self.scales[g]) ** 2 * weights
+                lost = missed(part, self.columns, self.averages, axes)
+                bias = bias if lost is None else bias + lost
+                # Rounding in floats: at most |B| |Q| per record, times the length of the sums.
+                length = 64 + sum(part.shape(self.columns)) + sum(len(p.recover) for p in part.pieces)
+                moved = float(self.lattice.groups[g].squares) ** 0.5
+                bias = bias + ROUNDING * length * np.sqrt(weights) * moved
+            share = cap * np.divide(bias, np.sqrt(variance), out=np.zeros(bias.shape), where=variance > 0)
+            if float(share.max(initial=0.0)) > worst:
+                worst, where = float(share.max()), t
+        return worst, where
+
+    def _distinct(self) -> Iterator[int]:
+        """Tables that differ: of whole tables those of other sizes only, since all else is the same but for names."""
+        batch = self.lattice.workload
+        if not isinstance(self.lattice.groups, WholeGroups):
+            yield from range(len(batch.tables))
+            return
+        # The relative rounding grows with the number of columns and their sizes: the widest tables are the worst.
+        lengths = np.diff(batch.starts)
+        for order in np.unique(lengths):
+            there = np.flatnonzero(lengths == order)
+            rows = batch.columns[batch.starts[there][:, None] + np.arange(order)]
+            yield int(there[np.argmax(np.array(batch.sizes)[rows].sum(axis=1))])

@@ -1,0 +1,25 @@
+"""What every search can be asked for, checked in one place: for `optimize`, and for plans, which keep it."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from batchdp.bounds.optimality import Objective
+from batchdp.checks import finite, whole
+from batchdp.errors import StrategyError
+from batchdp.privacy import GAUSSIAN, LAPLACE, NOISES
+
+AUTO = "auto"
+"""Whichever noise has the smaller error at the same (ε, δ)."""
+PRIVACIES = (*NOISES, AUTO)
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+
+def checked_search(privacy: Any, objective: Any, seconds: Any, seed: Any) -> tuple[float | None, int]:
+    """Refuse a privacy, objective, time or seed that cannot be meant; the last two as plain numbers."""
+    if privacy not in PRIVACIES:
+        kinds = f'"{LAPLACE.privacy}" ({LAPLACE.name}), "{GAUSSIAN.privacy}" ({GAUSSIAN.name}) or "{AUTO}"'
+        raise StrategyError(f"privacy={privacy!r} must be {kinds}")
+    if objective not in OBJECTIVES:
+        raise StrategyError(f"objective={objective!r} must be {' or '.join(map(repr, OBJECTIVES))}")
+    return None if seconds is None else finite("seconds", seconds, above=0), whole("seed", seed, 0)

@@ -1,0 +1,164 @@
+"""`answer` for component strategies: draw, charge, count, store, then show.
+
+The noise is drawn before anything is charged: it does not depend on the data, takes most of the time, and can then be
+interrupted at no cost. Room for the output is taken on the disk before the charge as well. What is left after the
+charge is a count of the records and one file; Ctrl-C waits for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.components.strategy import Components
+from batchdp.errors import BudgetError, LedgerError
+from batchdp.ledger import Ledger, StoredRelease
+from batchdp.measuring.components.axes import Places, Records, measured
+from batchdp.measuring.components.drawing import draw as draw_noise
+from batchdp.measuring.components.preparing import Prepared, prepare
+from batchdp.measuring.law import checked_confidence
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import exact_charge
+from batchdp.privacy import GAUSSIAN, Budget
+from batchdp.release.components.certificate import ComponentCertificate, ComponentNoise, listed, packed
+from batchdp.release.components.claims import check_tables
+from batchdp.release.components.estimating import check_fits, estimated
+from batchdp.release.components.safety import room_on_disk, uninterrupted
+from batchdp.release.components.storing import decoded, encoded
+from batchdp.release.components.tables import TableRelease
+from batchdp.release.cost import Confirm, confirmed, cost_of
+
+Integers = NDArray[np.int64]
+Progress = Callable[[float, str], object]
+Draw = Callable[[NDArray[np.float64], Integers, Progress | None], Integers]
+
+
+def release_components(
+    strategy: Components,
+    read: Callable[[], Records],
+    *,
+    epsilon: float | None,
+    rho: float | None,
+    ledger: Ledger,
+    release_id: str | None,
+    label: str,
+    neighbours: Neighbours,
+    max_rows: int | None,
+    confidence: float,
+    column_names: tuple[str, ...] | None = None,
+    progress: Progress | None = None,
+    draw: Draw | None = None,
+    confirm: Confirm | None = None,
+) -> TableRelease:
+    """Private tables; `read` gives the records once they are paid for, `draw` is a test's own noise."""
+    checked_confidence(confidence)
+    asked = Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho)
+    charge, budget = exact_charge(float(asked))
+    prepared = prepare(strategy, neighbours, budget, max_rows)
+    names = column_names or tuple(f"a{i + 1}" for i in range(len(strategy.workload.sizes)))
+    digest = digest_of(prepared, neighbours)
+    identity = release_id or uuid.uuid4().hex
+    spend: dict[str, Any] = {"plan_digest": digest, "table": label, "privacy_unit": neighbours.privacy_unit}
+    if release_id is not None and ledger.stored(release_id) is not None:
+        repeated = ledger.reserve(identity, rho=charge, **spend)
+        assert isinstance(repeated, StoredRelease)
+        return _again(repeated, prepared, ledger, names, confidence)
+    needed = estimated(prepared)
+    if progress is not None:
+        progress(0.0, str(needed))
+    check_fits(needed, ledger.path)
+    if ledger.unit != GAUSSIAN.unit:
+        raise BudgetError(f"ledger {ledger.path.name} counts epsilon, which Gaussian noise cannot promise; use rho")
+    if budget > ledger.remaining:  # before noise is drawn in vain; the ledger itself decides below
+        raise BudgetError(f"rho={budget!r} is more than is left, {ledger.remaining!r}; ask for at most that")
+    if confirm is not None:
+        confirmed(confirm, cost_of(Budget(GAUSSIAN, charge), ledger, identity, neighbours))
+    noisy = (draw or draw_noise)(prepared.scales, prepared.lattice.sizes, progress)
+    components = listed(prepared)
+    with room_on_disk(ledger.path, 8 * len(noisy) + len(packed(components)) + 10_000) as free, uninterrupted():
+        reserved = ledger.reserve(identity, rho=charge, **spend)
+        if isinstance(reserved, StoredRelease):  # by another process, meanwhile
+            return _again(reserved, prepared, ledger, names, confidence)
+        # From here on records are read. Nothing below may raise because of what they are.
+        add_measured(prepared, read(), noisy)
+        certificate = _certificate(prepared, components, neighbours, identity, digest, label, reserved.head)
+        free()
+        try:
+            ledger.complete(reserved, encoded(certificate, noisy))
+        except LedgerError as error:
+            raise LedgerError(
+                f"{error}; release {identity!r} was charged before, its budget stays spent and its answers were "
+                "shown to nobody: choose a new release_id"
+            ) from error
+    return TableRelease(prepared.reader, noisy, certificate, names, confidence)
+
+
+def add_measured(prepared: Prepared, records: Records, noisy: Integers) -> None:
+    """Add the exact measurements to the noise, part by part, each once."""
+    lattice = prepared.lattice
+    places = tuple(map(Places.of, lattice.columns))
+    for _, start, part in prepared.reader.parts():
+        exact = measured(part, lattice.columns, places, records, lattice.largest_total)
+        noisy[start : start + len(exact)] += exact
+
+
+def _certificate(
+    prepared: Prepared,
+    components: tuple[ComponentNoise, ...],
+    neighbours: Neighbours,
+    identity: str,
+    digest: str,
+    label: str,
+    head: str,
+) -> ComponentCertificate:
+    loss = float(prepared.loss)
+    return ComponentCertificate(
+        release_id=identity,
+        budget=prepared.rho,
+        neighbours=str(neighbours),
+        privacy_unit=neighbours.privacy_unit,
+        loss=loss if loss >= prepared.loss else float(np.nextafter(loss, np.inf)),
+        largest_total=prepared.lattice.largest_total,
+        bias_share=prepared.bias_share,
+        measurements=prepared.lattice.measurements,
+        plan_digest=digest,
+        table=label,
+        ledger_head=head,
+        opendp=version("opendp"),
+        components=components,
+    )
+
+
+def _again(
+    stored: StoredRelease, prepared: Prepared, ledger: Ledger, names: tuple[str, ...], confidence: float
+) -> TableRelease:
+    """The release that is stored under this id: reconstructed anew, never drawn again."""
+    certificate, noisy = decoded(stored.output, stored.release_id)
+    from batchdp.measuring.components.tables import TableReader
+
+    scales = np.array([one.scale for one in certificate.components])  # that were drawn then
+    if len(scales) != len(prepared.noises):
+        raise LedgerError(f"release_id={stored.release_id!r}: what the ledger has stored has other components")
+    done = TableRelease(TableReader(prepared.lattice, scales), noisy, certificate, names, confidence)
+    check_tables(done)
+    return done
+
+
+def digest_of(prepared: Prepared, neighbours: Neighbours) -> str:
+    """A fingerprint of everything that decides what is released, apart from the data and the budget."""
+    from batchdp.release.components.file import described
+
+    header, arrays = described(prepared.lattice)
+    arrays.pop("bits", None)  # of whole tables, which follow from the budget
+    digest = hashlib.sha256(json.dumps([header, str(neighbours)]).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].shape} ".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()

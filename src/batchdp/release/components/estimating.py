@@ -1,0 +1,105 @@
+"""What a release of components will take, before anything is charged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from batchdp.components.strategy import Components
+from batchdp.errors import ReleaseError
+from batchdp.measuring.components.drawing import DRAWS_A_SECOND
+from batchdp.measuring.components.preparing import Prepared, prepare
+from batchdp.measuring.neighbours import Relation
+from batchdp.plans.settling import given_neighbours
+from batchdp.privacy import GAUSSIAN, Budget
+
+ROW_BYTES = 24
+"""Of an answer in a Parquet file, as a rule."""
+NUMBERS = 6
+"""Arrays of a table's size that are held while it is written."""
+BASE = 300_000_000
+"""Bytes that Python and its libraries take."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How much there is to draw, hold, write and wait for."""
+
+    components: int
+    measurements: int
+    answers: int
+    memory: int
+    """Bytes, at the most."""
+    stored: int
+    """Bytes beside the ledger."""
+    exported: int
+    """Bytes of Parquet files, roughly."""
+    seconds: float
+    """To draw the noise on this machine's cores, roughly."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.measurements:,} measurements in {self.components:,} components, {self.answers:,} answers; about "
+            f"{self.memory / 1e9:.1f} GB of memory, {self.stored / 1e6:,.0f} MB beside the ledger, "
+            f"{self.exported / 1e6:,.0f} MB as Parquet, {self.seconds:,.0f} s to draw the noise"
+        )
+
+
+def estimated(prepared: Prepared) -> Estimate:
+    """For what is about to be released."""
+    batch, measurements = prepared.lattice.workload, prepared.lattice.measurements
+    largest = max(float(batch.table_sizes().max(initial=0)), float(prepared.lattice.sizes.max(initial=0)))
+    return Estimate(
+        components=len(prepared.noises),
+        measurements=measurements,
+        answers=batch.queries,
+        memory=BASE + 16 * measurements + 8 * NUMBERS * int(largest),  # noise, and the bytes that are stored
+        stored=8 * measurements,
+        exported=ROW_BYTES * batch.queries,
+        seconds=measurements / DRAWS_A_SECOND / (os.cpu_count() or 1),
+    )
+
+
+def estimate(
+    strategy: Components,
+    *,
+    rho: float,
+    neighbours: Relation | None = None,
+    rows_per_unit: int | None = None,
+    max_rows: int | None = None,
+) -> Estimate:
+    """What `answer` with the same arguments will draw, hold and write; no data is read, nothing is charged."""
+    if not isinstance(strategy, Components):
+        raise ReleaseError(f"strategy is a {type(strategy).__name__}; estimates are for Components, from optimize")
+    budget = float(Budget(GAUSSIAN, rho))
+    return estimated(prepare(strategy, given_neighbours(neighbours, rows_per_unit), budget, max_rows))
+
+
+def check_fits(needed: Estimate, ledger: Path) -> None:
+    """Refuse what this machine cannot hold, before anything is charged."""
+    have = _memory()
+    if have is not None and needed.memory > have:
+        raise ReleaseError(
+            f"the release needs about {needed.memory / 1e9:.1f} GB of memory and {have / 1e9:.1f} GB are free "
+            f"({needed}); ask for fewer tables, or of fewer columns"
+        )
+    free = shutil.disk_usage(ledger.parent).free
+    if needed.stored > free:
+        raise ReleaseError(
+            f"the release needs {needed.stored / 1e9:.1f} GB beside {str(ledger)!r} and {free / 1e9:.1f} GB are free; "
+            "free some space, or ask for fewer tables"
+        )
+
+
+def _memory() -> int | None:
+    """Bytes that are free, where the system says so."""
+    try:
+        with Path("/proc/meminfo").open() as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None

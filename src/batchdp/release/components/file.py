@@ -1,0 +1,236 @@
+"""Files of released tables: the batch in its factors, the integer pieces, the noisy measurements; no answers.
+
+Answers are made from these when somebody looks. Sensitivities are never believed: they are computed from the pieces.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp import archive
+from batchdp.components.columns import Column
+from batchdp.components.whole import closure, is_whole
+from batchdp.errors import ReleaseError
+from batchdp.measuring.components.integers import IntegerPiece, largest_squares
+from batchdp.measuring.components.lattice import ComponentLattice, IntegerGroup, WholeGroups
+from batchdp.measuring.components.tables import TableReader
+from batchdp.release.components.certificate import ComponentCertificate, packed
+from batchdp.release.components.tables import TableRelease
+from batchdp.workloads.structure import Factor, Products, column_sizes
+
+FORMAT = "batchdp-release-3"
+Arrays = dict[str, NDArray[Any]]
+
+
+def save_tables(release: TableRelease, path: str | os.PathLike[str]) -> None:
+    """One file, in one piece or not at all."""
+    header, arrays = described(release.reader.lattice)
+    header = {
+        "format": FORMAT,
+        **header,
+        "confidence": release.confidence,
+        "column_names": release.column_names,
+        "certificate": release.certificate.header(),
+    }
+    arrays["scales"] = release.reader.scales
+    arrays["noisy"] = release.noisy
+    arrays["components"] = np.frombuffer(packed(release.certificate.components), dtype=np.uint8)
+    archive.save(path, header, arrays, ReleaseError, compressed=False)
+
+
+def described(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
+    """The lattice as a header and arrays."""
+    batch = lattice.workload
+    header: dict[str, Any] = {
+        "sizes": batch.sizes,
+        "factors": [[None if f.given is None else len(f.given) for f in own] for own in batch.factors],
+        "names": batch.names,
+        "largest_total": lattice.largest_total,
+        "distinct": [len(c.orbit) for c in lattice.columns],
+    }
+    given = [f.given.reshape(-1) for own in batch.factors for f in own if f.given is not None]
+    arrays: Arrays = {
+        "starts": batch.starts,
+        "columns": batch.columns,
+        "chosen": batch.chosen,
+        "weights": batch.weights,
+        "given": np.concatenate([np.zeros(0), *given]),
+        "value": np.concatenate([c.value for c in lattice.columns]),
+        "orbit": np.concatenate([c.orbit for c in lattice.columns]),
+        "averages": np.concatenate(lattice.averages),
+    }
+    groups = lattice.groups
+    if isinstance(groups, WholeGroups):
+        return header | {"kind": "whole"}, arrays | {"bits": groups.bits, "shares": groups.shares}
+    pieces = [piece for group in groups for own in group.lists for piece in own]
+    header |= {"kind": "listed", "groups": [_header(group) for group in groups]}
+    arrays["integers"] = np.concatenate([np.zeros(0, np.int64), *(p.integers.reshape(-1) for p in pieces)])
+    arrays["recover"] = np.concatenate([np.zeros(0), *(p.recover.reshape(-1) for p in pieces)])
+    return header, arrays
+
+
+def _header(group: IntegerGroup) -> dict[str, Any]:
+    return {
+        "bits": group.bits,
+        "share": group.share,
+        "tables": None if group.tables is None else sorted(group.tables),
+        "lists": [[[p.matrix, p.spread, p.integers.shape] for p in own] for own in group.lists],
+    }
+
+
+def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> TableRelease:
+    """A release of tables that was saved; refused unless it hangs together."""
+    from batchdp.release.components.claims import check_tables
+
+    header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
+    try:
+        lattice = _lattice(header, arrays)
+        certificate = ComponentCertificate.read(header["certificate"], arrays["components"].tobytes())
+        names = header["column_names"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ReleaseError("column_names must be texts")
+        noisy, scales = _whole("noisy", arrays), archive.numbers("scales", arrays)
+        if len(scales) != len(lattice.groups):
+            raise ReleaseError("its noise is not that of its components")
+        reader = TableReader(lattice, scales)
+        release = TableRelease(reader, noisy, certificate, tuple(names), float(header["confidence"]))
+        check_tables(release)
+        return release
+    except ReleaseError as error:
+        raise ReleaseError(f"{path} cannot be used: {error}") from error
+    except Exception as error:  # a well-made archive of something else
+        raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error
+
+
+def _lattice(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ComponentLattice:
+    batch = _batch(header, arrays)
+    columns, averages = _columns(header, arrays, batch.sizes)
+    cap = header["largest_total"]
+    if isinstance(cap, bool) or not isinstance(cap, int) or cap < 1:
+        raise ReleaseError("largest_total is no cap")
+    if header["kind"] == "whole":
+        if not is_whole(batch):
+            raise ReleaseError("its tables are not whole")
+        found, bits = closure(batch), _whole("bits", arrays)
+        shares = archive.numbers("shares", arrays)
+        if not len(bits) == len(shares) == found.size or np.any((bits < 0) | (bits > 60)):
+            raise ReleaseError("its components are not those of its tables")
+        return ComponentLattice(batch, columns, averages, cap, WholeGroups(found, shares, columns, bits))
+    K, recover = _Reading(_whole("integers", arrays)), _Reading(archive.numbers("recover", arrays))
+    groups = tuple(_group(one, columns, len(batch.tables), K, recover) for one in header["groups"])
+    K.check_ended()
+    recover.check_ended()
+    return ComponentLattice(batch, columns, averages, cap, groups)
+
+
+class _Reading:
+    """An array that is read from its beginning, piece by piece."""
+
+    def __init__(self, content: NDArray[Any]) -> None:
+        self._content, self._at = content, 0
+
+    def next(self, *shape: int) -> NDArray[Any]:
+        """The next entries, in this shape."""
+        size = prod(shape)
+        if min(shape, default=0) < 0 or self._at + size > len(self._content):
+            raise ReleaseError("an array is shorter than it should be")
+        self._at += size
+        return self._content[self._at - size : self._at].reshape(shape)
+
+    def check_ended(self) -> None:
+        """Refuse what is left."""
+        if self._at != len(self._content):
+            raise ReleaseError("an array is longer than it should be")
+
+
+def _batch(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Products:
+    sizes = column_sizes("sizes", header["sizes"])
+    given = _Reading(archive.numbers("given", arrays))
+    factors = tuple(
+        tuple(Factor(n) if rows is None else Factor(n, given.next(rows, n)) for rows in own)
+        for n, own in zip(sizes, header["factors"], strict=True)
+    )
+    given.check_ended()
+    starts, columns, chosen = (_whole(name, arrays) for name in ("starts", "columns", "chosen"))
+    weights, names = archive.numbers("weights", arrays), header["names"]
+    counts = np.array([len(own) for own in factors])
+    fits = (
+        len(starts) > 1
+        and starts[0] == 0
+        and starts[-1] == len(columns) == len(chosen)
+        and np.all(np.diff(starts) >= 0)
+        and np.all((columns >= 0) & (columns < len(sizes)))
+        and np.all((chosen >= 0) & (chosen < counts[columns]))
+        and len(weights) == len(starts) - 1
+        and (names is None or (len(names) == len(weights) and all(isinstance(name, str) for name in names)))
+    )
+    if not fits or not _ascending(starts, columns):
+        raise ReleaseError("its tables do not hang together")
+    return Products(sizes, factors, starts, columns, chosen, weights, None if names is None else tuple(names))
+
+
+def _ascending(starts: NDArray[np.int64], columns: NDArray[np.int64]) -> bool:
+    """Whether every table's columns are."""
+    rising = np.append(np.diff(columns) > 0, True)
+    rising[starts[1:][starts[1:] > 0] - 1] = True
+    return bool(np.all(rising[: len(columns)]))
+
+
+def _columns(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], sizes: tuple[int, ...]
+) -> tuple[tuple[Column, ...], tuple[NDArray[np.float64], ...]]:
+    value, orbit = _Reading(_whole("value", arrays)), _Reading(_whole("orbit", arrays))
+    averages = _Reading(archive.numbers("averages", arrays))
+    columns, measures = [], []
+    for n, k in zip(sizes, header["distinct"], strict=True):
+        own, home = value.next(n), orbit.next(k)
+        orbits = int(home.max()) + 1
+        if not (np.array_equal(np.unique(own), np.arange(k)) and np.array_equal(np.unique(home), np.arange(orbits))):
+            raise ReleaseError("its columns do not hang together")
+        columns.append(Column(n, own, home, (np.ones((1, orbits)),), np.zeros((1, orbits))))
+        measures.append(averages.next(k))
+    for one in (value, orbit, averages):
+        one.check_ended()
+    return tuple(columns), tuple(measures)
+
+
+def _group(
+    content: Mapping[str, Any], columns: tuple[Column, ...], tables: int, K: _Reading, recover: _Reading
+) -> IntegerGroup:
+    lists, squares = [], 1
+    seen: set[int] = set()
+    for own in content["lists"]:
+        pieces = []
+        for matrix, spread, (rows, combinations) in own:
+            looked = [*matrix, *(i for i, _ in spread)]
+            fits = list(matrix) == sorted(set(matrix)) and len(set(looked)) == len(looked)
+            fits = fits and all(0 <= i < len(columns) for i in looked)
+            fits = fits and all(0 <= o < columns[i].orbits for i, o in spread)
+            if not fits or combinations != prod(columns[i].orbits for i in matrix) or rows < 1:
+                raise ReleaseError("a component does not fit its columns")
+            read = K.next(rows, combinations), recover.next(combinations, rows)
+            pieces.append(IntegerPiece(tuple(matrix), tuple((i, o) for i, o in spread), *read, None))
+        looked_at = {i for p in pieces for i in (*p.matrix, *(c for c, _ in p.spread))}
+        if looked_at & seen:
+            raise ReleaseError("two lists of a component look at the same column")
+        seen |= looked_at
+        lists.append(tuple(pieces))
+        squares *= largest_squares(pieces, columns)
+    served = content["tables"]
+    if served is not None and not all(0 <= t < tables for t in served):
+        raise ReleaseError("a component serves a table that is not there")
+    serves = None if served is None else frozenset(served)
+    return IntegerGroup(tuple(lists), int(content["bits"]), squares, float(content["share"]), serves)
+
+
+def _whole(name: str, arrays: Mapping[str, Any]) -> NDArray[np.int64]:
+    array = arrays[name]
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ReleaseError(f"{name} is not a list of whole numbers")
+    return np.asarray(array, dtype=np.int64)

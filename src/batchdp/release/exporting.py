@@ -1,0 +1,129 @@
+"""Released tables as files, one a table: Parquet or CSV, in a folder that appears whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from batchdp.errors import ReleaseError
+from batchdp.release.components.tables import TableRelease, columns_of
+from batchdp.release.records import Release
+from batchdp.release.statements import statement_columns, statements
+
+Format = Literal["parquet", "csv"]
+Progress = Callable[[float, str], object]
+Columns = Mapping[str, Any]
+
+LONGEST_NAME = 100
+INDEX = "tables.json"
+"""What every file holds: names, columns, rows, and the release's id."""
+
+
+def export(
+    release: Release | TableRelease,
+    folder: str | os.PathLike[str],
+    *,
+    format: Format = "parquet",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Write every table to a file of its own in a new folder; the files, in the order of the tables.
+
+    Args:
+        release: what was released.
+        folder: made if it does not exist; one that holds anything is refused.
+        format: "parquet" or "csv".
+        overwrite: replace a folder that holds something.
+        progress: called with (share, what is being done).
+    """
+    if format not in ("parquet", "csv"):
+        raise ReleaseError(f'format={format!r} must be "parquet" or "csv"')
+    target = _checked(folder, overwrite)
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    count = len(release.tables)
+    index, written = [], []
+    try:
+        beside.mkdir()
+        for t, (name, columns) in enumerate(_tables(release)):
+            file = f"{t + 1:0{len(str(count))}d}-{_plain(name)}.{format}"
+            (_parquet if format == "parquet" else _csv)(beside / file, columns)
+            rows = len(next(iter(columns.values())))
+            index.append({"file": file, "name": name, "columns": list(columns)[:-4], "rows": rows})
+            written.append(target / file)
+            if progress is not None:
+                progress((t + 1) / count, "writing tables")
+        text = json.dumps({"release_id": release.certificate.release_id, "tables": index}, ensure_ascii=False, indent=1)
+        (beside / INDEX).write_text(text)
+        _moved(beside, target)
+    except OSError as error:
+        raise ReleaseError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return written
+
+
+def _tables(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
+    """The name and columns of every table; the last four are value, standard_error, low, high."""
+    if isinstance(release, TableRelease):
+        for t, table in enumerate(release.tables):
+            yield table.name, columns_of(release, t)
+        return
+    for one in statements(release):
+        yield one.name, statement_columns(release, one)
+
+
+def _checked(folder: str | os.PathLike[str], overwrite: bool) -> Path:
+    try:
+        target = Path(folder)
+    except TypeError as error:
+        raise ReleaseError(f"folder={folder!r} is not the name of a folder") from error
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise ReleaseError(f"{target} is not a folder; name a new one")
+    if not target.parent.is_dir():
+        raise ReleaseError(f"the folder of {target} does not exist; create {target.parent} first")
+    if target.is_dir() and any(target.iterdir()) and not overwrite:
+        raise ReleaseError(f"{target} holds files already; name a new folder, or say that it is to be replaced")
+    if target.is_dir() and overwrite and any(target.iterdir()) and not (target / INDEX).is_file():
+        raise ReleaseError(f"{target} holds files that no export wrote; name a new folder")
+    return target
+
+
+def _moved(beside: Path, target: Path) -> None:
+    old = target.with_name(f".{target.name}.{secrets.token_hex(8)}.old")
+    if target.exists():
+        target.rename(old)
+    try:
+        beside.rename(target)
+    except OSError:
+        with suppress(OSError):
+            old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _plain(name: str) -> str:
+    """A name that every file system takes."""
+    return re.sub(r"[^\w.+-]+", "_", name.replace(" × ", "_")).strip("._")[:LONGEST_NAME] or "table"
+
+
+def _parquet(path: Path, columns: Columns) -> None:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    groups = list(columns)[:-4]
+    pq.write_table(pa.table(dict(columns)), path, use_dictionary=[*groups, "standard_error"])
+
+
+def _csv(path: Path, columns: Columns) -> None:
+    with path.open("x", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))

@@ -1,0 +1,272 @@
+"""Component strategies in integers against explicit matrices: what is measured, what it costs, what is read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from batchdp import audit, optimize, workloads
+from batchdp.audits.components import attacked_components, exact_components
+from batchdp.components.optimizing import _strategy, optimize_products
+from batchdp.components.search import Batch, one_product, split_by, tables_apart
+from batchdp.components.strategy import Components
+from batchdp.errors import LatticeError, PrivacyParameterError
+from batchdp.measuring.components import ComponentLattice, Prepared, prepare
+from batchdp.measuring.components.axes import Places, Records, measured
+from batchdp.measuring.components.drawing import Gaussian, draw, gaussian, root_above
+from batchdp.measuring.components.integers import exact_squares, integer_basis
+from batchdp.measuring.components.lattice import IntegerGroup, WholeGroups, _group
+from batchdp.measuring.lattice import LARGEST
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.workloads.structure import Products
+from test_components import batch_of, structure
+
+Integers = NDArray[np.int64]
+ONE = Neighbours()
+
+
+def strategies_of(seed: int) -> Iterator[Components]:
+    """All ways that `optimize` has to answer a batch."""
+    workload = batch_of(seed)
+    if not np.any(workload.matrix.toarray()):
+        return
+    batch = Batch(workload)
+    terms = batch.terms(workload.weights)
+    rng = np.random.default_rng(seed)
+    measures = {i: batch.uniform(i) for i in batch.wide() if rng.random() < 0.7}
+    yield optimize_products(workload)
+    yield _strategy(batch, split_by(batch, terms, measures), 1.0)
+    yield _strategy(batch, one_product(batch, terms), 1.0)
+    yield _strategy(batch, tables_apart(batch, terms), 1.0)
+
+
+def cells_of(batch: Products) -> Integers:
+    return np.indices(batch.sizes).reshape(len(batch.sizes), -1).T.astype(np.int64)
+
+
+def measurements(lattice: ComponentLattice, prepared: Prepared, records: Records) -> Integers:
+    places = tuple(map(Places.of, lattice.columns))
+    parts = (part for _, _, part in prepared.reader.parts())
+    return np.concatenate([measured(p, lattice.columns, places, records, lattice.largest_total) for p in parts])
+
+
+def matrix(prepared: Prepared) -> NDArray[np.object_]:
+    """Q, measurement × cell, by measuring every cell alone; Python's whole numbers."""
+    cells = cells_of(prepared.lattice.workload)
+    columns = [measurements(prepared.lattice, prepared, Records(cell[None])) for cell in cells]
+    return np.stack(columns, axis=1).astype(object)
+
+
+def reconstruction(prepared: Prepared) -> NDArray[np.float64]:
+    batch, rows = prepared.lattice.workload, np.eye(prepared.lattice.measurements, dtype=np.int64)
+    tables = range(len(batch.tables))
+    return np.stack([np.concatenate([prepared.reader.values(t, y).reshape(-1) for t in tables]) for y in rows], axis=1)
+
+
+@settings(deadline=None, max_examples=40)
+@example(335, 0.5, ONE)  # no table looks at any column
+@example(298941, 0.5, ONE)  # centred, and of lower rank than that
+@given(st.integers(0, 10**6), st.sampled_from([0.01, 0.5, 4.0]), st.sampled_from([ONE, Neighbours("replace", 2)]))
+def test_integers_sensitivity_answers_and_variances_are_those_of_explicit_matrices(
+    seed: int, rho: float, neighbours: Neighbours
+) -> None:
+    for strategy in strategies_of(seed):
+        prepared = prepare(strategy, neighbours, rho, 10**6)
+        Q, B = matrix(prepared), reconstruction(prepared)
+        W = strategy.workload.matrix.toarray()
+        # The sensitivity: brute force over all records, group by group, in whole numbers.
+        total = Fraction(0)
+        ends = np.concatenate([[0], np.cumsum(prepared.lattice.sizes)])
+        groups = zip(prepared.lattice.groups, prepared.noises, ends, ends[1:], strict=False)
+        for group, noise, start, end in groups:
+            squares = max(int(sum(int(q) ** 2 for q in column)) for column in Q[start:end].T)
+            assert squares == group.squares
+            assert noise.squares == squares * neighbours.factor**2
+            if squares:
+                assert Fraction(noise.loss) >= Fraction(noise.squares) / (2 * Fraction(noise.scale) ** 2)
+                assert noise.scale >= 64
+            total += Fraction(noise.loss)
+        assert total == prepared.loss <= Fraction(rho)
+        # Answers without noise, and the variance of each.
+        assert np.allclose(B @ Q.astype(float), W, atol=1e-8 * max(1.0, float(np.abs(W).max())))
+        scales = np.repeat(prepared.scales, prepared.lattice.sizes)
+        shapes = [table.shape for table in strategy.workload.tables]
+        found = [np.broadcast_to(prepared.reader.variances(t), shape) for t, shape in enumerate(shapes)]
+        variances = np.concatenate([one.reshape(-1) for one in found])
+        assert np.allclose(variances, np.square(B * scales).sum(axis=1), rtol=1e-9, atol=1e-12)
+        expected = strategy.per_query_variance(rho=rho) * neighbours.factor**2
+        assert variances.sum() <= expected.sum() * 1.05
+        assert prepared.bias_share <= 0.01
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6), st.integers(0, 2**32))
+def test_tables_of_records_are_exact_without_noise(seed: int, drawn: int) -> None:
+    batch = batch_of(seed, columns=4, most=5)
+    if not np.any(batch.matrix.toarray()):
+        return
+    prepared = prepare(optimize_products(batch), ONE, 0.5, 10**6)
+    rng = np.random.default_rng(drawn)
+    codes = np.column_stack([rng.integers(0, n, 200) for n in batch.sizes])
+    noisy = measurements(prepared.lattice, prepared, Records(codes))
+    counts = np.bincount(np.ravel_multi_index(codes.T, batch.sizes), minlength=batch.cells)
+    tables = range(len(batch.tables))
+    answers = np.concatenate([prepared.reader.values(t, noisy).reshape(-1) for t in tables])
+    assert np.allclose(answers, batch.matrix @ counts, atol=1e-6)
+    there = np.flatnonzero(counts)
+    same = Records(cells_of(batch)[there], counts[there])
+    assert np.array_equal(noisy, measurements(prepared.lattice, prepared, same))
+
+
+def whole(sizes: tuple[int, ...] = (3, 4, 2), order: tuple[int, ...] = (0, 1, 2), rho: float = 0.5) -> Prepared:
+    return prepare(optimize_products(structure(workloads.marginals(sizes, list(order)))), ONE, rho, None)
+
+
+def test_a_whole_table_component_has_the_norm_of_the_closed_form() -> None:
+    prepared = whole()
+    assert isinstance(prepared.lattice.groups, WholeGroups)
+    for group in prepared.lattice.groups:
+        n = [prepared.lattice.workload.sizes[i] for i in group.columns()]
+        assert group.squares == int(np.prod([k * (k - 1) for k in n])) * 4**group.bits
+
+
+def test_measurements_beyond_the_cap_are_exact_and_clamped() -> None:
+    prepared = whole()
+    lattice = prepared.lattice
+    cells = cells_of(lattice.workload)
+    many = Records(cells, np.full(len(cells), 2**62, dtype=np.int64))
+    total = measurements(lattice, prepared, many)
+    assert total[0] == LARGEST
+    assert np.all(total[1:] == 0)  # uniform counts have no other component
+    one = Records(cells[:1], np.array([2**62], dtype=np.int64))
+    found = measurements(lattice, prepared, one)
+    Q = matrix(prepared)
+    assert [int(z) for z in found] == [max(-LARGEST, min(LARGEST, int(q) * 2**62)) for q in Q[:, 0]]
+
+
+def test_the_root_of_a_sensitivity_is_never_below_it() -> None:
+    for squares in (1, 2, 3, 10**6, 10**6 + 1, 2**106 - 1, 7**80):
+        found = root_above(squares)
+        assert Fraction(found) ** 2 >= squares
+        assert Fraction(float(np.nextafter(found, 0))) ** 2 < squares * (1 + Fraction(1, 2**50))
+
+
+def test_squares_are_summed_exactly() -> None:
+    K = np.array([[2**39 + 1, -(2**39) - 3], [5, 2**40 - 1]], dtype=np.int64)
+    assert exact_squares(K) == [sum(int(k) ** 2 for k in column) for column in K.T]
+    with pytest.raises(LatticeError, match="too large"):
+        exact_squares(np.array([[2**40]]))
+
+
+def test_a_basis_of_whole_numbers_spans_the_same() -> None:
+    rows = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 1.0, 2.0]])
+    J = np.array([[0.3, 0.7], [-1.1, 0.2]]) @ rows
+    H = integer_basis(J)
+    assert H is not None
+    assert np.linalg.matrix_rank(np.vstack([H, rows])) == 2
+    assert integer_basis(np.array([[1.0, np.sqrt(2)]])) is None
+
+
+def test_noise_that_is_too_little_or_too_much_is_refused() -> None:
+    with pytest.raises(LatticeError, match="too little to hide behind"):
+        gaussian(1, 0.5)
+    with pytest.raises(LatticeError, match="more than fits"):
+        gaussian(2**100, 1e-12)
+    with pytest.raises(PrivacyParameterError, match="above 0"):
+        gaussian(0, 0.5)
+
+
+def test_lists_that_share_a_column_are_refused() -> None:
+    prefix = np.tril(np.ones((4, 4)))
+    batch = structure(workloads.products((4, 4), [[prefix, prefix]]))
+    strategy = optimize_products(batch)
+    group = strategy.parts.groups[0]  # type: ignore[union-attr]
+    twice = replace(group, lists=(group.lists[0], group.lists[0]))
+    with pytest.raises(LatticeError, match="same column"):
+        _group(twice, strategy.columns, {}, 40)
+
+
+def test_a_cap_that_leaves_no_bits_is_refused_with_the_remedy() -> None:
+    strategy = optimize_products(structure(workloads.marginals((3, 4), [2])))
+    with pytest.raises(LatticeError, match="max_rows"):
+        prepare(strategy, ONE, 0.5, 2**62)
+    with pytest.raises(LatticeError, match="largest_total"):
+        prepare(strategy, ONE, 0.5, 0)
+
+
+def test_draws_have_their_scales_and_fill_every_measurement() -> None:
+    scales, sizes = np.array([100.0, 5000.0]), np.array([3000, 40], dtype=np.int64)
+    told: list[float] = []
+    noise = draw(scales, sizes, lambda share, _: told.append(share))
+    assert noise.shape == (3040,)
+    assert 80 < noise[:3000].std() < 120
+    assert 2000 < noise[3000:].std() < 8000
+    assert not np.array_equal(noise, draw(scales, sizes))
+
+
+def broken(prepared: Prepared, **options: object) -> set[str]:
+    findings = [*exact_components(prepared, ONE, 0.5), *attacked_components(prepared, ONE, 0.5, 4000, **options)]  # type: ignore[arg-type]
+    return {finding.check for finding in findings if not finding.held}
+
+
+def test_what_is_right_passes_the_audit() -> None:
+    assert broken(whole()) == set()
+    prefix = np.tril(np.ones((5, 5)))
+    batch = structure(workloads.products((5, 3), [[prefix, np.eye(3)], [None, np.eye(3)]]))
+    assert audit(optimize(batch, privacy="zcdp"), rho=0.5, runs=3000, neighbours="replace").passed
+
+
+def test_a_component_that_is_forgotten_is_caught() -> None:
+    prepared = whole()
+    forgotten = replace(prepared, noises=(*prepared.noises[:-1], Gaussian(0, 0.0, 0.0)))
+    assert {"sensitivity", "privacy loss"} <= broken(forgotten)
+
+
+def test_a_component_that_is_not_paid_for_is_caught() -> None:
+    prepared = whole()
+    last = prepared.noises[-1]
+    free = replace(prepared, noises=(*prepared.noises[:-1], replace(last, loss=0.0)))
+    assert "privacy loss" in broken(free)
+
+
+def test_a_wrong_power_of_two_is_caught() -> None:
+    prepared = whole()
+    groups = prepared.lattice.groups
+    assert isinstance(groups, WholeGroups)
+    finer = replace(groups, bits=groups.bits + (np.arange(len(groups.bits)) == 2))
+    wrong = Prepared(replace(prepared.lattice, groups=finer), prepared.noises, prepared.rho)
+    assert {"sensitivity", "privacy loss"} <= broken(wrong)
+
+
+def test_a_sensitivity_that_is_too_small_is_caught() -> None:
+    prefix = np.tril(np.ones((4, 4)))
+    batch = structure(workloads.products((4, 3), [[prefix, np.eye(3)], [None, np.eye(3)]]))
+    prepared = prepare(optimize_products(batch), ONE, 0.5, None)
+    groups = prepared.lattice.groups
+    assert isinstance(groups[0], IntegerGroup)
+    noise = prepared.noises[0]
+    less = replace(prepared, noises=(replace(noise, squares=noise.squares * 9 // 10), *prepared.noises[1:]))
+    assert "sensitivity" in broken(less)
+
+
+def test_draws_that_components_share_are_caught() -> None:
+    def shared(scales: NDArray[np.float64], sizes: Integers) -> Integers:
+        unit = draw(np.array([1e6]), np.array([sizes.max()])) / 1e6
+        return np.concatenate([np.rint(unit[:n] * s).astype(np.int64) for s, n in zip(scales, sizes, strict=True)])
+
+    assert "independent draws" in broken(whole(), draw=shared)
+
+
+def test_noise_that_is_too_small_is_caught_by_the_attack() -> None:
+    def small(scales: NDArray[np.float64], sizes: Integers) -> Integers:
+        return draw(scales / 3, sizes)
+
+    prepared = prepare(optimize_products(structure(workloads.marginals((2, 2), [2]))), ONE, 0.5, None)
+    assert {"noise scale", "attack on several components"} <= broken(prepared, draw=small)

@@ -1,0 +1,148 @@
+"""Plans by components: the same queries, over blocks that are tables of some columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import batchdp
+from batchdp.cells import cells_of
+from batchdp.cells.splitting import possible
+from batchdp.domain import as_domain
+from batchdp.plans.componentwise import ComponentCells, component_cells, componentwise
+from batchdp.sql import read_queries
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+DOMAIN = """
+table = "visits"
+[columns.ward]
+values = ["a", "b", "c"]
+[columns.day]
+integers = [1, 4]
+other = "drop"
+[columns.age]
+range = [0, 100]
+bins = [0, 18, 40, 65]
+"""
+QUERIES = (
+    "SELECT COUNT(*) AS total FROM visits",
+    "SELECT ward, COUNT(*) AS by_ward FROM visits GROUP BY ward",
+    "SELECT day, COUNT(*) AS by_day FROM visits GROUP BY day",
+    "SELECT ward, day, COUNT(*) AS by_both FROM visits GROUP BY ward, day",
+    "SELECT age, COUNT(*) AS by_age FROM visits GROUP BY age",
+    "SELECT day, COUNT(*) AS old_by_day FROM visits WHERE age >= 40 GROUP BY day",
+    "SELECT COUNT(*) AS some FROM visits WHERE ward = 'a' OR day = 2",
+    "SELECT SUM(day) AS days FROM visits WHERE age < 18",
+)
+
+
+def visits(count: int, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "ward": rng.choice(np.array(["a", "b", "c", "elsewhere", None], dtype=object), count),
+            "day": rng.choice([1, 2, 3, 4, 5], count),
+            "age": rng.choice([5.0, 30.0, 50.0, 80.0, 200.0, np.nan], count),
+        }
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.sets(st.sampled_from(QUERIES), min_size=1), st.integers(0, 10**6))
+def test_components_count_the_same_queries(chosen: set[str], seed: int) -> None:
+    domain = as_domain(DOMAIN)
+    queries = read_queries(";\n".join(sorted(chosen)), domain)
+    made = componentwise(queries, domain, 8192)
+    assert made is not None
+    cells, strategy = made
+    plain = cells_of(queries, domain)
+    rng = np.random.default_rng(seed)
+    alive = [np.flatnonzero(possible(atoms)) for atoms in cells.atoms]
+    rows = np.column_stack([rng.choice(own, 50) for own in alive]) if alive else np.zeros((50, 0), dtype=np.int64)
+    batch = [(rows, rng.integers(1, 9, 50))]
+    truth = plain.matrix @ plain.counts(batch)
+    assert np.allclose(cells.matrix @ cells.counts(batch), truth, atol=1e-8 * max(1.0, float(np.abs(truth).max())))
+    assert np.allclose(strategy.reconstruct @ strategy.measure, cells.matrix.toarray(), atol=1e-9)
+    # Its sensitivity over blocks covers every record.
+    moved = [strategy.measure @ cells.counts([(row[None], np.ones(1, dtype=np.int64))]) for row in rows]
+    assert max(float(np.linalg.norm(one)) for one in moved) <= strategy.sensitivity * (1 + 1e-12)
+    assert strategy.lower_bound(rho=0.5) <= strategy.expected_squared_error(rho=0.5) * (1 + 1e-9)
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> batchdp.Plan:
+    return batchdp.plan(
+        BENCHMARKS / "dashboard.sql", BENCHMARKS / "dashboard.toml", privacy="zcdp", objective="sum", cache=False
+    )
+
+
+@pytest.mark.slow
+def test_the_dashboard_is_near_its_limit(dashboard: batchdp.Plan) -> None:
+    assert isinstance(dashboard.cells, ComponentCells)
+    assert dashboard.strategy.expected_squared_error(rho=0.5) <= 1045
+    assert dashboard.strategy.lower_bound(rho=0.5) >= 1000
+    assert dashboard.strategy.largest_variance_bound(rho=0.5) <= dashboard.strategy.largest_variance(rho=0.5)
+    simple = batchdp.outlook(dashboard)
+    plain = dashboard.asked_workload
+    assert plain.queries == dashboard.workload.queries
+    assert [one.name for one in simple.queries] == list(plain.names)
+    on_results = batchdp.STRATEGIES["noise-on-results"](plain).per_query_variance(epsilon=1.0)
+    assert simple.queries[0].noise_on_results == pytest.approx(float(np.sqrt(on_results[0])))
+
+
+@pytest.mark.slow
+def test_a_plan_by_components_is_saved_answered_audited_and_repeated(dashboard: batchdp.Plan, tmp_path: Path) -> None:
+    dashboard.save(tmp_path / "dashboard.plan")
+    loaded = batchdp.load_plan(tmp_path / "dashboard.plan")
+    assert isinstance(loaded.cells, ComponentCells)
+    assert loaded.strategy.lower_bound(rho=0.5) == dashboard.strategy.lower_bound(rho=0.5)
+    assert np.allclose(loaded.workload.matrix.toarray(), dashboard.workload.matrix.toarray())  # type: ignore[union-attr]
+    rng = np.random.default_rng(0)
+    count = 3000
+    frame = pd.DataFrame(
+        {
+            "month": rng.integers(1, 13, count),
+            "carrier": rng.choice(["AA", "DL", "??"], count),
+            "origin": rng.choice(["EWR", "JFK", "LGA"], count),
+            "hour": rng.integers(0, 30, count),
+            "dep_delay": rng.normal(10, 40, count).round(),
+            "arr_delay": rng.normal(10, 40, count).round(),
+            "air_time": rng.choice([np.nan, 100.0], count),
+            "distance": rng.integers(0, 5000, count),
+        }
+    )
+    ledger = batchdp.Ledger.create(tmp_path / "ledger.db", rho=200)
+    release = batchdp.answer(loaded, frame, rho=100, ledger=ledger, release_id="exact")
+    largest = float(np.max(release.law.standard_errors))
+    table = release.table("month", name="by_month").set_index("month")["value"]
+    truth = frame.groupby("month").size()
+    assert np.abs(table.to_numpy() - truth.loc[table.index.astype(int)].to_numpy()).max() < 6 * largest
+    late = release.table("carrier", name="late_by_carrier").set_index("carrier")["value"]
+    assert abs(late["AA"] - ((frame.carrier == "AA") & (frame.arr_delay >= 30)).sum()) < 6 * largest
+    again = batchdp.answer(loaded, frame, rho=100, ledger=ledger, release_id="exact")
+    assert np.array_equal(again.values, release.values)
+    assert batchdp.audit(loaded, rho=0.5, runs=2000).passed
+    assert batchdp.epsilon_for(loaded, standard_error=5.0) > 0
+    batchdp.report(release, tmp_path / "page.html")
+    with pytest.raises(batchdp.ReleaseError, match="give name="):
+        release.table("carrier")
+
+
+def test_components_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
+    from batchdp.components.asking import asked
+
+    domain = as_domain(DOMAIN)
+    queries = read_queries(QUERIES[3], domain)
+    made = componentwise(queries, domain, 8192)
+    assert made is not None
+    cells, _ = made
+    with pytest.raises(batchdp.QueryError, match="not the sum of its components"):
+        component_cells(queries, asked(queries, domain), cells.sets[1:], cells.averages, 8192)
+    with pytest.raises(batchdp.QueryError, match="measures"):
+        component_cells(queries, asked(queries, domain), cells.sets, [2 * mu for mu in cells.averages], 8192)
+    assert component_cells(queries, asked(queries, domain), cells.sets, cells.averages, 2) is None

@@ -1,0 +1,105 @@
+"""What a release would cost: said once everything is in order, before anything is charged or read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+import batchdp.tables
+from batchdp import STRATEGIES, BudgetError, Ledger, PrivacyParameterError, ReleaseError, answer, plan, workloads
+from batchdp.measuring.lattice import Integers
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.privacy import GAUSSIAN, LAPLACE
+from batchdp.release.answering import release
+from batchdp.release.cost import Cost
+
+STRATEGY = STRATEGIES["noise-on-data"](workloads.prefix(4))
+COUNTS = [3, 1, 4, 1]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "budget.db", epsilon=1)
+
+
+def noted(seen: list[Cost]) -> Callable[[Cost], bool]:
+    """Says yes to everything, and keeps what it was asked."""
+
+    def confirm(cost: Cost) -> bool:
+        seen.append(cost)
+        return True
+
+    return confirm
+
+
+def test_the_cost_is_that_of_the_release_and_nothing_is_charged_or_read_before(ledger: Ledger) -> None:
+    order: list[str] = []
+    seen: list[Cost] = []
+
+    def counts() -> Integers:
+        order.append(f"read, {len(ledger.history())} charged")
+        return np.array(COUNTS)
+
+    def confirm(cost: Cost) -> bool:
+        order.append(f"asked, {len(ledger.history())} charged")
+        seen.append(cost)
+        return True
+
+    given: dict[str, Any] = {"epsilon": 0.1, "rho": None, "ledger": ledger, "max_rows": None, "confidence": 0.95}
+    whose = Neighbours("replace", 3, "patient")
+    release(STRATEGY, counts, **given, release_id=None, label="t", neighbours=whose, confirm=confirm)
+    assert order == ["asked, 0 charged", "read, 1 charged"]
+    (cost,) = seen
+    assert (cost.budget.noise, float(cost.budget), cost.ledger) == (LAPLACE, 0.1, LAPLACE)
+    assert (cost.charged, cost.remaining, cost.left) == (0.1, 1.0, 0.9)
+    assert (cost.neighbours, cost.is_new) == (whose, True)
+
+
+@pytest.mark.parametrize("reply", [False, None])
+def test_without_a_yes_nothing_is_opened_twice_charged_or_read(
+    reply: Any, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan("SELECT COUNT(*) AS n FROM t", {"table": "t", "columns": {"c": {"integers": [0, 2]}}}, cache=False)
+    opened, counted = [], []
+    really_open = batchdp.tables.open_table
+
+    def open_table(*given: Any, **options: Any) -> Any:
+        opened.append(given)
+        return really_open(*given, **options)
+
+    monkeypatch.setattr(batchdp.tables, "open_table", open_table)
+    monkeypatch.setattr(batchdp.tables, "counting", lambda *_, **__: lambda _: counted.append(1))
+    before = ledger.head
+    with pytest.raises(ReleaseError, match="not confirmed, so nothing was read and nothing was spent"):
+        answer(made, pa.table({"c": [1, 2]}), epsilon=0.5, ledger=ledger, confirm=lambda _: reply)
+    assert (ledger.head, len(opened), counted) == (before, 1, [])
+
+
+def test_another_unit_is_converted(tmp_path: Path) -> None:
+    seen: list[Cost] = []
+    rho = Ledger.create(tmp_path / "rho.db", rho=1)
+    answer(STRATEGY, COUNTS, epsilon=0.5, ledger=rho, confirm=noted(seen))
+    (cost,) = seen
+    assert (float(cost.budget), cost.budget.noise, cost.ledger) == (0.5, LAPLACE, GAUSSIAN)
+    assert (cost.charged, cost.left) == (0.125, 0.875)
+
+
+def test_what_is_free_or_will_be_refused_is_not_asked_about(ledger: Ledger) -> None:
+    def never(cost: Cost) -> bool:
+        raise AssertionError(cost)
+
+    first = answer(STRATEGY, COUNTS, epsilon=0.5, ledger=ledger, release_id="one")
+    again = answer(STRATEGY, COUNTS, epsilon=0.5, ledger=ledger, release_id="one", confirm=never)
+    assert np.array_equal(first.values, again.values)
+    with pytest.raises(BudgetError, match="more than is left"):
+        answer(STRATEGY, COUNTS, epsilon=0.500000001, ledger=ledger, confirm=never)
+    with pytest.raises(PrivacyParameterError, match="epsilon=nan"):
+        answer(STRATEGY, COUNTS, epsilon=float("nan"), ledger=ledger, confirm=never)
+    asked: list[Cost] = []
+    answer(STRATEGY, COUNTS, epsilon=0.5, ledger=ledger, confirm=noted(asked))
+    assert [cost.left for cost in asked] == [0.0]  # all that is left may be spent
