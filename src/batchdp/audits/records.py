@@ -45,7 +45,7 @@ def records_finding(cells: Cells, lattice: Lattice) -> Finding:
         places = np.where(found >= 0, found + starts[:, None], len(sums))
         worst = max(worst, int(change[places].sum(axis=0).max()))
         seen += len(codes)
-    held = strangers == 0 and (lattice.privacy == "zcdp" or worst <= lattice.column_sums)
+    held = strangers == 0 and worst <= lattice.column_sums
     said = f"{seen:,} combinations of values, {len(met)} sets of blocks that meet, Σ|Q| at most {worst}"
     return Finding("records that exist", held, said if not strangers else f"{said}; {strangers} in other blocks")
 
