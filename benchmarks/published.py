@@ -1,7 +1,8 @@
 """Batches over many columns with published figures, as tables of factors, and what other programs reach on them.
 
-Figures are root mean squared errors a query, or the largest variance, with Gaussian noise at ρ = ½. ResidualPlanner's
-are those of its paper, HDMM's those of its journal experiments.
+Figures are root mean squared errors a query, or the largest variance: with Gaussian noise at ρ = ½ (`PUBLISHED`), with
+Laplace noise at ε = √2, which has the same variance (`PURE`). ResidualPlanner's are those
+of its paper, HDMM's those of its journal experiments.
 """
 
 from __future__ import annotations
@@ -113,6 +114,18 @@ def census(states: bool = False) -> Products:
     return in_factors((2, 2, 64, 115, 51), [[*term, with_total(51)] for term in terms])
 
 
+def cps_all() -> Products:
+    return in_factors(CPS, [[with_total(n) for n in CPS]])
+
+
+def adult_prefix() -> Products:
+    return mixed(ADULT, NUMERIC_OF_ADULT, combinations(range(14), 2))
+
+
+def loans(prefixes: bool = True) -> Products:
+    return mixed(LOANS, NUMERIC_OF_LOANS if prefixes else 0, small_tables(LOANS, MOST_CELLS_OF_LOANS))
+
+
 def cps_prefix() -> Products:
     return in_factors(CPS, [[running_totals(50), running_totals(100), *(with_total(n) for n in CPS[2:])]])
 
@@ -145,14 +158,26 @@ PUBLISHED = (
     Published("CPS prefixes", cps_prefix, 6.9755, HDMM),
     Published(
         "Adult 2-way prefixes",
-        lambda: mixed(ADULT, NUMERIC_OF_ADULT, combinations(range(14), 2)),
+        adult_prefix,
         17.274,
         "ResidualPlanner+",
     ),
     Published(
         "Loans prefixes",
-        lambda: mixed(LOANS, NUMERIC_OF_LOANS, small_tables(LOANS, MOST_CELLS_OF_LOANS)),
+        loans,
         23.6048,
         HDMM,
     ),
+)
+PURE = (
+    Published("SF1", census, 5.1611, HDMM),
+    Published("SF1, states", lambda: census(states=True), 7.2371, HDMM),
+    Published("CPS all", cps_all, 3.4214, HDMM),
+    Published("CPS prefixes", cps_prefix, 28.7017, HDMM),
+    Published("Adult ≤ 3-way", lambda: whole(ADULT, ORDERS), 159.3484, HDMM),
+    Published("Adult 2-way prefixes", adult_prefix, 342.2875, HDMM),
+    Published("Loans", lambda: loans(prefixes=False), 71.3630, HDMM),
+    Published("Loans prefixes", loans, 203.8491, HDMM),
+    Published("10^100 ≤ 3-way", lambda: whole((10,) * 100, ORDERS), None, ""),
+    Published("2^10 2-way", lambda: whole((2,) * 10, 2), None, ""),
 )

@@ -34,6 +34,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "Products",
         "Strategy",
         "Components",
+        "WeightedTables",
         "Ledger",
         "Release",
         "TableRelease",

@@ -59,7 +59,7 @@ def test_what_does_not_fit_keeps_its_tables() -> None:
     with pytest.raises(WorkloadError, match="162,196,001 queries over 1e100 cells"):
         _ = W.matrix
     with pytest.raises(WorkloadError, match="1e100 cells"):
-        batchdp.optimize(W)
+        batchdp.compare(W)
 
 
 def test_tables_of_more_queries_than_floats_can_count() -> None:
@@ -190,12 +190,24 @@ def test_the_kind_of_strategy_follows_from_the_kind_of_batch() -> None:
     assert isinstance(one, batchdp.Strategy)
     either: batchdp.Strategy | batchdp.Components = batchdp.optimize(workloads.marginals((2, 3), 1), "zcdp")
     assert either.sensitivity == pytest.approx(1.0)
-    # What can be multiplied out has matrices with Laplace noise.
-    two: batchdp.Strategy = batchdp.optimize(in_factors((2, 3), [[PREFIX, EACH]]), "pure", seconds=0.1)
-    assert isinstance(two, batchdp.Strategy)
+    two: batchdp.WeightedTables = batchdp.optimize(in_factors((2, 3), [[PREFIX, EACH]]), "pure", seconds=0.1)
+    assert isinstance(two, batchdp.WeightedTables)
 
 
 TOO_LARGE = r"too much for a matrix.*ask for fewer tables"
+
+
+def test_weighted_tables_are_not_released_yet(tmp_path: Path) -> None:
+    ledger = batchdp.Ledger.create(tmp_path / "own.ledger", epsilon=1)
+    given: Any = batchdp.optimize(MANY, seconds=0.1)
+    for take in (
+        lambda: batchdp.answer(given, [0, 1], epsilon=0.5, ledger=ledger),
+        lambda: batchdp.audit(given, epsilon=0.5),
+        lambda: batchdp.epsilon_for(given, standard_error=1.0),
+    ):
+        with pytest.raises(ReleaseError, match=r"planned is a WeightedTables.*not supported yet"):
+            take()
+    assert ledger.spent == 0
 
 
 def test_a_batch_is_not_a_strategy(tmp_path: Path) -> None:
@@ -243,8 +255,6 @@ def test_what_needs_a_plan_or_a_release_refuses_batches_over_many_columns(given:
 
 TAKERS: dict[str, Callable[[Any], object]] = {
     "compare": batchdp.compare,
-    "pure": batchdp.optimize,
-    "auto": lambda W: batchdp.optimize(W, "auto", delta=1e-6),
     "low_rank": batchdp.low_rank,
     **{f"STRATEGIES {name}": method for name, method in batchdp.STRATEGIES.items()},
     **{

@@ -39,6 +39,7 @@ from .strategies import STRATEGIES as STRATEGIES
 from .strategies.low_rank import low_rank as low_rank
 from .strategies.strategy import Strategy as Strategy
 from .studies.comparison import compare as compare
+from .weighted.strategy import WeightedTables as WeightedTables
 from .workloads.structure import Products as Products
 from .workloads.workload import Workload as Workload
 

@@ -57,10 +57,14 @@ def worst_records(lattice: Lattice) -> dict[str, np.ndarray]:
     found = {}
     for name, sizes in (("most concentrated column", tops), ("largest column", sums)):
         ends = np.cumsum(lattice.workload.blocks)
-        cells = [
+        every = [
             end - size + int(np.argmax(sizes[end - size : end]))
             for end, size in zip(ends, lattice.workload.blocks, strict=True)
         ]
+        # Of the blocks that a record can have a cell in at once: others exclude each other.
+        cells = max(
+            ([every[block] for block in met] for met in lattice.workload.meetings), key=lambda own: sum(sizes[own])
+        )
         found[tuple(cells)] = (name, np.asarray(columns[:, cells].sum(axis=1)).ravel())
     return dict(found.values())
 

@@ -8,6 +8,7 @@ from batchdp.audits.attack import RUNS, attacked
 from batchdp.audits.components import attacked_components, exact_components
 from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
+from batchdp.audits.records import records_finding
 from batchdp.components.strategy import Components
 from batchdp.measuring.components import prepare
 from batchdp.measuring.neighbours import Relation
@@ -60,4 +61,7 @@ def audit(
     strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
     budget = checked_budget(strategy, epsilon, rho)
     lattice, noise, law = prepared(strategy, relation, budget, max_rows)
-    return Audit((*exact(lattice, noise, law, relation, budget), *attacked(lattice, noise, relation, budget, runs)))
+    found = [*exact(lattice, noise, law, relation, budget)]
+    if isinstance(planned, Plan) and len(lattice.workload.meetings) > 1:
+        found.append(records_finding(planned.cells, lattice))
+    return Audit((*found, *attacked(lattice, noise, relation, budget, runs)))

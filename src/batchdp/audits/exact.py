@@ -68,7 +68,8 @@ def _merged(lattice: Lattice, counts: np.ndarray) -> np.ndarray:
 def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
     """Δ₁, or Δ₂² for Gaussian noise, times the neighbours' factor, in Python's whole numbers.
 
-    A record has a cell in every block. Norms of the blocks add up; squares do where measurements see one block each.
+    Norms add up over the blocks that a record can have a cell in at once; squares do where measurements see one block
+    each.
     """
     columns = sparse.csc_array(lattice.integers)
     power = lattice.noise.norm
@@ -80,8 +81,12 @@ def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
         rows.append(set(columns.indices[bounds[0] : bounds[-1]].tolist()))
         start += size
     apart = sum(map(len, rows)) == len(set().union(*rows))
-    roots = (math.isqrt(square - 1) + 1 for square in largest if square)  # rounded up
-    total = sum(largest) if power == 1 or apart else sum(roots) ** 2
+    roots = [math.isqrt(square - 1) + 1 if square else 0 for square in largest]  # rounded up
+    met = lattice.workload.meetings
+    if power == 1 or apart:
+        total = max(sum(largest[block] for block in own) for own in met)
+    else:
+        total = max(sum(roots[block] for block in own) for own in met) ** 2
     return int(total * neighbours.factor**power)
 
 

@@ -71,7 +71,8 @@ def certify(workload: Workload | ArrayLike | Any, *, tolerance: float = 1e-3, ma
     """
     workload = as_workload(workload)
     if len(workload.blocks) > 1:
-        return of_blocks([certify(part, tolerance=tolerance, max_rounds=max_rounds) for _, _, part in workload.parts()])
+        found = [certify(part, tolerance=tolerance, max_rounds=max_rounds) for _, _, part in workload.parts()]
+        return of_blocks(found, workload.summed_together())
     return solve(reduce(workload).reduced, tolerance=tolerance, max_rounds=max_rounds).bound
 
 

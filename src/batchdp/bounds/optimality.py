@@ -49,19 +49,22 @@ class Optimum:
     pair: Pair
 
 
-def of_blocks(found: Sequence[OptimalityBound]) -> OptimalityBound:
+def of_blocks(found: Sequence[OptimalityBound], together: Sequence[Sequence[int]] | None = None) -> OptimalityBound:
     """From the bounds on the sums of all blocks.
 
-    Below: a strategy for all queries answers those of every block, and its squared sensitivity is at least the sum of
-    the blocks'. That adds up to less than can be reached. Above: the blocks' pairs with the best shares of the budget,
-    (Σ √E_g)².
+    Below: a strategy for all queries answers those of every block. Where no query spans blocks, its error is the sum of
+    theirs. Where some do, its squared sensitivity is at least the sum of the blocks' that a record can be in at once:
+    `together` has these sets. Both add up to less than can be reached. Above: the blocks' pairs with the best
+    shares of the budget, (Σ √E_g)².
     """
     if not found:
         return OptimalityBound("sum", 0.0, 0.0, np.zeros(1))
     worst = Outcome.of_all(one.outcome for one in found)
     return OptimalityBound(
         "sum",
-        lower_bound=sum(one.lower_bound for one in found),
+        lower_bound=max(
+            sum(found[g].lower_bound for g in own) for own in (together if together else [range(len(found))])
+        ),
         upper_bound=sum(np.sqrt(one.upper_bound) for one in found) ** 2,
         weights=np.concatenate([one.weights * (one.lower_bound / one.weights.sum()) for one in found]),
         rounds=sum(one.rounds for one in found),

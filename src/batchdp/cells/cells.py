@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from scipy import sparse
 
 from batchdp.cells.atoms import Atoms
 from batchdp.cells.blocks import Block, blocks
+from batchdp.cells.meetings import Meetings, meetings
 from batchdp.cells.splitting import split
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
@@ -43,6 +45,11 @@ class Cells:
             return stacked[np.argsort(rows)]
         placing = sparse.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), (len(self.names), len(rows)))
         return sparse.csr_array(placing @ stacked)
+
+    @cached_property
+    def meetings(self) -> Meetings | None:
+        """Which blocks one record can have a cell in at once; None where that may be all of them."""
+        return meetings(self.blocks, self.atoms)
 
     def counts(self, batches: Iterable[tuple[NDArray[np.integer], NDArray[np.int64]]]) -> NDArray[np.int64]:
         """How many records every cell has, from counted combinations of atoms."""

@@ -97,6 +97,11 @@ def classes_of(query: Query, atoms: Sequence[Atoms], most: int) -> Classes:
     return _few_enough(_summed([_term(term, atoms, most) for term in terms_of(query.amount)], atoms, most), most)
 
 
+def counting(classes: Classes) -> Classes:
+    """The classes of records by nothing but whether they are counted: one row, 1 where they are."""
+    return _fewest(list(classes.transitions), classes.counted[None].astype(float))
+
+
 def _summed(terms: list[Classes], atoms: Sequence[Atoms], most: int) -> Classes:
     """The classes of a sum: only the sum tells records apart, not its terms."""
     if len(terms) == 1:

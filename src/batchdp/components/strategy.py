@@ -105,6 +105,7 @@ class Components:
         method: what found it.
         largest: the largest variance at ρ = ½ (times its table's weight) and what none is below, where it was sought.
         status: how the search ended; `status.advice` says what to try next.
+        reason: why this kind of noise was chosen, where it was.
     """
 
     workload: Products
@@ -116,6 +117,7 @@ class Components:
     method: str
     largest: tuple[float, float] | None = None
     status: Outcome = Outcome.CLOSED_FORM
+    reason: str = ""
 
     @property
     def noise(self) -> Noise:

@@ -88,9 +88,9 @@ class Lattice:
 
     @cached_property
     def column_sums(self) -> int:
-        """Δ₁, exactly: the largest Σ_i |Q_ij| of any cell; over several blocks the sum of theirs."""
+        """Δ₁, exactly: the largest Σ_i |Q_ij| of any cell; over blocks that a record can be in at once their sum."""
         sums = np.asarray(abs(self.integers).sum(axis=0, dtype=np.int64)).ravel()
-        return sum(int(largest) for largest in self.workload.largest_by_block(sums))
+        return self.workload.most_together(self.workload.largest_by_block(sums).tolist())
 
     @cached_property
     def column_squares(self) -> int:
@@ -108,8 +108,8 @@ class Lattice:
         squares = [(int(hh) << 2 * LIMB) + (int(hl) << LIMB + 1) + int(ll) for hh, hl, ll in zip(*parts, strict=True)]
         largest = self.workload.largest_by_block(np.array(squares, dtype=object))
         if len(largest) > 1 and rows_span(self.integers, self.workload.blocks):
-            return int(sum(_root_above(square) for square in largest) ** 2)
-        return int(sum(largest))
+            return self.workload.most_together([_root_above(square) for square in largest]) ** 2
+        return self.workload.most_together(largest.tolist())
 
     @property
     def sensitivity(self) -> int:

@@ -109,7 +109,8 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         queries = read_queries(header["sql"], domain, source=f"{path}: queries")
         options = Options(**header["options"])
         cells = _cells(header, arrays, queries, domain, options)
-        workload = Workload(cells.matrix, cells.names, blocks=cells.sizes)
+        met = None if isinstance(cells, ComponentCells) else cells.meetings
+        workload = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met)
         strategy = Strategy(
             workload,
             archive.whole("L", arrays, most_bytes),

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.bounds.optimality import Objective
 from batchdp.checks import finite
-from batchdp.components.optimizing import optimize_products
 from batchdp.components.strategy import Components
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import rows_span
@@ -23,13 +22,16 @@ from batchdp.linalg.product import Product
 from batchdp.measuring.conversion import rho_for
 from batchdp.portfolio.blocks import optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
+from batchdp.portfolio.many_columns import as_tables, optimize_products
 from batchdp.portfolio.options import checked_search
+from batchdp.portfolio.rows import by_rows, is_large, may_group
 from batchdp.portfolio.search import Progress
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.strategies import families
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.strategy import Strategy
+from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.structure import Products
 from batchdp.workloads.workload import Workload, as_workload
 
@@ -52,7 +54,7 @@ def optimize(
 @overload
 def optimize(
     workload: Products,
-    privacy: Literal["pure", "auto"] = "pure",
+    privacy: Literal["pure"] = "pure",
     *,
     objective: Objective = "sum",
     seconds: float | None = None,
@@ -61,7 +63,22 @@ def optimize(
     delta: float | None = None,
     tolerance: float = 1e-3,
     progress: Progress | None = None,
-) -> Strategy: ...
+) -> WeightedTables: ...
+
+
+@overload
+def optimize(
+    workload: Products,
+    privacy: Literal["auto"],
+    *,
+    objective: Objective = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    tolerance: float = 1e-3,
+    progress: Progress | None = None,
+) -> Components | WeightedTables: ...
 
 
 @overload
@@ -90,12 +107,13 @@ def optimize(
     delta: float | None = None,
     tolerance: float = 1e-3,
     progress: Progress | None = None,
-) -> Strategy | Components:
+) -> Strategy | Components | WeightedTables:
     """The strategy with the least expected error that can be found.
 
     Args:
         workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors. A batch over
-            many columns that is no matrix, `Products`, has `Components` for its strategy, with "zcdp" only.
+            many columns that is no matrix, `Products`, has `Components` ("zcdp") or `WeightedTables` ("pure") for its
+            strategy.
         privacy: "pure" for ε-differential privacy with Laplace noise, by a portfolio of methods; "zcdp" for Gaussian
             noise, where the optimum is exact to a duality gap of `tolerance`; "auto" for whichever has the smaller
             error at the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
@@ -112,10 +130,14 @@ def optimize(
     """
     seconds, seed = checked_search(privacy, objective, seconds, seed)
     tolerance = finite("tolerance", tolerance, above=0, below=1)
-    if isinstance(workload, Products) and privacy == GAUSSIAN.privacy:  # never multiplied out
-        return optimize_products(
-            workload, objective=objective, seconds=seconds, seed=seed, tolerance=tolerance, progress=progress
-        )
+    if isinstance(workload, Products):  # never multiplied out
+
+        def best_in_factors(noise: Noise) -> Components | WeightedTables:
+            return optimize_products(workload, noise, objective, seconds, seed, tolerance, progress)
+
+        if privacy == "auto":
+            return _better(best_in_factors, objective, epsilon, delta)
+        return best_in_factors(noise_of(privacy))
     batch = as_workload(workload)
 
     def best(noise: Noise) -> Strategy:
@@ -150,8 +172,19 @@ def _optimize(
     if objective == "max":
         return optimize_max(workload, noise, seconds, seed, tolerance, progress)
     if noise == LAPLACE:
-        return optimize_sum(workload, seconds, seed, progress)
+        large = is_large(workload)
+        found = _closed(workload) if large else [optimize_sum(workload, seconds, seed, progress)]
+        others = (
+            by_rows(workload) if large or may_group(workload) else None,
+            as_tables(workload, seconds, seed, progress),
+        )
+        return min((*found, *(one for one in others if one is not None)), key=lambda one: error_of(one, "sum"))
     return _best_optimum(workload, noise, tolerance, progress)
+
+
+def _closed(workload: Workload) -> list[Strategy]:
+    """What takes no search and no copy of the workload: noise on data and noise on results as they stand."""
+    return [family.method(workload) for family in families(LAPLACE) if family.plain]
 
 
 def _best_optimum(workload: Workload, noise: Noise, tolerance: float, progress: Progress | None) -> Strategy:
@@ -170,7 +203,10 @@ def _best_optimum(workload: Workload, noise: Noise, tolerance: float, progress: 
     return min(found, key=lambda strategy: error_of(strategy, "sum"))
 
 
-def _better(best: Callable[[Noise], Strategy], objective: Objective, epsilon: float, delta: float | None) -> Strategy:
+Found = TypeVar("Found", Strategy, Components | WeightedTables)
+
+
+def _better(best: Callable[[Noise], Found], objective: Objective, epsilon: float, delta: float | None) -> Found:
     """Laplace or Gaussian noise, by the smaller error at the same (ε, δ)."""
     if delta is None:
         raise StrategyError('delta=None: privacy="auto" needs a delta, below one over the number of people')

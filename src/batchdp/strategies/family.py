@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from scipy import sparse
+
 from batchdp.bounds.convex import Progress as BoundProgress
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
@@ -90,6 +92,8 @@ class Family:
     """Whether it searches, or has a closed form."""
     quick: bool = False
     """Whether it takes seconds on every workload, so that a page or a demonstration can wait for it."""
+    plain: bool = False
+    """Whether its pair is made of the workload itself and nothing larger, whatever the size."""
     slow_beyond: int | None = None
     """The number of cells beyond which its function takes minutes."""
     worth: Callable[[Reduction], bool] = always
@@ -110,6 +114,9 @@ class Family:
     """Its part of the work that is left, relative to the parts of the searches after it."""
     nominal_seconds: Callable[[Dense, Any], float] = no_seconds
     """From R and settings: what it asks for where the caller sets no time."""
+    on_sparse: Callable[[sparse.csr_array, Any], tuple[float, Callable[[], Pair | None]]] | None = None
+    """From a sparse matrix with merged columns and settings: ‖B‖²_F at sensitivity 1, found without a dense copy of it,
+    and the pair when it is wanted."""
     optimum: Callable[[Workload, float, BoundProgress | None], Strategy] | None = None
     """From workload, tolerance and observer: the function with what a convex search can be told."""
 

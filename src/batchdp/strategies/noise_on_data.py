@@ -44,6 +44,7 @@ NOISE_ON_DATA = Family(
     "noise-on-data",
     noise_on_data,
     quick=True,
+    plain=True,
     variants=(partial(noise_on_data, merged=True), noise_on_data),
     on_columns=_on_columns,
 )

@@ -53,6 +53,7 @@ NOISE_ON_RESULTS = Family(
     noise_on_results,
     settings=Sizes(),
     quick=True,
+    plain=True,
     worth=lambda reduction: reduction.workload.cells <= Sizes().most_cells,
     variants=(noise_on_results, partial(noise_on_results, least_squares=True)),
     over_cells=_over_cells,

@@ -284,10 +284,11 @@ class Strategy:
 
 
 def _sensitivity(workload: Workload, L: Matrix, noise: Noise) -> float:
-    """The largest column norm; a record has a cell in every block, so blocks add up."""
+    """The largest column norm; over the blocks that a record can have a cell in at once they add up."""
     norms = workload.largest_by_block(column_norms(L, noise.norm))
     # Only L2 norms make a difference between measurements of one block and those that span several.
-    return noise.together(norms, at_right_angles=noise.norm > 1 and not rows_span(L, workload.blocks))
+    apart = noise.norm > 1 and not rows_span(L, workload.blocks)
+    return max(noise.together(norms[list(met)], at_right_angles=apart) for met in workload.meetings)
 
 
 def _finite(matrix: Matrix) -> bool:

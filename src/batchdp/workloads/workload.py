@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from batchdp.linalg.matrix import (
     frozen,
     plain,
     row_squares,
+    rows_span,
     scale_rows,
 )
 from batchdp.linalg.product import CellMap, Product
@@ -44,6 +45,8 @@ class Workload:
         weights: how much each query's squared error counts when a strategy is chosen; 1 each if left out.
         blocks: how many cells each block has, left to right. A record falls into at most one cell of every block;
             there is one block with all cells if left out.
+        meetings: sets of blocks, by number, that one record can have a cell in at once; all blocks if left out. Blocks
+            that meet nowhere exclude each other, and the same budget serves both.
         structure: the same batch as products of columns' factors, where it came as one.
     """
 
@@ -51,6 +54,7 @@ class Workload:
     names: tuple[str, ...]
     weights: Dense | None
     blocks: tuple[int, ...]
+    meetings: tuple[tuple[int, ...], ...]
     structure: Any
 
     def __init__(
@@ -60,6 +64,7 @@ class Workload:
         weights: ArrayLike | None = None,
         blocks: Iterable[int] | None = None,
         structure: Any = None,
+        meetings: Iterable[Iterable[int]] | None = None,
     ) -> None:
         W = _checked_matrix(matrix)
         queries = W.shape[0]
@@ -67,6 +72,7 @@ class Workload:
         object.__setattr__(self, "names", _checked_names(names, queries))
         object.__setattr__(self, "weights", None if weights is None else _checked_weights(weights, queries))
         object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else _checked_blocks(blocks, W.shape[1]))
+        object.__setattr__(self, "meetings", _checked_meetings(meetings, len(self.blocks)))
         object.__setattr__(self, "structure", structure)
         if isinstance(W, Product) and len(self.blocks) > 1:
             raise WorkloadError("workload is a product, which has one block; give blocks with a plain matrix")
@@ -105,9 +111,25 @@ class Workload:
         return scale_rows(self.matrix, np.sqrt(self.weights))
 
     def largest_by_block(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The largest of one value a cell in every block: a record can have all of them at once."""
+        """The largest of one value a cell in every block: a record has at most one of them."""
         starts = np.cumsum((0, *self.blocks[:-1]))
         return np.asarray(np.maximum.reduceat(values, starts))
+
+    def most_together(self, by_block: Sequence[int]) -> int:
+        """The largest sum of one whole number a block over the blocks that a record can have a cell in, exactly."""
+        return max(sum(int(by_block[block]) for block in met) for met in self.meetings)
+
+    def met_parts(self) -> list[list[int]]:
+        """The meetings, by numbers of `parts`: blocks that no query looks at have none."""
+        starts = np.cumsum((0, *self.blocks[:-1])).tolist()
+        place = {starts.index(cells.start): k for k, (_, cells, _) in enumerate(self.parts())}
+        return [[place[block] for block in met if block in place] for met in self.meetings]
+
+    def summed_together(self) -> list[list[int]] | None:
+        """Sets of `parts` whose bounds add up to one for all; None where all of them do: no query spans several."""
+        if len(self.meetings) == 1 or not rows_span(self.matrix, self.blocks):
+            return None
+        return self.met_parts()
 
     def parts(self) -> Iterator[tuple[NDArray[np.intp], slice, Workload]]:
         """Every block as a workload of its own: which queries it has, its cells, and it."""
@@ -293,4 +315,22 @@ def _checked_blocks(blocks: Iterable[int], cells: int) -> tuple[int, ...]:
         raise WorkloadError(f"blocks={blocks!r} is not a list; give the number of cells in each") from error
     if sum(checked) != cells:
         raise WorkloadError(f"blocks have {sum(checked)} cells in all, the workload {cells}; give the sizes in order")
+    return checked
+
+
+def _checked_meetings(meetings: Iterable[Iterable[int]] | None, blocks: int) -> tuple[tuple[int, ...], ...]:
+    if meetings is None:
+        return (tuple(range(blocks)),)
+    try:
+        checked = tuple(
+            tuple(sorted({whole("meetings", block, 0, WorkloadError) for block in met})) for met in meetings
+        )
+    except TypeError as error:
+        raise WorkloadError(f"meetings={meetings!r} is not a list of lists of blocks' numbers, from 0") from error
+    named = {block for met in checked for block in met}
+    if named != set(range(blocks)):
+        raise WorkloadError(
+            f"meetings name the blocks {sorted(named)}, the workload has 0 to {blocks - 1}; name each at least once: "
+            "one in no meeting would count as having no records"
+        )
     return checked

@@ -7,6 +7,7 @@ from batchdp.strategies.family import Family
 from batchdp.strategies.p_identity.mechanism import p_identity
 from batchdp.strategies.p_identity.settings import SETTINGS, Settings
 from batchdp.strategies.p_identity.tournament import search_shared
+from batchdp.strategies.p_identity.wide_rows import from_wide_rows
 
 P_IDENTITY = Family(
     "p-identity",
@@ -15,6 +16,7 @@ P_IDENTITY = Family(
     searches=True,
     quick=True,
     search=search_shared,
+    on_sparse=from_wide_rows,
     part=SETTINGS.part,
     nominal_seconds=lambda R, settings: settings.nominal_seconds(R.size),
 )

@@ -1,0 +1,85 @@
+"""Batches over many columns: by components with Gaussian noise, by weighted tables with Laplace noise."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from batchdp.bounds.optimality import Objective
+from batchdp.components.optimizing import optimize_products as by_components
+from batchdp.components.strategy import Components
+from batchdp.linalg.matrix import Dense, dense
+from batchdp.portfolio.search import Progress
+from batchdp.portfolio.sums import optimize_sum
+from batchdp.privacy import LAPLACE, Noise
+from batchdp.strategies.strategy import Strategy
+from batchdp.weighted.optimizing import optimize_products as by_weighted_tables
+from batchdp.weighted.strategy import WeightedTables
+from batchdp.workloads.structure import Products
+from batchdp.workloads.workload import Workload
+
+SECONDS_A_COLUMN = 2.0
+"""For the strategy of one column by itself."""
+MOST_ENTRIES = 20_000_000
+"""Of weighted tables that are multiplied out for a batch that came as a matrix too."""
+PART = 0.3
+"""Of the caller's seconds, for weighted tables beside all other methods."""
+
+
+def optimize_products(
+    workload: Products,
+    noise: Noise,
+    objective: Objective,
+    seconds: float | None,
+    seed: int,
+    tolerance: float,
+    progress: Progress | None,
+) -> Components | WeightedTables:
+    """The best strategy in factors."""
+    if noise == LAPLACE:
+        return by_weighted_tables(
+            workload,
+            objective=objective,
+            seconds=seconds,
+            seed=seed,
+            progress=progress,
+            solver=_ColumnStrategies(None if seconds is None else seconds / 10, seed),
+        )
+    return by_components(
+        workload, objective=objective, seconds=seconds, seed=seed, tolerance=tolerance, progress=progress
+    )
+
+
+class _ColumnStrategies:
+    """From the queries on one column to what is measured of it, each asked once."""
+
+    def __init__(self, seconds: float | None, seed: int) -> None:
+        self.seconds, self.seed = SECONDS_A_COLUMN if seconds is None else min(seconds, SECONDS_A_COLUMN), seed
+        self.known: dict[bytes, Dense] = {}
+
+    def __call__(self, queries: Dense) -> Dense | None:
+        size = float(np.linalg.norm(queries))
+        gram = np.round(queries.T @ queries / size**2, 9)
+        key = gram.tobytes()
+        if key not in self.known:
+            found = optimize_sum(Workload(queries / size), self.seconds, self.seed, None)
+            self.known[key] = dense(found.measurement)
+        return self.known[key]
+
+
+def as_tables(workload: Workload, seconds: float | None, seed: int, progress: Progress | None) -> Strategy | None:
+    """Weighted tables for a batch that came as products, multiplied out; None where it did not, or they do not fit."""
+    batch = workload.structure
+    if not isinstance(batch, Products) or len(workload.blocks) > 1 or len(batch.sizes) < 2:
+        return None
+    found = by_weighted_tables(batch, seconds=None if seconds is None else PART * seconds, seed=seed, progress=progress)
+    if found.measurements * workload.cells > MOST_ENTRIES or found.measurements * workload.queries > MOST_ENTRIES:
+        return None
+    return Strategy(
+        workload,
+        sparse.csr_array(found.measure),
+        sparse.csr_array(found.reconstruct),
+        method=found.method,
+        privacy=found.privacy,
+        status=found.status,
+    )

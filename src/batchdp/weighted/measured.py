@@ -1,0 +1,224 @@
+"""What a Laplace strategy over many columns measures: groups of weighted tables, or the queries themselves.
+
+A group serves some of the asked tables. Its columns are merged as far as those tables do not tell values apart, so that
+every group has cells of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.components.columns import Column
+from batchdp.components.pieces import kron
+from batchdp.weighted.family import Asked, Dense, Flags, Tables, seen
+from batchdp.weighted.inside import Inside
+from batchdp.workloads.structure import Products
+
+Factors = Mapping[int, Dense]
+"""A table's factors, by column in ascending order: query × value that is told apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One table that is measured: the columns that it tells apart, and its weight θ.
+
+    Its measurements are θ times the product over its columns of `inside` (each value that is told apart by itself,
+    where there is none; the first value less the second for those in `differences`), summed over all other columns. A
+    record changes them by at most θ in the L1 norm.
+    """
+
+    columns: tuple[int, ...]
+    differences: tuple[int, ...]
+    weight: float
+    group: int
+    merged: tuple[NDArray[np.int64], ...] = field(repr=False)
+    """For each of its columns which of the values are counted as one: a number for every value."""
+    inside: tuple[Dense | None, ...] = field(repr=False)
+    """For each of its columns the strategy on the merged values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Weighted tables that serve some asked tables; Σ θ is the group's share of the sensitivity."""
+
+    columns: tuple[Column, ...]
+    insides: tuple[Inside, ...]
+    tables: Tables
+    theta: Dense
+    serves: frozenset[int] | None = None
+    """The asked tables, all if None."""
+
+    @property
+    def share(self) -> float:
+        """Of the sensitivity: Σ θ."""
+        return float(self.theta.sum())
+
+    def __len__(self) -> int:
+        return len(self.theta)
+
+    def listed(self, group: int) -> Iterator[Measured]:
+        """Its tables, one by one."""
+        for k in range(len(self)):
+            looked = [int(i) for i in np.flatnonzero(self.tables.looked[k])]
+            yield Measured(
+                tuple(looked),
+                tuple(int(i) for i in np.flatnonzero(self.tables.difference[k])),
+                float(self.theta[k]),
+                group,
+                tuple(self.columns[i].value for i in looked),
+                tuple(self.insides[i].measure for i in looked),
+            )
+
+    @cached_property
+    def tau(self) -> Dense:
+        """Of all columns."""
+        return np.array([own.tau for own in self.insides])
+
+    def eigenvalues(self, needed: Flags) -> Dense:
+        """λ_A of some components."""
+        asked = Asked(needed, np.ones(len(needed)), self.tau, np.zeros(len(self.tau), dtype=bool))
+        squares = self.theta**2 * np.exp(self.tables.apart @ -np.log(asked.tau))
+        return np.asarray(seen(needed, self.tables) @ squares)
+
+    def factors(self, workload: Products, table: int) -> dict[int, Dense]:
+        """A table's factors on the values that the group tells apart."""
+        own = workload.factors_of(table)
+        first = {i: np.unique(self.columns[i].value, return_index=True)[1] for i in own}
+        return {i: factor.matrix[:, first[i]] for i, factor in own.items()}
+
+    def variances(self, workload: Products, table: int) -> Dense:
+        """Of every answer of a table, where the noise on each measurement has the variance 1."""
+        factors = self.factors(workload, table)
+        parts = {i: self.insides[i].rows(F) for i, F in factors.items()}
+        found = np.zeros(tuple(len(F) for F in factors.values()))
+        for kept, eigenvalue in self._components(list(factors)):
+            term = np.full((1,) * len(factors), 1 / eigenvalue)
+            for axis, (i, (mean, rest)) in enumerate(parts.items()):
+                shape = [1] * len(factors)
+                shape[axis] = len(mean)
+                term = term * ((rest if i in kept else mean) / self.insides[i].tau).reshape(shape)
+            found = found + term
+        return np.asarray(found)
+
+    def _components(self, looked: Sequence[int]) -> list[tuple[frozenset[int], float]]:
+        """The components of some columns that are measured, and their eigenvalues."""
+        kept = [
+            frozenset(i for i, there in zip(looked, choice, strict=True) if there)
+            for choice in product((False, True), repeat=len(looked))
+        ]
+        needed = np.zeros((len(kept), len(self.columns)), dtype=bool)
+        for row, own in zip(needed, kept, strict=True):
+            row[list(own)] = True
+        values = self.eigenvalues(needed)
+        return [(own, float(value)) for own, value in zip(kept, values, strict=True) if value > 0]
+
+    def rows(self) -> int:
+        """How many numbers are measured."""
+        total = 0
+        for k in range(len(self)):
+            total += prod(self._rows_of(int(i)) for i in np.flatnonzero(self.tables.apart[k]))
+        return total
+
+    def _rows_of(self, i: int) -> int:
+        inside = self.insides[i].measure
+        return len(self.columns[i].orbit) if inside is None else len(inside)
+
+    def _measure(self, i: int) -> Dense:
+        inside = self.insides[i].measure
+        return np.eye(len(self.columns[i].orbit)) if inside is None else inside
+
+    def _pieces(self, k: int) -> list[Dense]:
+        """What table k measures of every column, over the values that are told apart."""
+        found = []
+        for i in range(len(self.columns)):
+            if self.tables.apart[k, i]:
+                found.append(self._measure(i))
+            elif self.tables.difference[k, i]:
+                found.append(np.array([[1.0, -1.0]]))
+            else:
+                found.append(np.ones((1, len(self.columns[i].orbit))))
+        return found
+
+    def measure(self) -> Dense:
+        """L over all cells, multiplied out."""
+        blocks = []
+        for k in range(len(self)):
+            pieces = [piece[:, column.value] for piece, column in zip(self._pieces(k), self.columns, strict=True)]
+            blocks.append(self.theta[k] * kron(pieces))
+        return np.concatenate(blocks)
+
+    def reconstruct(self, workload: Products, table: int) -> Dense:
+        """B of one asked table: answers from all of the group's measurements."""
+        factors = self.factors(workload, table)
+        components = self._components(list(factors))
+        found = []
+        for k in range(len(self)):
+            pieces = self._pieces(k)
+            block = np.zeros((int(np.prod([len(F) for F in factors.values()])), int(np.prod([len(p) for p in pieces]))))
+            for kept, eigenvalue in components:
+                parts = [
+                    self._recovered(i, factors.get(i), pieces[i], rest=i in kept) for i in range(len(self.columns))
+                ]
+                # λ_A is relative to Π τ; so is what is recovered of each column.
+                block += float(self.theta[k]) / eigenvalue * kron(parts)
+            found.append(block)
+        return np.concatenate(found, axis=1)
+
+    def _recovered(self, i: int, F: Dense | None, piece: Dense, *, rest: bool) -> Dense:
+        """F P Lᵀ / τ, P the part of (LᵀL)⁻¹ in the average or in the rest."""
+        own = self.insides[i]
+        n = len(self.columns[i].orbit)
+        X = np.eye(n) if own.inverse is None else own.inverse
+        X1 = X.sum(axis=1)
+        average = np.outer(X1, X1) / own.tau
+        P = X - average if rest else average
+        rows = np.ones((1, n)) if F is None else F
+        return np.asarray(rows @ P @ piece.T) / own.tau
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The queries themselves: noise on results, each answer with as much."""
+
+    workload: Products
+    scale: float
+    """What every query is multiplied by."""
+
+    serves = None
+
+    def __len__(self) -> int:
+        return len(self.workload.tables)
+
+    def listed(self, group: int) -> Iterator[Measured]:
+        """Each asked table, with its factors inside."""
+        for t in range(len(self)):
+            own = self.workload.factors_of(t)
+            values = tuple(np.arange(self.workload.sizes[i]) for i in own)
+            yield Measured(tuple(own), (), self.scale, group, values, tuple(f.given for f in own.values()))
+
+    def variances(self, workload: Products, table: int) -> Dense:
+        """Of every answer of a table, where the noise on each measurement has the variance 1."""
+        return np.full(workload.tables[table].shape, 1 / self.scale**2)
+
+    def rows(self) -> int:
+        """How many numbers are measured."""
+        return self.workload.queries
+
+    def measure(self) -> Dense:
+        """L over all cells, multiplied out."""
+        return np.asarray(self.scale * self.workload.matrix.toarray())
+
+    def reconstruct(self, workload: Products, table: int) -> Dense:
+        """B of one asked table."""
+        sizes = [one.queries for one in workload.tables]
+        start = sum(sizes[:table])
+        found = np.zeros((sizes[table], sum(sizes)))
+        found[np.arange(sizes[table]), start + np.arange(sizes[table])] = 1 / self.scale
+        return found

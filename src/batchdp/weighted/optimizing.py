@@ -1,0 +1,252 @@
+"""`optimize` with Laplace noise for batches over many columns, by the best of what is found here.
+
+Weighted tables, groups of asked tables with weighted tables each, noise on data and noise on results. Where there are
+components beyond thousands, tables are not changed one by one: the asked tables and supersets of them are weighed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.components.groups import Terms, TooManyClassesError
+from batchdp.components.limits import limit_of
+from batchdp.components.optimizing import Clock, Progress
+from batchdp.components.search import Batch, split_by
+from batchdp.components.whole import closure, is_whole, least_sum
+from batchdp.linalg.threads import one_thread
+from batchdp.outcome import Outcome
+from batchdp.privacy import LAPLACE
+from batchdp.weighted.covering import starts
+from batchdp.weighted.family import Fitted, fit, plain
+from batchdp.weighted.groups import partitions, sub_batch
+from batchdp.weighted.inside import each_value
+from batchdp.weighted.measured import Group, Results
+from batchdp.weighted.problem import asked_of_whole
+from batchdp.weighted.results import largest_change
+from batchdp.weighted.search import ColumnSolver, Weighted, Work, weighted_tables
+from batchdp.weighted.strategy import WeightedTables
+from batchdp.workloads.structure import Products
+
+Dense = NDArray[np.float64]
+
+MOST_COMPONENTS = 4000
+"""Up to which tables are changed one by one."""
+MOST_TABLES = 20_000
+NOMINAL_SECONDS = 12.0
+"""Of a search, where the caller gives none."""
+FEW_ROUNDS = 60
+ROUNDS = 5
+"""How often tables are weighed anew for the least largest variance."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A strategy and its error, before anything is known about limits."""
+
+    total: float
+    groups: tuple[Group | Results, ...]
+    method: str
+    sensitivity: float = 1.0
+
+
+@one_thread
+def optimize_products(
+    workload: Products,
+    *,
+    objective: Literal["sum", "max"] = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    solver: ColumnSolver | None = None,
+) -> WeightedTables:
+    """The best strategy with Laplace noise, by the (weighted) sum of squared errors or the largest variance."""
+    clock = Clock(seconds, progress)
+    work = NOMINAL_SECONDS if seconds is None else 0.6 * seconds
+    search = _Search(workload, clock, work, seed, solver)
+    if objective == "max":
+        return _largest(search)
+    found = search.best(workload.weights)
+    return search.strategy(found, search.limit(workload.weights))
+
+
+class _Search:
+    """What a search knows before it begins, and how it ends."""
+
+    def __init__(self, workload: Products, clock: Clock, work: float, seed: int, solver: ColumnSolver | None) -> None:
+        self.workload, self.clock, self.work, self.seed, self.solver = workload, clock, work, seed, solver
+        self.whole = is_whole(workload)
+        large = self.whole and len(workload.starts) - 1 > MOST_TABLES
+        self.large = large or (self.whole and closure(workload).size > MOST_COMPONENTS)
+        self.batch = Batch(workload)
+
+    def best(self, weights: Dense) -> _Found:
+        """The least sum of squared errors with these weights of the tables."""
+        found = [self._supersets(weights)] if self.large else self._members(weights)
+        found.append(self._results(weights))
+        best = min(found, key=lambda one: one.total)
+        self.clock.best = best.total
+        return best
+
+    def _members(self, weights: Dense) -> list[_Found]:
+        workload, everything = self.workload, tuple(range(len(self.workload.tables)))
+        self.clock.trying = "weighted tables"
+        known: dict[tuple[int, ...], tuple[Weighted, Batch]] = {}
+
+        def solved(tables: Sequence[int], *, thorough: bool = False) -> tuple[Weighted, Batch]:
+            key = tuple(tables)
+            if key not in known or thorough:
+                whole = key == everything
+                batch = self.batch if whole else Batch(sub_batch(workload, key))
+                terms: Terms = batch.terms(weights[list(key)])
+                work = Work(self.work / (1 if thorough else 8), self.clock.over)
+                own = weighted_tables(
+                    batch, terms, work, self.seed, self.solver if thorough else None, thorough=thorough
+                )
+                if key not in known or own.value < known[key][0].value:
+                    known[key] = own, batch
+            return known[key]
+
+        found = [self._together([(everything, *solved(everything, thorough=True))])]
+        self.clock.best = found[0].total
+        self.clock.trying = "groups of tables"
+        best, chosen = found[0].total, [list(everything)]
+        for partition in partitions(self.batch):
+            for split in _coarser(partition):
+                if self.clock.over():
+                    break
+                total = sum(solved(own)[0].value ** (1 / 3) for own in split) ** 3
+                if total < best:
+                    best, chosen = total, split
+        if len(chosen) > 1:
+            parts = [(tuple(own), *solved(own, thorough=True)) for own in chosen]
+            found.append(self._together(parts))
+        return found
+
+    def _together(self, parts: Sequence[tuple[tuple[int, ...], Weighted, Batch]]) -> _Found:
+        """Groups with the shares of the sensitivity that leave the least sum."""
+        errors = np.array([own.value for _, own, _ in parts])
+        if not errors.any():
+            return _Found(0.0, tuple(self._group(*part, 1.0 / len(parts)) for part in parts), "nothing to measure")
+        shares = LAPLACE.shares(errors, of_sum=True)
+        groups = [self._group(*part, share) for part, share in zip(parts, shares, strict=True) if share > 0]
+        total = float((errors[shares > 0] / shares[shares > 0] ** 2).sum())
+        method = "weighted tables" if len(parts) == 1 else f"{len(parts)} groups of weighted tables"
+        return _Found(total, tuple(groups), method)
+
+    def _group(self, tables: tuple[int, ...], own: Weighted, batch: Batch, share: float) -> Group:
+        serves = None if len(tables) == len(self.workload.tables) else frozenset(tables)
+        return Group(batch.columns, own.insides, own.tables, own.theta * (share / own.theta.sum()), serves)
+
+    def _supersets(self, weights: Dense) -> _Found:
+        """Whole tables, more than can be changed one by one."""
+        self.clock.trying = "supersets of tables"
+        workload = self.workload
+        asked = asked_of_whole(_weighed(workload, weights))
+        apart = np.zeros((len(workload.tables), len(workload.sizes)), dtype=bool)
+        apart[np.repeat(np.arange(len(apart)), np.diff(workload.starts)), workload.columns] = True
+        best: Fitted | None = None
+        for tables, theta in starts(asked, plain(apart)):
+            if best is not None and self.clock.over():
+                break
+            own = fit(asked, tables, theta, FEW_ROUNDS)
+            best = own if best is None or own.value < best.value else best
+        assert best is not None
+        insides = tuple(each_value(column) for column in self.batch.columns)
+        group = Group(self.batch.columns, insides, best.tables, best.theta)
+        return _Found(best.value, (group,), "weighted tables")
+
+    def _results(self, weights: Dense) -> _Found:
+        change = largest_change(self.batch, self.batch.terms(weights))
+        if change == 0:
+            return _Found(np.inf, (), "noise on results")
+        total = float(weights @ self.workload.table_sizes()) * change**2
+        return _Found(total, (Results(self.workload, 1 / change),), "noise on results")
+
+    def limit(self, weights: Dense) -> float:
+        """What no Laplace strategy is below: the Gaussian limit at ρ = ½, in the unit of `total`."""
+        self.clock.trying = "limit"
+        if self.whole:
+            return least_sum(closure(self.workload), weights)[1]
+        terms = self.batch.terms(weights)
+        try:
+            exact = split_by(self.batch, terms, {}, tolerance=1e-2, watch=self.clock.watch)
+            return exact.limit
+        except TooManyClassesError:
+            uniform = {i: self.batch.uniform(i) for i in self.batch.wide()}
+            return limit_of(self.batch, terms, [uniform], self.clock.over, self.seed)
+
+    def strategy(self, found: _Found, limit: float) -> WeightedTables:
+        status = Outcome.CANCELLED if self.clock.outcome(1.0, 0.0) is Outcome.CANCELLED else Outcome.BEST_OF_STARTS
+        return WeightedTables(
+            self.workload,
+            found.groups,
+            found.sensitivity,
+            found.total,
+            min(limit, found.total),
+            found.method,
+            status=status,
+        )
+
+
+def _coarser(partition: list[list[int]]) -> list[list[list[int]]]:
+    """A partition, and each with two of its groups joined."""
+    found = [partition]
+    for a in range(len(partition)):
+        for b in range(a):
+            if len(partition) > 2:
+                rest = [own for k, own in enumerate(partition) if k not in (a, b)]
+                found.append([*rest, sorted(partition[a] + partition[b])])
+    return found
+
+
+def _weighed(workload: Products, weights: Dense) -> Products:
+    return Products(
+        workload.sizes, workload.factors, workload.starts, workload.columns, workload.chosen, weights, workload.names
+    )
+
+
+def _largest(search: _Search) -> WeightedTables:
+    """Weights on tables, more on those whose worst cell is above the mean; every set of weights gives a limit."""
+    workload, clock = search.workload, search.clock
+    sizes = workload.table_sizes()
+    y = 1 / (sizes * len(sizes))
+    search.work /= ROUNDS
+    best: WeightedTables | None = None
+    upper, lower = np.inf, 0.0
+    for _ in range(ROUNDS):
+        y = y / float(y @ sizes)
+        weights = y * workload.weights
+        strategy = search.strategy(search.best(weights), search.limit(weights))
+        worst = strategy.worst_variances() * workload.weights
+        lower = max(lower, strategy.limit)
+        if float(worst.max()) < upper:
+            best, upper = strategy, float(worst.max())
+        if clock.over():
+            break
+        y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
+    assert best is not None
+    plainly = _priced(best, workload.weights)
+    return WeightedTables(
+        workload,
+        best.groups,
+        best.sensitivity,
+        plainly,
+        min(search.limit(workload.weights), plainly),
+        best.method,
+        (upper, lower),
+        best.status,
+    )
+
+
+def _priced(strategy: WeightedTables, weights: Dense) -> float:
+    """The weighted sum of all variances, in the unit of `total`."""
+    if strategy.workload.queries <= 10**7:
+        arguments, unit = LAPLACE.reference.arguments, LAPLACE.reference.variance(1.0)
+        tables = range(len(weights))
+        return sum(float(weights[t] * strategy.variances(t, **arguments).sum()) for t in tables) / unit
+    return float((strategy.worst_variances() * strategy.workload.table_sizes()) @ weights)

@@ -1,0 +1,133 @@
+"""Rows of a matrix split so that columns merge.
+
+Rows that come one after another and share no cell are a layer: most often a table, whose rows are its cells. Layers are
+joined step by step by an estimate of what that costs: the cube root of the squared entries on the columns that are left
+when equal ones are merged, which is noise on data. Groups share the budget, and (Σ E^⅓)³ is what they leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Indices = NDArray[np.int64]
+Dense = NDArray[np.float64]
+
+MOST_LAYERS = 128
+MOST_GROUPS = 3
+SAMPLE = 3000
+"""Columns by which the estimate is made."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """Some rows, and for every sampled column its kind and the squares that it has there."""
+
+    rows: tuple[int, ...]
+    kind: Indices
+    squares: Dense
+    """By kind."""
+
+    @property
+    def all_rows(self) -> Indices:
+        return np.sort(np.array(self.rows, dtype=np.int64))
+
+    @property
+    def cost(self) -> float:
+        return float(self.squares.sum() ** (1 / 3))
+
+
+def layers(W: sparse.csr_array) -> list[Indices] | None:
+    """Neighbouring rows that share no column; None where there are more than a few such.
+
+    A table's first rows may fit to the end of the table before it, so that rows are gone through from both ends, and a
+    layer ends where one of the two ways ends it.
+    """
+    m = W.shape[0]
+    forward, backward = _begins(W, range(m)), _begins(W, range(m - 1, -1, -1))
+    if forward is None or backward is None:
+        return None
+    starts = sorted({*forward, *(i + 1 for i in backward)} - {m} | {0})
+    if len(starts) > MOST_LAYERS:
+        return None
+    return [np.arange(start, end) for start, end in pairwise([*starts, m])]
+
+
+def _begins(W: sparse.csr_array, order: range) -> list[int] | None:
+    """The rows that share a column with those before them, since the last such."""
+    found: list[int] = []
+    taken = np.zeros(W.shape[1], dtype=bool)
+    for i in order:
+        own = W.indices[W.indptr[i] : W.indptr[i + 1]]
+        if taken[own].any():
+            found.append(i)
+            if len(found) > MOST_LAYERS:
+                return None
+            taken[:] = False
+        taken[own] = True
+    return found
+
+
+def partitions(W: sparse.csr_array) -> Iterator[list[Indices]]:
+    """Ways to split the rows into two or three groups, and each of these with two groups joined; coarse ones last."""
+    known = layers(W)
+    if known is None or len(known) < 2:
+        return
+    n = W.shape[1]
+    sample = np.arange(n) if n <= SAMPLE else np.sort(np.random.default_rng(0).choice(n, SAMPLE, replace=False))
+    columns = sparse.csr_array(sparse.csc_array(W)[:, sample])
+    groups = [_layer(columns, rows) for rows in known]
+    joint: dict[tuple[int, int], _Layer] = {}
+    number = list(range(len(groups)))
+    fresh = len(groups)
+    if len(groups) <= MOST_GROUPS:
+        yield from _coarser([group.all_rows for group in groups])
+    while len(groups) > 2:
+        best, pair = np.inf, (1, 0)
+        for a in range(len(groups)):
+            for b in range(a):
+                key = number[a], number[b]
+                if key not in joint:
+                    joint[key] = _joined(groups[a], groups[b])
+                lost = joint[key].cost - groups[a].cost - groups[b].cost
+                if lost < best:
+                    best, pair = lost, (a, b)
+        a, b = pair
+        groups[b] = joint[number[a], number[b]]
+        number[b] = fresh
+        fresh += 1
+        del groups[a], number[a]
+        if len(groups) <= MOST_GROUPS:
+            yield from _coarser([group.all_rows for group in groups])
+
+
+def _layer(columns: sparse.csr_array, rows: Indices) -> _Layer:
+    """Kind 0 has none of the rows; the others one each, by its place and its entry."""
+    kind, entry = np.zeros(columns.shape[1], dtype=np.int64), np.zeros(columns.shape[1])
+    for place, i in enumerate(rows.tolist(), start=1):
+        span = slice(columns.indptr[i], columns.indptr[i + 1])
+        kind[columns.indices[span]], entry[columns.indices[span]] = place, columns.data[span]
+    both = np.stack([kind.astype(float), entry], axis=1)
+    distinct, kinds = np.unique(both, axis=0, return_inverse=True)
+    return _Layer(tuple(rows.tolist()), kinds.reshape(-1).astype(np.int64), np.square(distinct[:, 1]))
+
+
+def _joined(one: _Layer, other: _Layer) -> _Layer:
+    width = len(other.squares)
+    keys, kind = np.unique(one.kind * width + other.kind, return_inverse=True)
+    squares = one.squares[keys // width] + other.squares[keys % width]
+    return _Layer(one.rows + other.rows, kind.astype(np.int64), squares)
+
+
+def _coarser(groups: list[Indices]) -> Iterator[list[Indices]]:
+    yield groups
+    if len(groups) > 2:
+        for a in range(len(groups)):
+            for b in range(a):
+                rest = [group for k, group in enumerate(groups) if k not in (a, b)]
+                yield [*rest, np.sort(np.concatenate([groups[a], groups[b]]))]

@@ -1,0 +1,196 @@
+"""Blocks that exclude each other: what is claimed about records, against every record there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from batchdp import Plan, Strategy, Workload, WorkloadError, audit, load_plan, optimize, plan
+from batchdp.audits.exact import true_sensitivity
+from batchdp.audits.records import records_finding
+from batchdp.bounds import certify
+from batchdp.cells import cells_of
+from batchdp.cells.meetings import largest
+from batchdp.domain import Domain
+from batchdp.linalg.matrix import dense
+from batchdp.measuring.lattice import quantise
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.privacy import GAUSSIAN, LAPLACE
+from batchdp.sql import read_queries
+from batchdp.strategies.blocks import best_shares
+from test_cells import _worth, examples_of, small_batches
+
+CARRIERS = [f"C{i}" for i in range(16)]
+FLIGHTS = {"table": "flights", "columns": {"carrier": {"values": CARRIERS}, "distance": {"integers": [0, 5000]}}}
+SMALL = {"table": "flights", "columns": {"carrier": {"values": CARRIERS[:4]}, "distance": {"integers": [0, 9]}}}
+BY_CARRIER = "SELECT carrier, SUM(distance), COUNT(*) FROM flights GROUP BY carrier"
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=small_batches(), data=st.data())
+def test_meetings_are_those_of_all_records(case: tuple[str, Domain], data: st.DataObject) -> None:
+    """Every record's own answers say which blocks it is in; no automaton is asked."""
+    sql, described = case
+    queries = read_queries(sql, described)
+    home = [data.draw(st.integers(0, 2)) for _ in queries]
+    partition = [[q for q, own in enumerate(home) if own == block] for block in sorted(set(home))]
+    cells = cells_of(queries, described, partition=partition)
+    samples = [examples_of(atoms) for atoms in cells.atoms]
+    found, zero = set(), [not np.any(block.classes.matrix.toarray()) for block in cells.blocks]
+    for code in product(*(range(len(values)) for values in samples)):
+        if any(values[i] is ... for values, i in zip(samples, code, strict=True)):
+            continue
+        record: dict[str, Any] = dict.fromkeys("abcd")
+        record |= {atoms.column: values[i] for atoms, values, i in zip(cells.atoms, samples, code, strict=True)}
+        summed = {**record, "c": record["c"] if record["c"] in (0, 1, 2, 3) else 0}
+        worth = [_worth(query.amount, record, summed) for query in queries]
+        met = tuple(b for b, block in enumerate(cells.blocks) if zero[b] or any(worth[q] != 0 for q in block.queries))
+        found.add(met)
+    expected = largest(found)
+    every = tuple(range(len(cells.blocks)))
+    if cells.meetings is None:
+        assert expected == (every,) or {block for own in expected for block in own} != set(every)
+    else:
+        assert cells.meetings == expected
+
+
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+@pytest.mark.parametrize("sql", [BY_CARRIER, "SELECT carrier, SUM(distance) FROM flights GROUP BY carrier"])
+def test_groups_by_one_column_are_charged_once(sql: str, privacy: Any) -> None:
+    planned = plan(sql, SMALL, privacy=privacy, max_cells=12)
+    W = planned.workload
+    assert len(W.blocks) > 1
+    assert len(W.meetings) > 1
+    budget: dict[str, Any] = {"epsilon": 1.0} if privacy == "pure" else {"rho": 0.5}
+    power = 1 if privacy == "pure" else 2
+    sums = (np.abs(dense(W.matrix)) ** power).sum(axis=0)
+    change = max(sum(W.largest_by_block(sums)[list(own)]) for own in W.meetings) ** (2 / power)
+    on_results = W.queries * change * (2 if privacy == "pure" else 1)
+    assert planned.strategy.expected_squared_error(**budget) <= on_results * (1 + 1e-9)
+    checked = audit(planned, **budget, runs=2000)
+    assert checked.passed, str(checked)
+    assert "records that exist" in str(checked)
+
+
+def test_sums_and_counts_by_16_carriers_are_no_worse_than_noise_on_results() -> None:
+    planned = plan(BY_CARRIER, FLIGHTS, seconds=2.0)
+    assert len(planned.workload.meetings) == 16
+    on_results = 2 * 32 * 5001**2
+    assert planned.strategy.expected_squared_error(epsilon=1.0) <= on_results
+
+
+def test_an_audit_does_not_believe_a_plan_that_says_too_much(tmp_path: Any) -> None:
+    planned = plan("SELECT SUM(distance) FROM flights; SELECT COUNT(*) FROM flights WHERE distance > 3", SMALL)
+    queries = read_queries(planned.sql, planned.domain)
+    cells = cells_of(queries, planned.domain, partition=[[0], [1]])
+    assert cells.meetings is None
+    forged = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=[[0], [1]])
+    lattice = quantise(Strategy(forged, forged.matrix, np.eye(2)), largest_total=10**6)
+    found = records_finding(cells, lattice)
+    assert not found.held
+    assert "in other blocks" in found.figures
+    honest = Workload(cells.matrix, cells.names, blocks=cells.sizes)
+    assert records_finding(cells, quantise(Strategy(honest, honest.matrix, np.eye(2)), largest_total=10**6)).held
+    by_carrier = plan(BY_CARRIER, SMALL, max_cells=12)
+    wrong = replace(by_carrier, strategy=_forged(by_carrier))
+    checked = audit(wrong, epsilon=1.0, runs=1000)
+    assert not next(one for one in checked.findings if one.check == "records that exist").held
+    by_carrier.save(tmp_path / "own.plan")
+    assert load_plan(tmp_path / "own.plan").workload.meetings == by_carrier.workload.meetings
+
+
+def _forged(planned: Plan) -> Strategy:
+    """The same strategy, for a workload all of whose blocks exclude each other."""
+    W = planned.workload
+    alone = [[block] for block in range(len(W.blocks))]
+    forged = Workload(W.matrix, W.names, W.weights, W.blocks, meetings=alone)
+    return replace(planned.strategy, workload=forged, proven=())
+
+
+def test_sensitivities_are_the_largest_over_meetings() -> None:
+    W = sparse.csr_array(np.array([[3.0, 1, 0, 0, 0], [0, 0, 2, 0, 0], [0, 0, 0, 5, 4]]))
+    blocks, met = [2, 1, 2], [[0, 1], [1, 2]]
+    for privacy, exact in (("pure", 7.0), ("zcdp", 29.0)):
+        own = Workload(W, blocks=blocks, meetings=met)
+        strategy = Strategy(own, W, np.eye(3), privacy=privacy)  # type: ignore[arg-type]
+        assert strategy.sensitivity ** (1 if privacy == "pure" else 2) == pytest.approx(exact)
+        lattice = quantise(strategy, largest_total=1000)
+        found = lattice.column_sums if privacy == "pure" else lattice.column_squares
+        unit = 2**lattice.bits / 5
+        assert found == pytest.approx(exact * (unit if privacy == "pure" else unit**2))
+        assert true_sensitivity(lattice, Neighbours("add-remove", 1)) == found
+    everything = Strategy(Workload(W, blocks=blocks), W, np.eye(3))
+    assert everything.sensitivity == 10
+
+
+def test_a_measurement_that_spans_blocks_is_charged_by_roots() -> None:
+    L = sparse.csr_array(np.array([[1.0, 1.0, 1.0]]))
+    own = Workload(L, blocks=[1, 1, 1], meetings=[[0, 1], [2]])
+    strategy = Strategy(own, L, np.eye(1), privacy="zcdp")
+    assert strategy.sensitivity == pytest.approx(2)  # not √2: a record in both moves the one measurement twice
+    lattice = quantise(strategy, largest_total=1000)
+    assert lattice.column_squares == 4 * 4**lattice.bits
+    assert true_sensitivity(lattice, Neighbours("add-remove", 1)) == lattice.column_squares
+    # A limit for queries that span blocks holds for those that meet, and not for the sum.
+    bound = certify(Workload(np.array([[1.0, 1.0, 1.0]]), blocks=[1, 1, 1], meetings=[[0], [1], [2]])).lower_bound
+    assert bound == pytest.approx(1)
+    apart = certify(Workload(np.eye(3), blocks=[1, 1, 1], meetings=[[0], [1], [2]])).lower_bound
+    assert apart == pytest.approx(3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.booleans())
+def test_shares_over_meetings_are_feasible_and_the_best(seed: int, laplace: bool) -> None:
+    rng = np.random.default_rng(seed)
+    noise = LAPLACE if laplace else GAUSSIAN
+    blocks = int(rng.integers(2, 6))
+    errors = rng.uniform(0.1, 10, blocks) ** 3
+    met = [sorted(rng.choice(blocks, int(rng.integers(1, blocks + 1)), replace=False).tolist()) for _ in range(4)]
+    met += [[g] for g in range(blocks)]
+    p = best_shares(noise, errors, met, of_sum=True)
+    q = noise.norm
+    assert max(sum(p[own] ** q) for own in met) <= 1 + 1e-9
+    total = float((errors / p**2).sum())
+    # The dual: Σ_g over prices μ on meetings is below every feasible choice.
+    for _ in range(200):
+        other = rng.uniform(0.05, 1, blocks)
+        other /= max(sum(other[own] ** q) for own in met) ** (1 / q)
+        assert total <= float((errors / other**2).sum()) * (1 + 1e-3)
+    worst = best_shares(noise, errors, met, of_sum=False)
+    assert float((errors / worst**2).max()) <= float((errors / p**2).max()) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("meetings", [[[0]], [[0, 5], [1]], 3, [[0.5, 1]], []])
+def test_meetings_that_are_none_are_refused(meetings: Any) -> None:
+    with pytest.raises(WorkloadError, match="meetings"):
+        Workload(np.eye(2), blocks=[1, 1], meetings=meetings)
+
+
+@settings(max_examples=25, deadline=None)
+@given(case=small_batches(), most=st.sampled_from([3, 6, 8192]), gaussian=st.booleans())
+def test_sql_batches_are_never_worse_than_noise_on_data_or_results(
+    case: tuple[str, Domain], most: int, gaussian: bool
+) -> None:
+    sql, described = case
+    queries = read_queries(sql, described)
+    most = max(most, max(cells_of([query], described).sizes[0] for query in queries))
+    cells = cells_of(queries, described, most=most)
+    workload = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings)
+    W = dense(workload.matrix)
+    if not np.any(W):
+        return
+    found = optimize(workload, "zcdp" if gaussian else "pure", seconds=0.3)
+    noise, power = (GAUSSIAN, 2) if gaussian else (LAPLACE, 1)
+    error = found.expected_squared_error(**noise.reference.arguments) / noise.reference.variance(1.0)
+    norms = workload.largest_by_block(np.abs(W**power).sum(axis=0))
+    change = max(float(norms[list(own)].sum()) for own in workload.meetings)
+    assert error <= workload.queries * change ** (2 / power) * (1 + 2e-3)
+    met = max(len(own) for own in workload.meetings)
+    assert error <= float(np.square(W).sum()) * met ** (2 / power) * (1 + 2e-3)

@@ -1,0 +1,243 @@
+"""Weighted tables against explicit matrices: everything that is claimed without multiplying out."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from batchdp import STRATEGIES, optimize, workloads
+from batchdp.bounds import certify
+from batchdp.components.search import Batch
+from batchdp.errors import StrategyError
+from batchdp.weighted.covering import supersets
+from batchdp.weighted.family import Tables, fit, plain, relation, value_of
+from batchdp.weighted.groups import partitions, sub_batch
+from batchdp.weighted.inside import by_strategy, each_value
+from batchdp.weighted.measured import Group, Results
+from batchdp.weighted.optimizing import optimize_products
+from batchdp.weighted.problem import asked_of, asked_of_whole, wanted_of
+from batchdp.weighted.results import largest_change
+from batchdp.weighted.search import columns_grams
+from batchdp.weighted.strategy import WeightedTables
+from batchdp.workloads.products import in_factors
+from batchdp.workloads.structure import Products
+from test_components import batch_of, structure, weights_of
+
+Dense = NDArray[np.float64]
+HALF = {"epsilon": 2**0.5}
+"""At ε = √2 the noise on a measurement of sensitivity 1 has variance 1."""
+
+
+def check(strategy: WeightedTables) -> None:
+    """B L = W, the sensitivity by brute force, error and variances as with explicit matrices."""
+    batch = strategy.workload
+    W = batch.matrix.toarray()
+    L, B = strategy.measure, strategy.reconstruct
+    assert np.allclose(B @ L, W, atol=1e-8 * max(1.0, float(np.abs(W).max())))
+    assert np.abs(L).sum(axis=0).max() <= strategy.sensitivity * (1 + 1e-12)
+    squares = np.square(B).sum(axis=1) * strategy.sensitivity**2
+    assert np.allclose(strategy.per_query_variance(**HALF), squares, rtol=1e-7, atol=1e-10)
+    total = float(weights_of(batch) @ squares)
+    assert strategy.expected_squared_error(**HALF) == pytest.approx(total, rel=1e-7, abs=1e-12)
+    assert len(L) == strategy.measurements
+    assert strategy.largest_variance(**HALF) == pytest.approx(float((weights_of(batch) * squares).max()), rel=1e-7)
+    assert sum(one.weight for one in strategy.measured) >= strategy.sensitivity * (1 - 1e-12) or "results" in (
+        strategy.method
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6))
+def test_what_is_found_answers_the_batch_and_is_never_worse_than_noise_on_data_or_results(seed: int) -> None:
+    batch = batch_of(seed)
+    W = batch.matrix.toarray()
+    if not np.any(W):
+        return
+    found = optimize_products(batch, seed=seed)
+    check(found)
+    w = weights_of(batch)
+    on_data = float(w @ np.square(W).sum(axis=1))
+    on_results = float(w.sum()) * float(np.abs(W).sum(axis=0).max()) ** 2
+    assert found.total <= min(on_data, on_results) * (1 + 1e-9)
+    bound = certify(batch.workload(), tolerance=1e-4, max_rounds=1000)
+    assert found.limit <= bound.upper_bound * (1 + 1e-6)
+    assert found.limit <= found.total
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6))
+def test_any_tables_and_any_strategies_inside_give_the_error_in_closed_form(seed: int) -> None:
+    workload = batch_of(seed)
+    if not np.any(workload.matrix.toarray()):
+        return
+    rng = np.random.default_rng(seed)
+    batch = Batch(workload)
+    terms = batch.terms(workload.weights)
+    grams = columns_grams(batch)
+    insides = [each_value(column) for column in batch.columns]
+    for i, own in grams.items():
+        n = len(own[0])
+        made = by_strategy(np.vstack([np.eye(n), rng.random((2, n))]), own)
+        assert made is not None
+        insides[i] = made
+    asked = asked_of(terms, insides)
+    d = len(batch.columns)
+    difference = (rng.random((3, d)) < 0.4) & asked.two
+    tables = Tables((rng.random((3, d)) < 0.5) & ~difference, difference).with_(plain(np.ones((1, d), dtype=bool)))
+    theta = rng.random(len(tables)) + 0.1
+    group = Group(batch.columns, tuple(insides), tables, theta / theta.sum())
+    value = value_of(asked, tables, theta)
+    strategy = WeightedTables(workload, (group,), 1.0, value, 0.0, "given")
+    check(strategy)
+    fitted = fit(asked, tables, theta, 100)
+    assert fitted.value <= value * (1 + 1e-9)
+    for i, own in grams.items():  # what a column is wanted for is the whole error
+        wanted = wanted_of(i, own, terms, insides, tables, theta / theta.sum())
+        inverse = insides[i].inverse
+        assert inverse is not None
+        assert wanted.value(inverse)[0] == pytest.approx(value, rel=1e-7)
+
+
+def test_a_columns_derivative_is_that_of_its_error() -> None:
+    workload = in_factors((5, 3), [[np.tril(np.ones((5, 5))), np.eye(3)], [np.eye(5), None], [None, np.eye(3)]])
+    batch = Batch(workload)
+    terms = batch.terms(workload.weights)
+    insides = [each_value(column) for column in batch.columns]
+    tables = plain(np.array([[True, True], [False, True], [True, False]]))
+    wanted = wanted_of(0, columns_grams(batch)[0], terms, insides, tables, np.array([0.5, 0.2, 0.3]))
+    rng = np.random.default_rng(0)
+    X = np.eye(5) + 0.1 * np.ones((5, 5))
+    D = rng.standard_normal((5, 5))
+    D += D.T
+    step = 1e-6
+    difference = (wanted.value(X + step * D)[0] - wanted.value(X - step * D)[0]) / (2 * step)
+    assert difference == pytest.approx(float(np.vdot(wanted.value(X)[1], D)), rel=1e-5)
+
+
+def test_ten_columns_of_two_values_want_few_large_tables() -> None:
+    batch = structure(workloads.marginals((2,) * 10, 2))
+    found = optimize_products(batch)
+    assert found.expected_squared_error(epsilon=1.0) / batch.queries <= 240
+    assert max(len(one.columns) for one in found.measured) >= 5
+    assert optimize(workloads.marginals((2,) * 5, 2)).expected_squared_error(epsilon=1.0) <= 40 * 16 * (1 + 1e-9)
+
+
+def test_sparse_and_dense_relations_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = structure(workloads.marginals((3, 4, 2, 5, 3), [0, 1, 2]))
+    asked = asked_of_whole(batch)
+    rng = np.random.default_rng(0)
+    tables = plain(rng.random((20, 5)) < 0.5)
+    dense = relation(asked, tables)
+    monkeypatch.setattr("batchdp.weighted.family.MOST_DENSE", 0)
+    assert np.array_equal(relation(asked, tables).toarray(), dense)
+    general = asked_of(Batch(batch).terms(batch.weights), [each_value(c) for c in Batch(batch).columns])
+    order = {row.tobytes(): k for k, row in enumerate(asked.needed)}
+    assert np.allclose(general.amount, asked.amount[[order[row.tobytes()] for row in general.needed]])
+
+
+def test_supersets_cover_nearly_every_table_once() -> None:
+    asked = np.array([[i in own for i in range(20)] for own in combinations(range(20), 3)])
+    found = supersets(asked)
+    assert np.all(asked <= found)
+    quads = found[found.sum(axis=1) == 4]
+    assert len(np.unique(quads, axis=0)) < 0.27 * len(asked)
+
+
+def test_many_columns_are_weighed_without_being_multiplied_out() -> None:
+    batch = structure(workloads.marginals((10,) * 30, [0, 1, 2, 3]))
+    found = optimize(batch)
+    alike = fit_alike(batch)
+    assert found.total < 0.75 * alike
+    assert found.variances(-1, epsilon=1.0).shape == (10, 10, 10)
+    worst = found.worst_variances()
+    assert worst[-1] == pytest.approx(float(found.variances(-1, **HALF).max()), rel=1e-9)
+    assert found.total == pytest.approx(float(worst @ batch.table_sizes()), rel=1e-9)
+
+
+def fit_alike(batch: Products) -> float:
+    """All tables of three columns with the same weight."""
+    asked = asked_of_whole(batch)
+    rows = batch.columns[batch.starts[:-1][np.diff(batch.starts) == 3][:, None] + np.arange(3)]
+    apart = np.zeros((len(rows), len(batch.sizes)), dtype=bool)
+    apart[np.arange(len(rows))[:, None], rows] = True
+    return value_of(asked, plain(apart), np.ones(len(rows)))
+
+
+def test_noise_on_results_knows_which_records_exist() -> None:
+    first, second = np.array([[1.0, 0.0, 0.0]]), np.array([[0.0, 1.0, 0.0]])
+    batch = in_factors((3, 4), [[first, np.eye(4)], [second, np.eye(4)]])
+    assert largest_change(Batch(batch), Batch(batch).terms(batch.weights)) == 1
+    for seed in range(20):
+        one = batch_of(seed)
+        W = np.abs(one.matrix.toarray())
+        change = largest_change(Batch(one), Batch(one).terms(one.weights))
+        assert change == pytest.approx(float(W.sum(axis=0).max()))
+    strategy = WeightedTables(batch, (Results(batch, 1.0),), 1.0, 8.0, 0.0, "noise on results")
+    check(strategy)
+
+
+def test_groups_of_tables_that_tell_other_values_apart() -> None:
+    fine, coarse = np.eye(40), np.repeat(np.eye(2), 20, axis=1)
+    terms: list[list[Dense | None]] = [[fine, coarse], [coarse, fine], [fine, None], [None, fine]]
+    batch = in_factors((40, 40), terms)
+    splits = list(partitions(Batch(batch)))
+    assert splits[-1] in ([[0, 2], [1, 3]], [[1, 3], [0, 2]])
+    part = sub_batch(batch, [1, 3])
+    assert np.array_equal(
+        part.matrix.toarray(), batch.matrix.toarray()[80:160].tolist() + batch.matrix.toarray()[200:].tolist()
+    )
+    found = optimize_products(batch)
+    assert "groups" in found.method
+    assert found.total < value_of(
+        asked_of(Batch(batch).terms(batch.weights), [each_value(c) for c in Batch(batch).columns]),
+        plain(np.ones((1, 2), dtype=bool)),
+        np.ones(1),
+    )
+
+
+def test_the_largest_variance_is_sought_and_bounded() -> None:
+    batch = structure(workloads.marginals((2, 3, 9), [1, 2]))
+    least = optimize_products(batch)
+    found = optimize_products(batch, objective="max")
+    check(found)
+    assert found.largest_variance(**HALF) <= least.largest_variance(**HALF) * (1 + 1e-9)
+    assert found.largest_variance_bound(**HALF) <= found.largest_variance(**HALF)
+    assert found.largest_variance(**HALF) == pytest.approx(found.largest[0])  # type: ignore[index]
+
+
+def test_seeds_names_and_refusals() -> None:
+    batch = structure(workloads.marginals((9,) * 12, [1, 2]))
+    first, second = optimize(batch, seed=3), optimize(batch, seed=3)
+    assert first.total == second.total
+    with pytest.raises(StrategyError, match="is not a table of the batch"):
+        first.variances("nobody", epsilon=1.0)
+    with pytest.raises(StrategyError, match="is not one of"):
+        first.variances(10**6, epsilon=1.0)
+    with pytest.raises(StrategyError, match="look at what is measured"):
+        _ = first.measure
+    assert "loose" in first.certified(epsilon=1.0)
+    assert repr(first).startswith("WeightedTables(")
+    both = optimize(batch, "auto", epsilon=1.0, delta=1e-6)
+    assert "noise has an expected squared error" in both.reason
+    ended = optimize(batch, progress=lambda *_: True)
+    assert ended.total >= first.limit
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 10**6))
+def test_never_worse_than_any_registered_mechanism_by_more_than_2_percent(seed: int) -> None:
+    batch = batch_of(seed, columns=3, most=4, terms=3)
+    workload = batch.workload()
+    if not np.any(batch.matrix.toarray()):
+        return
+    found = optimize(workload).expected_squared_error(epsilon=1.0)
+    for name, method in STRATEGIES.items():
+        other = method(workload)
+        if other.privacy == "pure":
+            assert found <= 1.02 * other.expected_squared_error(epsilon=1.0), name
