@@ -194,6 +194,8 @@ def test_a_sparse_matrix_that_claims_to_be_a_huge_dense_one_is_refused() -> None
         ("indices", np.array([0, -1])),
         ("indptr", np.array([0, 1, 5])),
         ("indptr", np.array([0, 2, 1])),
+        ("indptr", np.array([0, 2, 0])),  # where SciPy's own check sees no entries, and checks none
+        ("indptr", np.array([0, 1, 1])),
         ("indptr", np.array([1, 1, 2])),
         ("shape", np.array([2, -3, 1])),
         ("shape", np.array([3, 2, 1])),

@@ -363,6 +363,20 @@ def test_a_bad_matrix_is_one_clear_line(tmp_path: Path, content: bytes, ending: 
     assert str(path) in refused("compare", path)
 
 
+def test_a_matrix_whose_pointers_go_back_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "w.npz"
+    with path.open("wb") as file:
+        np.savez(
+            file,
+            format=np.array(b"csr"),
+            shape=np.array([2, 2]),
+            data=np.ones(2),
+            indices=np.array([0, 1]),
+            indptr=np.array([0, 2, 0]),
+        )
+    assert "does not hold a matrix" in refused("compare", path)
+
+
 def test_a_byte_order_mark_and_brackets_in_the_name_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "we[red]ird.csv"
     path.write_bytes(b"\xef\xbb\xbf1,0\n0,1\n")

@@ -160,8 +160,14 @@ def whole(name: str, arrays: Mapping[str, Any], most_bytes: int | None = None) -
     held = sum(part.nbytes for part in (data, indices, indptr))
     if dense and 8 * rows * columns > allowance(held, most_bytes):
         raise ValueError(f"a matrix of {rows} × {columns} is too large for the {held} bytes that describe it")
-    matrix = sparse.csr_array((data.astype(np.float64), indices.copy(), indptr.copy()), shape=(rows, columns))
-    matrix.check_format(full_check=True)  # an index out of range would read beyond the arrays
+    # An index out of range would be read or written beyond the arrays, and SciPy's own check looks at none where the
+    # last pointer is 0.
+    ends, places = indptr.astype(np.int64), indices.astype(np.int64)
+    if len(ends) != rows + 1 or ends[0] != 0 or ends[-1] != len(places) or np.any(np.diff(ends) < 0):
+        raise ValueError(f"{name}: rows that do not begin and end among its {len(places)} entries")
+    if len(places) != len(data) or np.any((places < 0) | (places >= columns)):
+        raise ValueError(f"{name}: entries outside of {columns} columns")
+    matrix = sparse.csr_array((data.astype(np.float64), places, ends), shape=(rows, columns))
     matrix.sum_duplicates()
     return matrix.toarray() if dense else matrix
 

@@ -123,9 +123,12 @@ def read_matrix(path: Path) -> Workload:
                 return Workload(np.load(file, allow_pickle=False))
         if ending == ".npz":
             with path.open("rb") as file:
-                loaded = sparse.csr_array(sparse.load_npz(file))
-            loaded.check_format(full_check=True)
-            return Workload(loaded)
+                loaded: Any = sparse.load_npz(file)
+            if hasattr(loaded, "indptr"):  # before anything follows the pointers, of which SciPy does not check all
+                if np.any(np.diff(loaded.indptr.astype(np.int64)) < 0):
+                    raise ValueError("pointers that go back")
+                loaded.check_format(full_check=True)
+            return Workload(sparse.csr_array(loaded))
         if ending == ".csv":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # an empty file: Workload says so better
