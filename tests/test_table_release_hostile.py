@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import batchdp
 from batchdp.errors import BudgetError, LatticeError, ReleaseError, TableError
 from batchdp.measuring.components.integers import exact_squares
+from batchdp.release.components import estimating
 from batchdp.release.components.codes import codes_of
 from batchdp.release.components.safety import room_on_disk, uninterrupted
 from test_components import structure
@@ -101,6 +102,26 @@ def test_names_that_files_cannot_have(format: Any, ledger: batchdp.Ledger, tmp_p
     with pytest.raises(ReleaseError, match="text that files can hold"):
         batchdp.export(odd, tmp_path / "b", format=format)
     assert sorted(tmp_path.iterdir()) == [tmp_path / "a", ledger.path]
+
+
+def test_formulas_stay_texts_and_numbers_numbers(ledger: batchdp.Ledger, tmp_path: Path) -> None:
+    release = batchdp.answer(strategy(), frame("=1+1", "b", "c"), rho=0.5, ledger=ledger)
+    assert batchdp.export(release, tmp_path / "a", format="csv")[1].read_text().startswith("'=1+1,value")
+    workload = batchdp.Workload(np.eye(2), ["by[day=-5]", "by[day=-5+cmd|' /C calc'!A0]"])
+    plain = batchdp.Strategy(workload, np.eye(2), np.eye(2), privacy="zcdp")
+    groups = batchdp.answer(plain, [1, 2], rho=0.5, ledger=ledger)
+    (file,) = batchdp.export(groups, tmp_path / "b", format="csv")
+    assert pd.read_csv(file)["day"].tolist() == ["-5", "'-5+cmd|' /C calc'!A0"]
+
+
+def test_what_no_ledger_stores_is_refused_before_the_charge(
+    ledger: batchdp.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimating, "LARGEST_OUTPUT", 1000)
+    monkeypatch.setattr("batchdp.ledger.ledger.LARGEST_OUTPUT", 1000)
+    with pytest.raises(ReleaseError, match="that a ledger stores"):
+        batchdp.answer(strategy(), codes(), rho=0.5, ledger=ledger)
+    assert ledger.spent == 0
 
 
 @pytest.mark.parametrize("folder", ["", ".", "a\0b", "..", "/"])

@@ -24,6 +24,7 @@ Columns = Mapping[str, Any]
 
 LONGEST_NAME = 100
 """Bytes."""
+NUMBER = re.compile(r"[+-]\d+(\.\d*)?")
 INDEX = "tables.json"
 """What every file holds: names, columns, rows, and the release's id."""
 
@@ -131,5 +132,11 @@ def _parquet(path: Path, columns: Columns) -> None:
 def _csv(path: Path, columns: Columns) -> None:
     with path.open("x", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+        writer.writerow(map(no_formula, columns))
+        cells = ([no_formula(one) for one in c] if c.dtype == object else c.tolist() for c in columns.values())
+        writer.writerows(zip(*cells, strict=True))
+
+
+def no_formula(text: str) -> str:
+    """Spreadsheets take a text that starts like a formula for one; numbers stay numbers."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) and not NUMBER.fullmatch(text) else text
