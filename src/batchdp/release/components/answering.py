@@ -73,7 +73,7 @@ def release_components(
     if progress is not None:
         progress(0.0, str(needed))
     check_fits(needed, ledger.path)
-    if ledger.unit != "rho":
+    if ledger.unit != GAUSSIAN.unit:
         raise BudgetError(f"ledger {ledger.path.name} counts epsilon, which Gaussian noise cannot promise; use rho")
     if budget > ledger.remaining:  # before noise is drawn in vain; the ledger itself decides below
         raise BudgetError(f"rho={budget!r} is more than is left, {ledger.remaining!r}; ask for at most that")

@@ -89,7 +89,7 @@ class ComponentCertificate:
     def read(cls, content: Any, components: bytes) -> ComponentCertificate:
         """From a file, where anything can stand."""
         known = {one.name: str(one.type) for one in fields(cls) if one.name != "components"}
-        if not isinstance(content, Mapping) or set(content) != set(known) or content["privacy"] != "zcdp":
+        if not isinstance(content, Mapping) or set(content) != set(known) or content["privacy"] != GAUSSIAN.privacy:
             raise ReleaseError("certificate: its fields are not those of a certificate of components")
         for name, value in content.items():
             kind = known[name]
