@@ -66,10 +66,12 @@ def write_release(release: Release, output: Path) -> Path:
         rows = [asdict(answer) for answer in release.answers]
         write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
     elif output.suffix.lower() == ".csv":
+        from batchdp.release.exporting import no_formula
+
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("name", "value", "standard_error", "low", "high"))
-        writer.writerows((_harmless(a.name), a.value, a.standard_error, a.low, a.high) for a in release.answers)
+        writer.writerows((no_formula(a.name), a.value, a.standard_error, a.low, a.high) for a in release.answers)
         write_atomically(output, text.getvalue().encode(), ReleaseError)
     return release_file
 
@@ -156,8 +158,3 @@ def _is_plan(path: Path) -> bool:
             return {"header.npy", "digest.npy"} <= set(archive.namelist())
     except (OSError, zipfile.BadZipFile):
         return False
-
-
-def _harmless(name: str) -> str:
-    """Spreadsheets take a text that starts like a formula for one."""
-    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t")) else name

@@ -23,6 +23,8 @@ Progress = Callable[[float, str], object]
 Columns = Mapping[str, Any]
 
 LONGEST_NAME = 100
+"""Bytes."""
+NUMBER = re.compile(r"[+-]\d+(\.\d*)?")
 INDEX = "tables.json"
 """What every file holds: names, columns, rows, and the release's id."""
 
@@ -61,10 +63,12 @@ def export(
             if progress is not None:
                 progress((t + 1) / count, "writing tables")
         text = json.dumps({"release_id": release.certificate.release_id, "tables": index}, ensure_ascii=False, indent=1)
-        (beside / INDEX).write_text(text)
+        (beside / INDEX).write_text(text, encoding="utf-8")
         _moved(beside, target)
     except OSError as error:
         raise ReleaseError(f"cannot write {target}: {error.strerror or error}") from error
+    except UnicodeEncodeError as error:
+        raise ReleaseError(f"cannot write {target}: {error.object[:50]!r} is not a text that files can hold") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return written
@@ -85,6 +89,8 @@ def _checked(folder: str | os.PathLike[str], overwrite: bool) -> Path:
         target = Path(folder)
     except TypeError as error:
         raise ReleaseError(f"folder={folder!r} is not the name of a folder") from error
+    if target.name in ("", "..") or "\0" in str(target):
+        raise ReleaseError(f"folder={str(folder)!r} is not the name of a new folder")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise ReleaseError(f"{target} is not a folder; name a new one")
     if not target.parent.is_dir():
@@ -111,7 +117,8 @@ def _moved(beside: Path, target: Path) -> None:
 
 def _plain(name: str) -> str:
     """A name that every file system takes."""
-    return re.sub(r"[^\w.+-]+", "_", name.replace(" × ", "_")).strip("._")[:LONGEST_NAME] or "table"
+    plain = re.sub(r"[^\w.+-]+", "_", name.replace(" × ", "_")).strip("._")
+    return plain.encode()[:LONGEST_NAME].decode(errors="ignore") or "table"
 
 
 def _parquet(path: Path, columns: Columns) -> None:
@@ -125,5 +132,11 @@ def _parquet(path: Path, columns: Columns) -> None:
 def _csv(path: Path, columns: Columns) -> None:
     with path.open("x", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+        writer.writerow(map(no_formula, columns))
+        cells = ([no_formula(one) for one in c] if c.dtype == object else c.tolist() for c in columns.values())
+        writer.writerows(zip(*cells, strict=True))
+
+
+def no_formula(text: str) -> str:
+    """Spreadsheets take a text that starts like a formula for one; numbers stay numbers."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) and not NUMBER.fullmatch(text) else text

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 GROUPED = re.compile(r"(?P<name>.+?)\[(?P<groups>[^=\]]+=.*)\]", re.DOTALL)
 """What plans call a query of a statement with GROUP BY: name[column=group, …]."""
 NAMES_SHOWN = 5
+MADE = ("value", "standard_error", "low", "high")
+"""The columns that every table has after its group columns."""
 QUERY = "query"
 """The group column of queries whose names say no more."""
 
@@ -38,6 +40,17 @@ class Statement:
     def shape(self) -> tuple[int, ...]:
         """One axis: the answers as they come."""
         return (len(self.answers),) if self.columns else ()
+
+
+def headings(columns: Sequence[str]) -> list[str]:
+    """What a table calls its group columns: their names, with a "_" more where a name is taken."""
+    found: list[str] = []
+    for column in columns:
+        name = column
+        while name in MADE or name in found or (name != column and name in columns):
+            name += "_"
+        found.append(name)
+    return found
 
 
 def statements(release: Release) -> Sequence[Statement]:
@@ -73,7 +86,8 @@ def statement_columns(release: Release, one: Statement) -> dict[str, NDArray[Any
     errors = release.law.standard_errors[kept]
     half = release.law.half_widths(release.confidence)[kept]
     groups = {
-        column: np.array([own[axis] for own in one.groups], dtype=object) for axis, column in enumerate(one.columns)
+        column: np.array([own[axis] for own in one.groups], dtype=object)
+        for axis, column in enumerate(headings(one.columns))
     }
     return {**groups, "value": values, "standard_error": errors, "low": values - half, "high": values + half}
 
@@ -96,5 +110,5 @@ def statement_frame(release: Release, columns: Sequence[str], name: str | None) 
         raise ReleaseError(f"{problem} columns {asked}; give name=, for instance {names}")
     (one,) = fitting
     frame = pd.DataFrame(statement_columns(release, one))
-    order = list(columns) or list(one.columns)
-    return frame[[*order, "value", "standard_error", "low", "high"]]
+    shown = dict(zip(one.columns, headings(one.columns), strict=True))
+    return frame[[*(shown[column] for column in columns or one.columns), *MADE]]

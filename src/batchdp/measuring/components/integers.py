@@ -193,7 +193,8 @@ def _recovering(piece: Piece, K: Integers, times: int, size: float) -> IntegerPi
 
 def exact_squares(K: Integers) -> list[int]:
     """Σ_i K_ij² of every column, exactly: halves of 20 bits keep every partial sum in 64 bits."""
-    if len(K) >= 2**22 or np.abs(K).max(initial=0) >= 2 ** (2 * LIMB):
+    top = max(int(K.max(initial=0)), -int(K.min(initial=0)))  # the absolute value of −2^63 has no 64 bits
+    if len(K) >= 2**22 or top >= 2 ** (2 * LIMB):
         raise LatticeError("a measurement is too large for its squares to be summed in 64 bits")
     high, low = np.abs(K) >> LIMB, np.abs(K) & ((1 << LIMB) - 1)
     sums = [np.einsum("ij,ij->j", one, other) for one, other in ((high, high), (high, low), (low, low))]

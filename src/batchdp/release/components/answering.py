@@ -7,8 +7,6 @@ charge is a count of the records and one file; Ctrl-C waits for it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from collections.abc import Callable
 from importlib.metadata import version
@@ -30,6 +28,7 @@ from batchdp.privacy import GAUSSIAN, Budget
 from batchdp.release.components.certificate import ComponentCertificate, ComponentNoise, listed, packed
 from batchdp.release.components.claims import check_tables
 from batchdp.release.components.estimating import check_fits, estimated
+from batchdp.release.components.file import digest_of
 from batchdp.release.components.safety import room_on_disk, uninterrupted
 from batchdp.release.components.storing import decoded, encoded
 from batchdp.release.components.tables import TableRelease
@@ -63,7 +62,7 @@ def release_components(
     charge, budget = exact_charge(float(asked))
     prepared = prepare(strategy, neighbours, budget, max_rows)
     names = column_names or tuple(f"a{i + 1}" for i in range(len(strategy.workload.sizes)))
-    digest = digest_of(prepared, neighbours)
+    digest = digest_of(prepared.lattice, str(neighbours), names)
     identity = release_id or uuid.uuid4().hex
     spend: dict[str, Any] = {"plan_digest": digest, "table": label, "privacy_unit": neighbours.privacy_unit}
     if release_id is not None and ledger.stored(release_id) is not None:
@@ -149,16 +148,3 @@ def _again(
     done = TableRelease(TableReader(prepared.lattice, scales), noisy, certificate, names, confidence)
     check_tables(done)
     return done
-
-
-def digest_of(prepared: Prepared, neighbours: Neighbours) -> str:
-    """A fingerprint of everything that decides what is released, apart from the data and the budget."""
-    from batchdp.release.components.file import described
-
-    header, arrays = described(prepared.lattice)
-    arrays.pop("bits", None)  # of whole tables, which follow from the budget
-    digest = hashlib.sha256(json.dumps([header, str(neighbours)]).encode())
-    for name in sorted(arrays):
-        digest.update(f"{name} {arrays[name].shape} ".encode())
-        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()

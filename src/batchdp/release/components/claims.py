@@ -12,6 +12,7 @@ from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
 from batchdp.measuring.law import MOST_CONFIDENCE
 from batchdp.release.claims import NEIGHBOURS, differences
+from batchdp.release.components.file import digest_of
 from batchdp.release.components.storing import decoded
 from batchdp.release.components.tables import TableRelease
 
@@ -56,6 +57,8 @@ def _contradictions(release: TableRelease) -> Iterator[str]:
     if c.measurements != lattice.measurements or len(c.components) != len(lattice.groups):
         yield "its components are not those of its tables"
         return
+    if c.plan_digest != digest_of(lattice, c.neighbours, release.column_names):
+        yield "its tables, or how they are read, are not those of its certificate"
     factor = int(found[2]) * (2 if found[1] == "replacing" else 1)
     for group, one, scale in zip(lattice.groups, c.components, release.reader.scales.tolist(), strict=True):
         if one.squares != group.squares * factor**2 or one.columns != group.columns():

@@ -18,6 +18,7 @@ from batchdp.errors import TableError
 from batchdp.measuring.components.axes import Records
 from batchdp.workloads.structure import Products
 
+FRAMES = ("pandas", "polars", "pyarrow")
 REMEDY = "give one whole-number code a column, from 0 to the column's size less 1"
 
 
@@ -31,9 +32,7 @@ class Codes:
 
 def is_records(table: Any) -> bool:
     """Whether this is a frame or a 2-D array: records, not counts of cells."""
-    return (_library(table) in ("pandas", "polars", "pyarrow") and not _is_series(table)) or getattr(
-        table, "ndim", 0
-    ) == 2
+    return (_library(table) in FRAMES and not _is_series(table)) or getattr(table, "ndim", 0) == 2
 
 
 def codes_of(table: Any, batch: Products) -> Codes:
@@ -45,10 +44,11 @@ def codes_of(table: Any, batch: Products) -> Codes:
         return _from_columns(_polars(table), list(table.columns), batch)
     if library == "pyarrow":
         return _from_columns(_arrow(table), list(table.schema.names), batch)
-    masked = isinstance(table, np.ma.MaskedArray)
-    array = table if masked else np.asarray(table)
-    if array.ndim != 2 or array.shape[1] != len(batch.sizes):
-        raise TableError(f"the table has shape {array.shape} for {len(batch.sizes)} columns; {REMEDY}")
+    if not isinstance(table, np.ndarray):  # to make it one may run a program, or depend on what it holds
+        raise TableError(f"the table is a {type(table).__name__}; make it a NumPy array or a frame first")
+    array = table if isinstance(table, np.ma.MaskedArray) else np.asarray(table)
+    if array.ndim != 2 or array.shape[1] != len(batch.sizes):  # how many records there are is nobody's business
+        raise TableError(f"the table has shape (…, {array.shape[-1]}) for {len(batch.sizes)} columns; {REMEDY}")
     _check_kind("the table", array.dtype)
     columns = [lambda i=i: _filled(array[:, i]) for i in range(array.shape[1])]
     return _from_columns(columns, None, batch)
@@ -147,7 +147,9 @@ def _arrow(frame: Any) -> list[Reader]:
 
 
 def _library(table: Any) -> str:
-    return type(table).__module__.partition(".")[0]
+    """Of the frame that it is, or that it is made from: a class of one's own is still a frame."""
+    found = (base.__module__.partition(".")[0] for base in type(table).__mro__)
+    return next((library for library in found if library in FRAMES), "")
 
 
 def _is_series(table: Any) -> bool:

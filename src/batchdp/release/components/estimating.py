@@ -9,6 +9,7 @@ from pathlib import Path
 
 from batchdp.components.strategy import Components
 from batchdp.errors import ReleaseError
+from batchdp.ledger.ledger import LARGEST_OUTPUT
 from batchdp.measuring.components.drawing import DRAWS_A_SECOND
 from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.neighbours import Relation
@@ -19,6 +20,8 @@ ROW_BYTES = 24
 """Of an answer in a Parquet file, as a rule."""
 NUMBERS = 6
 """Arrays of a table's size that are held while it is written."""
+COMPONENT_BYTES = 1000
+"""Of a component in a certificate, at the most."""
 BASE = 300_000_000
 """Bytes that Python and its libraries take."""
 
@@ -90,6 +93,11 @@ def check_fits(needed: Estimate, ledger: Path) -> None:
         raise ReleaseError(
             f"the release needs {needed.stored / 1e9:.1f} GB beside {str(ledger)!r} and {free / 1e9:.1f} GB are free; "
             "free some space, or ask for fewer tables"
+        )
+    if needed.stored + COMPONENT_BYTES * needed.components > LARGEST_OUTPUT:
+        raise ReleaseError(
+            f"the release has {needed.measurements:,} measurements, more than the {LARGEST_OUTPUT / 1e9:.0f} GB of one "
+            "that a ledger stores; ask for fewer tables, or of fewer columns"
         )
 
 

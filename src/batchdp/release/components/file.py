@@ -5,8 +5,10 @@ Answers are made from these when somebody looks. Sensitivities are never believe
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -25,6 +27,8 @@ from batchdp.release.components.tables import TableRelease
 from batchdp.workloads.structure import Factor, Products, column_sizes
 
 FORMAT = "batchdp-release-3"
+ROOM, RATIO = 2**16, 8
+"""How many combinations a file may ask to be gone through: so many, and so many for every number that it holds."""
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -75,6 +79,17 @@ def described(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
     return header, arrays
 
 
+def digest_of(lattice: ComponentLattice, neighbours: str, names: Sequence[str]) -> str:
+    """A fingerprint of everything that decides what is released and how it is read, apart from data and budget."""
+    header, arrays = described(lattice)
+    arrays.pop("bits", None)  # of whole tables, which follow from the budget
+    digest = hashlib.sha256(json.dumps([header, neighbours, list(names)]).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].shape} ".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
 def _header(group: IntegerGroup) -> dict[str, Any]:
     return {
         "bits": group.bits,
@@ -90,12 +105,12 @@ def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> 
 
     header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
     try:
-        lattice = _lattice(header, arrays)
+        noisy, scales = _whole("noisy", arrays), archive.numbers("scales", arrays)
+        lattice = _lattice(header, arrays, len(noisy))
         certificate = ComponentCertificate.read(header["certificate"], arrays["components"].tobytes())
         names = header["column_names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ReleaseError("column_names must be texts")
-        noisy, scales = _whole("noisy", arrays), archive.numbers("scales", arrays)
         if len(scales) != len(lattice.groups):
             raise ReleaseError("its noise is not that of its components")
         reader = TableReader(lattice, scales)
@@ -108,7 +123,7 @@ def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> 
         raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error
 
 
-def _lattice(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ComponentLattice:
+def _lattice(header: Mapping[str, Any], arrays: Mapping[str, Any], measurements: int) -> ComponentLattice:
     batch = _batch(header, arrays)
     columns, averages = _columns(header, arrays, batch.sizes)
     cap = header["largest_total"]
@@ -117,12 +132,17 @@ def _lattice(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ComponentL
     if header["kind"] == "whole":
         if not is_whole(batch):
             raise ReleaseError("its tables are not whole")
+        # Every component has a measurement, and a table as many components as its columns have subsets.
+        if np.exp2(np.minimum(np.diff(batch.starts), 60)).sum() > ROOM + RATIO * measurements:
+            raise ReleaseError("its tables have more components than it has measurements")
         found, bits = closure(batch), _whole("bits", arrays)
         shares = archive.numbers("shares", arrays)
         if not len(bits) == len(shares) == found.size or np.any((bits < 0) | (bits > 60)):
             raise ReleaseError("its components are not those of its tables")
         return ComponentLattice(batch, columns, averages, cap, WholeGroups(found, shares, columns, bits))
     K, recover = _Reading(_whole("integers", arrays)), _Reading(archive.numbers("recover", arrays))
+    if sum(prod(map(len, one["lists"])) for one in header["groups"]) > measurements:
+        raise ReleaseError("it has more components than measurements")
     groups = tuple(_group(one, columns, len(batch.tables), K, recover) for one in header["groups"])
     K.check_ended()
     recover.check_ended()
@@ -219,6 +239,8 @@ def _group(
         looked_at = {i for p in pieces for i in (*p.matrix, *(c for c, _ in p.spread))}
         if looked_at & seen:
             raise ReleaseError("two lists of a component look at the same column")
+        if prod(columns[i].orbits for i in looked_at) > ROOM + RATIO * sum(p.integers.size for p in pieces):
+            raise ReleaseError("a component tells more records apart than it has numbers for")
         seen |= looked_at
         lists.append(tuple(pieces))
         squares *= largest_squares(pieces, columns)

@@ -20,6 +20,7 @@ from batchdp.measuring.conversion import checked_delta, epsilon_at
 from batchdp.measuring.law import checked_confidence
 from batchdp.release.components.certificate import ComponentCertificate
 from batchdp.release.records import Answer
+from batchdp.release.statements import headings
 from batchdp.terminal import harmless
 from batchdp.workloads.structure import Products, Table
 
@@ -101,8 +102,7 @@ class TableRelease:
         shown = self.workload.tables[number].columns
         order = [self._column(column) for column in columns] or list(shown)
         frame = pd.DataFrame(columns_of(self, number), copy=False)
-        named = [self.column_names[i] for i in order]
-        return frame[[*named, *(column for column in frame.columns if column not in named)]]
+        return frame.iloc[:, [*(shown.index(i) for i in order), *range(len(shown), frame.shape[1])]]
 
     def find(self, *columns: str | int, name: str | None = None) -> int:
         """The number of the table with these group columns, or this name; refused if it is none, or one of several."""
@@ -211,9 +211,9 @@ def columns_of(release: TableRelease, table: int) -> dict[str, NDArray[Any]]:
     errors = release.standard_errors(table).reshape(-1)
     half = release.half_widths(table).reshape(-1)
     found: dict[str, NDArray[Any]] = {}
-    for axis, i in enumerate(own.columns):
+    for axis, heading in enumerate(headings([release.column_names[i] for i in own.columns])):
         inner, outer = prod(own.shape[axis + 1 :]), prod(own.shape[:axis])
-        found[release.column_names[i]] = np.tile(np.repeat(np.arange(own.shape[axis], dtype=np.int32), inner), outer)
+        found[heading] = np.tile(np.repeat(np.arange(own.shape[axis], dtype=np.int32), inner), outer)
     return {**found, "value": values, "standard_error": errors, "low": values - half, "high": values + half}
 
 
