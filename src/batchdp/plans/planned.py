@@ -13,7 +13,7 @@ import numpy as np
 from batchdp.cells import MOST_CELLS, Cells
 from batchdp.checks import finite, whole
 from batchdp.domain import Domain
-from batchdp.errors import StrategyError
+from batchdp.errors import PlanError, StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
 from batchdp.measuring.lattice import Lattice, quantise
@@ -77,6 +77,14 @@ class Plan:
     options: Options = Options()
     planner: str = field(default=PLANNER, repr=False)
 
+    def __post_init__(self) -> None:
+        # A record has a cell in every block; a strategy that knows of fewer would be given too little noise.
+        if self.workload.blocks != self.cells.sizes:
+            raise PlanError(
+                f"strategy: its workload has {_blocks(self.workload.blocks)}, the plan counts "
+                f"{_blocks(self.cells.sizes)}; optimise plan.workload itself, not its matrix"
+            )
+
     @property
     def workload(self) -> Workload:
         """The batch as a matrix over the cells."""
@@ -136,3 +144,7 @@ class Plan:
             rows=[(name, f"{error:,.4g}") for name, error in zip(self.names[:ROWS_SHOWN], errors, strict=False)],
             more=max(0, len(self.names) - ROWS_SHOWN),
         )
+
+
+def _blocks(sizes: tuple[int, ...]) -> str:
+    return f"{len(sizes)} block{'s' * (len(sizes) > 1)} of {sum(sizes):,} cells in all"
