@@ -248,7 +248,12 @@ def test_a_strategy_inside_a_column_that_rounding_spoils_is_not_taken() -> None:
 def test_what_a_small_table_is_needed_for_is_not_drowned_by_a_large_one() -> None:
     some = 1e5 * np.array([[1.0, 0, 0, 1], [1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 1, 0]])
     first = np.array([[1.0, 0, 0, 0], [1, 1, 1, 1]])
-    terms = [[None, None, None], [first, None, np.eye(4)[:2]], [np.eye(4), None, None], [some, None, None]]
+    terms: list[list[Dense | None]] = [
+        [None, None, None],
+        [first, None, np.eye(4)[:2]],
+        [np.eye(4), None, None],
+        [some, None, None],
+    ]
     batch = in_factors((4, 3, 4), terms, weights=[170.0, 0.42, 0.005, 7424.0])
     found = optimize(batch, seconds=0.5)
     assert isinstance(found, WeightedTables)
@@ -259,7 +264,7 @@ def test_what_a_small_table_is_needed_for_is_not_drowned_by_a_large_one() -> Non
 
 def test_factors_of_very_different_sizes_leave_the_other_methods() -> None:
     ring = np.eye(5) - np.roll(np.eye(5), 1, axis=1)
-    terms = [
+    terms: list[list[Dense | None]] = [
         [None, np.array([[1.0, 0], [1, 1]]), None, np.array([[2.0, 1]])],
         [ring, None, np.eye(2), np.array([[1.0, -1], [-1, 1]])],
         [np.array([[0.0, 0, -1, 1, 2], [-1, 0, 0, -2, 1], [-2, -1, 0, -2, -2]]), None, None, np.eye(2)],
