@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp import Plan, Strategy, Workload, WorkloadError, audit, load_plan, optimize, plan
+from batchdp import Plan, PlanError, Strategy, Workload, WorkloadError, audit, load_plan, optimize, plan
 from batchdp.audits.exact import true_sensitivity
 from batchdp.audits.records import records_finding
 from batchdp.bounds import certify
@@ -104,6 +104,18 @@ def test_an_audit_does_not_believe_a_plan_that_says_too_much(tmp_path: Any) -> N
     assert not next(one for one in checked.findings if one.check == "records that exist").held
     by_carrier.save(tmp_path / "own.plan")
     assert load_plan(tmp_path / "own.plan").workload.meetings == by_carrier.workload.meetings
+
+
+@pytest.mark.parametrize("blocks", [None, [5, 15], [5, 5, 10]])
+def test_a_plan_refuses_a_strategy_that_does_not_know_its_blocks(blocks: Any) -> None:
+    columns = {"x": {"integers": [0, 9]}, "y": {"integers": [0, 9]}}
+    sql = "SELECT x, COUNT(*) AS n FROM t GROUP BY x; SELECT y, COUNT(*) AS m FROM t GROUP BY y"
+    planned = plan(sql, {"table": "t", "columns": columns}, max_cells=10, seconds=0.1)
+    W = planned.workload
+    assert W.blocks == (10, 10)
+    unknowing = replace(planned.strategy, workload=Workload(W.matrix, W.names, blocks=blocks), proven=())
+    with pytest.raises(PlanError, match=r"the plan counts 2 blocks of 20 cells in all; optimise plan\.workload itself"):
+        replace(planned, strategy=unknowing)
 
 
 def _forged(planned: Plan) -> Strategy:

@@ -104,6 +104,16 @@ def test_a_tiny_query_among_large_ones_is_not_answered_wrongly() -> None:
             Strategy(Workload(W), W[:1], np.array([[1.0], [0.0]]))
 
 
+def test_queries_of_very_different_sizes_get_the_better_of_noise_on_data_and_on_results() -> None:
+    W = np.zeros((5, 9))
+    W[0, 0], W[1, 3:], W[2, 8] = 1, 0.5, 1
+    W[3, [0, 2]] = W[4, 1] = 2**24
+    W[4, 3:] = 2**24 + np.arange(6)
+    errors = [STRATEGIES[name](W).expected_squared_error(epsilon=1.0) for name in ("noise-on-data", "noise-on-results")]
+    assert errors[1] < errors[0]
+    assert optimize(W).expected_squared_error(epsilon=1.0) <= errors[1] * (1 + 1e-9)
+
+
 def test_weights_of_very_different_sizes() -> None:
     W = np.random.default_rng(0).standard_normal((5, 8))
     strategy = optimize(Workload(W, weights=[1e-15, 1e15, 1, 1, 1]))

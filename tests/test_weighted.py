@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,6 +209,84 @@ def test_the_largest_variance_is_sought_and_bounded() -> None:
     assert found.largest_variance(**HALF) <= least.largest_variance(**HALF) * (1 + 1e-9)
     assert found.largest_variance_bound(**HALF) <= found.largest_variance(**HALF)
     assert found.largest_variance(**HALF) == pytest.approx(found.largest[0])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("objective", ["sum", "max"])
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [[np.zeros((1, 2)), None]],
+        [[np.eye(2), None], [None, np.zeros((2, 4))]],
+        [[np.eye(2), np.tri(4)], [None, np.zeros((2, 4))], [np.ones((1, 2)), np.eye(4)], [None, np.tri(4)[::-1]]],
+    ],
+)
+def test_tables_of_zeros_are_answered_beside_others(terms: list[list[Dense | None]], objective: Any) -> None:
+    batch = in_factors((2, 4), terms)
+    found = optimize(batch, objective=objective, seconds=0.5)
+    assert isinstance(found, WeightedTables)
+    assert np.allclose(found.reconstruct @ found.measure, batch.matrix.toarray(), atol=1e-12)
+    assert optimize(batch.workload(), seconds=0.5).residual <= 1e-9
+
+
+@pytest.mark.parametrize("more", [1e-5, 1e-6, 1e-8])
+def test_queries_that_nearly_add_up_are_not_taken_for_sums(more: float) -> None:
+    nearly = np.ones((1, 3))
+    nearly[0, -1] += more
+    batch = in_factors((3, 2), [[nearly, None]])
+    found = optimize(batch, seconds=0.5)
+    assert isinstance(found, WeightedTables)
+    W = batch.matrix.toarray()
+    assert np.linalg.norm(found.reconstruct @ found.measure - W) <= 1e-9 * np.linalg.norm(W)
+    assert optimize(batch.workload(), seconds=0.5).residual <= 1e-9
+
+
+def test_a_strategy_inside_a_column_that_rounding_spoils_is_not_taken() -> None:
+    L = np.vstack([1e-5 * np.eye(3), np.ones((1, 3))])
+    assert by_strategy(L, [np.ones((3, 3)), np.eye(3)]) is None
+
+
+def test_what_a_small_table_is_needed_for_is_not_drowned_by_a_large_one() -> None:
+    some = 1e5 * np.array([[1.0, 0, 0, 1], [1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 1, 0]])
+    first = np.array([[1.0, 0, 0, 0], [1, 1, 1, 1]])
+    terms: list[list[Dense | None]] = [
+        [None, None, None],
+        [first, None, np.eye(4)[:2]],
+        [np.eye(4), None, None],
+        [some, None, None],
+    ]
+    batch = in_factors((4, 3, 4), terms, weights=[170.0, 0.42, 0.005, 7424.0])
+    found = optimize(batch, seconds=0.5)
+    assert isinstance(found, WeightedTables)
+    W = batch.matrix.toarray()
+    missed = np.linalg.norm(found.reconstruct @ found.measure - W, axis=1) / np.linalg.norm(W, axis=1)
+    assert missed.max() <= 1e-9
+
+
+def test_factors_of_very_different_sizes_leave_the_other_methods() -> None:
+    ring = np.eye(5) - np.roll(np.eye(5), 1, axis=1)
+    terms: list[list[Dense | None]] = [
+        [None, np.array([[1.0, 0], [1, 1]]), None, np.array([[2.0, 1]])],
+        [ring, None, np.eye(2), np.array([[1.0, -1], [-1, 1]])],
+        [np.array([[0.0, 0, -1, 1, 2], [-1, 0, 0, -2, 1], [-2, -1, 0, -2, -2]]), None, None, np.eye(2)],
+        [np.array([[1.0, 0, 0, 0, 0], [1] * 5]), np.array([[-2.0, 1], [-2, 2]]), 1e6 * np.eye(2), -2 * np.ones((1, 2))],
+        [None, None, np.array([[0.0, -2], [2, 2]]), np.eye(2)],
+    ]
+    batch = in_factors((5, 2, 2, 2), terms)
+    assert optimize(batch.workload(), seconds=0.5, seed=1041).residual <= 1e-9
+    assert optimize(batch, seconds=0.5, seed=1041).total > 0
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6))
+def test_the_largest_error_is_never_above_that_of_noise_on_data_or_results(seed: int) -> None:
+    batch = batch_of(seed)
+    W, w = batch.matrix.toarray(), weights_of(batch)
+    if not np.any(W):
+        return
+    found = optimize_products(batch, objective="max", seconds=0.2, seed=seed)
+    on_data = float((w * np.square(W).sum(axis=1)).max())
+    on_results = float(w.max()) * float(np.abs(W).sum(axis=0).max()) ** 2
+    assert found.largest_variance(**HALF) <= min(on_data, on_results) * (1 + 1e-9)
 
 
 def test_seeds_names_and_refusals() -> None:

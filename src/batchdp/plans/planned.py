@@ -11,6 +11,7 @@ import numpy as np
 
 from batchdp.cells import Cells, cells_of
 from batchdp.domain import Domain
+from batchdp.errors import PlanError
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
 from batchdp.measuring.cap import caps_for
@@ -46,6 +47,14 @@ class Plan:
     strategy: Strategy
     options: Options = Options()  # noqa: RUF009  # which is frozen
     planner: str = field(default=PLANNER, repr=False)
+
+    def __post_init__(self) -> None:
+        # A record has a cell in every block; a strategy that knows of fewer would be given too little noise.
+        if self.workload.blocks != self.cells.sizes:
+            raise PlanError(
+                f"strategy: its workload has {_blocks(self.workload.blocks)}, the plan counts "
+                f"{_blocks(self.cells.sizes)}; optimise plan.workload itself, not its matrix"
+            )
 
     @property
     def workload(self) -> Workload:
@@ -115,3 +124,7 @@ class Plan:
             rows=[(name, f"{error:,.4g}") for name, error in zip(self.names[:ROWS_SHOWN], errors, strict=False)],
             more=max(0, len(self.names) - ROWS_SHOWN),
         )
+
+
+def _blocks(sizes: tuple[int, ...]) -> str:
+    return f"{len(sizes)} block{'s' * (len(sizes) > 1)} of {sum(sizes):,} cells in all"

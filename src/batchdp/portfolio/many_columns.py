@@ -8,6 +8,7 @@ from scipy import sparse
 from batchdp.bounds.optimality import Objective
 from batchdp.components.optimizing import optimize_products as by_components
 from batchdp.components.strategy import Components
+from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.portfolio.search import Progress
 from batchdp.portfolio.sums import optimize_sum
@@ -75,11 +76,14 @@ def as_tables(workload: Workload, seconds: float | None, seed: int, progress: Pr
     found = by_weighted_tables(batch, seconds=None if seconds is None else PART * seconds, seed=seed, progress=progress)
     if found.measurements * workload.cells > MOST_ENTRIES or found.measurements * workload.queries > MOST_ENTRIES:
         return None
-    return Strategy(
-        workload,
-        sparse.csr_array(found.measure),
-        sparse.csr_array(found.reconstruct),
-        method=found.method,
-        privacy=found.privacy,
-        status=found.status,
-    )
+    try:
+        return Strategy(
+            workload,
+            sparse.csr_array(found.measure),
+            sparse.csr_array(found.reconstruct),
+            method=found.method,
+            privacy=found.privacy,
+            status=found.status,
+        )
+    except StrategyError:  # which misses its workload by rounding; the other methods remain
+        return None

@@ -41,7 +41,7 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
     try:
         return Strategy.lifted(reduction, search.end(), method=search.method)
     except StrategyError:  # queries or weights of so different sizes that rounding drowns some of them
-        return _first_that_holds(workload)
+        return _best_that_holds(workload)
 
 
 def _run_families(search: Search, reduction: Reduction, seed: int) -> None:
@@ -71,13 +71,16 @@ def _run_families(search: Search, reduction: Reduction, seed: int) -> None:
             family.search(search, reduction, seed, part / waiting if part else 0.0, family.settings)
 
 
-def _first_that_holds(workload: Workload) -> Strategy:
-    """The first closed form that reproduces the workload to its last digit."""
+def _best_that_holds(workload: Workload) -> Strategy:
+    """The best of the closed forms that reproduce the workload to its last digit."""
+    found = []
     for family in families(LAPLACE):
         for variant in () if family.searches else family.variants or (family.method,):
             with suppress(StrategyError):
-                return variant(workload)
-    raise StrategyError("no closed form reproduces the workload; rescale queries whose coefficients differ in size")
+                found.append(variant(workload))
+    if not found:
+        raise StrategyError("no closed form reproduces the workload; rescale queries whose coefficients differ in size")
+    return min(found, key=lambda one: one.expected_squared_error(epsilon=1.0))
 
 
 def _nominal(R: Dense, seconds: float | None) -> float:

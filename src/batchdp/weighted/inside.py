@@ -15,12 +15,16 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from batchdp.components.columns import Column
+from batchdp.components.columns import Column, without_rounding
 
 Dense = NDArray[np.float64]
 
 MOST_VALUES = 400
 """Of a column that gets a strategy of its own: its inverse is taken at every step."""
+MOST_ROUNDING = 1e-11
+"""Of the inverse: answers would be off by as much, and a strategy is refused from 1e-9 on."""
+NOTHING = 1e-14
+"""What rounding may leave of FᵀF where all values have the same, relative to its size."""
 SCREENING = 25
 """Rounds for a start that is only looked at."""
 
@@ -51,11 +55,10 @@ def each_value(column: Column) -> Inside:
     """Every value that is told apart by itself."""
     n = float(len(column.orbit))
     counts = column.counts
-    squares = np.array([float(np.square(F).sum(axis=0) @ counts) for F in column.rows])
-    squares = squares + column.spread @ (counts - 1)
     mean = np.array([float(np.square(F @ counts).sum()) for F in column.rows]) / n
-    rest = squares - mean
-    rest[rest < 1e-12 * squares] = 0.0
+    # Squares of differences, not a difference of squares: what is left of queries that nearly add up is measured too.
+    left = [without_rounding(F - (F @ counts / n)[:, None], float(np.abs(F).max())) for F in column.rows]
+    rest = np.array([float(np.square(F).sum(axis=0) @ counts) for F in left]) + column.spread @ (counts - 1)
     return Inside(n, mean, rest)
 
 
@@ -71,13 +74,17 @@ def by_strategy(measure: Dense, grams: list[Dense]) -> Inside | None:
     if pivots.min() < 1e-6 * pivots.max():
         return None
     X = np.asarray(cho_solve(factor, np.eye(len(L.T)), check_finite=False))
+    if np.abs(X @ (L.T @ L) - np.eye(len(X))).max() > MOST_ROUNDING:
+        return None
     X1 = X.sum(axis=1)
     tau = float(X1.sum())
     mean = np.array([float(X1 @ S @ X1) for S in grams]) / tau
-    squares = np.array([float(np.vdot(S, X)) for S in grams])
-    rest = squares - mean
-    rest[rest < 1e-11 * squares] = 0.0
-    return Inside(tau, mean, rest, L, X)
+    # The rest sees nothing of what is the same for all values, which would hide what little some queries have of it.
+    left = [S - S.mean(axis=0) for S in grams]
+    left = [S - S.mean(axis=1)[:, None] for S in left]
+    rest = np.array([float(np.vdot(S, X)) - float(X1 @ S @ X1) / tau for S in left])
+    nothing = [np.abs(S).max() <= NOTHING * np.abs(gram).max() for S, gram in zip(left, grams, strict=True)]
+    return Inside(tau, mean, np.where(nothing, 0.0, np.maximum(rest, 0.0)), L, X)
 
 
 @dataclass(frozen=True, eq=False)

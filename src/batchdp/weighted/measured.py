@@ -162,7 +162,12 @@ class Group:
         for k in range(len(self)):
             pieces = self._pieces(k)
             block = np.zeros((int(np.prod([len(F) for F in factors.values()])), int(np.prod([len(p) for p in pieces]))))
+            looked, difference = (
+                frozenset(np.flatnonzero(own[k])) for own in (self.tables.looked, self.tables.difference)
+            )
             for kept, eigenvalue in components:
+                if not difference <= kept <= looked:  # which it does not see; rounding over a small λ would be much
+                    continue
                 parts = [
                     self._recovered(i, factors.get(i), pieces[i], rest=i in kept) for i in range(len(self.columns))
                 ]

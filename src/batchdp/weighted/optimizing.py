@@ -22,11 +22,11 @@ from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.privacy import LAPLACE
 from batchdp.weighted.covering import starts
-from batchdp.weighted.family import Fitted, fit, plain
+from batchdp.weighted.family import Fitted, fit, plain, value_of
 from batchdp.weighted.groups import partitions, sub_batch
 from batchdp.weighted.inside import each_value
 from batchdp.weighted.measured import Group, Results
-from batchdp.weighted.problem import asked_of_whole
+from batchdp.weighted.problem import asked_of, asked_of_whole
 from batchdp.weighted.results import largest_change
 from batchdp.weighted.search import ColumnSolver, Weighted, Work, weighted_tables
 from batchdp.weighted.strategy import WeightedTables
@@ -133,7 +133,8 @@ class _Search:
         if not errors.any():
             return _Found(0.0, tuple(self._group(*part, 1.0 / len(parts)) for part in parts), "nothing to measure")
         shares = LAPLACE.shares(errors, of_sum=True)
-        groups = [self._group(*part, share) for part, share in zip(parts, shares, strict=True) if share > 0]
+        # A group of queries that are 0 has no share, and stays: its tables are answered too.
+        groups = [self._group(*part, share) for part, share in zip(parts, shares, strict=True)]
         total = float((errors[shares > 0] / shares[shares > 0] ** 2).sum())
         method = "weighted tables" if len(parts) == 1 else f"{len(parts)} groups of weighted tables"
         return _Found(total, tuple(groups), method)
@@ -166,6 +167,16 @@ class _Search:
             return _Found(np.inf, (), "noise on results")
         total = float(weights @ self.workload.table_sizes()) * change**2
         return _Found(total, (Results(self.workload, 1 / change),), "noise on results")
+
+    def plainly(self, weights: Dense) -> list[_Found]:
+        """Noise on results and, where it can be written down, noise on data: what no answer should be worse than."""
+        found = [self._results(weights)]
+        if not self.large:
+            insides = tuple(each_value(column) for column in self.batch.columns)
+            everything = plain(np.ones((1, len(insides)), dtype=bool))
+            total = value_of(asked_of(self.batch.terms(weights), insides), everything, np.ones(1))
+            found.append(_Found(total, (Group(self.batch.columns, insides, everything, np.ones(1)),), "noise on data"))
+        return [one for one in found if np.isfinite(one.total)]
 
     def limit(self, weights: Dense) -> float:
         """What no Laplace strategy is below: the Gaussian limit at ρ = ½, in the unit of `total`."""
@@ -218,15 +229,17 @@ def _largest(search: _Search) -> WeightedTables:
     search.work /= ROUNDS
     best: WeightedTables | None = None
     upper, lower = np.inf, 0.0
-    for _ in range(ROUNDS):
+    for round_ in range(ROUNDS):
         y = y / float(y @ sizes)
         weights = y * workload.weights
-        strategy = search.strategy(search.best(weights), search.limit(weights))
-        worst = strategy.worst_variances() * workload.weights
-        lower = max(lower, strategy.limit)
-        if float(worst.max()) < upper:
-            best, upper = strategy, float(worst.max())
-        if clock.over():
+        limit = search.limit(weights)
+        for found in (*(search.plainly(weights) if round_ == 0 else ()), search.best(weights)):
+            strategy = search.strategy(found, limit)
+            worst = strategy.worst_variances() * workload.weights
+            lower = max(lower, strategy.limit)
+            if float(worst.max()) < upper:
+                best, upper = strategy, float(worst.max())
+        if clock.over() or not worst.any():
             break
         y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
     assert best is not None

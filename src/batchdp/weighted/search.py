@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgError
 
 from batchdp.components.groups import Terms
 from batchdp.components.search import Batch
@@ -82,6 +83,8 @@ def weighted_tables(
     grams = columns_grams(batch)
     many = STARTS if thorough else 1
     asked = asked_of(terms, plainly)
+    if not len(asked.amount):  # queries that are 0 whatever the data: one number is enough to measure
+        return Weighted(0.0, plain(np.zeros((1, len(batch.columns)), dtype=bool)), np.ones(1), plainly)
     best = _tables(asked, looked_at(batch), work, seed, many)
     everything = plain(np.ones((1, len(batch.columns)), dtype=bool))
     on_data = value_of(asked, everything, np.ones(1))
@@ -161,7 +164,10 @@ def _improved(
         known = alike.get(key, known)
         if known is not None:
             starts = [known]
-        L, _ = fitted(wanted, starts, ROUNDS if thorough else QUICK_ROUNDS, 2 if thorough else 1)
+        try:
+            L, _ = fitted(wanted, starts, ROUNDS if thorough else QUICK_ROUNDS, 2 if thorough else 1)
+        except LinAlgError:  # queries of so different sizes that nothing can be solved for: as it is
+            continue
         if (shared := shared_of(L)) is not None:
             alike.setdefault(key, shared)
         candidates = [by_strategy(L, own)]

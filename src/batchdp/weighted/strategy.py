@@ -117,6 +117,8 @@ class WeightedTables:
             parts = found.freedom / group.eigenvalues(asked.needed)
             tables = found.down(parts, 1, len(self.workload.tables))
             return np.asarray(self.sensitivity**2 * tables / self.workload.table_sizes())
+        if isinstance(group, Results):  # each answer has the same
+            return np.full(len(self.workload.tables), (self.sensitivity / group.scale) ** 2)
         half = LAPLACE.reference.arguments
         unit = LAPLACE.reference.variance(1.0)
         every = range(len(self.workload.tables))
