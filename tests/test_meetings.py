@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp import Plan, PlanError, Strategy, Workload, WorkloadError, audit, load_plan, optimize, plan
+from batchdp import Ledger, Plan, PlanError, Strategy, Workload, WorkloadError, answer, audit, load_plan, optimize, plan
 from batchdp.audits.exact import true_sensitivity
 from batchdp.audits.records import records_finding
 from batchdp.bounds import certify
@@ -206,3 +208,25 @@ def test_sql_batches_are_never_worse_than_noise_on_data_or_results(
     assert error <= workload.queries * change ** (2 / power) * (1 + 2e-3)
     met = max(len(own) for own in workload.meetings)
     assert error <= float(np.square(W).sum()) * met ** (2 / power) * (1 + 2e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 1e4])
+def test_a_release_made_before_blocks_could_exclude_each_other_is_repeated(
+    epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less noise leaves room for less bias, and so for another cap, which the id must not depend on."""
+    columns = {"g": {"values": ["a", "b", "c", "d"]}, "y": {"integers": [0, 500]}}
+    sql = "SELECT g, SUM(y) AS s FROM t GROUP BY g"
+    made = plan(sql, {"table": "t", "columns": columns}, max_cells=501, seconds=0.2, cache=False)
+    assert len(made.workload.meetings) > 1
+    made.save(tmp_path / "a.plan")
+    table = pd.DataFrame({"g": ["a", "b", "a"], "y": [1, 2, 3]})
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=10**5)
+    with monkeypatch.context() as before:
+        before.setattr("batchdp.cells.cells.meetings", lambda *_: None)
+        old = load_plan(tmp_path / "a.plan")
+        assert old.lattice.column_sums > made.lattice.column_sums
+        first = answer(old, table, epsilon=epsilon, ledger=ledger, release_id="r")
+    again = answer(made, table, epsilon=epsilon, ledger=ledger, release_id="r")
+    assert np.array_equal(first.values, again.values)
+    assert ledger.spent == epsilon

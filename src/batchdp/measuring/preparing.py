@@ -22,21 +22,24 @@ LEAST_SCALE = 64.0
 
 
 def prepared(
-    strategy: Strategy, neighbours: Neighbours, budget: float, max_rows: int | None
+    strategy: Strategy, neighbours: Neighbours, budget: float, max_rows: int | None, *, drawn: bool = False
 ) -> tuple[Lattice, Mechanism, NoiseLaw]:
-    """The lattice, the noise on it and its law; refused unless the bias is below 1 % of every answer's noise."""
+    """The lattice, the noise on it and its law; refused unless the bias is below 1 % of every answer's noise.
+
+    Where the noise was `drawn` before, for a release that is asked for again, there is nothing left to refuse.
+    """
     for cap in caps_for(strategy.workload, max_rows):
         lattice = quantise(strategy, largest_total=cap)
         # A workload of zeros measures nothing; noise for a sensitivity of 1 is then added to nothing.
         noise = mechanism(lattice.privacy, max(1, lattice.sensitivity * neighbours.factor), budget)
-        if noise.scale < LEAST_SCALE and lattice.sensitivity:
+        if noise.scale < LEAST_SCALE and lattice.sensitivity and not drawn:
             raise LatticeError(
                 f"a budget of {budget:g} leaves noise of {noise.scale:.2g} lattice steps, too little to hide behind; "
                 "lower the budget"
             )
         law = NoiseLaw(lattice.reconstruct, noise.scale / 2.0**lattice.bits, lattice.privacy)
         over = excess_bias(lattice, law)
-        if np.all(over <= 0):
+        if drawn or np.all(over <= 0):
             return lattice, noise, law
     worst = int(np.argmax(over))
     raise LatticeError(
