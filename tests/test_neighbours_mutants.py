@@ -48,7 +48,7 @@ def parallel_csv(patch: Patch) -> None:
 def narrow_strides(patch: Patch) -> None:
     """32 bits, as an engine would choose by itself."""
     spelled = lookups.Lookup.sql
-    patch.setattr(coding, "whole", lambda value: ibis.literal(value))
+    patch.setattr(coding, "constant", lambda value: ibis.literal(value))
     patch.setattr(lookups.Lookup, "sql", lambda self: spelled(self).replace("(atom AS BIGINT)", "(atom AS INTEGER)"))
 
 

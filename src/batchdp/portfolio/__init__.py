@@ -35,6 +35,9 @@ from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.structure import Products
 from batchdp.workloads.workload import Workload, as_workload
 
+TIE = 1e-12
+"""Errors that differ by less, relative, are the same but for rounding."""
+
 
 @overload
 def optimize(
@@ -178,7 +181,12 @@ def _optimize(
             by_rows(workload) if large or may_group(workload) else None,
             as_tables(workload, seconds, seed, progress),
         )
-        return min((*found, *(one for one in others if one is not None)), key=lambda one: error_of(one, "sum"))
+        best = min(found, key=lambda one: error_of(one, "sum"))
+        for one in others:
+            # By more than rounding: what was found on the merged cells can be kept in factors.
+            if one is not None and error_of(one, "sum") < (1 - TIE) * error_of(best, "sum"):
+                best = one
+        return best
     return _best_optimum(workload, noise, tolerance, progress)
 
 
