@@ -34,7 +34,6 @@ EPSILON = 0.125
 KILLS_A_LEDGER = 50  # every check reads the whole ledger, so they stay short
 SYSTEM_CALLS = "openat,pwrite64,write,ftruncate,fsync,fdatasync,unlink,rename,mkdir"
 PAGE = 4096
-outputs.LARGEST_ROW = 1500  # so that half of the outputs here become files
 
 
 def main() -> int:
@@ -48,6 +47,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="on the disk to be tried; a temporary one if left out")
     parser.add_argument("--spend-once", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    outputs.LARGEST_ROW = 1500  # so that half of the outputs here become files
     if asked.spend_once:
         spend_and_show(Ledger.open(asked.spend_once), asked.spend_once.with_suffix(".shown"), "once", 1)
         return 0
