@@ -73,6 +73,7 @@ def reconstruction(prepared: Prepared) -> NDArray[np.float64]:
 @settings(deadline=None, max_examples=40)
 @example(335, 0.5, ONE)  # no table looks at any column
 @example(298941, 0.5, ONE)  # centred, and of lower rank than that
+@example(668, 0.01, ONE)  # of lower rank, with sevenths in the basis
 @given(st.integers(0, 10**6), st.sampled_from([0.01, 0.5, 4.0]), st.sampled_from([ONE, Neighbours("replace", 2)]))
 def test_integers_sensitivity_answers_and_variances_are_those_of_explicit_matrices(
     seed: int, rho: float, neighbours: Neighbours

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from fractions import Fraction
+from math import lcm, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,8 @@ MOST_DENOMINATOR = 2**12
 """Of a measure that columns are centred by in integers."""
 LARGEST_BASIS = 1000
 """Measurements up to which a basis of whole numbers is looked for."""
-DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 24, 30, 60, 120)
+LARGEST_WHOLE = 2**10
+"""Of the entries of such a basis: what they take of the lattice's bits, rounding has no longer."""
 MOST_SCALAR = 2**14
 NEAR_ENOUGH = 5e-4
 """Of proportions between whole numbers."""
@@ -145,7 +147,7 @@ def scalar_pieces(pieces: Sequence[Piece], columns: Sequence[Column]) -> tuple[I
 
 
 def integer_basis(J: Dense) -> Integers | None:
-    """Rows of small whole numbers with the same span: its reduced echelon form, times a denominator; None if none is.
+    """Rows of small whole numbers with the same span: its reduced echelon form, each row times a denominator; or None.
 
     Where J has as many rows as columns, every K of that rank will do.
     """
@@ -166,11 +168,15 @@ def integer_basis(J: Dense) -> Integers | None:
             break
     if row < len(R):
         return None
-    for D in DENOMINATORS:
-        H = np.rint(R * D)
-        if np.abs(R * D - H).max() <= 1e-7 and np.abs(H).max() <= 2**10:
-            return np.asarray(H, dtype=np.int64)
-    return None
+    H = np.zeros(R.shape, dtype=np.int64)
+    for i, values in enumerate(R):
+        fractions = [Fraction(float(value)).limit_denominator(LARGEST_WHOLE) for value in values]
+        D = lcm(*(fraction.denominator for fraction in fractions))
+        whole = [int(D * fraction) for fraction in fractions]
+        if max(map(abs, whole)) > LARGEST_WHOLE or np.abs(values * D - whole).max() > 1e-7:
+            return None
+        H[i] = whole
+    return H
 
 
 def _recovering(piece: Piece, K: Integers, times: int, size: float) -> IntegerPiece:
