@@ -93,7 +93,9 @@ def test_any_tables_and_any_strategies_inside_give_the_error_in_closed_form(seed
     theta = rng.random(len(tables)) + 0.1
     group = Group(batch.columns, tuple(insides), tables, theta / theta.sum())
     value = value_of(asked, tables, theta)
-    strategy = WeightedTables(workload, (group,), 1.0, value, 0.0, "given")
+    strategy = WeightedTables(
+        workload=workload, groups=(group,), sensitivity=1.0, total=value, limit=0.0, method="given"
+    )
     check(strategy)
     fitted = fit(asked, tables, theta, 100)
     assert fitted.value <= value * (1 + 1e-9)
@@ -178,7 +180,9 @@ def test_noise_on_results_knows_which_records_exist() -> None:
         W = np.abs(one.matrix.toarray())
         change = largest_change(Batch(one), Batch(one).terms(one.weights))
         assert change == pytest.approx(float(W.sum(axis=0).max()))
-    strategy = WeightedTables(batch, (Results(batch, 1.0),), 1.0, 8.0, 0.0, "noise on results")
+    strategy = WeightedTables(
+        workload=batch, groups=(Results(batch, 1.0),), sensitivity=1.0, total=8.0, limit=0.0, method="noise on results"
+    )
     check(strategy)
 
 

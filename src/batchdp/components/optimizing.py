@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -161,7 +162,14 @@ def _strategy(batch: Batch, found: Found, limit: float, status: Outcome = Outcom
         averages.append(measure[column.orbit] / column.counts[column.orbit])
     parts = ListedParts(found.shared(batch.tables))
     return Components(
-        batch.workload, batch.columns, tuple(averages), parts, found.total, limit, found.method, status=status
+        workload=batch.workload,
+        columns=batch.columns,
+        averages=tuple(averages),
+        parts=parts,
+        total=found.total,
+        limit=limit,
+        method=found.method,
+        status=status,
     )
 
 
@@ -183,7 +191,17 @@ def _whole(workload: Products, objective: Literal["sum", "max"], clock: Clock) -
     columns = tuple(map(column_of, workload.sizes, workload.factors))
     averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
     parts = WholeParts(found, shares)
-    return Components(workload, columns, averages, parts, total, limit, "components", largest, status)
+    return Components(
+        workload=workload,
+        columns=columns,
+        averages=averages,
+        parts=parts,
+        total=total,
+        limit=limit,
+        method="components",
+        largest=largest,
+        status=status,
+    )
 
 
 def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Components:
@@ -214,14 +232,6 @@ def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Compone
         best, upper = other, largest
     tables = enumerate(workload.weights)
     total = float(sum(w * best.variances(t, rho=RHO).sum() for t, w in tables))
-    return Components(
-        workload,
-        batch.columns,
-        best.averages,
-        best.parts,
-        total,
-        limit,
-        best.method,
-        (upper, lower),
-        status=clock.outcome(upper, lower * GOOD_ENOUGH),
+    return replace(
+        best, total=total, limit=limit, largest=(upper, lower), status=clock.outcome(upper, lower * GOOD_ENOUGH)
     )

@@ -160,6 +160,26 @@ def variances(part: Part, columns: Sequence[Column], factors: Mapping[int, Dense
     return np.asarray(total)
 
 
+def reproduced(
+    part: Part, columns: Sequence[Column], factors: Mapping[int, Dense], averages: Sequence[Dense], record: Indices
+) -> Dense:
+    """What the part gives back of one record's answers in a table: B L, with the table's columns as axes."""
+    total = np.ones((1,) * len(factors))
+    for i in set(factors) - set(part.columns):
+        total = total * _along({i: factors[i]}, factors[i] @ averages[i], factors)
+    for piece in part.pieces:
+        rows = {i: _rows(factors, i, columns[i]) for i in piece.matrix}
+        place = _place(piece, columns, record[None])[0]
+        total = total * _along(rows, kron(rows.values()) @ (piece.recover @ piece.measure[:, place]), factors)
+        for i, orbit in piece.spread:
+            value = columns[i].value[record[i]]
+            if i not in factors or columns[i].orbit[value] != orbit:
+                return np.zeros((1,) * len(factors))
+            average = factors[i][:, columns[i].orbit == orbit].mean(axis=1)
+            total = total * _along({i: factors[i]}, factors[i][:, value] - average, factors)
+    return np.asarray(total)
+
+
 def orbit_average(column: Column) -> Dense:
     """Distinct value × orbit: what a query on values is on average on each orbit."""
     found = np.zeros((len(column.orbit), column.orbits))

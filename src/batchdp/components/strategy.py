@@ -6,27 +6,22 @@ when one record is added or removed. A table is reconstructed from the parts tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import Group, Part, Piece, measured, recovered, variances
+from batchdp.components.pieces import Group, Part, Piece, measured, recovered, reproduced, variances
 from batchdp.components.whole import Closure, cell_variances
-from batchdp.errors import StrategyError
-from batchdp.outcome import Outcome
-from batchdp.privacy import GAUSSIAN, Budget, Noise, Privacy
-from batchdp.workloads.structure import Products
+from batchdp.privacy import GAUSSIAN, Noise
+from batchdp.strategies.over_tables import OverTables
 
 Dense = NDArray[np.float64]
-
-MOST_ENTRIES = 200_000_000
-"""Of `measure` and `reconstruct` as arrays, and of the variances of one table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,90 +86,47 @@ class WholeParts:
         return Part((Piece((), tuple((i, 0) for i in columns), one, one),), scale, group=component)
 
 
-@dataclass(frozen=True, eq=False)
-class Components:
-    """A Gaussian strategy for a batch over many columns. Sensitivity: 1 in the L2 norm.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Components(OverTables):
+    """A Gaussian strategy for a batch over many columns. Sensitivity: 1 in the L2 norm, so figures are at ρ = ½.
 
     Args:
-        workload: the batch that is answered.
         columns: what the search knows of every column.
         averages: for every column the measure that it is averaged by, a number for each value that is told apart.
         parts: the measurements.
-        total: the sum of squared errors, each times its table's weight, at ρ = ½.
-        limit: no strategy has a smaller sum at ρ = ½.
-        method: what found it.
-        largest: the largest variance at ρ = ½ (times its table's weight) and what none is below, where it was sought.
-        status: how the search ended; `status.advice` says what to try next.
-        reason: why this kind of noise was chosen, where it was.
+        workload, total, limit, method, largest, status, reason: as in `OverTables`.
     """
 
-    workload: Products
+    noise: ClassVar[Noise] = GAUSSIAN
+
     columns: tuple[Column, ...] = field(repr=False)
     averages: tuple[Dense, ...] = field(repr=False)
     parts: ListedParts | WholeParts = field(repr=False)
-    total: float
-    limit: float
-    method: str
-    largest: tuple[float, float] | None = None
-    status: Outcome = Outcome.CLOSED_FORM
-    reason: str = ""
-
-    @property
-    def noise(self) -> Noise:
-        """The kind of noise: Gaussian, always."""
-        return GAUSSIAN
-
-    @property
-    def privacy(self) -> Privacy:
-        """The kind of privacy that this noise gives."""
-        return self.noise.privacy
 
     @property
     def sensitivity(self) -> float:
         """How much one record can change the measurements, in the L2 norm."""
         return 1.0
 
-    @property
-    def residual(self) -> float:
-        """‖W − B L‖_F / ‖W‖_F: components add up to the queries exactly."""
-        return 0.0
-
-    def expected_squared_error(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
-        """The total over all queries, each times its table's weight."""
-        return _at(self.total, epsilon, rho)
-
-    def lower_bound(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
-        """No Gaussian strategy, whatever its B and L, has a smaller expected squared error."""
-        return _at(self.limit, epsilon, rho)
-
-    def certified(self, *, rho: float | None = None, epsilon: float | None = None) -> str:
-        """The lower bound as a sentence."""
-        budget = Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho)
-        bound, error = budget.variance(self.limit), budget.variance(self.total)
-        ratio = f", {error / bound:.4g} times that" if bound > 0 else ""
-        return (
-            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
-            f"with {self.noise.name} noise at {budget}; this one has {error:.6g}{ratio}."
-        )
-
-    def variances(self, table: int | str, *, rho: float | None = None, epsilon: float | None = None) -> Dense:
-        """The variance of every answer of a table, by its number or name, as an array of the table's shape."""
-        unit = _at(1.0, epsilon, rho)
-        t = self._number(table)
-        shape = self.workload.tables[t].shape
-        if float(np.prod([float(n) for n in shape])) > MOST_ENTRIES:
-            raise StrategyError(
-                f"table {self.workload.tables[t].name!r} has {shape} answers, more than fit into memory"
-            )
-        factors = self._factors(t)
-        found = np.zeros(shape)
-        for part in self.parts.of(t, set(factors)):
+    def _variances(self, table: int) -> Dense:
+        factors = self._factors(table)
+        found = np.zeros(self.workload.tables[table].shape)
+        for part in self.parts.of(table, set(factors)):
             found += variances(part, self.columns, factors, self.averages)
-        return unit * found
+        return found
+
+    def _reproduced(self, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
+        factors = self._factors(table)
+        parts = list(self.parts.of(table, set(factors)))
+        for record in records:
+            found = np.zeros(self.workload.tables[table].shape)
+            for part in parts:
+                found += reproduced(part, self.columns, factors, self.averages, record)
+            yield found
 
     def largest_variance(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
         """The worst query's variance, times its table's weight: what `objective="max"` minimises."""
-        unit = _at(1.0, epsilon, rho)
+        unit = self._at(1.0, epsilon, rho)
         if self.largest is not None:
             return self.largest[0] * unit
         if isinstance(self.parts, WholeParts):
@@ -185,29 +137,11 @@ class Components:
 
     def worst_variance(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
         """The largest variance of any answer, whatever its table's weight."""
-        unit = _at(1.0, epsilon, rho)
+        unit = self._at(1.0, epsilon, rho)
         if isinstance(self.parts, WholeParts):
             return unit * float(cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables)).max())
         tables = range(len(self.workload.tables))
         return max(float(self.variances(t, rho=rho).max(initial=0.0)) for t in tables)
-
-    def largest_variance_bound(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
-        """No Gaussian strategy has a smaller largest variance; proven where `objective="max"` was asked for."""
-        unit = _at(1.0, epsilon, rho)
-        if self.largest is None:
-            # The mean of the weighted variances is no more than the largest of them.
-            return self.limit / float(self.workload.table_sizes().sum()) * unit
-        return self.largest[1] * unit
-
-    def per_query_variance(self, *, rho: float | None = None, epsilon: float | None = None) -> Dense:
-        """The variance of every answer, table after table; refused where they do not fit into memory."""
-        Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho)
-        if self.workload.queries > MOST_ENTRIES:
-            raise StrategyError(
-                f"the batch has {self.workload.queries:,} queries; ask for variances(table) of one table at a time"
-            )
-        tables = range(len(self.workload.tables))
-        return np.concatenate([self.variances(t, rho=rho).reshape(-1) for t in tables])
 
     @property
     def shares(self) -> Dense:
@@ -259,31 +193,8 @@ class Components:
         first = {i: np.unique(self.columns[i].value, return_index=True)[1] for i in own}
         return {i: factor.matrix[:, first[i]] for i, factor in own.items()}
 
-    def _number(self, table: int | str) -> int:
-        tables: Sequence[Any] = self.workload.tables
-        if isinstance(table, str):
-            found = [t for t, one in enumerate(tables) if one.name == table]
-            if not found:
-                raise StrategyError(f"table={table!r} is not a table of the batch; its first is {tables[0].name!r}")
-            return found[0]
-        if not -len(tables) <= table < len(tables):
-            raise StrategyError(f"table={table!r} is not one of {len(tables)} tables; count from 0")
-        return range(len(tables))[table]
-
-    def _fits(self, name: str, rows: int, columns: int) -> None:
-        if rows * columns > MOST_ENTRIES:
-            raise StrategyError(
-                f"{name} would be {rows:,} × {columns:.3g}, {rows * columns * 8 / 2**30:.3g} GiB as an array; "
-                "look at its parts instead, which are in factors"
-            )
-
     def __repr__(self) -> str:
         return (
             f"Components({self.method}, {self.privacy}: {self.workload.queries:,} queries from {len(self.parts):,} "
             f"parts, found / limit {self.total / self.limit if self.limit else 1.0:.5g})"
         )
-
-
-def _at(squared: float, epsilon: float | None, rho: float | None) -> float:
-    """A sum of squares at sensitivity 1 as a variance of Gaussian noise: times 1 / 2ρ."""
-    return Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho).variance(squared)

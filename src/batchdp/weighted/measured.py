@@ -134,17 +134,16 @@ class Group:
         inside = self.insides[i].measure
         return np.eye(len(self.columns[i].orbit)) if inside is None else inside
 
+    def _piece(self, i: int, kind: int) -> Dense:
+        """What a table measures of a column, over the values that are told apart: their sum, each, or a difference."""
+        if kind == 1:
+            return self._measure(i)
+        return np.array([[1.0, -1.0]]) if kind == 2 else np.ones((1, len(self.columns[i].orbit)))
+
     def _pieces(self, k: int) -> list[Dense]:
-        """What table k measures of every column, over the values that are told apart."""
-        found = []
-        for i in range(len(self.columns)):
-            if self.tables.apart[k, i]:
-                found.append(self._measure(i))
-            elif self.tables.difference[k, i]:
-                found.append(np.array([[1.0, -1.0]]))
-            else:
-                found.append(np.ones((1, len(self.columns[i].orbit))))
-        return found
+        """What table k measures of every column."""
+        kinds = np.where(self.tables.apart[k], 1, np.where(self.tables.difference[k], 2, 0))
+        return [self._piece(i, kind) for i, kind in enumerate(kinds.tolist())]
 
     def measure(self) -> Dense:
         """L over all cells, multiplied out."""
@@ -175,6 +174,38 @@ class Group:
                 block += float(self.theta[k]) / eigenvalue * kron(parts)
             found.append(block)
         return np.concatenate(found, axis=1)
+
+    def reproduced(self, workload: Products, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
+        """B L of one asked table for each record alone, as an array of the table's shape."""
+        factors = self.factors(workload, table)
+        kinds = np.where(self.tables.apart, 1, np.where(self.tables.difference, 2, 0))  # how a table looks at a column
+        alike, which = np.unique(kinds[:, list(factors)], axis=0, return_inverse=True)
+        every = range(len(self.columns))
+        terms = []
+        for kept, eigenvalue in self._components(list(factors)):
+            own = np.isin(np.arange(len(self.columns)), list(kept))
+            sees = np.all(~self.tables.difference | own, axis=1) & np.all(self.tables.looked | ~own, axis=1)
+            terms.append((kept, sees / eigenvalue))
+        pieces = {(i, kind): self._piece(i, kind) for i in every for kind in set(kinds[:, i].tolist())}
+        for record in records:
+            back = {}
+            for (i, kind), piece in pieces.items():
+                measured = piece[:, self.columns[i].value[record[i]]]
+                for rest in (False, True) if i in factors else (False,):
+                    back[i, kind, rest] = self._recovered(i, factors.get(i), piece, rest=rest) @ measured
+            weights = self.theta**2
+            for i in set(every) - set(factors):
+                by_kind = np.array([back[i, kind, False][0] if (i, kind) in pieces else 0.0 for kind in range(3)])
+                weights = weights * by_kind[kinds[:, i]]
+            found = np.zeros([len(F) for F in factors.values()])
+            for kept, sees in terms:
+                sums = np.bincount(which.ravel(), weights * sees, minlength=len(alike))
+                for k in np.flatnonzero(sums):
+                    term = np.asarray(sums[k])
+                    for i, kind in zip(factors, alike[k].tolist(), strict=True):
+                        term = np.multiply.outer(term, back[i, kind, i in kept])
+                    found = found + term
+            yield found
 
     def _recovered(self, i: int, F: Dense | None, piece: Dense, *, rest: bool) -> Dense:
         """F P Lᵀ / τ, P the part of (LᵀL)⁻¹ in the average or in the rest."""
@@ -211,6 +242,10 @@ class Results:
     def variances(self, workload: Products, table: int) -> Dense:
         """Of every answer of a table, where the noise on each measurement has the variance 1."""
         return np.full(workload.tables[table].shape, 1 / self.scale**2)
+
+    def reproduced(self, workload: Products, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
+        """B L of one asked table for each record alone: what is asked, times the scale and divided by it."""
+        return (self.scale * workload.answers_of(table, record) / self.scale for record in records)
 
     def rows(self) -> int:
         """How many numbers are measured."""

@@ -7,7 +7,7 @@ components beyond thousands, tables are not changed one by one: the asked tables
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -194,12 +194,12 @@ class _Search:
     def strategy(self, found: _Found, limit: float) -> WeightedTables:
         status = Outcome.CANCELLED if self.clock.outcome(1.0, 0.0) is Outcome.CANCELLED else Outcome.BEST_OF_STARTS
         return WeightedTables(
-            self.workload,
-            found.groups,
-            found.sensitivity,
-            found.total,
-            min(limit, found.total),
-            found.method,
+            workload=self.workload,
+            groups=found.groups,
+            sensitivity=found.sensitivity,
+            total=found.total,
+            limit=min(limit, found.total),
+            method=found.method,
             status=status,
         )
 
@@ -244,16 +244,8 @@ def _largest(search: _Search) -> WeightedTables:
         y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
     assert best is not None
     plainly = _priced(best, workload.weights)
-    return WeightedTables(
-        workload,
-        best.groups,
-        best.sensitivity,
-        plainly,
-        min(search.limit(workload.weights), plainly),
-        best.method,
-        (upper, lower),
-        best.status,
-    )
+    limit = min(search.limit(workload.weights), plainly)
+    return replace(best, total=plainly, limit=limit, largest=(upper, lower))
 
 
 def _priced(strategy: WeightedTables, weights: Dense) -> float:

@@ -134,6 +134,13 @@ class Products:
         span = slice(self.starts[table], self.starts[table + 1])
         return {int(c): self.factors[c][k] for c, k in zip(self.columns[span], self.chosen[span], strict=True)}
 
+    def answers_of(self, table: int, record: NDArray[np.int64]) -> NDArray[np.float64]:
+        """One table's answers on a single record, given by its codes, as an array of the table's shape."""
+        found: NDArray[np.float64] = np.ones(())
+        for i, factor in self.factors_of(table).items():
+            found = np.multiply.outer(found, factor.matrix[:, record[i]])
+        return found
+
     def matrix_of(self, table: int) -> sparse.csr_array:
         """One table's queries over all cells."""
         own = self.factors_of(table)
