@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from batchdp import ReproductionError
 from batchdp.studies.reproduction import datasets, examples, running
@@ -62,9 +63,13 @@ pytestmark = pytest.mark.xdist_group("reproduction")  # else every worker would 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All figures, tiny."""
-    folder = tmp_path_factory.mktemp("reproduction")
-    reproduce(["all"], folder, quick=True, table=TINY)
+    """All figures, tiny: measured once for all processes of a test run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "reproduction"
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "whole").exists():
+            reproduce(["all"], folder, quick=True, table=TINY)
+            (folder / "whole").touch()
     return folder
 
 
@@ -210,7 +215,9 @@ def test_a_run_that_was_cut_off_goes_on_and_ends_the_same(done: Path, started: P
     assert timeless(started) == timeless(done)
 
 
-@pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    "end", ["SIGKILL", pytest.param("SIGTERM", marks=pytest.mark.slow), pytest.param("SIGINT", marks=pytest.mark.slow)]
+)
 def test_a_run_that_is_ended_goes_on_and_leaves_no_process(done: Path, tmp_path: Path, end: str) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

@@ -64,7 +64,7 @@ def test_a_spoiled_strategy_shows_the_residual_that_it_has() -> None:
 
 
 def test_some_tables_and_records_of_a_large_batch_are_looked_at() -> None:
-    batch = workloads.marginals((5,) * 30, [0, 1, 2])
+    batch = workloads.marginals((5,) * 12, [0, 1, 2])
     for privacy in ("zcdp", "pure"):
         assert 0 < optimize(batch, privacy=privacy).residual <= 1e-12
     weighed = optimize(batch, privacy="pure")
