@@ -140,8 +140,7 @@ class Components(OverTables):
         unit = self._at(1.0, epsilon, rho)
         if isinstance(self.parts, WholeParts):
             return unit * float(cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables)).max())
-        tables = range(len(self.workload.tables))
-        return max(float(self.variances(t, rho=rho).max(initial=0.0)) for t in tables)
+        return super().worst_variance(epsilon=epsilon, rho=rho)
 
     @property
     def shares(self) -> Dense:
