@@ -58,9 +58,8 @@ class WeightedTables(OverTables):
         worst = self.worst_variances()
         return float((worst * self.workload.weights).max())
 
-    def worst_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """The largest variance of any answer, whatever its table's weight."""
-        return self._at(float(self.worst_variances().max()), epsilon, rho)
+    def _worst_variance(self) -> float:
+        return float(self.worst_variances().max())
 
     def worst_variances(self) -> Dense:
         """For every table the largest variance of its answers, in the unit of `total`."""

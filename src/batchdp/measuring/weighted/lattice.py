@@ -21,13 +21,8 @@ from batchdp.errors import LatticeError
 from batchdp.measuring.components.axes import Records, clamped, tallied
 from batchdp.measuring.components.lattice import checked_cap
 from batchdp.measuring.lattice import LARGEST
-from batchdp.measuring.weighted.integers import (
-    IntegerFactor,
-    IntegerInside,
-    denominator,
-    quantise_factor,
-    quantise_inside,
-)
+from batchdp.measuring.weighted.integers import IntegerInside, quantise_inside
+from batchdp.measuring.weighted.results import IntegerResults, quantise_results
 from batchdp.measuring.weighted.sensitivity import Change, largest_change
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.weighted.family import Tables
@@ -43,8 +38,8 @@ MOST_BITS = 40
 MOST_INSIDE = 20
 """Of a strategy inside a column."""
 FEWEST_BITS = 4
-LARGEST_NOISE = 2.0**52
-"""That the lattice is made for: finer, and noise might not fit."""
+MOST_NOISE = 52
+"""Bits of the noise that the lattice is made for: finer, and it might not fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +86,7 @@ class IntegerTables:
         apart = self.tables.apart
         for k, weight in enumerate(self.weights.tolist()):
             own = ((i, self.insides[i].norms) for i in strategies if apart[k, i])
-            yield Change(weight, tuple((i, norms) for i, norms in own if norms is not None))
+            yield Change(weight, tuple(((i,), norms) for i, norms in own if norms is not None))
 
     def measured(self, k: int, records: Records, *, exact: bool) -> Integers:
         """Q x of a table, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
@@ -112,60 +107,6 @@ class IntegerTables:
                 y = np.moveaxis(np.moveaxis(y, axis, -1) @ K.T.astype(y.dtype), -1, axis)
             axis += 1
         return clamped(np.asarray(y).reshape(-1) * int(self.weights[k]))
-
-
-@dataclass(frozen=True, eq=False)
-class IntegerResults:
-    """The queries themselves in integers."""
-
-    workload: Products
-    factors: tuple[tuple[IntegerFactor, ...], ...]
-    """Of every column, as in the workload."""
-    weights: Integers
-    """Of every asked table."""
-
-    serves: ClassVar[None] = None
-
-    def __len__(self) -> int:
-        return len(self.weights)
-
-    def factors_of(self, k: int) -> dict[int, IntegerFactor]:
-        """The factor of every column that a table looks at."""
-        batch = self.workload
-        span = slice(batch.starts[k], batch.starts[k + 1])
-        own = zip(batch.columns[span].tolist(), batch.chosen[span].tolist(), strict=True)
-        return {i: self.factors[i][c] for i, c in own}
-
-    def shape(self, k: int) -> tuple[int, ...]:
-        """Of a table's measurements."""
-        return tuple(one.factor.rows for one in self.factors_of(k).values())
-
-    def largest(self, k: int) -> int:
-        """The largest entry of a table's integers."""
-        return int(self.weights[k]) * prod(one.largest for one in self.factors_of(k).values())
-
-    def scale(self, k: int) -> float:
-        """What a table's queries are multiplied by."""
-        return float(self.weights[k]) * prod(one.scale for one in self.factors_of(k).values())
-
-    def changes(self) -> Iterator[Change]:
-        """What a record changes of each table."""
-        for k, weight in enumerate(self.weights.tolist()):
-            own = ((i, one.norms) for i, one in self.factors_of(k).items())
-            yield Change(weight, tuple((i, norms) for i, norms in own if norms is not None))
-
-    def measured(self, k: int, records: Records, *, exact: bool) -> Integers:
-        """Q x of a table, exactly, clamped to ±2^61."""
-        own = self.factors_of(k)
-        sizes = [self.workload.sizes[i] for i in own]
-        index = np.zeros(len(records.codes), dtype=np.int64)
-        for i, n in zip(own, sizes, strict=True):
-            index = index * n + records.codes[:, i]
-        y = tallied(index, prod(sizes), records.times, exact=exact).reshape(sizes)
-        for axis, one in enumerate(own.values()):
-            if one.integers is not None:
-                y = np.moveaxis(np.moveaxis(y, axis, -1) @ one.integers.T.astype(y.dtype), -1, axis)
-        return clamped(y.reshape(-1) * int(self.weights[k]))
 
 
 @dataclass(frozen=True)
@@ -248,9 +189,9 @@ def quantise_weighted(strategy: WeightedTables, *, largest_total: int, epsilon: 
     cap = checked_cap(largest_total)
     bits = min(MOST_BITS, (LARGEST // cap).bit_length() - 1)
     lattice = WeightedLattice(strategy.workload, _measures(strategy, bits), bits, cap)
-    steps = lattice.sensitivity * factor / epsilon
-    if steps > LARGEST_NOISE:
-        bits -= ceil(log2(steps / LARGEST_NOISE))
+    over = log2(max(1, lattice.sensitivity) * factor) - log2(epsilon) - MOST_NOISE
+    if over > 0:
+        bits -= ceil(over)
         if bits < FEWEST_BITS:
             raise LatticeError(f"epsilon={epsilon:.3g} asks for more noise than fits; raise epsilon, or ask for less")
         lattice = WeightedLattice(strategy.workload, _measures(strategy, bits), bits, cap)
@@ -268,7 +209,7 @@ def _measures(strategy: WeightedTables, bits: int) -> tuple[IntegerTables | Inte
     groups = tuple(one for one in strategy.groups if isinstance(one, Group))
     if len(groups) < len(strategy.groups):
         (results,) = (one for one in strategy.groups if isinstance(one, Results))
-        return (_results(results, bits),)
+        return (quantise_results(results.workload, bits),)
     top = max(float(one.theta.max()) for one in groups)
     return tuple(_tables(one, bits, top) for one in groups)
 
@@ -288,21 +229,3 @@ def _tables(group: Group, bits: int, top: float) -> IntegerTables:
     sizes = group.theta / top * 2.0 ** (bits - each * inside) * (1 - 2.0**-10)
     weights = np.where(group.theta > 0, np.maximum(1, np.rint(sizes)), 0).astype(np.int64)
     return IntegerTables(insides, group.tables, weights, group.serves)
-
-
-def _results(results: Results, room: int) -> IntegerResults:
-    """All queries on one lattice: those that are whole multiples of something as they are, the others rounded."""
-    batch = results.workload
-    rough = [[denominator(factor) is None for factor in own] for own in batch.factors]
-    lengths = np.diff(batch.starts)
-    at = np.repeat(np.arange(len(lengths)), lengths)
-    uneven = np.array([rough[i][c] for i, c in zip(batch.columns.tolist(), batch.chosen.tolist(), strict=True)])
-    most = int(np.bincount(at, uneven, minlength=len(lengths)).max(initial=0.0)) if len(at) else 0
-    each = max(FEWEST_BITS, (room - 8) // max(1, most))
-    factors = tuple(tuple(quantise_factor(factor, each) for factor in own) for own in batch.factors)
-    made = IntegerResults(batch, factors, np.ones(len(lengths), dtype=np.int64))
-    tops = np.array([float(made.largest(k)) for k in range(len(made))])
-    scales = np.array([made.scale(k) for k in range(len(made))])
-    fine = 2.0**room / float((tops / scales).max()) * (1 - 2.0**-10)
-    weights = np.maximum(1, np.rint(fine / scales)).astype(np.int64)
-    return IntegerResults(batch, factors, weights)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ Integers = NDArray[np.int64]
 
 MOST_KINDS = 200_000
 """Combinations of values that are looked at one by one; beyond, the largest change of every table adds up."""
+MOST_RECORDS = 5_000_000
+"""Combinations of all values, where what is measured of several columns is no product of them."""
 MOST_COMPARED = 2_000
 """Values of a column that are compared with one another."""
 
@@ -28,8 +31,8 @@ class Change:
     """What a record changes of a measured table: the weight times the product of its columns' norms."""
 
     weight: int
-    norms: tuple[tuple[int, Integers], ...]
-    """Columns with a norm for every value of theirs; the same array where a column is measured in the same way."""
+    norms: tuple[tuple[tuple[int, ...], Integers], ...]
+    """Columns with a norm for every value of theirs; the same array where they are measured in the same way."""
 
     @property
     def largest(self) -> int:
@@ -39,40 +42,41 @@ class Change:
 
 def largest_change(changes: Iterable[Change]) -> int:
     """The largest sum of changes over all records; never below it, and above only where there are too many kinds."""
-    ways: dict[int, dict[int, Integers]] = {}  # by column, the arrays of norms that it has
-    weights: dict[tuple[tuple[int, int], ...], int] = {}
-    for change in changes:
-        for i, norms in change.norms:
-            ways.setdefault(i, {})[id(norms)] = norms
-        key = tuple((i, id(norms)) for i, norms in change.norms)
+    listed = list(changes)
+    apart = sum(change.largest for change in listed)
+    exact = np.int64 if apart < 2**62 else object  # every sum is at most what they are apart
+    weights: dict[tuple[tuple[tuple[int, ...], int], ...], int] = {}
+    ways: dict[tuple[int, ...], dict[int, Integers]] = {}
+    for change in listed:
+        for columns, norms in change.norms:
+            ways.setdefault(columns, {})[id(norms)] = norms
+        key = tuple((columns, id(norms)) for columns, norms in change.norms)
         weights[key] = weights.get(key, 0) + change.weight
-    kinds = {i: _kinds(list(own.values())) for i, own in ways.items()}
-    rows = {i: {name: row for row, name in enumerate(own)} for i, own in ways.items()}
-    largest = {i: [int(n) for n in own.max(axis=1)] for i, own in kinds.items()}
-    apart = sum(weight * prod(largest[i][rows[i][name]] for i, name in key) for key, weight in weights.items())
-    several = [i for i, own in kinds.items() if own.shape[1] > 1]
-    if not several or prod(kinds[i].shape[1] for i in several) > MOST_KINDS:
+    single = all(len(columns) == 1 for columns in ways)
+    kinds = {columns: _kinds(own) if single else own for columns, own in ways.items()}
+    shapes = [(columns, norms.shape) for columns, own in kinds.items() for norms in own.values()]
+    sizes = {i: n for columns, shape in shapes for i, n in zip(columns, shape, strict=True)}
+    several = sorted(i for i, n in sizes.items() if n > 1)
+    if prod(sizes[i] for i in several) > (MOST_KINDS if single else MOST_RECORDS):
         return apart
-    # Every sum is at most what they are apart: 64 bits will do if that fits.
-    exact = np.int64 if apart < 2**62 else object
-    total = np.zeros([kinds[i].shape[1] for i in several], dtype=exact)
+    total: NDArray[Any] = np.zeros([sizes[i] for i in several], dtype=exact)
     for key, weight in weights.items():
-        part = np.full((1,) * len(several), 1, dtype=exact)
-        for i, name in key:
-            own = kinds[i][rows[i][name]].astype(exact)
-            part = part * own.reshape([-1 if j == i else 1 for j in several] if i in several else [1] * len(several))
-        total = total + weight * part
+        part: NDArray[Any] = np.full((1,) * len(several), weight, dtype=exact)
+        for columns, name in key:
+            own = kinds[columns][name].astype(exact)
+            part = part * own.reshape([sizes[i] if i in columns else 1 for i in several])
+        total = np.asarray(total + part)
     return int(total.max())
 
 
-def _kinds(ways: list[Integers]) -> Integers:
-    """Way × kind: the norms of values, without those that another value has as large in every way."""
+def _kinds(ways: dict[int, Integers]) -> dict[int, Integers]:
+    """The norms of a column's values, without values of which another has norms as large in every way."""
     if len(ways) == 1:
-        return np.array([[ways[0].max()]])
-    found = np.unique(np.stack(ways), axis=1)
-    if found.shape[1] > MOST_COMPARED:
-        return found
-    below = np.ones((found.shape[1],) * 2, dtype=bool)
-    for norms in found:
-        below &= norms[:, None] <= norms  # distinct, so that no two are below each other
-    return np.asarray(found[:, below.sum(axis=1) == 1])
+        return {name: norms.max(keepdims=True) for name, norms in ways.items()}
+    found = np.unique(np.stack(list(ways.values())), axis=1)
+    if found.shape[1] <= MOST_COMPARED:
+        below = np.ones((found.shape[1],) * 2, dtype=bool)
+        for norms in found:
+            below &= norms[:, None] <= norms  # distinct, so that no two are below each other
+        found = found[:, below.sum(axis=1) == 1]
+    return dict(zip(ways, found, strict=True))

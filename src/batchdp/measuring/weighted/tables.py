@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.measuring.components.axes import Records, along
+from batchdp.measuring.components.axes import Records
 from batchdp.measuring.components.tables import ROUNDING, fitting_shape
 from batchdp.measuring.law import laplace_quantiles
 from batchdp.measuring.weighted.lattice import IntegerResults, WeightedLattice
@@ -40,11 +40,7 @@ class ResultsReading:
 
     def missed(self, table: int) -> Dense:
         """How much of every answer is off, per record, because factors are rounded; to be broadcast."""
-        own = self.measure.factors_of(table)
-        kept = whole = np.ones((1,) * len(own))
-        for i, one in own.items():
-            kept, whole = kept * along(own, i, one.tops), whole * along(own, i, one.tops + one.missed)
-        return np.asarray(whole - kept)
+        return self.measure.missed(table)
 
     def length(self, table: int) -> int:
         """Of the sums in which answers are made: there are none."""
@@ -110,8 +106,8 @@ class WeightedReader:
         worst, where = 0.0, 0
         for t in range(len(self.lattice.workload.tables)):
             reading = self._reading(t)
-            errors = np.sqrt(self.variances(t))
-            lost = np.divide(reading.missed(t), errors, out=np.zeros(errors.shape), where=errors > 0)
+            missed, errors = np.broadcast_arrays(reading.missed(t), np.sqrt(self.variances(t)))
+            lost = np.divide(missed, errors, out=np.zeros(errors.shape), where=errors > 0)
             # Rounding in floats: at most |B| |Q| per record, so at most ‖B‖ Δ, and the noise has √2 λ ‖B‖.
             share = cap * (float(lost.max(initial=0.0)) + ROUNDING * reading.length(t) * moved / (1.414 * self.scale))
             if share > worst:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from batchdp import archive
 from batchdp.components.columns import Column
 from batchdp.errors import ReleaseError
 from batchdp.measuring.weighted.integers import IntegerFactor, IntegerInside
-from batchdp.measuring.weighted.lattice import IntegerResults, IntegerTables, WeightedLattice
+from batchdp.measuring.weighted.lattice import IntegerTables, WeightedLattice
+from batchdp.measuring.weighted.results import IntegerResults
 from batchdp.release.components.arrays import Reading, whole_numbers
 from batchdp.weighted.family import Tables
 from batchdp.workloads.structure import Products
@@ -33,8 +35,8 @@ def described_weighted(lattice: WeightedLattice) -> tuple[dict[str, Any], Arrays
     weights = np.concatenate([own.weights for own in lattice.measures])
     if isinstance(first, IntegerResults):
         made = [one for own in first.factors for one in own]
-        header |= {"kind": RESULTS}
-        arrays: Arrays = {"scaled": np.array([one.scale for one in made])}
+        header |= {"kind": RESULTS, "joint": list(first.joint)}
+        arrays: Arrays = {"scaled": np.array([*(one.scale for one in made), first.joint_scale])}
     else:
         groups = [own for own in lattice.measures if isinstance(own, IntegerTables)]
         header |= {"kind": TABLES, "groups": [_header(own) for own in groups]}
@@ -44,6 +46,8 @@ def described_weighted(lattice: WeightedLattice) -> tuple[dict[str, Any], Arrays
             "difference": np.concatenate([np.packbits(own.tables.difference) for own in groups]),
         }
     pieces = [one.integers.reshape(-1) for one in _pieces(lattice) if one.integers is not None]
+    if isinstance(first, IntegerResults):
+        pieces += [Q.reshape(-1) for Q in first.joint.values()]
     return header, arrays | {"weighed": weights, "integers": np.concatenate([np.zeros(0, np.int64), *pieces])}
 
 
@@ -66,7 +70,7 @@ def read_weighted(header: Mapping[str, Any], arrays: Mapping[str, Any], batch: P
     """What is measured, from a file."""
     K, weights = Reading(whole_numbers("integers", arrays)), Reading(whole_numbers("weighed", arrays))
     if header["kind"] == RESULTS:
-        measures: Any = (_results(arrays, batch, K, weights),)
+        measures: Any = (_results(header, arrays, batch, K, weights),)
     else:
         measures = _groups(header, arrays, batch, K, weights)
     K.check_ended()
@@ -90,7 +94,9 @@ def _checked_weights(weights: NDArray[np.int64]) -> NDArray[np.int64]:
     return weights
 
 
-def _results(arrays: Mapping[str, Any], batch: Products, K: Reading, weights: Reading) -> IntegerResults:
+def _results(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], batch: Products, K: Reading, weights: Reading
+) -> IntegerResults:
     scales = iter(archive.numbers("scaled", arrays).tolist())
     factors = tuple(
         tuple(
@@ -99,12 +105,20 @@ def _results(arrays: Mapping[str, Any], batch: Products, K: Reading, weights: Re
         )
         for own in batch.factors
     )
-    if any(not one.scale > 0 for own in factors for one in own) or next(scales, None) is not None:
+    joint_scale = next(scales)
+    positive = joint_scale > 0 and all(one.scale > 0 for own in factors for one in own)
+    if not positive or next(scales, None) is not None:
         raise ReleaseError("its factors have no scale")
+    joint = {}
+    for k in header["joint"]:
+        if k not in range(len(batch.tables)) or k in joint:
+            raise ReleaseError("a table is multiplied out that is not there")
+        table = batch.tables[k]
+        joint[k] = _entries(K, table.queries, prod(batch.sizes[i] for i in table.columns))
     own = _checked_weights(weights.next(len(batch.tables)))
     if own.min() < 1:
         raise ReleaseError("a table has no weight")
-    return IntegerResults(batch, factors, own)
+    return IntegerResults(batch, factors, own, joint, joint_scale)
 
 
 def _groups(
