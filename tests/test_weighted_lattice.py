@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -407,13 +407,14 @@ def test_the_budget_for_an_accuracy_reaches_it(neighbours: Any) -> None:
     strategy = optimize_products(batch, seconds=1)
     whose = Neighbours(neighbours)
     name = batch.tables[1].name
-    for options, reached in (
+    asked: list[tuple[dict[str, Any], Callable[[Prepared], Any]]] = [
         ({"standard_error": 7.0}, lambda p: np.sqrt(on_all(p, p.reader.variances)).max()),
         ({"half_width": 20.0}, lambda p: widths_of(p).max()),
         ({"half_width": 20.0, "query": name}, lambda p: p.reader.half_widths(1, 0.95).max()),
         ({"standard_error": 7.0, "query": name}, lambda p: np.sqrt(p.reader.variances(1)).max()),
-    ):
-        epsilon = epsilon_for(strategy, neighbours=neighbours, **options)  # type: ignore[arg-type]
+    ]
+    for options, reached in asked:
+        epsilon = epsilon_for(strategy, neighbours=neighbours, **options)
         goal = next(iter(options.values()))
         found = float(reached(prepare(strategy, whose, epsilon, None)))
         assert 0.98 * goal <= found <= goal
