@@ -17,9 +17,9 @@ from batchdp import audit, epsilon_for, optimize, workloads
 from batchdp.audits.components import attacked_components, exact_components
 from batchdp.components.search import Batch
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.measuring.components import Prepared, prepare
 from batchdp.measuring.components.axes import Records
 from batchdp.measuring.components.drawing import draw, least_noise, noise_loss
+from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.lattice import LARGEST
 from batchdp.measuring.law import laplace_quantiles
 from batchdp.measuring.neighbours import Neighbours
