@@ -16,8 +16,8 @@ settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("fresh" if "BATCHDP_EXAMPLES" in os.environ else "repeatable")
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Rounding decides which valley a search ends in, and every kind of processor rounds in its own way: figures that pages quote
-# are those of one kind, which most others can act as.
+# Rounding decides which valley a search ends in, and every kind of processor rounds in its own way: figures that pages
+# quote are those of one kind, which most others can act as.
 if platform.machine() == "x86_64":
     os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
 
