@@ -265,7 +265,8 @@ WHOLE, DAYS, TEXTS = (
     st.dates().map(str),
     st.sampled_from(["north", "south", "1", "a.b", 'q"\\', "%", "NA"]),
 )
-ENDS = st.one_of(*(st.lists(kind, min_size=2, max_size=2).map(sorted) for kind in (WHOLE, WHOLE, DAYS)))
+PAIRS: Any = st.one_of(*(st.lists(kind, min_size=2, max_size=2) for kind in (WHOLE, WHOLE, DAYS)))
+ENDS = PAIRS.map(sorted)
 LISTS = st.one_of(*(st.lists(kind, max_size=4) for kind in (WHOLE, TEXTS, DAYS, st.one_of(SCALARS, st.none()))))
 RULES = st.one_of(
     ENDS.map(lambda ends: {"minimum": ends[0], "maximum": ends[1]}),
