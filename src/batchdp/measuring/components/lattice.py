@@ -131,6 +131,11 @@ class ComponentLattice:
         """In all."""
         return int(self.sizes.sum())
 
+    @property
+    def largest_part(self) -> int:
+        """Measurements that are made at a time, at the most."""
+        return int(self.sizes.max(initial=0))
+
 
 @dataclass(frozen=True, eq=False)
 class WholeGroups:

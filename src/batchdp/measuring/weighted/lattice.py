@@ -177,6 +177,11 @@ class WeightedLattice:
         """In all."""
         return int(self.sizes.sum())
 
+    @property
+    def largest_part(self) -> int:
+        """Measurements that are made at a time, at the most."""
+        return max(int(np.diff(starts).max(initial=0)) for starts in self.starts)
+
     def measured(self, records: Records, *, exact: bool) -> Iterator[tuple[int, int, Integers]]:
         """Q x table by table: group, first measurement, integers."""
         for own, starts in zip(self.measures, self.starts, strict=True):

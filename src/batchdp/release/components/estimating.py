@@ -53,7 +53,7 @@ class Estimate:
 def estimated(prepared: Prepared) -> Estimate:
     """For what is about to be released."""
     batch, measurements = prepared.lattice.workload, prepared.lattice.measurements
-    largest = max(float(batch.table_sizes().max(initial=0)), float(prepared.lattice.sizes.max(initial=0)))
+    largest = max(float(batch.table_sizes().max(initial=0)), float(prepared.lattice.largest_part))
     return Estimate(
         components=len(prepared.noises),
         measurements=measurements,
