@@ -18,7 +18,6 @@ from typing import Any, overload
 import numpy as np
 from scipy import sparse
 
-from batchdp.components.strategy import Components
 from batchdp.errors import LedgerError, ReleaseError, TableError
 from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
@@ -38,6 +37,7 @@ from batchdp.release.cost import Confirm, confirmed, cost_of
 from batchdp.release.given import given_counts, given_records
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
+from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
@@ -64,7 +64,7 @@ def answer(
 
 @overload
 def answer(
-    planned: Components,
+    planned: OverTables,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -82,7 +82,7 @@ def answer(
 
 
 def answer(
-    planned: Plan | Strategy | Components,
+    planned: Plan | Strategy | OverTables,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -106,9 +106,10 @@ def answer(
         planned: a plan, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components`) the
-            records: a 2-D array or a frame with one whole-number code a column, floats where a code may be missing; a
-            record with a code that is none is not counted. Or the counts of all cells, in one dimension.
+            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components` and
+            `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, floats where a
+            code may be missing; a record with a code that is none is not counted. Or the counts of all cells, in one
+            dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
         ledger: what the budget is taken from.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
@@ -123,7 +124,7 @@ def answer(
         confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
             charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
-    if isinstance(planned, Components):
+    if isinstance(planned, OverTables):
         read, names = given_records(planned, table)
         return release_components(
             planned,
