@@ -97,7 +97,8 @@ def ledger(tmp_path: Path) -> Ledger:
 def planned(sql: str = SQL, protected: str = "", **options: Any) -> Plan:
     """A plan under the domain's privacy settings, in JSON; made once, as it is frozen."""
     described = DESCRIBED | ({"privacy": json.loads(protected)} if protected else {})
-    return plan(sql, described, cache=False, **FAST | options)
+    found: Plan = plan(sql, described, cache=False, **FAST | options)
+    return found
 
 
 def without_noise(given: Plan, table: Any, books: Ledger) -> Release:

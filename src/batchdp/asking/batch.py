@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from batchdp.asking.demands import Demand, Demands, demands
 from batchdp.asking.legend import Key, Legend
 from batchdp.asking.marginals import Orders
-from batchdp.asking.parting import Indices, Parting
+from batchdp.asking.parting import Indices
 from batchdp.asking.rows import MOST_TOGETHER, Dense, Rows
 from batchdp.cells.atoms import Atoms
 from batchdp.domain import Domain
@@ -37,7 +37,7 @@ MOST_ENTRIES = 50_000_000
 
 @dataclass(frozen=True, eq=False)
 class ValueColumn:
-    """A column of the batch: which columns of atoms it is made of, and the value of every combination of their atoms."""
+    """A column of the batch: the columns of atoms that it is made of, and the value of every combination of these."""
 
     name: str
     atoms: tuple[int, ...]
@@ -60,10 +60,11 @@ class TableBatch:
         sizes = [[self.atoms[i].size for i in own.atoms] for own in self.columns]
         return tuple(tuple(prod(own[place + 1 :]) for place in range(len(own))) for own in sizes)
 
-    def values(self, codes: NDArray[np.integer]) -> NDArray[np.int32]:
-        """The values of records that are given by the numbers of their atoms, a column for each; without an error."""
+    def values(self, codes: NDArray[np.integer], only: Sequence[int] | None = None) -> NDArray[np.int32]:
+        """The values of records that are given by the numbers of their atoms; 0 in columns that nobody asks for."""
         found = np.zeros((len(codes), len(self.columns)), dtype=np.int32, order="F")
-        for c, (column, strides) in enumerate(zip(self.columns, self._strides, strict=True)):
+        for c in range(len(self.columns)) if only is None else only:
+            column, strides = self.columns[c], self._strides[c]
             place = np.zeros(len(codes), dtype=np.int64)
             for i, stride in zip(column.atoms, strides, strict=True):
                 place += codes[:, i].astype(np.int64) * stride
@@ -128,12 +129,12 @@ class _Values:
         self.value = self.value.reshape(-1)
         self.size = len(self.first)
 
-    def _spread(self, looked: Sequence[int], part: NDArray[np.generic]) -> NDArray[np.generic]:
+    def _spread(self, looked: Sequence[int], part: NDArray[Any]) -> NDArray[Any]:
         """Something on some of the columns as one on all of them."""
         wide = part.reshape([n if i in looked else 1 for i, n in zip(self.own, self.shape, strict=True)])
         return np.broadcast_to(wide, self.shape).reshape(-1)
 
-    def _row(self, one: Rows) -> NDArray[np.generic]:
+    def _row(self, one: Rows) -> NDArray[Any]:
         if one.rows is None:
             return self._spread(one.looked, one.whole)
         found: Dense = np.ones(self.shape)
@@ -190,7 +191,7 @@ class _Builder:
 
     def add(self, table: Demand) -> None:
         """One more table."""
-        own: dict[int, tuple[int, ...]] = {c: () for c in self._homes(table)}
+        own: dict[int, tuple[int, ...]] = dict.fromkeys(self._homes(table), ())
         for k in table.keys:
             own[self._key_home[k]] = (*own.get(self._key_home[k], ()), k)
         for c in sorted(own):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -146,12 +145,9 @@ def _sql_key(found: Demands, key: Grouped) -> int:
         i = place[str(name)]
         holding = [holds for holds in single if holds is not None]
         return found.key(titled, of_column(i, found.atoms[i], found.alive[i], holding, every=False)[0])  # type: ignore[arg-type]
-    numbers = [next((g for g, group in enumerate(groups) if group.cases[j][1]), -1) for j in range(len(groups[0].cases))]
+    numbers = [
+        next((g for g, group in enumerate(groups) if group.cases[j][1]), -1) for j in range(len(groups[0].cases))
+    ]
     cases = [(holds, g) for (holds, _), g in zip(groups[0].cases, numbers, strict=True)]
     rest = next((g for g, group in enumerate(groups) if group.rest), -1)
     return found.key(titled, of_cases(cases, rest, found.atoms, found.alive))
-
-
-def sizes_of(found: Demands, table: Demand) -> int:
-    """How many answers a table has."""
-    return prod(len(found.keys[k][0].titles) for k in table.keys)

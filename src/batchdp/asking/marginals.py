@@ -54,14 +54,16 @@ def _check_groups(domain: Domain) -> None:
     if not without:
         return
     name, column = without[0], domain.columns[without[0]]
-    several = ", ".join(without[:SHOWN]) + (f" and {len(without) - SHOWN} more" if len(without) > SHOWN else "")
+    named = ", ".join(without[:SHOWN]) + (f" and {len(without) - SHOWN} more" if len(without) > SHOWN else "")
     if isinstance(column, Listed):
-        remedy = f"declare fewer values under [columns.{name}], or leave the column out of the domain"
+        remedy = f"declare fewer values under [columns.{name}]"
     else:
         first = f'"{column.dates[0]}"' if isinstance(column, Dates) else column.ends()[0]
-        remedy = f"declare lower edges, like bins = [{first}, …] under [columns.{name}], or leave it out of the domain"
-    many = f"no groups, or more than {MOST_GROUPS:,}" if any(_groups(domain.columns[n]) for n in without) else "no groups"
-    raise QueryError(f"marginals need groups in every column, and {several} {'have' if len(without) > 1 else 'has'} {many}; {remedy}")
+        remedy = f"declare lower edges, like bins = [{first}, …] under [columns.{name}]"
+    raise QueryError(
+        f"marginals need every column to have groups, {MOST_GROUPS:,} at most; {named} "
+        f"{'has' if len(without) == 1 else 'have'} none, or more: {remedy}, or leave the column out of the domain"
+    )
 
 
 def _groups(column: Column) -> int:

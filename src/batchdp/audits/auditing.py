@@ -13,8 +13,8 @@ from batchdp.components.strategy import Components
 from batchdp.measuring.components import prepare
 from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.preparing import checked_budget, prepared
-from batchdp.plans import Plan
-from batchdp.plans.settling import given_neighbours, settled
+from batchdp.plans import Plan, TablePlan
+from batchdp.plans.settling import check_domain_says, given_neighbours, settled
 from batchdp.privacy import GAUSSIAN, Budget
 from batchdp.strategies.strategy import Strategy
 
@@ -38,7 +38,7 @@ class Audit:
 
 
 def audit(
-    planned: Plan | Strategy | Components,
+    planned: Plan | TablePlan | Strategy | Components,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
@@ -48,6 +48,11 @@ def audit(
     runs: int = RUNS,
 ) -> Audit:
     """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
+    if isinstance(planned, TablePlan):
+        check_domain_says(neighbours, rows_per_unit, max_rows)
+        privacy = planned.domain.privacy
+        neighbours, rows_per_unit, max_rows = privacy.neighbours, privacy.rows_per_unit, privacy.max_rows
+        planned = planned.strategy  # type: ignore[assignment]
     if isinstance(planned, Components):
         charged = float(Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho))
         whose = given_neighbours(neighbours, rows_per_unit)

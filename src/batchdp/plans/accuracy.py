@@ -14,12 +14,13 @@ from batchdp.measuring.lattice import quantise
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.measuring.neighbours import Relation
 from batchdp.plans.planned import Plan
-from batchdp.plans.settling import given_neighbours, settled
+from batchdp.plans.settling import check_domain_says, given_neighbours, settled
+from batchdp.plans.tabled import TablePlan
 from batchdp.strategies.strategy import Strategy
 
 
 def epsilon_for(
-    planned: Plan | Strategy | Components,
+    planned: Plan | TablePlan | Strategy | Components,
     *,
     standard_error: float | None = None,
     half_width: float | None = None,
@@ -35,9 +36,15 @@ def epsilon_for(
         planned: what will be released.
         standard_error: the largest standard error that is good enough; or
         half_width: the largest half width of an interval of this `confidence`.
-        query: only this one has to be accurate enough; a table's name for a strategy over many columns.
+        query: only this one has to be accurate enough; a table's name for a plan of tables or a strategy over many
+            columns.
         neighbours, rows_per_unit, max_rows: as in `answer`.
     """
+    if isinstance(planned, TablePlan):
+        check_domain_says(neighbours, rows_per_unit, max_rows)
+        privacy = planned.domain.privacy
+        neighbours, rows_per_unit, max_rows = privacy.neighbours, privacy.rows_per_unit, privacy.max_rows
+        planned = planned.strategy  # type: ignore[assignment]
     if isinstance(planned, Components):
         factor = given_neighbours(neighbours, rows_per_unit).factor
         return _of_components(planned, factor, standard_error, half_width, confidence, query)

@@ -94,7 +94,7 @@ def _weighted(group: WeightedGroup | Results) -> tuple[dict[str, Any] | None, Ar
 
 def read(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Products) -> Components | WeightedTables:
     """The strategy of a file for this batch; refused unless it answers it as it says."""
-    strategy = _READ[header["kind"]](header, arrays, workload)
+    strategy: Components | WeightedTables = _READ[header["kind"]](header, arrays, workload)
     if strategy.residual > TOLERANCE:
         raise PlanError("its strategy does not reproduce its tables")
     claimed, added = strategy.total, _total(strategy)
@@ -262,4 +262,4 @@ class _Reading:
             raise PlanError("an array is longer than it should be")
 
 
-_READ = {"whole": _read_whole, "listed": _read_listed, "weighted": _read_weighted}
+_READ: dict[str, Any] = {"whole": _read_whole, "listed": _read_listed, "weighted": _read_weighted}

@@ -54,7 +54,7 @@ def plan(
     sql: str | os.PathLike[str] | None = None,
     domain: Domain | dict[str, Any] | str | os.PathLike[str] | None = None,
     *,
-    marginals: int | Iterable[int] | None = None,
+    marginals: int | Iterable[int],
     privacy: Privacy | Literal["auto"] = "pure",
     objective: Objective = "sum",
     seconds: float | None = None,

@@ -16,13 +16,20 @@ class Query:
 
     expression: Any
     lookups: tuple[Lookup, ...] = ()
+    sets: tuple[tuple[str, ...], ...] = ()
+    """Where given, the expression's rows are counted by each of these sets of its columns."""
     spelled: dict[str, str] = field(default_factory=dict)
     """What it was compiled to, by dialect: it is checked before it is run."""
 
     @property
     def width(self) -> int:
         """How many columns it gives."""
-        return len(self.expression.schema().names)
+        return len(self.keys) + 1 if self.sets else len(self.expression.schema().names)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that any of the sets has."""
+        return tuple(dict.fromkeys(name for one in self.sets for name in one))
 
 
 def compiled(query: Query, dialect: str) -> str:
@@ -40,7 +47,20 @@ def _compiled(query: Query, dialect: str) -> str:
         sql = str(ibis.to_sql(query.expression, dialect=dialect, pretty=False))
     finally:
         ibis.options.sql.fuse_selects = fused
+    if query.sets:
+        sql = _by_sets(sql, query)
     if not query.lookups:
         return sql
     tables = ", ".join(lookup.sql() for lookup in query.lookups)
     return f"WITH {tables} SELECT * FROM ({sql}) AS counted"
+
+
+def _by_sets(sql: str, query: Query) -> str:
+    """The rows counted by sets of columns, −1 in columns that a row is not counted by; codes are never NULL.
+
+    ibis has no GROUPING SETS. All names here are our own.
+    """
+    shown = [f"COALESCE({name}, CAST(-1 AS BIGINT)) AS k{i}" for i, name in enumerate(query.keys)]
+    sets = ", ".join(f"({', '.join(one)})" for one in query.sets)
+    listed = ", ".join([*shown, "COUNT(*) AS n"])
+    return f"SELECT {listed} FROM ({sql}) AS coded GROUP BY GROUPING SETS ({sets})"

@@ -13,7 +13,8 @@ from batchdp.ledger.ledger import LARGEST_OUTPUT
 from batchdp.measuring.components.drawing import DRAWS_A_SECOND
 from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.neighbours import Relation
-from batchdp.plans.settling import given_neighbours
+from batchdp.plans.settling import check_domain_says, given_neighbours
+from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import GAUSSIAN, Budget
 
 ROW_BYTES = 24
@@ -66,7 +67,7 @@ def estimated(prepared: Prepared) -> Estimate:
 
 
 def estimate(
-    strategy: Components,
+    strategy: TablePlan | Components,
     *,
     rho: float,
     neighbours: Relation | None = None,
@@ -74,6 +75,11 @@ def estimate(
     max_rows: int | None = None,
 ) -> Estimate:
     """What `answer` with the same arguments will draw, hold and write; no data is read, nothing is charged."""
+    if isinstance(strategy, TablePlan):
+        check_domain_says(neighbours, rows_per_unit, max_rows)
+        privacy = strategy.domain.privacy
+        neighbours, rows_per_unit, max_rows = privacy.neighbours, privacy.rows_per_unit, privacy.max_rows
+        strategy = strategy.strategy  # type: ignore[assignment]
     if not isinstance(strategy, Components):
         raise ReleaseError(f"strategy is a {type(strategy).__name__}; estimates are for Components, from optimize")
     budget = float(Budget(GAUSSIAN, rho))
