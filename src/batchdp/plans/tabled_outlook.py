@@ -63,8 +63,8 @@ class TableOutlook:
         """What else there is to know, in sentences."""
         times = f", {self.total_squared_error / self.lower_bound:.4g} times that" if self.lower_bound > 0 else ""
         lines = [
-            f"Method: {self.method}; {self.answers:,} answers in {len(self.tables):,} tables over {self.columns} columns "
-            f"are reproduced to {TOLERANCE:g} or better.",
+            f"Method: {self.method}; {self.answers:,} answers in {len(self.tables):,} tables over {self.columns} "
+            f"columns are reproduced to {TOLERANCE:g} or better.",
             f"No strategy of this kind has a total expected squared error below {self.lower_bound:,.4g} at "
             f"{self}; this one has {self.total_squared_error:,.4g}{times}.",
         ]

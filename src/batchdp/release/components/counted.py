@@ -28,6 +28,8 @@ MOST_SETS = 300
 """Tables that an engine counts in one query."""
 MOST_LOOKED = 3000
 """Tables among which the largest are looked for."""
+FEW = 100_000
+"""Combinations that are moved in no time."""
 ROWS = 10_000_000
 """That a table is taken to have where its domain has no cap."""
 
@@ -52,13 +54,13 @@ def reading(
 
 def sets_counted(strategy: Components | WeightedTables, batch: TableBatch, max_rows: int | None) -> Sets | None:
     """The tables that the engine counts; None where moving all combinations is less."""
-    wanted = _measured(strategy)
+    combinations = prod(one.size for one in batch.atoms)
+    wanted = _measured(strategy) if combinations > FEW else None
     if wanted is None:
         return None
     sets = _largest(wanted)
     sizes = [prod(batch.atoms[i].size for i in column.atoms) for column in batch.columns]
     moved = sum(prod(sizes[c] for c in own) for own in sets)
-    combinations = prod(one.size for one in batch.atoms)
     return sets if len(sets) <= MOST_SETS and moved < min(combinations, max_rows or ROWS) else None
 
 
