@@ -96,11 +96,10 @@ def command(
     if accuracy is not None:
         finite("accuracy", accuracy, above=0)
     options: dict[str, Any] = {"privacy": privacy.value, "objective": objective.value}
+    asked: dict[str, Any] = {"sql": queries, "domain": domain, "marginals": marginals}
     with progress("Planning") as report:
         made: Any = plan(
-            queries,
-            domain,
-            marginals=marginals,
+            **asked,
             **options,
             seconds=seconds,
             seed=seed,

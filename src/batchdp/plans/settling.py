@@ -7,7 +7,6 @@ from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.measuring.neighbours import EVERY_ROW, Neighbours, Relation
 from batchdp.plans.planned import Plan
 from batchdp.strategies.strategy import Strategy
-from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.structure import Products
 
 
@@ -15,15 +14,9 @@ def settled(
     planned: Plan | Strategy, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
 ) -> tuple[Strategy, Neighbours, int | None]:
     """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
-    if isinstance(planned, WeightedTables):
-        raise ReleaseError(
-            "planned is a WeightedTables, a Laplace strategy over many columns; answering, auditing and choosing its "
-            'budget are not supported yet; give the strategy that optimize(workload, privacy="zcdp") finds'
-        )
     if isinstance(planned, Products):
         raise ReleaseError(
-            "planned is a Products, a batch of queries; give the strategy that optimize(planned, "
-            'privacy="zcdp") finds for it'
+            "planned is a Products, a batch of queries; give the strategy that optimize(planned) finds for it"
         )
     if not isinstance(planned, Plan):
         if not isinstance(planned, Strategy):

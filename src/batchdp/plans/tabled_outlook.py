@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from batchdp.components.search import Batch
-from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
 from batchdp.plans.rounding import rounded, rounded_up
@@ -106,7 +105,7 @@ def table_outlook(plan: TablePlan, epsilon: float, accuracy: float | None) -> Ta
         lower_bound=plan.factor**2 * strategy.lower_bound(**budget.arguments),
         residual=strategy.residual,
         accuracy=goal,
-        advised=_advised(plan, goal) if worst > 0 else math.nan,
+        advised=epsilon_for(plan, half_width=goal) if worst > 0 else math.nan,
         reason=strategy.reason,
     )
 
@@ -123,10 +122,3 @@ def _cells_a_query(batch: Products) -> Dense:
         logs = np.log(squares[batch.columns, batch.chosen]) - sizes[batch.columns]
         table = np.repeat(np.arange(len(batch.starts) - 1), np.diff(batch.starts))
         return np.asarray(np.exp(sizes.sum() + np.bincount(table, logs, minlength=len(batch.starts) - 1)))
-
-
-def _advised(plan: TablePlan, goal: float) -> float:
-    try:
-        return epsilon_for(plan, half_width=goal)
-    except ReleaseError:  # of strategies whose noise has no law yet
-        return math.nan

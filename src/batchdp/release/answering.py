@@ -18,7 +18,6 @@ from typing import Any, overload
 import numpy as np
 from scipy import sparse
 
-from batchdp.components.strategy import Components
 from batchdp.errors import LedgerError, ReleaseError, TableError
 from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
@@ -39,6 +38,7 @@ from batchdp.release.cost import Confirm, confirmed, cost_of
 from batchdp.release.given import given_counts, given_records
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
+from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
@@ -65,7 +65,7 @@ def answer(
 
 @overload
 def answer(
-    planned: TablePlan | Components,
+    planned: TablePlan | OverTables,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -83,7 +83,7 @@ def answer(
 
 
 def answer(
-    planned: Plan | TablePlan | Strategy | Components,
+    planned: Plan | TablePlan | Strategy | OverTables,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -107,9 +107,10 @@ def answer(
         planned: a plan, of tables or not, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components`) the
-            records: a 2-D array or a frame with one whole-number code a column, floats where a code may be missing; a
-            record with a code that is none is not counted. Or the counts of all cells, in one dimension.
+            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components` and
+            `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, floats where a
+            code may be missing; a record with a code that is none is not counted. Or the counts of all cells, in one
+            dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
         ledger: what the budget is taken from.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
@@ -124,7 +125,7 @@ def answer(
         confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
             charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
-    if isinstance(planned, TablePlan | Components):
+    if isinstance(planned, TablePlan | OverTables):
         with ExitStack() as tables:
             return release_components(
                 **_over_columns(planned, tables, table, neighbours, rows_per_unit, max_rows, label, progress),
@@ -159,7 +160,7 @@ def answer(
 
 
 def _over_columns(
-    planned: TablePlan | Components,
+    planned: TablePlan | OverTables,
     tables: ExitStack,
     table: Any,
     neighbours: Relation | None,

@@ -58,6 +58,9 @@ class WeightedTables(OverTables):
         worst = self.worst_variances()
         return float((worst * self.workload.weights).max())
 
+    def _worst_variance(self) -> float:
+        return float(self.worst_variances().max())
+
     def worst_variances(self) -> Dense:
         """For every table the largest variance of its answers, in the unit of `total`."""
         group = self.groups[0]

@@ -1,4 +1,4 @@
-"""What a release of components will take, before anything is charged."""
+"""What a release of tables will take, before anything is charged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from batchdp.components.strategy import Components
 from batchdp.errors import ReleaseError
 from batchdp.ledger.ledger import LARGEST_OUTPUT
 from batchdp.measuring.components.drawing import DRAWS_A_SECOND
@@ -15,7 +14,8 @@ from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.neighbours import Relation
 from batchdp.plans.settling import check_domain_says, given_neighbours
 from batchdp.plans.tabled import TablePlan
-from batchdp.privacy import GAUSSIAN, Budget
+from batchdp.privacy import Budget
+from batchdp.strategies.over_tables import OverTables
 
 ROW_BYTES = 24
 """Of an answer in a Parquet file, as a rule."""
@@ -67,9 +67,10 @@ def estimated(prepared: Prepared) -> Estimate:
 
 
 def estimate(
-    strategy: TablePlan | Components,
+    strategy: TablePlan | OverTables,
     *,
-    rho: float,
+    epsilon: float | None = None,
+    rho: float | None = None,
     neighbours: Relation | None = None,
     rows_per_unit: int | None = None,
     max_rows: int | None = None,
@@ -79,10 +80,12 @@ def estimate(
         check_domain_says(neighbours, rows_per_unit, max_rows)
         privacy = strategy.domain.privacy
         neighbours, rows_per_unit, max_rows = privacy.neighbours, privacy.rows_per_unit, privacy.max_rows
-        strategy = strategy.strategy  # type: ignore[assignment]
-    if not isinstance(strategy, Components):
-        raise ReleaseError(f"strategy is a {type(strategy).__name__}; estimates are for Components, from optimize")
-    budget = float(Budget(GAUSSIAN, rho))
+        strategy = strategy.strategy
+    if not isinstance(strategy, OverTables):
+        raise ReleaseError(
+            f"strategy is a {type(strategy).__name__}; estimates are for Components and WeightedTables, from optimize"
+        )
+    budget = float(Budget.of(strategy.noise, epsilon=epsilon, rho=rho))
     return estimated(prepare(strategy, given_neighbours(neighbours, rows_per_unit), budget, max_rows))
 
 

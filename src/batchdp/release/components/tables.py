@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfinv
 
 from batchdp.asking.legend import Legend
 from batchdp.errors import ReleaseError
 from batchdp.markup import summary
 from batchdp.measuring.components.tables import TableReader
-from batchdp.measuring.conversion import checked_delta, epsilon_at
+from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import checked_confidence
+from batchdp.measuring.weighted.tables import WeightedReader
+from batchdp.privacy import Budget
 from batchdp.release.components.certificate import ComponentCertificate
 from batchdp.release.records import Answer
 from batchdp.release.statements import headings
@@ -51,7 +52,7 @@ class TableRelease:
         legend: what the rows of tables are called; their numbers, if there is none.
     """
 
-    reader: TableReader = field(repr=False)
+    reader: TableReader | WeightedReader = field(repr=False)
     noisy: Integers = field(repr=False)
     certificate: ComponentCertificate
     column_names: tuple[str, ...]
@@ -90,7 +91,8 @@ class TableRelease:
 
     def half_widths(self, table: int) -> Dense:
         """Of the intervals, as an array of the table's shape."""
-        return np.asarray(self.standard_errors(table) * np.sqrt(2) * erfinv(self.confidence))
+        number = self._checked(table)
+        return np.broadcast_to(self.reader.half_widths(number, self.confidence), self.reader.shape(number))
 
     def headings(self, table: int) -> tuple[str, ...]:
         """The names of a table's group columns, in the order in which its rows vary, the last fastest."""
@@ -151,7 +153,7 @@ class TableRelease:
             )
         B = self.reconstruction()
         scales = np.repeat(self.reader.scales, self.reader.lattice.sizes)
-        return np.asarray((B * np.square(scales)) @ B.T)
+        return np.asarray(self.certificate.noise.variance_at_one * (B * np.square(scales)) @ B.T)
 
     def reconstruction(self) -> Dense:
         """B on the noisy integers, answer × measurement, one measurement at a time: for small releases."""
@@ -170,7 +172,7 @@ class TableRelease:
 
     def epsilon_at(self, delta: float) -> float:
         """The ε of the (ε, δ)-differential privacy of this release."""
-        return epsilon_at(self.certificate.budget, checked_delta(delta))
+        return epsilon_of(Budget(self.certificate.noise, self.certificate.budget), delta)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""
@@ -199,14 +201,13 @@ class TableRelease:
     def __repr__(self) -> str:
         c = self.certificate
         whose = harmless(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
-        return (
-            f"TableRelease({self.workload.queries:,} answers in {len(self.tables):,} tables, ρ = {c.budget:g}, {whose})"
-        )
+        size = f"{self.workload.queries:,} answers in {len(self.tables):,} tables"
+        return f"TableRelease({size}, {Budget(c.noise, c.budget)}, {whose})"
 
     def _repr_html_(self) -> str:
         c, tables = self.certificate, self.tables
         facts = {
-            "budget": f"ρ = {c.budget:g}",
+            "budget": str(Budget(c.noise, c.budget)),
             "neighbours": c.neighbours,
             "privacy unit": c.privacy_unit,
             "table": c.table,
