@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -17,9 +17,9 @@ from batchdp import audit, epsilon_for, optimize, workloads
 from batchdp.audits.components import attacked_components, exact_components
 from batchdp.components.search import Batch
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.measuring.components import Prepared, prepare
 from batchdp.measuring.components.axes import Records
 from batchdp.measuring.components.drawing import draw, least_noise, noise_loss
+from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.lattice import LARGEST
 from batchdp.measuring.law import laplace_quantiles
 from batchdp.measuring.neighbours import Neighbours
@@ -407,13 +407,14 @@ def test_the_budget_for_an_accuracy_reaches_it(neighbours: Any) -> None:
     strategy = optimize_products(batch, seconds=1)
     whose = Neighbours(neighbours)
     name = batch.tables[1].name
-    for options, reached in (
+    asked: list[tuple[dict[str, Any], Callable[[Prepared], Any]]] = [
         ({"standard_error": 7.0}, lambda p: np.sqrt(on_all(p, p.reader.variances)).max()),
         ({"half_width": 20.0}, lambda p: widths_of(p).max()),
         ({"half_width": 20.0, "query": name}, lambda p: p.reader.half_widths(1, 0.95).max()),
         ({"standard_error": 7.0, "query": name}, lambda p: np.sqrt(p.reader.variances(1)).max()),
-    ):
-        epsilon = epsilon_for(strategy, neighbours=neighbours, **options)  # type: ignore[arg-type]
+    ]
+    for options, reached in asked:
+        epsilon = epsilon_for(strategy, neighbours=neighbours, **options)
         goal = next(iter(options.values()))
         found = float(reached(prepare(strategy, whose, epsilon, None)))
         assert 0.98 * goal <= found <= goal

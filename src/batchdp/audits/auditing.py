@@ -9,7 +9,7 @@ from batchdp.audits.components import attacked_components, exact_components
 from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
 from batchdp.audits.records import records_finding
-from batchdp.measuring.components import prepare
+from batchdp.measuring.components.preparing import prepare
 from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.preparing import checked_budget, prepared
 from batchdp.plans import Plan, TablePlan

@@ -16,10 +16,11 @@ from scipy.special import ndtri
 
 from batchdp.audits.attack import FALSE_ALARM, MOST_ROWS, PILOT, evidence, proven, unit_ratio
 from batchdp.audits.finding import Finding
+from batchdp.measuring.cap import MOST_BIAS
 from batchdp.measuring.components.axes import Records
 from batchdp.measuring.components.drawing import draw as draw_noise
 from batchdp.measuring.components.drawing import noise_loss
-from batchdp.measuring.components.preparing import MOST_BIAS, Prepared
+from batchdp.measuring.components.preparing import Prepared
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.privacy import Noise
 

@@ -48,9 +48,7 @@ class Inside:
         X1 = F.sum(axis=1) if self.inverse is None else F @ self.inverse.sum(axis=1)
         # Squares of what is left, not a difference of squares: the rest of a query that is nearly an average is small.
         left = F - (X1 / self.tau)[:, None]
-        rest = (
-            np.square(left).sum(axis=1) if self.inverse is None else np.einsum("ij,jk,ik->i", left, self.inverse, left)
-        )
+        rest = np.square(left) if self.inverse is None else left @ self.inverse * left
         return np.asarray(np.square(X1) / self.tau), np.asarray(np.maximum(rest.sum(axis=1), 0.0))
 
 

@@ -158,8 +158,8 @@ class Products:
         if self.cells > MOST_ENTRIES or self.queries > MOST_QUERIES or self._filled > MOST_ENTRIES:
             raise WorkloadError(
                 f"the batch has {self.queries:,} queries over {_many(self.cells)} cells, too much for a matrix with a "
-                "name for each query; optimize takes it in factors, and with Gaussian noise answer, audit and "
-                "epsilon_for take what that finds; for all else ask for fewer tables, or of fewer columns"
+                "name for each query; optimize takes it in factors, and answer, audit and epsilon_for take what that "
+                "finds; for all else ask for fewer tables, or of fewer columns"
             )
         return sparse.csr_array(sparse.vstack([self.matrix_of(t) for t in range(len(self.tables))], format="csr"))
 

@@ -69,13 +69,16 @@ class Prepared:
         """How much larger variances are than the strategy's, because integers are rounded; of some tables."""
         if isinstance(self.lattice, ComponentLattice) and isinstance(self.lattice.groups, WholeGroups):
             return 0.0
-        arguments = Budget(self.noise, self.budget).arguments
+        budget = Budget(self.noise, self.budget)
         found = 0.0
         for t in range(len(strategy.workload.tables))[:SAMPLE]:
-            expected = float(strategy.variances(t, **arguments).sum()) * neighbours.factor**2
-            shape = self.reader.shape(t)
+            if isinstance(strategy, WeightedTables):
+                expected = float(strategy.distinct_variances(t).mean()) * budget.variance(neighbours.factor**2)
+            else:
+                expected = float(strategy.variances(t, **budget.arguments).mean()) * neighbours.factor**2
+            # To be broadcast: the mean stays as it is.
             if expected > 0:
-                found = max(found, float(np.broadcast_to(self.reader.variances(t), shape).sum()) / expected - 1)
+                found = max(found, float(self.reader.variances(t).mean()) / expected - 1)
         return found
 
 

@@ -127,21 +127,23 @@ def _product(batch: Products, k: int) -> Dense:
 
 def quantise_results(batch: Products, bits: int) -> IntegerResults:
     """All queries on one lattice, the largest entry in so many bits."""
-    rough = [[denominator(factor) is None for factor in own] for own in batch.factors]
-    each = max(1, bits - SPARE)
+    rough = [np.array([denominator(factor) is None for factor in own], dtype=bool) for own in batch.factors]
+    rounded = np.array([rough[i][c] for i, c in zip(batch.columns.tolist(), batch.chosen.tolist(), strict=True)])
+    ends = np.concatenate([[0], np.cumsum(rounded)])[batch.starts]
+    many = np.diff(ends)  # factors of every table that are rounded
+    together = [k for k in np.flatnonzero(many > 1).tolist() if _entries(batch, k) <= MOST_JOINT]
+    many[together] = 0
+    each = max(1, (bits - SPARE) // max(1, int(many.max())))
     factors = tuple(tuple(quantise_factor(factor, each) for factor in own) for own in batch.factors)
     made = IntegerResults(batch, factors, np.ones(len(batch.tables), dtype=np.int64))
     tables = range(len(made))
     top = max(prod(float(one.tops.max(initial=0.0)) for one in made.factors_of(k).values()) for k in tables) or 1.0
     fine = 2.0**bits / top * LESS
-    scales = np.array([made.scale(k) for k in tables])
-    weights = np.maximum(1, np.rint(fine / scales)).astype(np.int64)
-    joint = {}
-    for k in tables:
-        own = batch.factors_of(k)
-        span = slice(batch.starts[k], batch.starts[k + 1])
-        chosen = zip(batch.columns[span].tolist(), batch.chosen[span].tolist(), strict=True)
-        fits = prod(factor.rows * factor.size for factor in own.values()) <= MOST_JOINT
-        if fits and sum(rough[i][c] for i, c in chosen) > 1:
-            joint[k], weights[k] = np.rint(_product(batch, k) * fine).astype(np.int64), 1
+    weights = np.maximum(1, np.rint(fine / np.array([made.scale(k) for k in tables]))).astype(np.int64)
+    weights[together] = 1
+    joint = {k: np.rint(_product(batch, k) * fine).astype(np.int64) for k in together}
     return replace(made, weights=weights, joint=joint, joint_scale=fine)
+
+
+def _entries(batch: Products, k: int) -> int:
+    return prod(factor.rows * factor.size for factor in batch.factors_of(k).values())

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from batchdp.measuring.components.axes import Records, Tallies
 from batchdp.measuring.components.tables import ROUNDING, fitting_shape
 from batchdp.measuring.law import laplace_quantiles
-from batchdp.measuring.weighted.lattice import IntegerResults, WeightedLattice
+from batchdp.measuring.weighted.lattice import WeightedLattice
 from batchdp.measuring.weighted.law import half_widths
 from batchdp.measuring.weighted.reading import TablesReading
+from batchdp.measuring.weighted.results import IntegerResults
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
