@@ -84,11 +84,10 @@ def command(
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
     from batchdp.checks import finite
     from batchdp.cli.files import checked_output
-    from batchdp.cli.show import console, print_json, progress, say
+    from batchdp.cli.show import print_json, progress, say
     from batchdp.errors import PlanError
     from batchdp.plans import plan
     from batchdp.plans.outlook import outlook
-    from batchdp.plans.tabled_outlook import TableOutlook
 
     if queries is None and marginals is None:
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
@@ -114,16 +113,23 @@ def command(
     if as_json:
         print_json(expected.as_dict())
     else:
-        title = "all tables" if queries is None else str(queries)
-        shown = expected_tables if isinstance(expected, TableOutlook) else expected_table
-        console.print(shown(expected, title))
-        say(expected.summary())
+        _show(expected, "all tables" if queries is None else str(queries), domain)
         say(f"Written to {output}.")
-        made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
-        if made_up:
-            say(
-                f"Still to do: {made_up} lines in {domain} are marked EDIT. Correct them, delete the marks, plan again."
-            )
+
+
+def _show(expected: Outlook | TableOutlook, title: str, domain: Path) -> None:
+    """The figures, what they say in all, and what is still to be edited."""
+    from batchdp.cli.show import console, say
+    from batchdp.plans.tabled_outlook import TableOutlook
+
+    if isinstance(expected, TableOutlook):
+        console.print(expected_tables(expected, title))
+    else:
+        console.print(expected_table(expected, title))
+    say(expected.summary())
+    made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
+    if made_up:
+        say(f"Still to do: {made_up} lines in {domain} are marked EDIT. Correct them, delete the marks, plan again.")
 
 
 def expected_table(expected: Outlook, title: str) -> Any:
