@@ -409,7 +409,9 @@ def test_which_way_is_taken_depends_on_public_sizes_alone() -> None:
     wide = {"table": "t", "columns": {f"c{i}": {"integers": [0, 9], "other": "drop"} for i in range(20)}}
     made = planned(domain=wide)
     sets = sets_counted(made.strategy, made.batch, None)
-    assert sets == tuple(combinations(range(20), 2))
+    assert sets is not None
+    assert len(sets) < 100  # of 190 pairs, several in each
+    assert all(any({*pair} <= {*own} for own in sets) for pair in combinations(range(20), 2))
     assert sets_counted(made.strategy, made.batch, 1000) is None  # so few rows are quicker moved
     assert sets_counted(planned().strategy, planned().batch, None) is None  # so few combinations too
     many = planned(domain={"table": "t", "columns": {f"c{i}": {"integers": [0, 2]} for i in range(60)}})

@@ -18,18 +18,15 @@ class Query:
     lookups: tuple[Lookup, ...] = ()
     sets: tuple[tuple[str, ...], ...] = ()
     """Where given, the expression's rows are counted by each of these sets of its columns."""
+    packs: tuple[tuple[tuple[str, int], ...], ...] = ()
+    """How these columns go into few integers: for each integer the columns in it, with their strides."""
     spelled: dict[str, str] = field(default_factory=dict)
     """What it was compiled to, by dialect: it is checked before it is run."""
 
     @property
     def width(self) -> int:
         """How many columns it gives."""
-        return len(self.keys) + 1 if self.sets else len(self.expression.schema().names)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The columns that any of the sets has."""
-        return tuple(dict.fromkeys(name for one in self.sets for name in one))
+        return len(self.packs) + 1 if self.sets else len(self.expression.schema().names)
 
 
 def compiled(query: Query, dialect: str) -> str:
@@ -56,11 +53,15 @@ def _compiled(query: Query, dialect: str) -> str:
 
 
 def _by_sets(sql: str, query: Query) -> str:
-    """The rows counted by sets of columns, −1 in columns that a row is not counted by; codes are never NULL.
+    """The rows counted by sets of columns. A packed code is one more than the code, 0 where a row is not counted by it.
 
-    ibis has no GROUPING SETS. All names here are our own.
+    ibis has no GROUPING SETS. All names here are our own, and codes are of 64 bits and never NULL.
     """
-    shown = [f"COALESCE({name}, CAST(-1 AS BIGINT)) AS k{i}" for i, name in enumerate(query.keys)]
-    sets = ", ".join(f"({', '.join(one)})" for one in query.sets)
+    one = "CAST(1 AS BIGINT)"
+    shown = []
+    for i, pack in enumerate(query.packs):
+        parts = [f"COALESCE({name} + {one}, CAST(0 AS BIGINT)) * CAST({stride} AS BIGINT)" for name, stride in pack]
+        shown.append(f"{' + '.join(parts) or 'CAST(0 AS BIGINT)'} AS k{i}")
+    sets = ", ".join(f"({', '.join(names)})" for names in query.sets)
     listed = ", ".join([*shown, "COUNT(*) AS n"])
     return f"SELECT {listed} FROM ({sql}) AS coded GROUP BY GROUPING SETS ({sets})"

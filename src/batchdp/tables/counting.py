@@ -82,17 +82,22 @@ def tabulating(
     task = f"counting in {source.description}"
     query = shielded(lambda: _query(source, atoms, packs, unit, rows_per_unit, sets), task)
     shielded(lambda: source.engine.check(query), f"preparing the count in {source.description}")
-    places = [int(name[1:]) for name in query.keys]
+    wanted = _wanted(sets)
+    sizes = [atoms[i].size + 1 for i in wanted]
 
     def run(progress: Progress | None) -> Iterator[Counted]:
         with _reported(source, progress):
             for columns in shielded_all(source.engine.batches(query), task):
                 codes = np.full((len(columns[-1]), len(atoms)), -1, dtype=np.int32)
-                for i, own in zip(places, columns[:-1], strict=True):
-                    codes[:, i] = own
+                codes[:, wanted] = unpacked(columns[:-1], packing(sizes), sizes) - 1
                 yield codes, columns[-1]
 
     return run
+
+
+def _wanted(sets: Sequence[Sequence[int]]) -> list[int]:
+    """The columns that any of the sets has."""
+    return sorted({i for own in sets for i in own})
 
 
 def _query(
@@ -132,7 +137,7 @@ def _query(
         name: reduce(add, (code(rows[f"c{i}"], atoms[i], stride, looked_up.get(i)) for i, stride in pack), constant(0))
         for name, pack in zip(names, packs, strict=True)
     }
-    wanted = sorted({i for own in sets for i in own})
+    wanted = _wanted(sets)
     single = {f"g{i}": code(rows[f"c{i}"], atoms[i], 1, looked_up.get(i)) for i in wanted}
     if unit is None:
         rows = rows.select(**codes, **single)
@@ -141,7 +146,9 @@ def _query(
         rows = _first_by_lot(rows, names, rows_per_unit) if sets else _bounded(rows, names, rows_per_unit)
     if sets:
         named = tuple(tuple(f"g{i}" for i in own) for own in sets)
-        return Query(rows.select(*(single or names)), tuple(tables.values()), named)
+        packed = packing([atoms[i].size + 1 for i in wanted])
+        inside = tuple(tuple((f"g{wanted[place]}", stride) for place, stride in pack) for pack in packed)
+        return Query(rows.select(*(single or names)), tuple(tables.values()), named, inside)
     return Query(rows.group_by(names).aggregate(n=rows.count()), tuple(tables.values()))
 
 

@@ -6,7 +6,7 @@ tables. Which way is taken depends on what is public: the sizes of columns and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from math import prod
 from typing import Any
@@ -28,6 +28,8 @@ MOST_SETS = 300
 """Tables that an engine counts in one query."""
 MOST_LOOKED = 3000
 """Tables among which the largest are looked for."""
+MOST_TOGETHER = 25_000
+"""Cells of a table that several are read from: an engine goes through all records for each that it counts."""
 FEW = 100_000
 """Combinations that are moved in no time."""
 ROWS = 10_000_000
@@ -58,8 +60,8 @@ def sets_counted(strategy: Components | WeightedTables, batch: TableBatch, max_r
     wanted = _measured(strategy) if combinations > FEW else None
     if wanted is None:
         return None
-    sets = _largest(wanted)
     sizes = [prod(batch.atoms[i].size for i in column.atoms) for column in batch.columns]
+    sets = _joined(_largest(wanted), sizes)
     moved = sum(prod(sizes[c] for c in own) for own in sets)
     return sets if len(sets) <= MOST_SETS and moved < min(combinations, max_rows or ROWS) else None
 
@@ -85,6 +87,35 @@ def _largest(wanted: Iterable[frozenset[int]]) -> Sets:
         if not any(own <= other for other in found):
             found.append(own)
     return tuple(tuple(sorted(own)) for own in found)
+
+
+def _joined(sets: Sets, sizes: Sequence[int]) -> Sets:
+    """Fewer tables that contain all of these: each is widened by the column that most others become part of it by."""
+    by_column: dict[int, set[frozenset[int]]] = {}
+    left = dict.fromkeys(map(frozenset, sets))
+    for own in left:
+        for c in own:
+            by_column.setdefault(c, set()).add(own)
+    found = []
+    while left:
+        table = set(next(iter(left)))
+        while True:
+            room = MOST_TOGETHER // max(1, prod(sizes[c] for c in table))
+            gains = {
+                c: sum(own <= table | {c} for own in by_column[c])
+                for c in sorted(by_column)
+                if c not in table and sizes[c] <= room
+            }
+            best = max(gains, key=lambda c: gains[c], default=None)
+            if best is None or not gains[best]:
+                break
+            table.add(best)
+        for own in [own for own in left if own <= table]:
+            del left[own]
+            for c in own:
+                by_column[c].discard(own)
+        found.append(tuple(sorted(table)))
+    return tuple(found)
 
 
 Batches = Iterable[tuple[NDArray[np.int32], NDArray[np.int64]]]
