@@ -32,9 +32,7 @@ def checked_orders(marginals: int | Iterable[int], domain: Domain) -> Orders:
         most = checks.whole("marginals", marginals, 0, QueryError)
         orders = list(range(min(most, len(domain.columns) + 1) + 1))
     if max(orders) > len(domain.columns):
-        raise QueryError(
-            f"marginals={marginals!r} for a domain of {len(domain.columns)} columns; give at most that many"
-        )
+        raise QueryError(f"marginals are for a domain of {len(domain.columns)} columns; give at most that many")
     tables = sum(comb(len(domain.columns), k) for k in orders)
     if tables > MOST_TABLES:
         raise QueryError(f"marginals={marginals!r} makes {tables:,} tables, more than {MOST_TABLES:,}; lower it")
