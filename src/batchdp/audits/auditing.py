@@ -13,7 +13,7 @@ from batchdp.measuring.components.preparing import prepare
 from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.preparing import checked_budget, prepared
 from batchdp.plans import Plan, TablePlan
-from batchdp.plans.settling import check_domain_says, given_neighbours, settled
+from batchdp.plans.settling import given_neighbours, of_tables, settled
 from batchdp.privacy import Budget
 from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
@@ -48,11 +48,7 @@ def audit(
     runs: int = RUNS,
 ) -> Audit:
     """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
-    if isinstance(planned, TablePlan):
-        check_domain_says(neighbours, rows_per_unit, max_rows)
-        privacy = planned.domain.privacy
-        neighbours, rows_per_unit, max_rows = privacy.neighbours, privacy.rows_per_unit, privacy.max_rows
-        planned = planned.strategy
+    planned, neighbours, rows_per_unit, max_rows = of_tables(planned, neighbours, rows_per_unit, max_rows)
     if isinstance(planned, OverTables):
         charged = float(Budget.of(planned.noise, epsilon=epsilon, rho=rho))
         whose = given_neighbours(neighbours, rows_per_unit)

@@ -15,7 +15,7 @@ from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.weighted.lattice import quantise_weighted
 from batchdp.measuring.weighted.tables import WeightedReader
 from batchdp.plans.planned import Plan
-from batchdp.plans.settling import check_domain_says, given_neighbours, settled
+from batchdp.plans.settling import given_neighbours, of_tables, settled
 from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget
 from batchdp.strategies.over_tables import OverTables
@@ -44,11 +44,7 @@ def epsilon_for(
             columns.
         neighbours, rows_per_unit, max_rows: as in `answer`.
     """
-    if isinstance(planned, TablePlan):
-        check_domain_says(neighbours, rows_per_unit, max_rows)
-        privacy = planned.domain.privacy
-        neighbours, rows_per_unit, max_rows = privacy.neighbours, privacy.rows_per_unit, privacy.max_rows
-        planned = planned.strategy
+    planned, neighbours, rows_per_unit, max_rows = of_tables(planned, neighbours, rows_per_unit, max_rows)
     if isinstance(planned, OverTables):
         factor = given_neighbours(neighbours, rows_per_unit).factor
         goal = _goal(standard_error, half_width)

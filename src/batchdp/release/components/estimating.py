@@ -12,7 +12,7 @@ from batchdp.ledger.ledger import LARGEST_OUTPUT
 from batchdp.measuring.components.drawing import DRAWS_A_SECOND
 from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.neighbours import Relation
-from batchdp.plans.settling import check_domain_says, given_neighbours
+from batchdp.plans.settling import given_neighbours, of_tables
 from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget
 from batchdp.strategies.over_tables import OverTables
@@ -76,11 +76,7 @@ def estimate(
     max_rows: int | None = None,
 ) -> Estimate:
     """What `answer` with the same arguments will draw, hold and write; no data is read, nothing is charged."""
-    if isinstance(strategy, TablePlan):
-        check_domain_says(neighbours, rows_per_unit, max_rows)
-        privacy = strategy.domain.privacy
-        neighbours, rows_per_unit, max_rows = privacy.neighbours, privacy.rows_per_unit, privacy.max_rows
-        strategy = strategy.strategy
+    strategy, neighbours, rows_per_unit, max_rows = of_tables(strategy, neighbours, rows_per_unit, max_rows)
     if not isinstance(strategy, OverTables):
         raise ReleaseError(
             f"strategy is a {type(strategy).__name__}; estimates are for Components and WeightedTables, from optimize"
