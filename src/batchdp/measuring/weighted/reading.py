@@ -157,6 +157,11 @@ class TablesReading:
             found = found + term
         return found
 
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether no column has a strategy inside: then there is no inverse that could be rounded."""
+        return all(one.integers is None for one in self.measure.insides)
+
     def missed(self, table: int) -> Dense:
         """A bound on how much of every answer is off, per record, because inverses are rounded; to be broadcast.
 

@@ -107,8 +107,10 @@ class WeightedReader:
         worst, where = 0.0, 0
         for t in range(len(self.lattice.workload.tables)):
             reading = self._reading(t)
-            missed, errors = np.broadcast_arrays(reading.missed(t), np.sqrt(self.variances(t)))
-            lost = np.divide(missed, errors, out=np.zeros(errors.shape), where=errors > 0)
+            lost = np.zeros(1)
+            if not (isinstance(reading, TablesReading) and reading.is_exact):
+                missed, errors = np.broadcast_arrays(reading.missed(t), np.sqrt(self.variances(t)))
+                lost = np.divide(missed, errors, out=np.zeros(errors.shape), where=errors > 0)
             # Rounding in floats: at most |B| |Q| per record, so at most ‖B‖ Δ, and the noise has √2 λ ‖B‖.
             share = cap * (float(lost.max(initial=0.0)) + ROUNDING * reading.length(t) * moved / (1.414 * self.scale))
             if share > worst:

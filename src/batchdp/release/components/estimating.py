@@ -9,7 +9,7 @@ from pathlib import Path
 
 from batchdp.errors import ReleaseError
 from batchdp.ledger.ledger import LARGEST_OUTPUT
-from batchdp.measuring.components.drawing import DRAWS_A_SECOND
+from batchdp.measuring.components.drawing import draws_a_second
 from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.neighbours import Relation
 from batchdp.plans.settling import given_neighbours, of_tables
@@ -62,7 +62,7 @@ def estimated(prepared: Prepared) -> Estimate:
         memory=BASE + 16 * measurements + 8 * NUMBERS * int(largest),  # noise, and the bytes that are stored
         stored=8 * measurements,
         exported=ROW_BYTES * batch.queries,
-        seconds=measurements / DRAWS_A_SECOND / (os.cpu_count() or 1),
+        seconds=measurements / draws_a_second(prepared.noise) / (os.cpu_count() or 1),
     )
 
 
