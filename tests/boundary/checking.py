@@ -19,7 +19,7 @@ from batchdp.cells.atoms import LineAtoms
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError
 from batchdp.queries.conditions import Cut
-from batchdp.tables import counting, open_table
+from batchdp.tables import counting, open_table, tabulating
 from boundary.domains import Case
 
 NAMES = re.compile(r"batchdp_[0-9a-f]{16}|0x[0-9a-f]+")
@@ -90,7 +90,12 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
         try:
             source = opened.enter_context(open_table(table, domain, columns=[one.column for one in atoms]))
             privacy = domain.privacy
-            run = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+            capped: dict[str, Any] = {"unit": privacy.unit, "rows_per_unit": privacy.rows_per_unit}
+            if case.sets:
+                sets = [own if tables == 1 else (*own, len(atoms) - 1) for own in case.sets]
+                run = tabulating(source, atoms, sets, **capped)
+            else:
+                run = counting(source, atoms, **capped)
         except BatchDPError as error:
             return [Outcome(NAMES.sub("…", str(error)), None, heard())] * tables
         except Exception as error:
@@ -101,15 +106,30 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
         except Exception as error:
             return [Outcome(None, f"{type(error).__name__}: {error}", heard())] * tables
         said = heard()
-    ends = np.cumsum(case.cells.sizes)[:-1]
     if tables == 1:
-        return [Outcome(None, None, said, tuple(np.split(case.cells.counts(counted), ends)))]
+        return [Outcome(None, None, said, blocks(case, counted))]
     found = []
     for part in range(tables):
         # The first atom of PART is what lies before the first of its values.
         own = [(codes[codes[:, -1] == part + 1, :-1], numbers[codes[:, -1] == part + 1]) for codes, numbers in counted]
-        found.append(Outcome(None, None, said, tuple(np.split(case.cells.counts(own), ends))))
+        found.append(Outcome(None, None, said, blocks(case, own)))
     return found
+
+
+def blocks(case: Case, counted: list[Any]) -> tuple[np.ndarray[Any, Any], ...]:
+    """The counts of every block; of every table, where tables are counted."""
+    if not case.sets:
+        return tuple(np.split(case.cells.counts(counted), np.cumsum(case.cells.sizes)[:-1]))
+    found = []
+    for own in case.sets:
+        sizes = [case.cells.atoms[i].size for i in own]
+        table = np.zeros(int(np.prod(sizes)), dtype=np.int64)
+        looked = np.isin(np.arange(len(case.cells.atoms)), own)
+        for codes, numbers in counted:
+            there = np.all((codes >= 0) == looked, axis=1)
+            np.add.at(table, np.ravel_multi_index(tuple(codes[there][:, list(own)].T), sizes), numbers[there])
+        found.append(table)
+    return tuple(found)
 
 
 def parted(case: Case, tables: int) -> Domain:

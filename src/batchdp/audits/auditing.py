@@ -12,8 +12,8 @@ from batchdp.audits.records import records_finding
 from batchdp.measuring.components.preparing import prepare
 from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.preparing import checked_budget, prepared
-from batchdp.plans import Plan
-from batchdp.plans.settling import given_neighbours, settled
+from batchdp.plans import Plan, TablePlan
+from batchdp.plans.settling import given_neighbours, of_tables, settled
 from batchdp.privacy import Budget
 from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
@@ -38,7 +38,7 @@ class Audit:
 
 
 def audit(
-    planned: Plan | Strategy | OverTables,
+    planned: Plan | TablePlan | Strategy | OverTables,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
@@ -48,6 +48,7 @@ def audit(
     runs: int = RUNS,
 ) -> Audit:
     """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
+    planned, neighbours, rows_per_unit, max_rows = of_tables(planned, neighbours, rows_per_unit, max_rows)
     if isinstance(planned, OverTables):
         charged = float(Budget.of(planned.noise, epsilon=epsilon, rho=rho))
         whose = given_neighbours(neighbours, rows_per_unit)

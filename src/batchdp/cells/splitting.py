@@ -59,26 +59,32 @@ def parts_of(node: Amount | Condition) -> Iterator[Part]:
 
 def split(queries: Iterable[Query], domain: Domain) -> tuple[Atoms, ...]:
     """The atoms of every column that a query looks at, or that decides which records are dropped."""
-    parts: dict[str, dict[Part, None]] = {}
-    for query in queries:
-        for part in parts_of(query.amount):
-            parts.setdefault(part.column, {})[part] = None
+    return split_by((part for query in queries for part in parts_of(query.amount)), domain)
+
+
+def split_by(parts: Iterable[Part], domain: Domain) -> tuple[Atoms, ...]:
+    """The same for whatever looks at the columns."""
+    looking: dict[str, dict[Part, None]] = {}
+    for part in parts:
+        looking.setdefault(part.column, {})[part] = None
     return tuple(
-        _split_column(name, column, tuple(parts.get(name, ())))
+        _split_column(name, column, tuple(looking.get(name, ())))
         for name, column in domain.columns.items()
-        if name in parts or column.other == "drop"
+        if name in looking or column.other == "drop"
     )
 
 
 def _split_column(name: str, column: Column, parts: tuple[Part, ...]) -> Atoms:
     dropping = column.other == "drop"
     if isinstance(column, Listed):
-        chosen = [part.values for part in parts if isinstance(part, OneOf)]
-        groups: dict[tuple[bool, ...], list[Value]] = {}
+        chosen: dict[Value, list[int]] = {}  # in which of the lists every value is
+        for i, part in enumerate(part for part in parts if isinstance(part, OneOf)):
+            for value in part.values:
+                chosen.setdefault(value, []).append(i)
+        groups: dict[tuple[int, ...], list[Value]] = {}
         for value in column.values:
-            membership = tuple(value in values for values in chosen)
-            if any(membership):
-                groups.setdefault(membership, []).append(value)
+            if value in chosen:
+                groups.setdefault(tuple(chosen[value]), []).append(value)
         return ListedAtoms(name, column.kind, tuple(map(tuple, groups.values())), column.values if dropping else None)
     low, high = column.ends()
     cuts = {cut for part in parts if isinstance(part, Within) for cut in (part.low, part.high) if cut is not None}

@@ -108,11 +108,13 @@ def command(
 
 def _show_answers(done: Release) -> None:
     """Every answer with its interval, as a table."""
-    from batchdp.cli.show import console, figure, table
+    from batchdp.cli.show import ROWS, console, figure, table
 
-    rows = ((a.name, *(figure(x) for x in (a.value, a.standard_error, a.low, a.high))) for a in done.answers)
+    shown = done.answers[:ROWS]  # of millions, only these are made
+    rows = ((a.name, *(figure(x) for x in (a.value, a.standard_error, a.low, a.high))) for a in shown)
+    caption = f"The first {ROWS} of {len(done.answers):,}; files hold all." if len(done.answers) > ROWS else ""
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
-    console.print(table(f"{len(done.answers)} private answers", headings, rows, important="answer"))
+    console.print(table(f"{len(done.answers):,} private answers", headings, rows, caption, important="answer"))
 
 
 def _ask(cost: Cost, ledger: str) -> bool:

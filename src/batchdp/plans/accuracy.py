@@ -15,7 +15,8 @@ from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.weighted.lattice import quantise_weighted
 from batchdp.measuring.weighted.tables import WeightedReader
 from batchdp.plans.planned import Plan
-from batchdp.plans.settling import given_neighbours, settled
+from batchdp.plans.settling import given_neighbours, of_tables, settled
+from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget
 from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
@@ -23,7 +24,7 @@ from batchdp.weighted.strategy import WeightedTables
 
 
 def epsilon_for(
-    planned: Plan | Strategy | OverTables,
+    planned: Plan | TablePlan | Strategy | OverTables,
     *,
     standard_error: float | None = None,
     half_width: float | None = None,
@@ -39,9 +40,11 @@ def epsilon_for(
         planned: what will be released.
         standard_error: the largest standard error that is good enough; or
         half_width: the largest half width of an interval of this `confidence`.
-        query: only this one has to be accurate enough; a table's name for a strategy over many columns.
+        query: only this one has to be accurate enough; a table's name for a plan of tables or a strategy over many
+            columns.
         neighbours, rows_per_unit, max_rows: as in `answer`.
     """
+    planned, neighbours, rows_per_unit, max_rows = of_tables(planned, neighbours, rows_per_unit, max_rows)
     if isinstance(planned, OverTables):
         factor = given_neighbours(neighbours, rows_per_unit).factor
         goal = _goal(standard_error, half_width)

@@ -78,7 +78,8 @@ class Products:
         starts, columns, chosen: table t looks at columns[starts[t]:starts[t + 1]], in ascending order, each with the
             factor of this number.
         weights: how much the squared error of each of a table's queries counts when a strategy is chosen.
-        names: one distinct name a table; made from the columns' numbers if left out.
+        names: one distinct name a table; made from the columns' names if left out.
+        column_names: what the columns are called; a1, a2, … if left out.
     """
 
     sizes: tuple[int, ...]
@@ -88,6 +89,7 @@ class Products:
     chosen: Indices
     weights: Dense
     names: tuple[str, ...] | None = None
+    column_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for array in (self.starts, self.columns, self.chosen, self.weights):
@@ -212,7 +214,8 @@ class Tables(Sequence[Table]):
         i = range(len(self))[index]
         own = self._batch.factors_of(i)
         if self._batch.names is None:
-            name = " × ".join(f"a{column + 1}" for column in own) or "total"
+            called = self._batch.column_names
+            name = " × ".join(f"a{c + 1}" if called is None else called[c] for c in own) or "total"
         else:
             name = self._batch.names[i]
         return Table(name, tuple(own), tuple(factor.rows for factor in own.values()))

@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 class Records:
     """Records by their codes, each a number of times; exact counts, hence secret."""
 
-    codes: Integers
+    codes: NDArray[np.integer]
     """Record × column, every code in range."""
     times: Integers | None = None
     """How often each occurs; once if left out."""
@@ -33,6 +33,28 @@ class Records:
     def total(self) -> int:
         """How many records there are."""
         return len(self.codes) if self.times is None else int(self.times.sum(dtype=object))
+
+    def seen_by(self, columns: tuple[int, ...]) -> Records:
+        """What a measurement of some columns looks at: the records themselves."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Tallies:
+    """Records that were counted table by table, each as its own combinations; exact counts, hence secret."""
+
+    tables: Mapping[tuple[int, ...], Records]
+    """By the columns of the table, whose codes alone mean something."""
+
+    @cached_property
+    def total(self) -> int:
+        """How many records there are: as many in every table."""
+        return max((own.total for own in self.tables.values()), default=0)
+
+    def seen_by(self, columns: tuple[int, ...]) -> Records:
+        """The table of the fewest columns that has these."""
+        fitting = [own for own in self.tables if set(columns) <= set(own)]
+        return self.tables[min(fitting, key=lambda own: (len(own), own))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 from scipy.special import erfinv
 
 from batchdp.errors import StrategyError
-from batchdp.measuring.components.axes import Axes, Axis, Places, Records, measured, missed, recovered, squared_weights
+from batchdp.measuring.components.axes import (
+    Axes,
+    Axis,
+    Places,
+    Records,
+    Tallies,
+    measured,
+    missed,
+    recovered,
+    squared_weights,
+)
 from batchdp.measuring.components.lattice import ComponentLattice, IntegerPart, WholeGroups
 from batchdp.workloads.structure import Products
 
@@ -118,12 +128,13 @@ class TableReader:
         """Of the intervals of a table's answers, to be broadcast to its shape."""
         return np.asarray(np.sqrt(2 * self.variances(table)) * erfinv(confidence))
 
-    def measured(self, records: Records, *, exact: bool = False) -> Iterator[tuple[int, int, Integers]]:
+    def measured(self, records: Records | Tallies, *, exact: bool = False) -> Iterator[tuple[int, int, Integers]]:
         """Q x part by part: group, first measurement, integers."""
         lattice = self.lattice
         places = tuple(map(Places.of, lattice.columns))
         for g, start, part in self.parts():
-            yield g, start, measured(part, lattice.columns, places, records, 0 if exact else lattice.largest_total)
+            seen = records.seen_by(part.columns)
+            yield g, start, measured(part, lattice.columns, places, seen, 0 if exact else lattice.largest_total)
 
     def worst_bias(self) -> tuple[float, int]:
         """The most that an answer can be off apart from noise, as a share of its standard error; and which table's."""

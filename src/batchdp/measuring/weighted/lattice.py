@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
 from batchdp.errors import LatticeError
-from batchdp.measuring.components.axes import Records, clamped, tallied
+from batchdp.measuring.components.axes import Records, Tallies, clamped, tallied
 from batchdp.measuring.components.lattice import checked_cap
 from batchdp.measuring.lattice import LARGEST
 from batchdp.measuring.weighted.integers import IntegerInside, quantise_inside
@@ -88,15 +88,16 @@ class IntegerTables:
             own = ((i, self.insides[i].norms) for i in strategies if apart[k, i])
             yield Change(weight, tuple(((i,), norms) for i, norms in own if norms is not None))
 
-    def measured(self, k: int, records: Records, *, exact: bool) -> Integers:
+    def measured(self, k: int, records: Records | Tallies, *, exact: bool) -> Integers:
         """Q x of a table, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
         differences = [int(i) for i in np.flatnonzero(self.tables.difference[k])]
         looked = sorted([*self.apart(k), *differences])
         sizes = [self.insides[i].values for i in looked]
-        index = np.zeros(len(records.codes), dtype=np.int64)
+        seen = records.seen_by(tuple(looked))
+        index = np.zeros(len(seen.codes), dtype=np.int64)
         for i, n in zip(looked, sizes, strict=True):
-            index = index * n + self.insides[i].column.value[records.codes[:, i]]
-        y = tallied(index, prod(sizes), records.times, exact=exact).reshape(sizes)
+            index = index * n + self.insides[i].column.value[seen.codes[:, i]]
+        y = tallied(index, prod(sizes), seen.times, exact=exact).reshape(sizes)
         axis = 0
         for i in looked:
             K = self.insides[i].integers
@@ -182,7 +183,7 @@ class WeightedLattice:
         """Measurements that are made at a time, at the most."""
         return max(int(np.diff(starts).max(initial=0)) for starts in self.starts)
 
-    def measured(self, records: Records, *, exact: bool) -> Iterator[tuple[int, int, Integers]]:
+    def measured(self, records: Records | Tallies, *, exact: bool) -> Iterator[tuple[int, int, Integers]]:
         """Q x table by table: group, first measurement, integers."""
         for own, starts in zip(self.measures, self.starts, strict=True):
             for k in range(len(own)):

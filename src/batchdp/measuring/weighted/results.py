@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.pieces import kron
-from batchdp.measuring.components.axes import Records, clamped, tallied
+from batchdp.measuring.components.axes import Records, Tallies, clamped, tallied
 from batchdp.measuring.weighted.integers import IntegerFactor, denominator, quantise_factor
 from batchdp.measuring.weighted.sensitivity import Change
 from batchdp.workloads.structure import Products
@@ -91,14 +91,15 @@ class IntegerResults:
             found[k] = np.abs(Q).sum(axis=0).reshape([self.workload.sizes[i] for i in self.factors_of(k)])
         return found
 
-    def measured(self, k: int, records: Records, *, exact: bool) -> Integers:
+    def measured(self, k: int, records: Records | Tallies, *, exact: bool) -> Integers:
         """Q x of a table, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
         own = self.factors_of(k)
         sizes = [self.workload.sizes[i] for i in own]
-        index = np.zeros(len(records.codes), dtype=np.int64)
+        seen = records.seen_by(tuple(own))
+        index = np.zeros(len(seen.codes), dtype=np.int64)
         for i, n in zip(own, sizes, strict=True):
-            index = index * n + records.codes[:, i]
-        tally = tallied(index, prod(sizes), records.times, exact=exact)
+            index = index * n + seen.codes[:, i]
+        tally = tallied(index, prod(sizes), seen.times, exact=exact)
         if k in self.joint:
             return clamped(self.joint[k].astype(tally.dtype) @ tally)
         y = tally.reshape(sizes)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.measuring.components.axes import Records
+from batchdp.measuring.components.axes import Records, Tallies
 from batchdp.measuring.components.tables import ROUNDING, fitting_shape
 from batchdp.measuring.law import laplace_quantiles
 from batchdp.measuring.weighted.lattice import WeightedLattice
@@ -77,7 +77,7 @@ class WeightedReader:
     def _reading(self, table: int) -> TablesReading | ResultsReading:
         return self._readings[self._serving.get(table, 0)]
 
-    def measured(self, records: Records, *, exact: bool = False) -> Iterator[tuple[int, int, Integers]]:
+    def measured(self, records: Records | Tallies, *, exact: bool = False) -> Iterator[tuple[int, int, Integers]]:
         """Q x table by table: group, first measurement, integers."""
         return self.lattice.measured(records, exact=exact or records.total > self.lattice.largest_total)
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.errors import BudgetError, LedgerError
+from batchdp.asking.legend import Legend
+from batchdp.errors import BudgetError, LedgerError, TableError
 from batchdp.ledger import Ledger, StoredRelease
-from batchdp.measuring.components.axes import Records
+from batchdp.measuring.components.axes import Records, Tallies
 from batchdp.measuring.components.drawing import draw as draw_noise
 from batchdp.measuring.components.preparing import Prepared, prepare, reader_of
 from batchdp.measuring.law import checked_confidence
@@ -41,7 +42,7 @@ Draw = Callable[[NDArray[np.float64], Integers, Progress | None], Integers]
 
 def release_components(
     strategy: OverTables,
-    read: Callable[[], Records],
+    read: Callable[[], Records | Tallies],
     *,
     epsilon: float | None,
     rho: float | None,
@@ -52,6 +53,7 @@ def release_components(
     max_rows: int | None,
     confidence: float,
     column_names: tuple[str, ...] | None = None,
+    legend: Legend | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
     confirm: Confirm | None = None,
@@ -66,7 +68,7 @@ def release_components(
     charge, budget = exact_charge(float(Budget.of(noise, epsilon=epsilon, rho=rho)))
     prepared = prepare(strategy, neighbours, budget, max_rows)
     names = column_names or tuple(f"a{i + 1}" for i in range(len(strategy.workload.sizes)))
-    digest = digest_of(prepared.lattice, str(neighbours), names)
+    digest = digest_of(prepared.lattice, str(neighbours), names, legend)
     identity = release_id or uuid.uuid4().hex
     asked = Budget(noise, charge)
     spend: dict[str, Any] = {
@@ -78,7 +80,7 @@ def release_components(
     if release_id is not None and ledger.stored(release_id) is not None:
         repeated = ledger.reserve(identity, **spend)
         assert isinstance(repeated, StoredRelease)
-        return _again(repeated, prepared, ledger, names, confidence)
+        return _again(repeated, prepared, names, confidence, legend)
     needed = estimated(prepared)
     if progress is not None:
         progress(0.0, str(needed))
@@ -97,9 +99,9 @@ def release_components(
     with room_on_disk(ledger.path, 8 * len(noisy) + len(packed(components)) + 10_000) as free, uninterrupted():
         reserved = ledger.reserve(identity, **spend)
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
-            return _again(reserved, prepared, ledger, names, confidence)
+            return _again(reserved, prepared, names, confidence, legend)
         # From here on records are read. Nothing below may raise because of what they are.
-        add_measured(prepared, read(), noisy)
+        add_measured(prepared, _read(read, identity), noisy)
         certificate = _certificate(prepared, components, neighbours, identity, digest, label, reserved.head)
         free()
         try:
@@ -109,10 +111,19 @@ def release_components(
                 f"{error}; release {identity!r} was charged before, its budget stays spent and its answers were "
                 "shown to nobody: choose a new release_id"
             ) from error
-    return TableRelease(prepared.reader, noisy, certificate, names, confidence)
+    return TableRelease(prepared.reader, noisy, certificate, names, confidence, legend)
 
 
-def add_measured(prepared: Prepared, records: Records, noisy: Integers) -> None:
+def _read(read: Callable[[], Records | Tallies], identity: str) -> Records | Tallies:
+    """The records; where an engine fails, the error says that the budget is gone."""
+    try:
+        return read()
+    except TableError as error:
+        problem = str(error)
+    raise TableError(f"{problem}; release {identity!r} was charged before and its budget stays spent")
+
+
+def add_measured(prepared: Prepared, records: Records | Tallies, noisy: Integers) -> None:
     """Add the exact measurements to the noise, part by part, each once."""
     for _, start, exact in prepared.reader.measured(records):
         noisy[start : start + len(exact)] += exact
@@ -147,13 +158,13 @@ def _certificate(
 
 
 def _again(
-    stored: StoredRelease, prepared: Prepared, ledger: Ledger, names: tuple[str, ...], confidence: float
+    stored: StoredRelease, prepared: Prepared, names: tuple[str, ...], confidence: float, legend: Legend | None
 ) -> TableRelease:
     """The release that is stored under this id: reconstructed anew, never drawn again."""
     certificate, noisy = decoded(stored.output, stored.release_id)
     scales = np.array([one.scale for one in certificate.components])  # that were drawn then
     if len(scales) != len(prepared.noises):
         raise LedgerError(f"release_id={stored.release_id!r}: what the ledger has stored has other components")
-    done = TableRelease(reader_of(prepared.lattice, scales), noisy, certificate, names, confidence)
+    done = TableRelease(reader_of(prepared.lattice, scales), noisy, certificate, names, confidence, legend)
     check_tables(done)
     return done

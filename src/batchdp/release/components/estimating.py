@@ -12,7 +12,8 @@ from batchdp.ledger.ledger import LARGEST_OUTPUT
 from batchdp.measuring.components.drawing import draws_a_second
 from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.neighbours import Relation
-from batchdp.plans.settling import given_neighbours
+from batchdp.plans.settling import given_neighbours, of_tables
+from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget
 from batchdp.strategies.over_tables import OverTables
 
@@ -66,7 +67,7 @@ def estimated(prepared: Prepared) -> Estimate:
 
 
 def estimate(
-    strategy: OverTables,
+    strategy: TablePlan | OverTables,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
@@ -75,6 +76,7 @@ def estimate(
     max_rows: int | None = None,
 ) -> Estimate:
     """What `answer` with the same arguments will draw, hold and write; no data is read, nothing is charged."""
+    strategy, neighbours, rows_per_unit, max_rows = of_tables(strategy, neighbours, rows_per_unit, max_rows)
     if not isinstance(strategy, OverTables):
         raise ReleaseError(
             f"strategy is a {type(strategy).__name__}; estimates are for Components and WeightedTables, from optimize"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp import archive
+from batchdp.asking.legend import Legend
 from batchdp.components.columns import Column
 from batchdp.components.whole import closure, is_whole
 from batchdp.errors import ReleaseError
@@ -44,6 +45,9 @@ def save_tables(release: TableRelease, path: str | os.PathLike[str]) -> None:
         "column_names": release.column_names,
         "certificate": release.certificate.header(),
     }
+    if release.legend is not None:
+        header["legend"] = release.legend.header()
+        arrays["legend"] = release.legend.axes
     arrays["scales"] = release.reader.scales
     arrays["noisy"] = release.noisy
     arrays["components"] = np.frombuffer(packed(release.certificate.components), dtype=np.uint8)
@@ -59,6 +63,8 @@ def described(lattice: TablesLattice) -> tuple[dict[str, Any], Arrays]:
         "names": batch.names,
         "largest_total": lattice.largest_total,
     }
+    if batch.column_names is not None:
+        header["tables_by"] = batch.column_names
     given = [f.given.reshape(-1) for own in batch.factors for f in own if f.given is not None]
     arrays: Arrays = {
         "starts": batch.starts,
@@ -89,9 +95,11 @@ def _components(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
     return header, arrays
 
 
-def digest_of(lattice: TablesLattice, neighbours: str, names: Sequence[str]) -> str:
+def digest_of(lattice: TablesLattice, neighbours: str, names: Sequence[str], legend: Legend | None = None) -> str:
     """A fingerprint of everything that decides what is released and how it is read, apart from data and budget."""
     header, arrays = described(lattice)
+    if legend is not None:
+        header, arrays = header | {"legend": legend.header()}, arrays | {"legend": legend.axes}
     arrays.pop("bits", None)  # of whole tables, which follow from the budget
     digest = hashlib.sha256(json.dumps([header, neighbours, list(names)]).encode())
     for name in sorted(arrays):
@@ -124,7 +132,9 @@ def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> 
         if len(scales) != len(lattice.groups):
             raise ReleaseError("its noise is not that of its components")
         reader = reader_of(lattice, scales)
-        release = TableRelease(reader, noisy, certificate, tuple(names), float(header["confidence"]))
+        told = header.get("legend")
+        legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), lattice.workload)
+        release = TableRelease(reader, noisy, certificate, tuple(names), float(header["confidence"]), legend)
         check_tables(release)
         return release
     except ReleaseError as error:
@@ -184,7 +194,11 @@ def _batch(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Products:
     )
     if not fits or not _ascending(starts, columns):
         raise ReleaseError("its tables do not hang together")
-    return Products(sizes, factors, starts, columns, chosen, weights, None if names is None else tuple(names))
+    called = header.get("tables_by")
+    if called is not None and (len(called) != len(sizes) or not all(isinstance(name, str) for name in called)):
+        raise ReleaseError("its columns have no names")
+    by = None if called is None else tuple(called)
+    return Products(sizes, factors, starts, columns, chosen, weights, None if names is None else tuple(names), by)
 
 
 def _ascending(starts: NDArray[np.int64], columns: NDArray[np.int64]) -> bool:
