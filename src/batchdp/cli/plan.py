@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchdp.cli.options import AsJson
+from batchdp.cli.options import All, AsJson
 
 if TYPE_CHECKING:
     from batchdp.plans.outlook import Outlook
@@ -67,6 +67,7 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same plan.", metavar="N")] = 0,
     cache: Annotated[bool, typer.Option(help="Remember plans: the same batch is planned once.", metavar="")] = True,
+    everything: All = False,
     as_json: AsJson = False,
 ) -> None:
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
@@ -99,7 +100,7 @@ def command(
     if as_json:
         print_json(expected.as_dict())
     else:
-        console.print(expected_table(expected, str(queries)))
+        console.print(expected_table(expected, str(queries), everything=everything))
         say(expected.summary())
         say(f"Written to {output}.")
         made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
@@ -109,19 +110,35 @@ def command(
             )
 
 
-def expected_table(expected: Outlook, title: str) -> Any:
-    """Per query: the expected standard error, the baselines' and the gain."""
-    from batchdp.cli.show import figure, table
+def expected_table(expected: Outlook, title: str, *, everything: bool = False) -> Any:
+    """Per table and query: the expected standard error, the baselines' and the gain."""
+    from batchdp.cli.show import Part, figure, parts
 
-    rows = (
-        (
-            row.name,
-            figure(row.standard_error),
-            figure(row.noise_on_data),
-            figure(row.noise_on_results),
-            f"{row.gain:.1f}×",
+    tables, more = expected.tables(everything=everything)
+    found = [
+        Part(
+            None
+            if one.single
+            else (
+                f"{one.title} ({one.queries:,})",
+                f"median {figure(one.standard_error)}",
+                "",
+                "",
+                f"{one.gain:.1f}×",
+            ),
+            [
+                (
+                    label,
+                    figure(row.standard_error),
+                    figure(row.noise_on_data),
+                    figure(row.noise_on_results),
+                    f"{row.gain:.1f}×",
+                )
+                for label, row in one.rows
+            ],
+            one.queries - len(one.rows),
         )
-        for row in expected.queries
-    )
+        for one in tables
+    ]
     headings = ("query", "standard error", "noise on data", "noise on results", "gain")
-    return table(title, headings, rows, expected.caption(), important="standard error")
+    return parts(title, headings, found, expected.caption(), important="standard error", more=more)

@@ -60,6 +60,11 @@ class ComponentCertificate:
         return GAUSSIAN
 
     @property
+    def strength(self) -> str:
+        """The budget with its letter, for people."""
+        return f"{self.noise.letter} = {self.budget:g}"
+
+    @property
     def exact_loss(self) -> Fraction:
         """The sum of all components' ρ."""
         return sum((Fraction(one.loss) for one in self.components), Fraction(0))

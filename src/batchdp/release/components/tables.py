@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.special import erfinv
 
 from batchdp.errors import ReleaseError
-from batchdp.markup import summary
 from batchdp.measuring.components.tables import TableReader
 from batchdp.measuring.conversion import checked_delta, epsilon_at
 from batchdp.measuring.law import checked_confidence
@@ -186,22 +185,9 @@ class TableRelease:
         )
 
     def _repr_html_(self) -> str:
-        c, tables = self.certificate, self.tables
-        facts = {
-            "budget": f"ρ = {c.budget:g}",
-            "neighbours": c.neighbours,
-            "privacy unit": c.privacy_unit,
-            "table": c.table,
-            "release": c.release_id,
-            "components": f"{len(c.components):,}",
-        }
-        return summary(
-            f"Release of {self.workload.queries:,} private answers in {len(tables):,} tables",
-            facts,
-            headings=("table", "shape"),
-            rows=[(one.name, " × ".join(map(str, one.shape))) for one in tables[:NAMES_SHOWN]],
-            more=max(0, len(tables) - NAMES_SHOWN),
-        )
+        from batchdp.release.looking import in_notebook
+
+        return in_notebook(self)
 
 
 def columns_of(release: TableRelease, table: int) -> dict[str, NDArray[Any]]:
