@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchdp.cli.options import AsJson
+from batchdp.cli.options import All, AsJson
 
 if TYPE_CHECKING:
     from batchdp.plans.outlook import Outlook
@@ -79,6 +79,7 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same plan.", metavar="N")] = 0,
     cache: Annotated[bool, typer.Option(help="Remember plans: the same batch is planned once.", metavar="")] = True,
+    everything: All = False,
     as_json: AsJson = False,
 ) -> None:
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
@@ -113,47 +114,64 @@ def command(
     if as_json:
         print_json(expected.as_dict())
     else:
-        _show(expected, "all tables" if queries is None else str(queries), domain)
+        _show(expected, "all tables" if queries is None else str(queries), domain, everything=everything)
         say(f"Written to {output}.")
 
 
-def _show(expected: Outlook | TableOutlook, title: str, domain: Path) -> None:
+def _show(expected: Outlook | TableOutlook, title: str, domain: Path, *, everything: bool) -> None:
     """The figures, what they say in all, and what is still to be edited."""
     from batchdp.cli.show import console, say
     from batchdp.plans.tabled_outlook import TableOutlook
 
     if isinstance(expected, TableOutlook):
-        console.print(expected_tables(expected, title))
+        console.print(expected_tables(expected, title, everything=everything))
     else:
-        console.print(expected_table(expected, title))
+        console.print(expected_table(expected, title, everything=everything))
     say(expected.summary())
     made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
     if made_up:
         say(f"Still to do: {made_up} lines in {domain} are marked EDIT. Correct them, delete the marks, plan again.")
 
 
-def expected_table(expected: Outlook, title: str) -> Any:
-    """Per query: the expected standard error, the baselines' and the gain."""
-    from batchdp.cli.show import figure, table
+def expected_table(expected: Outlook, title: str, *, everything: bool = False) -> Any:
+    """Per table and query: the expected standard error, the baselines' and the gain."""
+    from batchdp.cli.show import Part, figure, parts
 
-    rows = (
-        (
-            row.name,
-            figure(row.standard_error),
-            figure(row.noise_on_data),
-            figure(row.noise_on_results),
-            f"{row.gain:.1f}×",
+    tables, more = expected.tables(everything=everything)
+    found = [
+        Part(
+            None
+            if one.single
+            else (
+                f"{one.title} ({one.queries:,})",
+                f"median {figure(one.standard_error)}",
+                "",
+                "",
+                f"{one.gain:.1f}×",
+            ),
+            [
+                (
+                    label,
+                    figure(row.standard_error),
+                    figure(row.noise_on_data),
+                    figure(row.noise_on_results),
+                    f"{row.gain:.1f}×",
+                )
+                for label, row in one.rows
+            ],
+            one.queries - len(one.rows),
         )
-        for row in expected.queries
-    )
+        for one in tables
+    ]
     headings = ("query", "standard error", "noise on data", "noise on results", "gain")
-    return table(title, headings, rows, expected.caption(), important="standard error")
+    return parts(title, headings, found, expected.caption(), important="standard error", more=more)
 
 
-def expected_tables(expected: TableOutlook, title: str) -> Any:
+def expected_tables(expected: TableOutlook, title: str, *, everything: bool = False) -> Any:
     """Per table: how many answers, the typical standard error, the baselines' and the gain."""
-    from batchdp.cli.show import figure, table
+    from batchdp.cli.show import ROWS, figure, table
 
+    shown = expected.tables if everything else expected.tables[:ROWS]
     rows = (
         (
             row.name,
@@ -163,7 +181,9 @@ def expected_tables(expected: TableOutlook, title: str) -> Any:
             figure(row.noise_on_results),
             f"{row.gain:.1f}×",
         )
-        for row in expected.tables
+        for row in shown
     )
     headings = ("table", "answers", "standard error", "noise on data", "noise on results", "gain")
-    return table(title, headings, rows, expected.caption(), important="standard error")
+    more = len(expected.tables) - len(shown)
+    caption = f"{expected.caption()} And {more:,} tables more; --all shows them." if more else expected.caption()
+    return table(title, headings, rows, caption, important="standard error")

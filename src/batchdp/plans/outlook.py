@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any, overload
 
 import numpy as np
 
 from batchdp.errors import ReleaseError
+from batchdp.excerpt import excerpt, titled
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
 from batchdp.plans.planned import Plan
@@ -16,6 +18,7 @@ from batchdp.plans.rounding import rounded, rounded_up
 from batchdp.plans.tabled import TablePlan
 from batchdp.plans.tabled_outlook import TableOutlook, table_outlook
 from batchdp.privacy import LAPLACE, UNITS, Unit
+from batchdp.queries.statements import QUERY, Statement, tables_of
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import TOLERANCE, Strategy
@@ -32,6 +35,21 @@ class Expected:
 
     gain: float
     """How many times smaller the error is than that of whichever simple mechanism is better for the whole batch."""
+
+
+@dataclass(frozen=True)
+class ExpectedTable:
+    """One table's typical error, and as many of its rows as are shown, each with what tells it apart."""
+
+    title: str
+    queries: int
+    standard_error: float
+    """The median of its queries'."""
+    gain: float
+    """The median too."""
+    rows: tuple[tuple[str, Expected], ...]
+    single: bool = False
+    """Whether its queries have nothing in common but the batch."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +97,24 @@ class Outlook:
             enough = f"{UNITS[self.unit].letter} = {rounded_up(self.advised):g}"
             lines.append(f"For ±{self.accuracy:g} at 95 % on every query you need {enough}.")
         return "\n".join(lines + [self.reason] * bool(self.reason))
+
+    def tables(self, *, everything: bool = False) -> tuple[list[ExpectedTable], int]:
+        """So much of every table as fits on a screen, or everything; and how many tables are not shown at all."""
+        found = tables_of([row.name for row in self.queries])
+        sizes = [len(one.answers) for one in found]
+        shown = sizes if everything else excerpt(sizes)
+        return [self._table(one, rows) for one, rows in zip(found, shown, strict=False)], len(sizes) - len(shown)
+
+    def _table(self, one: Statement, rows: int) -> ExpectedTable:
+        own = [self.queries[q] for q in one.answers]
+        return ExpectedTable(
+            title=titled(one.name, one.columns),
+            queries=len(own),
+            standard_error=median(row.standard_error for row in own),
+            gain=median(row.gain for row in own),
+            rows=tuple(zip(one.labels[:rows], own, strict=False)),
+            single=one.columns == (QUERY,),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For machines."""

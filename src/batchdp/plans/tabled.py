@@ -17,12 +17,15 @@ from batchdp.domain import Domain
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
 from batchdp.plans.options import Options
-from batchdp.plans.planned import PLANNER, ROWS_SHOWN
+from batchdp.plans.planned import PLANNER
 from batchdp.privacy import Budget, Privacy
 from batchdp.terminal import harmless
 from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.structure import Products, Table
 from batchdp.workloads.workload import Workload
+
+TABLES_SHOWN = 8
+"""In a notebook."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +124,11 @@ class TablePlan:
             "method": self.strategy.method,
             "residual": f"{self.strategy.residual:.1e}",
         }
-        shown = self.tables[:ROWS_SHOWN]
+        shown = self.tables[:TABLES_SHOWN]
         return summary(
             "Plan of tables",
             facts,
             headings=("table", "answers", f"typical standard error at {budget}"),
             rows=[(t.name, f"{t.queries:,}", f"{error:,.4g}") for t, error in zip(shown, errors, strict=False)],
-            more=max(0, len(self.tables) - ROWS_SHOWN),
+            more=max(0, len(self.tables) - TABLES_SHOWN),
         )

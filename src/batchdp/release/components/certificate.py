@@ -65,6 +65,11 @@ class ComponentCertificate:
         return noise_of(self.privacy)
 
     @property
+    def strength(self) -> str:
+        """The budget with its letter, for people."""
+        return f"{self.noise.letter} = {self.budget:g}"
+
+    @property
     def exact_loss(self) -> Fraction:
         """The sum of all components' ε or ρ."""
         return sum((Fraction(one.loss) for one in self.components), Fraction(0))

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from batchdp.asking.legend import Legend
 from batchdp.errors import ReleaseError
-from batchdp.markup import summary
 from batchdp.measuring.components.tables import TableReader
 from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import checked_confidence
@@ -205,22 +204,9 @@ class TableRelease:
         return f"TableRelease({size}, {Budget(c.noise, c.budget)}, {whose})"
 
     def _repr_html_(self) -> str:
-        c, tables = self.certificate, self.tables
-        facts = {
-            "budget": str(Budget(c.noise, c.budget)),
-            "neighbours": c.neighbours,
-            "privacy unit": c.privacy_unit,
-            "table": c.table,
-            "release": c.release_id,
-            "components": f"{len(c.components):,}",
-        }
-        return summary(
-            f"Release of {self.workload.queries:,} private answers in {len(tables):,} tables",
-            facts,
-            headings=("table", "shape"),
-            rows=[(one.name, " × ".join(map(str, one.shape))) for one in tables[:NAMES_SHOWN]],
-            more=max(0, len(tables) - NAMES_SHOWN),
-        )
+        from batchdp.release.looking import in_notebook
+
+        return in_notebook(self)
 
 
 def columns_of(release: TableRelease, table: int) -> dict[str, NDArray[Any]]:
