@@ -9,6 +9,7 @@ from .domain import load_domain as load_domain
 from .errors import BatchDPError as BatchDPError
 from .errors import BudgetError as BudgetError
 from .errors import DomainError as DomainError
+from .errors import DossierError as DossierError
 from .errors import LatticeError as LatticeError
 from .errors import LedgerError as LedgerError
 from .errors import PlanError as PlanError
@@ -27,6 +28,8 @@ from .plans import load_plan as load_plan
 from .plans import outlook as outlook
 from .plans import plan as plan
 from .portfolio import optimize as optimize
+from .publishing import dossier as dossier
+from .publishing import verify as verify
 from .release import Answer as Answer
 from .release import Release as Release
 from .release import TableRelease as TableRelease

@@ -9,6 +9,7 @@
     ├── PlanError                a plan file that is missing, damaged or does not fit this version
     ├── LatticeError             a strategy that cannot be measured in integers accurately enough
     ├── ReleaseError             a release that cannot be made, written or read
+    ├── DossierError             a dossier that cannot be written, or is not what it claims to be
     ├── BudgetError              a spend that the ledger refuses; nothing was charged
     ├── LedgerError              a ledger file that is missing, locked, read-only, full or damaged
     ├── ReproductionError        the paper's evaluation cannot be run as asked
@@ -58,6 +59,10 @@ class LatticeError(BatchDPError, ValueError):
 
 class ReleaseError(BatchDPError):
     """A release cannot be made, written or read."""
+
+
+class DossierError(BatchDPError):
+    """A dossier cannot be written or read, or its files are not what they were, or do not follow from its release."""
 
 
 class BudgetError(BatchDPError, ValueError):
