@@ -6,6 +6,7 @@ from .audits import audit as audit
 from .components.strategy import Components as Components
 from .domain import Domain as Domain
 from .domain import load_domain as load_domain
+from .errors import AccuracyError as AccuracyError
 from .errors import BatchDPError as BatchDPError
 from .errors import BudgetError as BudgetError
 from .errors import DomainError as DomainError
