@@ -144,7 +144,9 @@ def load_criteria(path: str | os.PathLike[str]) -> Criteria:
         with Path(path).open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
-        raise AccuracyError(f"cannot read the accuracies {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise AccuracyError(
+            f"cannot read the accuracies {path}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if len(content) > LARGEST_FILE:
         raise AccuracyError(f"{path} is larger than {LARGEST_FILE // 10**6} MB; name statements instead of queries")
     try:

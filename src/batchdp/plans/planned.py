@@ -18,7 +18,9 @@ from batchdp.measuring.cap import caps_for
 from batchdp.measuring.lattice import Lattice, quantise
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
+from batchdp.plans.statements import Statement, statements_of
 from batchdp.privacy import Budget, Privacy
+from batchdp.queries import Query
 from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
@@ -66,9 +68,17 @@ class Plan:
         """The queries over the cells that they tell apart, whatever the strategy's cells are: to compare methods on."""
         if not isinstance(self.cells, ComponentCells):
             return self.workload
-        queries = read_queries(self.sql, self.domain)
-        cells = cells_of(queries, self.domain, most=self.options.max_cells)
-        return Workload(cells.matrix, cells.names, blocks=cells.sizes)
+        cells = cells_of(self._queries, self.domain, most=self.options.max_cells)
+        return Workload(cells.matrix, cells.names, self.workload.weights, blocks=cells.sizes)
+
+    @cached_property
+    def _queries(self) -> tuple[Query, ...]:
+        return read_queries(self.sql, self.domain)
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """The items that are counted, each with all of its groups: what counts alike in a fair plan."""
+        return statements_of(self._queries)
 
     @property
     def names(self) -> tuple[str, ...]:

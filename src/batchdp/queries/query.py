@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from batchdp.queries.amounts import Amount
 
+LEAST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
+"""That can be given by hand."""
+
 
 @dataclass(frozen=True)
 class Item:
