@@ -27,6 +27,7 @@ from .plans import epsilon_for as epsilon_for
 from .plans import load_plan as load_plan
 from .plans import outlook as outlook
 from .plans import plan as plan
+from .plans import plan_for as plan_for
 from .portfolio import optimize as optimize
 from .release import Answer as Answer
 from .release import Release as Release

@@ -17,6 +17,7 @@ from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.plans.componentwise import componentwise
 from batchdp.plans.file import FORMAT, load_plan, save_plan
+from batchdp.plans.objectives import objective_bound
 from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights
 from batchdp.plans.planned import PLANNER, Plan
 from batchdp.plans.weighing import own_sensitivities, weighing
@@ -61,7 +62,7 @@ def plan(
             keep it.
         progress: called with (share, what is being done).
     """
-    text, source = _text(sql)
+    text, source = text_of(sql)
     domain = as_domain(domain)
     options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells, checked_weights(weights or {}))
     entry = _cached(text, domain, options) if cache else None
@@ -70,7 +71,7 @@ def plan(
     if found is None:
         _keep(made, entry)
     known = made.strategy.proven
-    if prove and made.strategy.optimality not in known:  # which the strategy keeps
+    if prove and objective_bound(made) not in known:  # which the strategy keeps
         _keep(made, entry)
     return made
 
@@ -119,7 +120,7 @@ def _keep(made: Plan, entry: Path | None) -> None:
             save_plan(made, entry)
 
 
-def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
+def text_of(sql: str | os.PathLike[str]) -> tuple[str, str]:
     """The SQL and what errors call it."""
     if isinstance(sql, os.PathLike) or (isinstance(sql, str) and sql.endswith(".sql") and len(sql.split()) == 1):
         return load_text(sql), str(sql)

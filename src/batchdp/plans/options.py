@@ -61,7 +61,7 @@ class Options:
     @property
     def searched(self) -> Objective:
         """What `optimize` minimises: fair is a sum, with weights."""
-        return "sum" if self.objective == FAIR else self.objective
+        return "max" if self.objective == LARGEST else "sum"
 
     def as_dict(self) -> dict[str, Any]:
         """For files and digests."""

@@ -106,6 +106,15 @@ class Plan:
         variances = self.strategy.per_query_variance(epsilon=epsilon, rho=rho)
         return np.asarray(self.factor * np.sqrt(variances))
 
+    @property
+    def needed(self) -> Budget | None:
+        """The least budget at which answers are as accurate as `plan_for` was asked; None for other plans."""
+        from batchdp.plans.accuracy import needed
+
+        if self.options.accuracy is None:
+            return None
+        return Budget(self.strategy.noise, max(budget for _, budget in needed(self, self.options.accuracy)))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without data and without pickle, under a digest; readable by `load_plan`."""
         from batchdp.plans.file import save_plan

@@ -34,17 +34,19 @@ class Weighing:
     def __call__(self, own_sensitivities: Dense) -> Dense | None:
         """The weights; a query that no record can change has no error, whatever its weight."""
         sizes = np.where(own_sensitivities > 0, own_sensitivities, 1.0)
+        if self.options.objective == LARGEST and self.options.accuracy is not None:
+            return self._within(self._by_accuracy(self.options.accuracy, sizes))
         weights = self.by_hand()
         if self.options.objective == FAIR:
             for statement in self.statements:
                 own = list(statement.queries)
                 weights[own] *= 1 / (len(own) * np.square(sizes[own]))
-        elif self.options.objective == LARGEST and self.options.accuracy is not None:
-            weights *= self._by_accuracy(self.options.accuracy, sizes)
-        if np.all(weights == 1):
-            return None
-        weights = np.maximum(weights, weights.max() / SPREAD)
-        return np.clip(weights, workload.SMALLEST, workload.LARGEST)
+        return None if np.all(weights == 1) else self._within(weights)
+
+    def _within(self, weights: Dense) -> Dense:
+        """Weights that a workload takes, the lightest no lighter than rounding allows."""
+        kept = np.maximum(weights, weights.max() / SPREAD)
+        return np.asarray(np.clip(kept, workload.SMALLEST, workload.LARGEST))
 
     def by_hand(self) -> Dense:
         """The product of what the SQL's hints and the options say of every query."""
