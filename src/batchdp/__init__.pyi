@@ -6,6 +6,7 @@ from .audits import audit as audit
 from .components.strategy import Components as Components
 from .domain import Domain as Domain
 from .domain import load_domain as load_domain
+from .errors import AccuracyError as AccuracyError
 from .errors import BatchDPError as BatchDPError
 from .errors import BudgetError as BudgetError
 from .errors import DomainError as DomainError
@@ -27,6 +28,7 @@ from .plans import epsilon_for as epsilon_for
 from .plans import load_plan as load_plan
 from .plans import outlook as outlook
 from .plans import plan as plan
+from .plans import plan_for as plan_for
 from .portfolio import optimize as optimize
 from .publishing import dossier as dossier
 from .publishing import verify as verify

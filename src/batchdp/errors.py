@@ -7,6 +7,7 @@
     ├── WorkloadError            the queries are not a matrix of finite numbers
     ├── StrategyError            a pair (measure, reconstruct) that does not answer its workload
     ├── PlanError                a plan file that is missing, damaged or does not fit this version
+    ├── AccuracyError            accuracies that cannot be read, or cannot be met
     ├── LatticeError             a strategy that cannot be measured in integers accurately enough
     ├── ReleaseError             a release that cannot be made, written or read
     ├── DossierError             a dossier that cannot be written, or is not what it claims to be
@@ -51,6 +52,10 @@ class PrivacyParameterError(BatchDPError, ValueError):
 
 class PlanError(BatchDPError):
     """A plan cannot be written or read."""
+
+
+class AccuracyError(BatchDPError, ValueError):
+    """The accuracies that are wanted cannot be read, or cannot be met with the budget that there is."""
 
 
 class LatticeError(BatchDPError, ValueError):

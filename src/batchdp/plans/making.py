@@ -5,24 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from platformdirs import user_cache_path
 
-from batchdp.bounds.optimality import Objective
-from batchdp.cells import MOST_CELLS, cells_of
+from batchdp.cells import MOST_CELLS, Cells, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.plans.componentwise import componentwise
 from batchdp.plans.file import FORMAT, load_plan, save_plan
-from batchdp.plans.options import Options
+from batchdp.plans.objectives import objective_bound
+from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights
 from batchdp.plans.planned import PLANNER, Plan
+from batchdp.plans.weighing import own_sensitivities, weighing
 from batchdp.portfolio import optimize
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
+from batchdp.queries import Query
 from batchdp.sql import load_text, read_queries
+from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
 
@@ -31,7 +35,8 @@ def plan(
     domain: Domain | dict[str, Any] | str | os.PathLike[str],
     *,
     privacy: Privacy | Literal["auto"] = "pure",
-    objective: Objective = "sum",
+    objective: PlanObjective = FAIR,
+    weights: Mapping[str, float] | None = None,
     seconds: float | None = None,
     seed: int = 0,
     epsilon: float = 1.0,
@@ -46,23 +51,27 @@ def plan(
     Args:
         sql: SELECT statements over the domain's table, as a text, or the path of a .sql file.
         domain: what is public about the table: a path, TOML text, dictionary or `Domain`.
-        privacy, objective, seconds, seed, epsilon, delta: as in `optimize`.
+        privacy, seconds, seed, epsilon, delta: as in `optimize`.
+        objective: "fair", where every statement counts alike, and within it every query relative to the most that one
+            record can change it; "sum" of all queries' squared errors, the paper's total; or "max" for the largest.
+        weights: how much the squared errors of statements or queries, by name, count on top of that; 1 each if left
+            out. `SELECT /*+ weight(3) */ …` says the same in the SQL.
         max_cells: the most classes of records in one block; a batch with more is split into blocks.
         cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
         prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
             keep it.
         progress: called with (share, what is being done).
     """
-    text, source = _text(sql)
+    text, source = text_of(sql)
     domain = as_domain(domain)
-    options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells)
+    options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells, checked_weights(weights or {}))
     entry = _cached(text, domain, options) if cache else None
     found = None if entry is None else _remembered(entry, text, domain, options)
     made = found or _made(text, source, domain, options, progress)
     if found is None:
         _keep(made, entry)
     known = made.strategy.proven
-    if prove and made.strategy.optimality not in known:  # which the strategy keeps
+    if prove and objective_bound(made) not in known:  # which the strategy keeps
         _keep(made, entry)
     return made
 
@@ -70,18 +79,28 @@ def plan(
 def _made(text: str, source: str, domain: Domain, options: Options, progress: Progress | None) -> Plan:
     """The plan, from scratch."""
     queries = read_queries(text, domain, source=source)
+    weighing(queries, options)  # which refuses unknown names before anything takes long
     cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
+    return Plan(text, domain, *searched(queries, domain, cells, options, progress), options)
+
+
+def searched(
+    queries: Sequence[Query], domain: Domain, cells: Cells, options: Options, progress: Progress | None = None
+) -> tuple[Cells, Strategy]:
+    """The best strategy that is found for the queries, and the cells that it counts: these, or those of components."""
+    weigh = weighing(queries, options)
+    weights = weigh(own_sensitivities(cells))
     strategy = optimize(
-        Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings),
+        Workload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=cells.meetings),
         **options.of_search(),
         progress=None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}"),
     )
-    if options.privacy == GAUSSIAN.privacy and options.objective == "sum" and len(cells.blocks) > 1:
-        other = componentwise(queries, domain, options.max_cells, options.seconds, options.seed)
+    if options.privacy == GAUSSIAN.privacy and options.searched == "sum" and len(cells.blocks) > 1:
+        other = componentwise(queries, domain, options.max_cells, options.seconds, options.seed, weigh)
         budget = GAUSSIAN.reference.arguments
         if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
-            cells, strategy = other
-    return Plan(text, domain, cells, strategy, options)
+            return other
+    return cells, strategy
 
 
 def _remembered(entry: Path, text: str, domain: Domain, options: Options) -> Plan | None:
@@ -101,7 +120,7 @@ def _keep(made: Plan, entry: Path | None) -> None:
             save_plan(made, entry)
 
 
-def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
+def text_of(sql: str | os.PathLike[str]) -> tuple[str, str]:
     """The SQL and what errors call it."""
     if isinstance(sql, os.PathLike) or (isinstance(sql, str) and sql.endswith(".sql") and len(sql.split()) == 1):
         return load_text(sql), str(sql)
