@@ -40,6 +40,7 @@ from .release import estimate as estimate
 from .release import export as export
 from .release import load_release as load_release
 from .reports import report as report
+from .reports import report_plan as report_plan
 from .strategies import STRATEGIES as STRATEGIES
 from .strategies.low_rank import low_rank as low_rank
 from .strategies.strategy import Strategy as Strategy

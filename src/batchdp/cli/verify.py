@@ -38,5 +38,5 @@ def command(
     for line in found.checked:
         say(f"checked: {line}")
     for line in found.unchecked:
-        say(f"not checked: {line}")
+        say(f"not checked {line}")
     say(f"{folder} is what it claims to be; SHA-256 of SHA256SUMS: {found.digest}.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.special import erfinv
 
 from batchdp.components.strategy import Components
 from batchdp.errors import PrivacyParameterError, StrategyError
-from batchdp.linalg.matrix import plain
+from batchdp.linalg.matrix import Dense, plain
 from batchdp.measuring.cap import caps_for
 from batchdp.measuring.lattice import quantise
 from batchdp.measuring.law import NoiseLaw, checked_confidence
@@ -54,19 +55,29 @@ def epsilon_for(
     worst = float(np.max(errors) if query is None else errors[names.index(query)])
     if worst == 0:
         raise PrivacyParameterError("the answers asked for need no noise: they are 0 whatever the data")
-    return _enough(worst / goal, strategy.noise)
+    return float(_enough(worst / goal, strategy.noise))
 
 
 def needed(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, float]]:
     """For every accuracy that is wanted the least ε or ρ at which the plan has it; 0 where an answer has no noise."""
+    return [(wanted, float(own.max(initial=0.0))) for wanted, own in needed_by_query(plan, criteria)]
+
+
+def needed_by_query(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
+    """The same for each of the queries that it is wanted of."""
     law = _law(*settled(plan, None, None, None))
     found = []
     for wanted in criteria.wanted(plan.names, plan.statements):
         own, criterion = list(wanted.queries), wanted.criterion
         part = NoiseLaw(plain(law.reconstruct)[own], law.scale, law.privacy)
         errors = part.standard_errors if criterion.margin is None else part.half_widths(criterion.confidence)
-        found.append((wanted, _enough(float(errors.max(initial=0.0)) / criterion.goal, plan.strategy.noise)))
+        found.append((wanted, _enough(errors / criterion.goal, plan.strategy.noise)))
     return found
+
+
+def margins(plan: Plan, confidence: float = 0.95) -> Dense:
+    """Half the width of every answer's interval at an ε or ρ of 1."""
+    return _law(*settled(plan, None, None, None)).half_widths(confidence)
 
 
 def _law(strategy: Strategy, relation: Neighbours, max_rows: int | None) -> NoiseLaw:
@@ -76,12 +87,12 @@ def _law(strategy: Strategy, relation: Neighbours, max_rows: int | None) -> Nois
     return NoiseLaw(lattice.reconstruct, strategy.noise.scale(moved, 1.0), strategy.privacy)
 
 
-def _enough(times: float, noise: Noise) -> float:
+def _enough(times: Any, noise: Noise) -> Any:
     """The budget that makes errors so many times smaller than at 1: they go with 1/ε or 1/√ρ.
 
     A little more makes up for lattices of other caps, and for rounding here and in the scale of the noise.
     """
-    return float(times**noise.norm) * (1 + 1e-6)
+    return times**noise.norm * (1 + 1e-6)
 
 
 ROUNDED = 1.005

@@ -11,8 +11,10 @@ from batchdp.publishing.about import About
 from batchdp.publishing.document import Block, Document, Grid, Picture, Section
 from batchdp.publishing.facts import Facts
 
-CHECKED, DECLARED, OPEN = "checked by the tool", "declared by the custodian", "open"
 State = Literal["checked by the tool", "declared by the custodian", "open"]
+CHECKED: State = "checked by the tool"
+DECLARED: State = "declared by the custodian"
+OPEN: State = "open"
 COMPOSITION = "composition.svg"
 """The picture of what the ledger's releases amount to."""
 MOST_SPENDS = 100

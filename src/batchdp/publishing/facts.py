@@ -42,6 +42,12 @@ class TableFacts:
     typical_margin: float
     """Half of an interval; both typical figures are medians."""
 
+    @property
+    def title(self) -> str:
+        """The name, and what it is by where that is not said in it."""
+        by = ", ".join(self.columns)
+        return f"{self.name} by {by}" if by and by not in self.name else self.name
+
 
 @dataclass(frozen=True, eq=False)
 class Facts:

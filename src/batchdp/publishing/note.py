@@ -30,7 +30,7 @@ def note(facts: Facts, about: About) -> Document:
     return Document(
         title=f"{name}: how to use these numbers",
         lead=(
-            f"{facts.answers:,} answers in {len(facts.tables):,} tables. Each is a true count or sum plus random noise, "
+            f"{facts.answers:,} answers in {len(facts.tables):,} tables. Each is a true count or sum plus noise, "
             "so that the numbers tell hardly anything about any one person."
         ),
         sections=(
@@ -60,7 +60,7 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
 
 def _width(facts: Facts) -> list[Block]:
     rows = tuple(
-        (one.name, f"{one.rows:,}", *map(significant, (one.typical_error, one.largest_error, one.typical_margin)))
+        (one.title, f"{one.rows:,}", *map(significant, (one.typical_error, one.largest_error, one.typical_margin)))
         for one in facts.tables[:MOST_TABLES]
     )
     headings = ("table", "answers", "typical standard error", "largest standard error")
@@ -106,7 +106,7 @@ def _example(facts: Facts) -> str | None:
             i, j = _places(facts, first)
             a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
             return (
-                f"For example the first two answers of the table {table.name}: their standard errors are "
+                f"For example the first two answers of the table {table.title}: their standard errors are "
                 f"{significant(math.sqrt(a))} and {significant(math.sqrt(b))}; that of their sum is "
                 f"{significant(math.sqrt(max(0.0, a + b + 2 * both)))}, that of their difference "
                 f"{significant(math.sqrt(max(0.0, a + b - 2 * both)))}."

@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 """Of figures, relative to the larger of an answer and its standard error."""
 LARGEST_EVIDENCE = 100_000_000
 """Bytes."""
-NOT_CHECKED = "not checked against a ledger"
+NOT_CHECKED = "against a ledger"
 PEOPLE = "what people declared in ABOUT.toml"
 
 

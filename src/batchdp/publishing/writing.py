@@ -98,8 +98,10 @@ def _books(release: Release | TableRelease, ledger: Ledger | None) -> Books | No
 def check_against(release: Release | TableRelease, ledger: Ledger) -> None:
     """Refuse a release that this ledger did not charge, or says anything else about."""
     ledger.verify(release.certificate.ledger_head)
-    tables = isinstance(release, TableRelease)
-    charged = check_charged_tables(release, ledger) if tables else check_charged(release, ledger)
+    if isinstance(release, TableRelease):
+        charged = check_charged_tables(release, ledger)
+    else:
+        charged = check_charged(release, ledger)
     if not charged:
         raise DossierError(
             f"release {release.certificate.release_id!r} was not charged to {ledger.path.name}; give the ledger that "
