@@ -20,9 +20,10 @@ from batchdp.publishing.checklist import COMPOSITION
 from batchdp.publishing.contents import ABOUT, EVIDENCE, FORMAT, RELEASE, SUMS, TABLES, evidence, sha256, texts
 from batchdp.publishing.digests import digest_of, files_in, read_sums, read_text
 from batchdp.publishing.facts import Facts, installed
+from batchdp.publishing.metadata import MEDIA
 from batchdp.publishing.writing import check_against
 from batchdp.release import Release, TableRelease, load_release
-from batchdp.release.exporting import INDEX, no_formula, tables_of
+from batchdp.release.exporting import INDEX, index_entry, no_formula, tables_of
 
 ROUNDING = 1e-9
 """Of figures, relative to the larger of an answer and its standard error."""
@@ -157,19 +158,22 @@ def _check_tables(place: Path, release: Release | TableRelease) -> list[str]:
     """The tables' paths in the order of the release, once each holds what the release says."""
     try:
         index: Any = json.loads(read_text(place / TABLES / INDEX, LARGEST_EVIDENCE))
-        files = [str(one["file"]) for one in index["tables"]]
-        names = [one["name"] for one in index["tables"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        listed = index["tables"]
+        format = str(listed[0]["file"]).rpartition(".")[2]
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise DossierError(f"{TABLES}/{INDEX} is not a list of tables ({type(error).__name__})") from error
-    if index["release_id"] != release.certificate.release_id or len(files) != len(release.tables):
+    count, order = len(release.tables), []
+    if index["release_id"] != release.certificate.release_id or len(listed) != count or format not in MEDIA:
         raise DossierError(f"{TABLES}/{INDEX} is about another release")
-    for file, name, (expected, columns) in zip(files, names, tables_of(release), strict=True):
-        path = f"{TABLES}/{file}"
-        if name != expected or Path(file).name != file or not (place / path).is_file():
-            raise DossierError(f"{path} is not the table {expected!r} of {RELEASE}")
-        if not _same(_columns(place / path), columns, text=file.endswith(".csv")):
+    for t, (entry, (name, columns)) in enumerate(zip(listed, tables_of(release), strict=True)):
+        expected = index_entry(t, count, name, columns, format)
+        path = f"{TABLES}/{expected['file']}"
+        if entry != expected:
+            raise DossierError(f"{TABLES}/{INDEX} does not name {path} as the table that it is")
+        if not _same(_columns(place / path), columns, text=format == "csv"):
             raise DossierError(f"{path} does not hold the answers of {RELEASE}: it was edited")
-    return [f"{TABLES}/{file}" for file in files]
+        order.append(path)
+    return order
 
 
 def _columns(path: Path) -> dict[str, list[Any]]:

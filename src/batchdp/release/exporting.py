@@ -51,16 +51,21 @@ def export(
     index, written = [], []
     with whole_folder(target, ReleaseError, overwrite=overwrite) as beside:
         for t, (name, columns) in enumerate(tables_of(release)):
-            file = f"{t + 1:0{len(str(count))}d}-{_plain(name)}.{format}"
-            (_parquet if format == "parquet" else _csv)(beside / file, columns)
-            rows = len(next(iter(columns.values())))
-            index.append({"file": file, "name": name, "columns": list(columns)[:-4], "rows": rows})
-            written.append(target / file)
+            entry = index_entry(t, count, name, columns, format)
+            (_parquet if format == "parquet" else _csv)(beside / entry["file"], columns)
+            index.append(entry)
+            written.append(target / entry["file"])
             if progress is not None:
                 progress((t + 1) / count, "writing tables")
         text = json.dumps({"release_id": release.certificate.release_id, "tables": index}, ensure_ascii=False, indent=1)
         (beside / INDEX).write_text(text, encoding="utf-8")
     return written
+
+
+def index_entry(number: int, count: int, name: str, columns: Columns, format: str) -> dict[str, Any]:
+    """What the index says about one of so many tables."""
+    file = f"{number + 1:0{len(str(count))}d}-{_plain(name)}.{format}"
+    return {"file": file, "name": name, "columns": list(columns)[:-4], "rows": len(columns["value"])}
 
 
 def tables_of(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
