@@ -21,7 +21,7 @@ def test_every_spend_and_all_together_by_the_smaller_of_both_ways(tmp_path: Path
     assert pure.epsilons == pytest.approx([min(0.4, epsilon_at(0.08, delta)) for delta in DELTAS], rel=1e-12)
     assert zcdp.epsilons == tuple(epsilons_at(0.1, DELTAS))
     assert both.epsilons == pytest.approx([epsilon_at(0.18, delta) for delta in DELTAS], rel=1e-12)
-    assert both.epsilons[3] == pytest.approx(ledger.epsilon_at(1e-6), rel=1e-9)
+    assert both.epsilons[3] == pytest.approx(ledger.epsilon_at(1e-6), rel=1e-7)  # charged in billionths, rounded up
 
 
 def test_many_pure_releases_are_never_said_to_cost_more_than_their_sum(tmp_path: Path) -> None:
