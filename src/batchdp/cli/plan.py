@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "batchdp plan queries.sql --domain domain.toml -o visits.plan",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy 25",
-    "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy accuracy.toml",
-    "batchdp plan queries.sql -d domain.toml -o visits.plan --privacy zcdp --weight total=3",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --weight total=3",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy wanted.toml",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --privacy zcdp",
 )
 UNEDITED = "# EDIT"
 """How `batchdp init` marks what it made up."""
@@ -88,7 +89,7 @@ def command(
 ) -> None:
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
     from batchdp.cli.files import checked_output
-    from batchdp.cli.show import console, print_json, progress, say
+    from batchdp.cli.show import print_json, progress, say
     from batchdp.errors import AccuracyError, PlanError
     from batchdp.plans import plan, plan_for
     from batchdp.plans.outlook import outlook
@@ -111,18 +112,24 @@ def command(
     if as_json:
         print_json(expected.as_dict())
     else:
-        console.print(expected_table(expected, str(queries)))
-        if len(expected.statements) > 1:
-            console.print(statements_table(expected))
-        say(expected.summary())
-        if made.needed is not None:
-            say(f"The accuracies that are wanted need {made.needed}; the errors above are at that budget.")
+        _show(expected, made, str(queries))
         say(f"Written to {output}.")
         made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
         if made_up:
             say(
                 f"Still to do: {made_up} lines in {domain} are marked EDIT. Correct them, delete the marks, plan again."
             )
+
+
+def _show(expected: Outlook, made: Plan, title: str) -> None:
+    from batchdp.cli.show import console, say
+
+    console.print(expected_table(expected, title))
+    if len(expected.statements) > 1:
+        console.print(statements_table(expected))
+    say(expected.summary())
+    if made.needed is not None:
+        say(f"The accuracies that are wanted need {made.needed}; the errors above are at that budget.")
 
 
 def _accuracy(given: str | None) -> tuple[float | None, Criteria | None]:

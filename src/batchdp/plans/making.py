@@ -70,8 +70,8 @@ def plan(
     made = found or _made(text, source, domain, options, progress)
     if found is None:
         _keep(made, entry)
-    known = made.strategy.proven
-    if prove and objective_bound(made) not in known:  # which the strategy keeps
+    known = made.strategy.proven  # to which the strategy adds
+    if prove and any(bound not in known for bound in (made.strategy.optimality, objective_bound(made))):
         _keep(made, entry)
     return made
 

@@ -65,6 +65,8 @@ class Outlook:
     advised: float
     """The least budget at which every answer is that accurate; not a number where no answer needs noise."""
     statements: tuple[ExpectedStatement, ...] = ()
+    wanted: bool = False
+    """Whether the plan was made for accuracies by name: who names them says what may be worse."""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -98,7 +100,7 @@ class Outlook:
         worse = sorted(
             (one for one in self.statements if one.is_worse), key=lambda one: one.by_itself / one.standard_error
         )
-        if not worse:
+        if not worse or self.wanted:
             return ""
         listed = ", ".join(f"{one.name} ({one.standard_error:.3g}, not {one.by_itself:.3g})" for one in worse[:SHOWN])
         more = f" and {len(worse) - SHOWN} more" if len(worse) > SHOWN else ""
@@ -158,6 +160,7 @@ def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) 
         accuracy=goal,
         advised=epsilon_for(plan, half_width=goal) if worst > 0 else math.nan,
         statements=beside(plan, budget),
+        wanted=options.accuracy is not None,
         reason=strategy.reason,
     )
 
