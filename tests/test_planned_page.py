@@ -16,6 +16,7 @@ import batchdp
 from batchdp import AccuracyError, BatchDPError, Ledger, Plan, Workload, outlook, report_plan
 from batchdp.cells import cells_of
 from batchdp.domain.domain import read_domain
+from batchdp.linalg.matrix import dense
 from batchdp.plans.accuracy import margins, needed
 from batchdp.plans.alone import beside
 from batchdp.plans.criteria import as_criteria
@@ -81,12 +82,12 @@ def test_the_figures_are_those_of_the_plan(plans: dict[str, Plan], privacy: str)
         for (attributes, text), value in zip(cells[1:], (one.standard_error, margin, other), strict=True):
             assert float(attributes["data-at"] or "nan") == pytest.approx(value, rel=1e-12)
             assert text == significant(value)
-    for one in expected.statements:
+    for statement in expected.statements:
         (cells,) = [
-            cells for _, cells in Cells(plan_page(prospect)).rows if cells[0][1] == one.name and len(cells) == 5
+            cells for _, cells in Cells(plan_page(prospect)).rows if cells[0][1] == statement.name and len(cells) == 5
         ]
-        assert cells[2][1] == significant(one.standard_error)
-        assert cells[3][1] == significant(one.by_itself)
+        assert cells[2][1] == significant(statement.standard_error)
+        assert cells[3][1] == significant(statement.by_itself)
 
 
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
@@ -94,7 +95,7 @@ def test_a_query_by_itself_is_noise_on_its_own_answer(plans: dict[str, Plan], pr
     plan = plans[privacy]
     noise = plan.strategy.noise
     budget = noise.implied_by(0.7)
-    share, W = float(budget) / len(plan.names), np.asarray(plan.asked_workload.matrix.toarray())
+    share, W = float(budget) / len(plan.names), dense(plan.asked_workload.matrix)
     own = np.abs(W).max(axis=1)
     expected = np.sqrt(2) * own / share if noise.norm == 1 else own / np.sqrt(2 * share)
     assert singly(plan, budget) == pytest.approx(expected, rel=1e-12)
@@ -233,7 +234,7 @@ def test_every_figure_follows_the_slider(
     )
     low = float(browser.find_element(By.CSS_SELECTOR, "#typed").get_attribute("value") or "nan")
     assert low == pytest.approx(Prospect(plan, as_criteria(CRITERIA), None).ends()[0], rel=0.01)
-    assert browser.get_log("browser") == []
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
 
 
 def test_colours_are_green_and_red_and_words_say_the_same(browser: Chrome, written: dict[str, Path]) -> None:

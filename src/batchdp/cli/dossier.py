@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 EXAMPLES = (
-    "batchdp dossier answers.release --ledger budget.db --about ABOUT.toml -o publication",
-    "batchdp dossier answers.csv -l budget.db -o publication --format parquet --overwrite",
+    "batchdp dossier answers.release -l budget.db --about ABOUT.toml -o folder",
+    "batchdp dossier answers.csv -o folder --format parquet --overwrite",
 )
 SHOWN = 5
 """Missing answers that are named."""

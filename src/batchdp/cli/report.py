@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 EXAMPLES = (
-    "batchdp report visits.plan --criteria wanted.toml --ledger budget.db -o before.html",
+    "batchdp report visits.plan --criteria wanted.toml -l budget.db -o page.html",
     "batchdp report answers.release -o page.html",
     "batchdp report answers.csv -o page.html --ledger budget.db",
 )

@@ -10,7 +10,7 @@ import typer
 
 from batchdp.cli.options import AsJson
 
-EXAMPLES = ("batchdp verify publication --ledger budget.db", "batchdp verify publication --json")
+EXAMPLES = ("batchdp verify folder --ledger budget.db", "batchdp verify folder --json")
 
 
 def command(
