@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, QueryError, StrategyError
+from batchdp.linalg.matrix import dense
 from batchdp.plans import Plan, load_plan, outlook, plan
 from batchdp.plans.objectives import error_of
 from batchdp.plans.options import Options
@@ -44,7 +45,7 @@ SELECT age, SUM(children) AS children FROM visits WHERE state <> 'CA' GROUP BY a
 
 
 def small(**options: Any) -> Plan:
-    return plan(SQL, DOMAIN, seconds=1, cache=False, **options)
+    return plan(SQL, DOMAIN, seconds=0.3, cache=False, **options)
 
 
 def dashboard(**options: Any) -> Plan:
@@ -65,7 +66,7 @@ def test_statements_come_from_the_sql_and_not_from_names() -> None:
 def test_fair_weights_are_one_over_the_queries_and_the_squared_sensitivity() -> None:
     made = small()
     assert made.options.objective == "fair"
-    matrix = np.abs(made.workload.matrix.toarray())
+    matrix = np.abs(dense(made.workload.matrix))
     assert made.workload.weights is not None
     for statement in made.statements:
         for q in statement.queries:
@@ -215,7 +216,7 @@ def test_weights_by_hand_multiply(weights: list[float], objective: Any) -> None:
 def test_by_itself_is_an_equal_share_of_the_better_simple_mechanism() -> None:
     made = small(objective="sum")
     expected = outlook(made, epsilon=0.5)
-    matrix = made.asked_workload.matrix.toarray()
+    matrix = dense(made.asked_workload.matrix)
     for one, statement in zip(expected.statements, made.statements, strict=True):
         W = matrix[list(statement.queries)]
         used = np.unique(W[:, np.abs(W).sum(axis=0) > 0], axis=1)

@@ -10,6 +10,7 @@ import pytest
 
 import batchdp
 from batchdp.errors import AccuracyError, BatchDPError
+from batchdp.linalg.matrix import dense
 from batchdp.plans import Plan, epsilon_for, load_plan, plan, plan_for
 from batchdp.plans.accuracy import needed
 from batchdp.plans.criteria import as_criteria, load_criteria
@@ -84,7 +85,7 @@ def test_the_budget_is_enough_for_all_just_enough_for_one_and_less_than_without(
 def test_gaussian_noise_in_one_block_has_the_least_budget_that_there_is() -> None:
     accuracy = {"total": 4, "by_state": 6, "by_age": 8, "children": 10}
     made = plan_for(SQL, DOMAIN, accuracy, privacy="zcdp")
-    W = made.workload.matrix.toarray()
+    W = dense(made.workload.matrix)
     goals = np.array([accuracy.get(name.split("[")[0], 1e6) for name in made.names], dtype=float)
     bound = batchdp.optimize(W / goals[:, None], "zcdp", objective="max").largest_variance_bound(rho=1.0)
     assert bound * (1 - 1e-6) <= float(made.needed or 0) <= bound * 1.003
@@ -151,7 +152,7 @@ def test_accuracies_that_cannot_be_meant_are_refused(accuracy: Any, problem: str
 
 @pytest.mark.parametrize("options", [{"at_most": 0}, {"at_most": -1.0}, {"at_most": float("nan")}, {"privacy": "auto"}])
 def test_other_arguments_are_checked(options: Any) -> None:
-    with pytest.raises(BatchDPError, match="at_most|privacy"):
+    with pytest.raises(BatchDPError, match=r"at_most|privacy"):
         plan_for(SQL, DOMAIN, {"total": 5}, **options)
 
 

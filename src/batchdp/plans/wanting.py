@@ -28,6 +28,8 @@ from batchdp.sql import read_queries
 
 ROUNDS = 3
 """Of weighing anew, where a batch is in several blocks."""
+MOST_MOVED = 3.0
+"""How many times heavier or lighter a query gets in one of them: what is light now must not be the worst next."""
 SHOWN = 5
 """Accuracies that an error names."""
 
@@ -107,7 +109,8 @@ def _tried(
         )
         yield found
         worst = _relative(found, options.accuracy)
-        weights = weights * np.where(worst > 0, worst / max(float(worst.max()), 1e-300), 1.0)
+        mean = float(weights @ worst) / float(weights.sum()) or 1.0
+        weights = weights * np.where(worst > 0, np.clip(worst / mean, 1 / MOST_MOVED, MOST_MOVED), 1.0)
 
 
 def _first_weights(queries: Sequence[Query], options: Options) -> Dense:
@@ -116,8 +119,9 @@ def _first_weights(queries: Sequence[Query], options: Options) -> Dense:
     weigh = weighing(queries, options)
     weights = np.zeros(len(queries))
     for wanted in options.accuracy.wanted(weigh.names, weigh.statements):
-        own = list(wanted.queries)
-        weights[own] = 1 / (len(own) * nearly_standard(wanted.criterion) ** 2)
+        weights[list(wanted.queries)] = 1 / nearly_standard(wanted.criterion) ** 2
+    for statement in weigh.statements:
+        weights[list(statement.queries)] /= len(statement.queries)
     return np.where(weights > 0, weights, NOT_WANTED * weights[weights > 0].min())
 
 
