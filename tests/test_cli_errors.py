@@ -342,7 +342,7 @@ def test_a_ledger_is_never_replaced(study: Path) -> None:
         refused("budget", "folder", "--create", "--epsilon", 5)
 
 
-@pytest.mark.parametrize("release", ["missing.release", "missing.csv", "empty", "folder", "pure.plan", "budget.db"])
+@pytest.mark.parametrize("release", ["missing.release", "missing.csv", "empty", "folder", "budget.db"])
 def test_what_is_not_a_release(study: Path, release: str) -> None:
     with unchanged(study):
         assert release in refused("report", release, "-o", "page.html")

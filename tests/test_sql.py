@@ -368,7 +368,7 @@ REFUSED = [
     ("SELECT COUNT(*) FROM patients WHERE age «==» 1", "the operator ==", "compare with ="),
     ("SELECT COUNT(*) FROM patients WHERE age «% 2 = 1»", "the operator %", "declare a column"),
     ("SELECT COUNT(*) «//» 2 FROM patients", "the operator //", "compare with ="),
-    ("SELECT «/*+ x */ COUNT(*) FR»OM patients", "a hint", "leave it out"),
+    ("SELECT «/*+ x */» COUNT(*) FROM patients", "a hint", "weight(3)"),
     ("SELECT COUNT(*) FROM patients WHERE state = «'NY»", "a text that is not closed", "end it with '"),
     ("SELECT COUNT(*) FROM «\"patients»", "a quoted name that is not closed", ""),
     ("SELECT COUNT(*) FROM patients «/* x»", "a comment that is not closed", "end it with */"),

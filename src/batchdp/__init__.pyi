@@ -6,9 +6,11 @@ from .audits import audit as audit
 from .components.strategy import Components as Components
 from .domain import Domain as Domain
 from .domain import load_domain as load_domain
+from .errors import AccuracyError as AccuracyError
 from .errors import BatchDPError as BatchDPError
 from .errors import BudgetError as BudgetError
 from .errors import DomainError as DomainError
+from .errors import DossierError as DossierError
 from .errors import LatticeError as LatticeError
 from .errors import LedgerError as LedgerError
 from .errors import PlanError as PlanError
@@ -27,7 +29,10 @@ from .plans import epsilon_for as epsilon_for
 from .plans import load_plan as load_plan
 from .plans import outlook as outlook
 from .plans import plan as plan
+from .plans import plan_for as plan_for
 from .portfolio import optimize as optimize
+from .publishing import dossier as dossier
+from .publishing import verify as verify
 from .release import Answer as Answer
 from .release import Release as Release
 from .release import TableRelease as TableRelease
@@ -36,6 +41,7 @@ from .release import estimate as estimate
 from .release import export as export
 from .release import load_release as load_release
 from .reports import report as report
+from .reports import report_plan as report_plan
 from .strategies import STRATEGIES as STRATEGIES
 from .strategies.low_rank import low_rank as low_rank
 from .strategies.strategy import Strategy as Strategy

@@ -1,4 +1,4 @@
-"""Files of arrays under a digest, without pickle: what plans and releases are saved as."""
+"""Files of arrays under a digest, without pickle: what plans and releases are saved as; folders in one piece."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import json
 import math
 import os
 import secrets
+import shutil
 import zipfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,58 @@ def write_atomically(path: Path, content: bytes, error: type[BatchDPError]) -> N
         with suppress(OSError, ValueError):
             beside.unlink(missing_ok=True)
         raise error(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from failure
+
+
+def checked_folder(
+    folder: str | os.PathLike[str], maker: str, mark: str, error: type[BatchDPError], *, overwrite: bool = False
+) -> Path:
+    """A folder that may be written: a new or empty one, or, to be replaced, one with the `mark` of the same maker."""
+    try:
+        target = Path(folder)
+    except TypeError as failure:
+        raise error(f"folder={folder!r} is not the name of a folder") from failure
+    if target.name in ("", "..") or "\0" in str(target):
+        raise error(f"folder={str(folder)!r} is not the name of a new folder")
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise error(f"{target} is not a folder; name a new one")
+    if not target.parent.is_dir():
+        raise error(f"the folder of {target} does not exist; create {target.parent} first")
+    if target.is_dir() and any(target.iterdir()):
+        if not overwrite:
+            raise error(f"{target} holds files already; name a new folder, or say that it is to be replaced")
+        if not (target / mark).is_file():
+            raise error(f"{target} holds files that no {maker} wrote; name a new folder")
+    return target
+
+
+@contextmanager
+def whole_folder(target: Path, error: type[BatchDPError], *, overwrite: bool = False) -> Iterator[Path]:
+    """A folder beside the target to write into, moved into its place at the end: it appears whole or not at all."""
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    try:
+        beside.mkdir()
+        yield beside
+        _moved(beside, target, overwrite)
+    except OSError as failure:
+        raise error(f"cannot write {target}: {failure.strerror or failure}") from failure
+    except UnicodeEncodeError as failure:
+        raise error(f"cannot write {target}: {failure.object[:50]!r} is not a text that files can hold") from failure
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _moved(beside: Path, target: Path, overwrite: bool) -> None:
+    """A rename replaces an empty folder, and fails where somebody has filled it meanwhile."""
+    old = target.with_name(f".{target.name}.{secrets.token_hex(8)}.old")
+    if overwrite and target.exists():
+        target.rename(old)
+    try:
+        beside.rename(target)
+    except OSError:
+        with suppress(OSError):
+            old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def parts(name: str, matrix: Plain) -> dict[str, Any]:

@@ -7,8 +7,10 @@
     ├── WorkloadError            the queries are not a matrix of finite numbers
     ├── StrategyError            a pair (measure, reconstruct) that does not answer its workload
     ├── PlanError                a plan file that is missing, damaged or does not fit this version
+    ├── AccuracyError            accuracies that cannot be read, or cannot be met
     ├── LatticeError             a strategy that cannot be measured in integers accurately enough
     ├── ReleaseError             a release that cannot be made, written or read
+    ├── DossierError             a dossier that cannot be written, or is not what it claims to be
     ├── BudgetError              a spend that the ledger refuses; nothing was charged
     ├── LedgerError              a ledger file that is missing, locked, read-only, full or damaged
     ├── ReproductionError        the paper's evaluation cannot be run as asked
@@ -52,12 +54,20 @@ class PlanError(BatchDPError):
     """A plan cannot be written or read."""
 
 
+class AccuracyError(BatchDPError, ValueError):
+    """The accuracies that are wanted cannot be read, or cannot be met with the budget that there is."""
+
+
 class LatticeError(BatchDPError, ValueError):
     """The measurements do not fit an integer lattice that is fine enough."""
 
 
 class ReleaseError(BatchDPError):
     """A release cannot be made, written or read."""
+
+
+class DossierError(BatchDPError):
+    """A dossier cannot be written or read, or its files are not what they were, or do not follow from its release."""
 
 
 class BudgetError(BatchDPError, ValueError):

@@ -10,7 +10,21 @@ import sys
 
 import typer
 
-from batchdp.cli import answer, audit, budget, compare, demo, export, init, plan, report, reproduce, streams
+from batchdp.cli import (
+    answer,
+    audit,
+    budget,
+    compare,
+    demo,
+    dossier,
+    export,
+    init,
+    plan,
+    report,
+    reproduce,
+    streams,
+    verify,
+)
 from batchdp.errors import BatchDPError
 
 SUMMARY = "Answer a batch of counting queries under differential privacy with the least noise to be had."
@@ -47,7 +61,7 @@ def root(
         raise typer.Exit(2)
 
 
-for module in (demo, init, plan, budget, answer, report, export, compare, audit, reproduce):
+for module in (demo, init, plan, budget, answer, report, export, dossier, verify, compare, audit, reproduce):
     name = module.__name__.rpartition(".")[2]
     examples = "Examples:" if len(module.EXAMPLES) > 1 else "Example:"
     app.command(name, epilog="\n".join((examples, *(f"  {line}" for line in module.EXAMPLES))))(module.command)

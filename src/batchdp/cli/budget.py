@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from batchdp.cli.options import AsJson, Epsilon, Rho, either
 
-EXAMPLES = ("batchdp budget budget.db --create --epsilon 3", "batchdp budget budget.db")
+if TYPE_CHECKING:
+    from batchdp.ledger import Ledger
+
+EXAMPLES = (
+    "batchdp budget budget.db --create --epsilon 3",
+    "batchdp budget budget.db",
+    "batchdp budget budget.db --plot together.svg",
+)
+PICTURES = (".svg", ".png", ".pdf")
 
 
 def command(
@@ -18,6 +26,14 @@ def command(
     create: Annotated[bool, typer.Option("--create", help="Start a ledger with this budget.", metavar="")] = False,
     epsilon: Epsilon = None,
     rho: Rho = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw what the releases amount to as (ε, δ), each and all: .svg, .png or .pdf.",
+            metavar="FILE",
+            readable=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what was spent, on what, and what is left; the ledger's hash chain is verified first."""
@@ -36,6 +52,8 @@ def command(
     books.verify()
     check_ledger(books)
     history = books.history()
+    if plot is not None:
+        _draw(books, plot)
     if as_json:
         facts = {"ledger": str(ledger), "unit": books.unit, "total": books.total, "spent": books.spent}
         print_json({**facts, "remaining": books.remaining, "history": [asdict(entry) for entry in history]})
@@ -56,3 +74,16 @@ def command(
         headings = ("release", "table", "privacy unit", "when (UTC)", "state", letter)
         console.print(table(str(ledger), headings, rows, texts=5, important=letter))
     say(f"{letter} = {figure(books.total)} in all, {figure(books.spent)} spent, {figure(books.remaining)} left.")
+
+
+def _draw(ledger: Ledger, plot: Path) -> None:
+    from io import BytesIO
+
+    from batchdp.archive import write_atomically
+    from batchdp.cli.files import checked_output
+    from batchdp.errors import LedgerError
+
+    checked_output(plot, LedgerError, PICTURES, inputs=(ledger.path,))
+    picture = BytesIO()
+    ledger.plot_together().savefig(picture, format=plot.suffix.lower()[1:])
+    write_atomically(plot, picture.getvalue(), LedgerError)

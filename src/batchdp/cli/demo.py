@@ -54,5 +54,6 @@ def command(
         f"  open {done.folder / 'report.html'} in a browser\n"
         f"  batchdp budget {done.folder / 'budget.db'}\n"
         f"  batchdp audit {done.folder / 'patients.plan'}\n"
+        f"  batchdp dossier {done.folder / 'answers-1.release'} -l {done.folder / 'budget.db'} -o publication\n"
         "  batchdp init YOUR.csv        a domain and a query file for your own table"
     )

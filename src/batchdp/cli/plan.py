@@ -11,12 +11,17 @@ import typer
 from batchdp.cli.options import All, AsJson
 
 if TYPE_CHECKING:
+    from batchdp.plans import Plan
+    from batchdp.plans.criteria import Criteria
     from batchdp.plans.outlook import Outlook
+    from batchdp.plans.tabled import TablePlan
     from batchdp.plans.tabled_outlook import TableOutlook
 
 EXAMPLES = (
     "batchdp plan queries.sql --domain domain.toml -o visits.plan",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy 25",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --weight total=3",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy wanted.toml",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --privacy zcdp",
     "batchdp plan --marginals 2 -d domain.toml -o tables.plan --privacy zcdp",
 )
@@ -35,6 +40,7 @@ class PrivacyChoice(StrEnum):
 class ObjectiveChoice(StrEnum):
     """What can be made small."""
 
+    fair = "fair"
     sum = "sum"
     max = "max"
 
@@ -64,7 +70,12 @@ def command(
         float, typer.Option("--epsilon", "-e", help="The budget that errors are shown for.", metavar="E")
     ] = 1.0,
     accuracy: Annotated[
-        float | None, typer.Option(help="Say which budget makes every answer this accurate, ± at 95 %.", metavar="A")
+        str | None,
+        typer.Option(
+            help="Say which budget makes every answer this accurate, ± at 95 %; or a file of accuracies by name, for "
+            "the plan that has them at the least budget.",
+            metavar="A|FILE.toml",
+        ),
     ] = None,
     privacy: Annotated[
         PrivacyChoice,
@@ -72,8 +83,16 @@ def command(
     ] = PrivacyChoice.pure,
     delta: Annotated[float | None, typer.Option(help="The δ at which --privacy auto compares.", metavar="D")] = None,
     objective: Annotated[
-        ObjectiveChoice, typer.Option(help="Which of the squared errors to make small.")
-    ] = ObjectiveChoice.sum,
+        ObjectiveChoice,
+        typer.Option(help="Make small: every statement's error alike, the sum of all queries', or the largest."),
+    ] = ObjectiveChoice.fair,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How much a statement or query matters, 1 if left out; can be given several times.",
+            metavar="NAME=N",
+        ),
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
     ] = None,
@@ -83,42 +102,44 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
-    from batchdp.checks import finite
     from batchdp.cli.files import checked_output
     from batchdp.cli.show import print_json, progress, say
-    from batchdp.errors import PlanError
-    from batchdp.plans import plan
+    from batchdp.errors import AccuracyError, PlanError
+    from batchdp.plans import plan, plan_for
     from batchdp.plans.outlook import outlook
 
     if queries is None and marginals is None:
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
-    checked_output(output, PlanError, inputs=(queries, domain))
-    if accuracy is not None:
-        finite("accuracy", accuracy, above=0)
-    options: dict[str, Any] = {"privacy": privacy.value, "objective": objective.value}
-    asked: dict[str, Any] = {"sql": queries, "domain": domain, "marginals": marginals}
-    with progress("Planning") as report:
-        made: Any = plan(
-            **asked,
-            **options,
-            seconds=seconds,
-            seed=seed,
-            epsilon=epsilon,
-            delta=delta,
-            cache=cache,
-            prove=True,
-            progress=report,
+    half_width, criteria = _accuracy(accuracy)
+    checked_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
+    options: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
+    weights = _weights(weight or [])
+    if criteria is not None and (weights or objective is not ObjectiveChoice.fair or marginals is not None):
+        raise AccuracyError(
+            "--accuracy FILE finds the weights of SQL queries by itself; leave out --weight, --objective, --marginals"
         )
-        expected = outlook(made, epsilon=epsilon, accuracy=accuracy)
+    made: Any
+    with progress("Planning") as report:
+        if criteria is not None:
+            assert queries is not None
+            made = plan_for(queries, domain, criteria, **options, progress=report)
+            epsilon = _implying(made, epsilon)
+        else:
+            options |= {"objective": objective.value, "weights": weights, "epsilon": epsilon, "delta": delta}
+            options |= {"marginals": marginals, "cache": cache}
+            made = plan(queries, domain, **options, prove=True, progress=report)
+        expected = outlook(made, epsilon=epsilon, accuracy=half_width)
     made.save(output)
     if as_json:
         print_json(expected.as_dict())
     else:
-        _show(expected, "all tables" if queries is None else str(queries), domain, everything=everything)
+        _show(expected, made, "all tables" if queries is None else str(queries), domain, everything=everything)
         say(f"Written to {output}.")
 
 
-def _show(expected: Outlook | TableOutlook, title: str, domain: Path, *, everything: bool) -> None:
+def _show(
+    expected: Outlook | TableOutlook, made: Plan | TablePlan, title: str, domain: Path, *, everything: bool
+) -> None:
     """The figures, what they say in all, and what is still to be edited."""
     from batchdp.cli.show import console, say
     from batchdp.plans.tabled_outlook import TableOutlook
@@ -127,10 +148,75 @@ def _show(expected: Outlook | TableOutlook, title: str, domain: Path, *, everyth
         console.print(expected_tables(expected, title, everything=everything))
     else:
         console.print(expected_table(expected, title, everything=everything))
+        if len(expected.statements) > 1:
+            console.print(statements_table(expected))
     say(expected.summary())
+    if (needed := getattr(made, "needed", None)) is not None:
+        say(f"The accuracies that are wanted need {needed}; the errors above are at that budget.")
     made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
     if made_up:
         say(f"Still to do: {made_up} lines in {domain} are marked EDIT. Correct them, delete the marks, plan again.")
+
+
+def _accuracy(given: str | None) -> tuple[float | None, Criteria | None]:
+    """A half width for every answer, or a file of accuracies by name."""
+    from batchdp.checks import finite
+    from batchdp.plans.criteria import load_criteria
+
+    if given is None:
+        return None, None
+    try:
+        number = float(given)
+    except ValueError:
+        return None, load_criteria(given)
+    return finite("accuracy", number, above=0), None
+
+
+def _weights(given: list[str]) -> dict[str, float]:
+    """From NAME=N; a name may hold = itself, as those of groups do."""
+    from batchdp.errors import StrategyError
+
+    found: dict[str, float] = {}
+    for one in given:
+        name, equals, number = one.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise StrategyError(f"--weight {one}: give a name and a number, such as --weight total=3")
+        if name in found:
+            raise StrategyError(f"--weight {one}: {name} has the weight {found[name]:g} already; give it once")
+        found[name] = weight
+    return found
+
+
+def _implying(made: Plan, epsilon: float) -> float:
+    """The ε that implies the budget that a plan needs: what its errors are shown for."""
+    if made.needed is None:
+        return epsilon
+    norm = made.strategy.noise.norm
+    return float((norm * float(made.needed)) ** (1 / norm))
+
+
+def statements_table(expected: Outlook) -> Any:
+    """Per statement: the expected standard error, and that of answering it by itself."""
+    from batchdp.cli.show import figure, table
+
+    rows = (
+        (
+            one.name,
+            f"{one.queries:,}",
+            figure(one.standard_error),
+            figure(one.by_itself),
+            "worse" if one.is_worse else "",
+        )
+        for one in expected.statements
+    )
+    share = f"1/{len(expected.statements)}"
+    caption = f"By itself: its own noise on data or on results, whichever is better, with {share} of the budget."
+    headings = ("statement", "queries", "standard error", "by itself", "")
+    return table("Statements", headings, rows, caption, important="standard error")
 
 
 def expected_table(expected: Outlook, title: str, *, everything: bool = False) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 EXAMPLES = (
+    "batchdp report visits.plan --criteria wanted.toml -l budget.db -o page.html",
     "batchdp report answers.release -o page.html",
     "batchdp report answers.csv -o page.html --ledger budget.db",
 )
@@ -16,7 +17,9 @@ EXAMPLES = (
 def command(
     release: Annotated[
         Path,
-        typer.Argument(metavar="RELEASE", help="A .release that `batchdp answer` wrote, or the .csv or .json with it."),
+        typer.Argument(
+            metavar="RELEASE", help="A .release, or the .csv or .json with it; or a PLAN, before anything is spent."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page.", metavar="PAGE.html", readable=False)],
     ledger: Annotated[
@@ -27,12 +30,28 @@ def command(
         Path | None,
         typer.Option(help="Compare this plan's expected error with other methods'.", metavar="PLAN", readable=False),
     ] = None,
+    criteria: Annotated[
+        Path | None,
+        typer.Option(help="For a plan: accuracies wanted, as for --accuracy.", metavar="FILE.toml", readable=False),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.", metavar="TEXT")] = None,
 ) -> None:
     """Write one self-contained page: answers, intervals, the mechanism and why it is private.
 
     Beyond some thousand answers the tables are in a folder beside it, PAGE_files, and are read when one is opened.
+    Of a plan: how accurate every answer will be while ε moves along a slider, which criteria that meets, and what is
+    left in the ledger; nothing is read or spent.
     """
+    from batchdp.archive import format_of
+    from batchdp.plans.file import FORMAT
+
+    if format_of(release) == FORMAT:
+        if plan is not None:
+            raise typer.BadParameter("a plan is shown by itself; leave --plan out", param_hint="--plan")
+        _before(release, output, criteria, ledger, title)
+        return
+    if criteria is not None:
+        raise typer.BadParameter(f"criteria are for plans, and {release} is none", param_hint="--criteria")
     from batchdp.cli.files import beside, checked_output, open_ledger
     from batchdp.cli.show import progress, say, tracked
     from batchdp.errors import ReleaseError
@@ -62,4 +81,18 @@ def command(
             title=title,
             progress=bar,
         )
+    say(f"Written to {output}; open it in a browser.")
+
+
+def _before(plan: Path, output: Path, criteria: Path | None, ledger: Path | None, title: str | None) -> None:
+    """The page of a plan."""
+    from batchdp.cli.files import checked_output, open_ledger
+    from batchdp.cli.show import say
+    from batchdp.errors import PlanError
+    from batchdp.plans import load_plan
+    from batchdp.reports import report_plan
+
+    checked_output(output, PlanError, inputs=(plan, ledger, criteria))
+    books = None if ledger is None else open_ledger(ledger)
+    report_plan(load_plan(plan), output, criteria=criteria, ledger=books, title=title)
     say(f"Written to {output}; open it in a browser.")

@@ -225,7 +225,8 @@ def comparison_table(comparison: Comparison, title: str) -> Table:
             )
             for row in sorted(comparison.methods, key=lambda row: row.expected_squared_error)
         ),
-        "Total expected squared error at ε = 1; divide by ε² for another budget.",
+        f"Total expected squared error at ε = 1{', each times its weight in the plan' * comparison.weighted}; "
+        "divide by ε² for another budget.",
         important="error",
     )
     shown.add_section()

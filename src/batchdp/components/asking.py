@@ -8,7 +8,7 @@ some rows become one table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -20,7 +20,7 @@ from batchdp.cells.atoms import Atoms
 from batchdp.cells.splitting import possible, split
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
-from batchdp.queries import Query
+from batchdp.queries import Item, Query
 from batchdp.workloads.products import in_factors
 from batchdp.workloads.structure import Products
 
@@ -39,9 +39,15 @@ class Asked:
     """For every column of atoms, those that a record can have: the values, in this order."""
     places: tuple[tuple[int, int], ...]
     """For every query its table, and its place among the table's queries."""
+    weights: Dense | None
+    """Of the queries, if they have any."""
 
 
-def asked(queries: Sequence[Query], domain: Domain) -> Asked:
+Weigh = Callable[[Dense], Dense | None]
+"""From the most that one record can change every query to the queries' weights."""
+
+
+def asked(queries: Sequence[Query], domain: Domain, weigh: Weigh = lambda _: None) -> Asked:
     """The tables of a batch of queries; a `QueryError` where columns would be taken together that are too large."""
     atoms = split(queries, domain)
     alive = tuple(np.flatnonzero(possible(column)).astype(np.int64) for column in atoms)
@@ -53,11 +59,16 @@ def asked(queries: Sequence[Query], domain: Domain) -> Asked:
     terms: list[list[Dense | None]] = []
     names: list[str] = []
     places: list[tuple[int, int]] = [(-1, -1)] * len(queries)
-    for name, members in _statements(queries, factored):
+    own_sizes = np.array([prod(float(np.abs(row).max(initial=0.0)) for row in own.values()) for own in factored])
+    weights = weigh(own_sizes)
+    each = np.ones(len(queries)) if weights is None else weights
+    of_tables: list[float] = []
+    for name, members in _statements(queries, factored, each):
         axes, positions = _grid([factored[q] for q in members])
         if positions is not None:
             terms.append([axes.get(c) for c in range(len(columns))])
             names.append(name)
+            of_tables.append(float(each[members[0]]))
             for q, place in zip(members, positions, strict=True):
                 places[q] = len(terms) - 1, place
             continue
@@ -65,8 +76,10 @@ def asked(queries: Sequence[Query], domain: Domain) -> Asked:
             own = factored[q]
             terms.append([own[c][None] if c in own else None for c in range(len(columns))])
             names.append(queries[q].name)
+            of_tables.append(float(each[q]))
             places[q] = len(terms) - 1, 0
-    return Asked(in_factors(sizes, terms, names=_distinct(names)), atoms, columns, alive, tuple(places))
+    batch = in_factors(sizes, terms, names=_distinct(names), weights=of_tables)
+    return Asked(batch, atoms, columns, alive, tuple(places), weights)
 
 
 def _together(
@@ -109,12 +122,15 @@ def _factored(
     return found
 
 
-def _statements(queries: Sequence[Query], factored: Sequence[dict[int, Dense]]) -> list[tuple[str, list[int]]]:
-    """Queries of the same name before its groups, and of the same columns."""
-    found: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+def _statements(
+    queries: Sequence[Query], factored: Sequence[dict[int, Dense]], weights: Dense
+) -> list[tuple[str, list[int]]]:
+    """Queries of the same item of a SELECT, of the same columns and of the same weight: a table has one."""
+    found: dict[tuple[Item, tuple[int, ...], float], list[int]] = {}
     for q, (query, own) in enumerate(zip(queries, factored, strict=True)):
-        found.setdefault((query.name.split("[")[0], tuple(own)), []).append(q)
-    return [(name, members) for (name, _), members in found.items()]
+        item = query.item or Item(query.name.split("[")[0])
+        found.setdefault((item, tuple(own), float(f"{weights[q]:.12g}")), []).append(q)
+    return [(item.name, members) for (item, *_), members in found.items()]
 
 
 def _grid(members: Sequence[dict[int, Dense]]) -> tuple[dict[int, Dense], list[int] | None]:

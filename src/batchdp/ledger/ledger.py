@@ -222,6 +222,14 @@ class Ledger:
             axes=axes,
         )
 
+    def plot_together(self, *, axes: Axes | None = None) -> Figure:
+        """What each of the latest spends, and all together, amount to as (ε, δ), on axes of one's own if given."""
+        from batchdp.ledger.curves import DELTAS, curves
+        from batchdp.plots.curves import plot_curves
+
+        shown = curves(self.history())
+        return plot_curves(DELTAS, [one.name for one in shown], [one.epsilons for one in shown], axes=axes)
+
     def verify(self, head: str | None = None) -> str:
         """Compute the whole chain again; the head if all is well, a LedgerError that says what is wrong if not.
 

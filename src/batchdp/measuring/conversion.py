@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -15,11 +16,17 @@ LEAST = 1e-300
 
 def epsilon_at(rho: float, delta: float) -> float:
     """The ε for which ρ-zCDP implies (ε, δ)-differential privacy."""
+    return epsilons_at(rho, [delta])[0]
+
+
+def epsilons_at(rho: float, deltas: Sequence[float]) -> list[float]:
+    """The same for several δ."""
     from opendp.mod import OpenDPException
 
     budget = float(Budget(GAUSSIAN, rho))
     try:
-        return float(_profile(budget).epsilon(checked_delta(delta)))
+        profile = _profile(budget)
+        return [float(profile.epsilon(checked_delta(delta))) for delta in deltas]
     except OpenDPException:
         raise PrivacyParameterError(f"rho={rho!r} is too much to be converted: it protects nothing") from None
 

@@ -6,5 +6,6 @@ from batchdp.plans.making import plan
 from batchdp.plans.outlook import Outlook, outlook
 from batchdp.plans.planned import Plan
 from batchdp.plans.tabled import TablePlan
+from batchdp.plans.wanting import plan_for
 
-__all__ = ["Outlook", "Plan", "TablePlan", "epsilon_for", "load_plan", "outlook", "plan"]
+__all__ = ["Outlook", "Plan", "TablePlan", "epsilon_for", "load_plan", "outlook", "plan", "plan_for"]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.special import erfinv
 
 from batchdp.errors import PrivacyParameterError, StrategyError
+from batchdp.linalg.matrix import Dense, plain
 from batchdp.measuring.cap import TABLE_CAPS, caps_for
 from batchdp.measuring.lattice import quantise
 from batchdp.measuring.law import NoiseLaw, checked_confidence
-from batchdp.measuring.neighbours import Relation
+from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.weighted.lattice import quantise_weighted
 from batchdp.measuring.weighted.tables import WeightedReader
+from batchdp.plans.criteria import Criteria, Wanted
 from batchdp.plans.planned import Plan
 from batchdp.plans.settling import given_neighbours, of_tables, settled
 from batchdp.plans.tabled import TablePlan
-from batchdp.privacy import Budget
+from batchdp.privacy import Budget, Noise
 from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 from batchdp.weighted.strategy import WeightedTables
@@ -57,17 +60,49 @@ def epsilon_for(
     names = strategy.workload.names
     if query is not None and query not in names:
         raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {names[0]!r}")
-    # The finest lattice of those that `answer` may take.
-    lattice = quantise(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
-    moved, noise = lattice.sensitivity * relation.factor / 2.0**lattice.bits, strategy.noise
-    law = NoiseLaw(lattice.reconstruct, noise.scale(moved, 1.0), strategy.privacy)  # at ε or ρ of 1
+    law = _law(strategy, relation, max_rows)
     errors = law.standard_errors if half_width is None else law.half_widths(confidence)
     worst = float(np.max(errors) if query is None else errors[names.index(query)])
     if worst == 0:
         raise PrivacyParameterError(NO_NOISE)
-    # Errors go with 1/ε or 1/√ρ. A little more makes up for lattices of other caps, and for rounding here and in the
-    # scale of the noise.
-    return float((worst / goal) ** noise.norm) * (1 + 1e-6)
+    return float(_enough(worst / goal, strategy.noise))
+
+
+def needed(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, float]]:
+    """For every accuracy that is wanted the least ε or ρ at which the plan has it; 0 where an answer has no noise."""
+    return [(wanted, float(own.max(initial=0.0))) for wanted, own in needed_by_query(plan, criteria)]
+
+
+def needed_by_query(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
+    """The same for each of the queries that it is wanted of."""
+    law = _law(*settled(plan, None, None, None))
+    found = []
+    for wanted in criteria.wanted(plan.names, plan.statements):
+        own, criterion = list(wanted.queries), wanted.criterion
+        part = NoiseLaw(plain(law.reconstruct)[own], law.scale, law.privacy)
+        errors = part.standard_errors if criterion.margin is None else part.half_widths(criterion.confidence)
+        found.append((wanted, _enough(errors / criterion.goal, plan.strategy.noise)))
+    return found
+
+
+def margins(plan: Plan, confidence: float = 0.95) -> Dense:
+    """Half the width of every answer's interval at an ε or ρ of 1."""
+    return _law(*settled(plan, None, None, None)).half_widths(confidence)
+
+
+def _law(strategy: Strategy, relation: Neighbours, max_rows: int | None) -> NoiseLaw:
+    """Of the answers at ε or ρ of 1, on the finest lattice of those that `answer` may take."""
+    lattice = quantise(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
+    moved = lattice.sensitivity * relation.factor / 2.0**lattice.bits
+    return NoiseLaw(lattice.reconstruct, strategy.noise.scale(moved, 1.0), strategy.privacy)
+
+
+def _enough(times: Any, noise: Noise) -> Any:
+    """The budget that makes errors so many times smaller than at 1: they go with 1/ε or 1/√ρ.
+
+    A little more makes up for lattices of other caps, and for rounding here and in the scale of the noise.
+    """
+    return times**noise.norm * (1 + 1e-6)
 
 
 NO_NOISE = "the answers asked for need no noise: they are 0 whatever the data"

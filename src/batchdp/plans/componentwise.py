@@ -19,7 +19,7 @@ from batchdp.bounds.optimality import OptimalityBound
 from batchdp.cells import Cells
 from batchdp.cells.blocks import Block
 from batchdp.cells.classes import Classes
-from batchdp.components.asking import Asked, asked
+from batchdp.components.asking import Asked, Weigh, asked
 from batchdp.components.columns import Column, column_of
 from batchdp.components.coordinates import searched
 from batchdp.components.measures import improved
@@ -56,11 +56,16 @@ class ComponentCells(Cells):
 
 
 def componentwise(
-    queries: Sequence[Query], domain: Domain, most: int, seconds: float | None = None, seed: int = 0
+    queries: Sequence[Query],
+    domain: Domain,
+    most: int,
+    seconds: float | None = None,
+    seed: int = 0,
+    weigh: Weigh = lambda _: None,
 ) -> tuple[ComponentCells, Strategy] | None:
-    """The cells and the strategy by components for the least sum of squared errors; None where they do not fit."""
+    """The cells and the strategy by components for the least weighted sum of squared errors; None if there are none."""
     try:
-        batch = asked(queries, domain)
+        batch = asked(queries, domain, weigh)
         found = optimize_products(batch.batch, seconds=seconds, seed=seed)
         best = _all_split(batch, found.limit)
         if best is None:
@@ -229,7 +234,7 @@ def _as_strategy(cells: ComponentCells, batch: Asked, found: Components) -> Stra
             rows[q] = made[table][place]
         B.append(rows)
     return Strategy(
-        Workload(cells.matrix, cells.names, blocks=cells.sizes),
+        Workload(cells.matrix, cells.names, batch.weights, blocks=cells.sizes),
         sparse.csr_array(sparse.block_diag(L, format="csr")),
         np.concatenate(B, axis=1),
         method=found.method,

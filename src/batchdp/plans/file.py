@@ -22,13 +22,14 @@ from batchdp.checks import finite
 from batchdp.components.asking import asked
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, PlanError
-from batchdp.linalg.matrix import plain
+from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans import proven
 from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells
 from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
 from batchdp.plans.tabled_file import FORMAT as TABLES
 from batchdp.plans.tabled_file import load_table_plan
+from batchdp.plans.weighing import own_sensitivities, weighing
 from batchdp.queries import Query
 from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Strategy
@@ -44,7 +45,7 @@ DESCRIBED = ("method", "privacy", "rounds", "status", "reason")
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write the plan, in one piece or not at all."""
     strategy = plan.strategy
-    proof, weights = proven.written(strategy)
+    proof, of_bounds = proven.written(strategy)
     header: dict[str, Any] = {
         "format": FORMAT,
         "planner": plan.planner,
@@ -58,7 +59,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     arrays = {**archive.parts("L", plain(strategy.measurement)), **archive.parts("B", plain(strategy.reconstruction))}
     if isinstance(plan.cells, ComponentCells):
         arrays["averages"] = np.concatenate(plan.cells.averages)
-    archive.save(path, header, arrays | weights, PlanError)
+    archive.save(path, header, arrays | of_bounds, PlanError)
 
 
 def _described(plan: Plan) -> dict[str, Any]:
@@ -72,16 +73,22 @@ def _described(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _cells(header: Any, arrays: Any, queries: Sequence[Query], domain: Domain, options: Options) -> Cells:
+def _cells(
+    header: Any, arrays: Any, queries: Sequence[Query], domain: Domain, options: Options
+) -> tuple[Cells, Dense | None]:
+    """The cells, and the weights of the queries."""
+    weigh = weighing(queries, options)
     if "components" not in header:
-        return cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
+        cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
+        return cells, weigh(own_sensitivities(cells))
     ends = np.cumsum(header["measures"])
     averages = np.split(archive.numbers("averages", arrays), ends[:-1])
     sets = tuple(tuple(int(c) for c in own) for own in header["components"])
-    found = component_cells(queries, asked(queries, domain), sets, averages, options.max_cells)
+    batch = asked(queries, domain, weigh)
+    found = component_cells(queries, batch, sets, averages, options.max_cells)
     if found is None:
         raise PlanError("its blocks are larger than max_cells")
-    return found
+    return found, batch.weights
 
 
 def _limited(strategy: Strategy, limit: Any) -> Strategy:
@@ -114,9 +121,9 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         domain = as_domain(header["domain"], source=f"{path}: domain")
         queries = read_queries(header["sql"], domain, source=f"{path}: queries")
         options = Options(**header["options"])
-        cells = _cells(header, arrays, queries, domain, options)
+        cells, weights = _cells(header, arrays, queries, domain, options)
         met = None if isinstance(cells, ComponentCells) else cells.meetings
-        workload = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met)
+        workload = Workload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=met)
         strategy = Strategy(
             workload,
             archive.whole("L", arrays, most_bytes),

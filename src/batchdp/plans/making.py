@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -14,19 +14,23 @@ from platformdirs import user_cache_path
 
 from batchdp.asking import checked_orders, tables_of
 from batchdp.asking.marginals import Orders
-from batchdp.bounds.optimality import Objective
-from batchdp.cells import MOST_CELLS, cells_of
+from batchdp.cells import MOST_CELLS, Cells, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, DomainError, QueryError
 from batchdp.plans.componentwise import componentwise
 from batchdp.plans.file import FORMAT, load_plan
-from batchdp.plans.options import Options
+from batchdp.plans.objectives import objective_bound
+from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights
 from batchdp.plans.planned import PLANNER, Plan
 from batchdp.plans.tabled import TablePlan
+from batchdp.plans.weighing import own_sensitivities, weighing
+from batchdp.plans.weighing_tables import weighed
 from batchdp.portfolio import optimize
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
+from batchdp.queries import Query
 from batchdp.sql import is_many, load_text, queries_of, read_selections
+from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
 
@@ -37,7 +41,8 @@ def plan(
     *,
     marginals: None = None,
     privacy: Privacy | Literal["auto"] = "pure",
-    objective: Objective = "sum",
+    objective: PlanObjective = FAIR,
+    weights: Mapping[str, float] | None = None,
     seconds: float | None = None,
     seed: int = 0,
     epsilon: float = 1.0,
@@ -56,7 +61,8 @@ def plan(
     *,
     marginals: int | Iterable[int],
     privacy: Privacy | Literal["auto"] = "pure",
-    objective: Objective = "sum",
+    objective: PlanObjective = FAIR,
+    weights: Mapping[str, float] | None = None,
     seconds: float | None = None,
     seed: int = 0,
     epsilon: float = 1.0,
@@ -74,7 +80,8 @@ def plan(
     *,
     marginals: int | Iterable[int] | None = None,
     privacy: Privacy | Literal["auto"] = "pure",
-    objective: Objective = "sum",
+    objective: PlanObjective = FAIR,
+    weights: Mapping[str, float] | None = None,
     seconds: float | None = None,
     seed: int = 0,
     epsilon: float = 1.0,
@@ -91,7 +98,11 @@ def plan(
         domain: what is public about the table: a path, TOML text, dictionary or `Domain`.
         marginals: all tables of up to so many of the domain's columns, the total included, or of the numbers of columns
             in a list; beside `sql`, they are asked too. Every value of a column is a group, and what is left of it.
-        privacy, objective, seconds, seed, epsilon, delta: as in `optimize`.
+        privacy, seconds, seed, epsilon, delta: as in `optimize`.
+        objective: "fair", where every statement counts alike, and within it every query relative to the most that one
+            record can change it; "sum" of all queries' squared errors, the paper's total; or "max" for the largest.
+        weights: how much the squared errors of statements or queries, by name, count on top of that; 1 each if left
+            out. `SELECT /*+ weight(3) */ …` says the same in the SQL.
         max_cells: the most classes of records in one block; a batch with more is split into blocks.
         cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
         prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
@@ -107,10 +118,10 @@ def plan(
         )
     if domain is None:
         raise DomainError("domain is left out; give what is public about the table: a path, TOML text or dictionary")
-    text, source = (None, "") if sql is None else _text(sql)
+    text, source = (None, "") if sql is None else text_of(sql)
     domain = as_domain(domain)
     orders = None if marginals is None else checked_orders(marginals, domain)
-    options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells)
+    options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells, checked_weights(weights or {}))
     entry = _cached(text, orders, domain, options) if cache else None
     found = None if entry is None else _remembered(entry, text, orders, domain, options)
     made = found or _made(text, source, orders, domain, options, progress)
@@ -118,8 +129,8 @@ def plan(
         _keep(made, entry)
     if isinstance(made, TablePlan):  # whose limit comes with its strategy
         return made
-    known = made.strategy.proven
-    if prove and made.strategy.optimality not in known:  # which the strategy keeps
+    known = made.strategy.proven  # to which the strategy adds
+    if prove and any(bound not in known for bound in (made.strategy.optimality, objective_bound(made))):
         _keep(made, entry)
     return made
 
@@ -131,22 +142,33 @@ def _made(
     selections = () if text is None else read_selections(text, domain, source=source)
     watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     if text is None or orders is not None or is_many(selections):
-        batch = tables_of(selections, orders, domain, text=text)
+        batch = weighed(tables_of(selections, orders, domain, text=text), selections, options)
         tabled = optimize(batch.workload, **options.of_search(), progress=watching)
         return TablePlan(text, orders, domain, batch, tabled, options)
     queries = queries_of(selections)
+    weighing(queries, options)  # which refuses unknown names before anything takes long
     cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
+    return Plan(text, domain, *searched(queries, domain, cells, options, progress), options)
+
+
+def searched(
+    queries: Sequence[Query], domain: Domain, cells: Cells, options: Options, progress: Progress | None = None
+) -> tuple[Cells, Strategy]:
+    """The best strategy that is found for the queries, and the cells that it counts: these, or those of components."""
+    weigh = weighing(queries, options)
+    weights = weigh(own_sensitivities(cells))
+    watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     strategy = optimize(
-        Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings),
+        Workload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=cells.meetings),
         **options.of_search(),
         progress=watching,
     )
-    if options.privacy == GAUSSIAN.privacy and options.objective == "sum" and len(cells.blocks) > 1:
-        other = componentwise(queries, domain, options.max_cells, options.seconds, options.seed)
+    if options.privacy == GAUSSIAN.privacy and options.searched == "sum" and len(cells.blocks) > 1:
+        other = componentwise(queries, domain, options.max_cells, options.seconds, options.seed, weigh)
         budget = GAUSSIAN.reference.arguments
         if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
-            cells, strategy = other
-    return Plan(text, domain, cells, strategy, options)
+            return other
+    return cells, strategy
 
 
 def _remembered(
@@ -169,7 +191,7 @@ def _keep(made: Plan | TablePlan, entry: Path | None) -> None:
             made.save(entry)
 
 
-def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
+def text_of(sql: str | os.PathLike[str]) -> tuple[str, str]:
     """The SQL and what errors call it."""
     if isinstance(sql, os.PathLike) or (isinstance(sql, str) and sql.endswith(".sql") and len(sql.split()) == 1):
         return load_text(sql), str(sql)

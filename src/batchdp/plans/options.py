@@ -2,45 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from batchdp.bounds.optimality import Objective
 from batchdp.cells import MOST_CELLS
-from batchdp.checks import whole
+from batchdp.checks import finite, whole
+from batchdp.errors import StrategyError
 from batchdp.measuring.conversion import checked_delta
+from batchdp.plans.criteria import Criteria, as_criteria, read_criteria
 from batchdp.portfolio.options import checked_search
 from batchdp.privacy import LAPLACE, Budget, Privacy
+from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
+
+PlanObjective = Literal["fair", "sum", "max"]
+"""What a plan minimises: every statement's mean relative squared error, all queries' squared errors, or the largest."""
+FAIR: PlanObjective = "fair"
+LARGEST: PlanObjective = "max"
+Weights = tuple[tuple[str, float], ...]
+OF_PLANS = ("max_cells", "weights", "accuracy")
+"""Arguments that `optimize` has not."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How the strategy was looked for; every field is an argument of `plan`, and all but the last of `optimize`."""
+    """How the strategy was looked for; every field is an argument of `plan` or of `plan_for`."""
 
     privacy: Privacy | Literal["auto"] = LAPLACE.privacy
-    objective: Objective = "sum"
+    objective: PlanObjective = FAIR
     seconds: float | None = None
     seed: int = 0
     epsilon: float = 1.0
     delta: float | None = None
     max_cells: int = MOST_CELLS
+    weights: Weights = ()
+    """By hand, by the name of a statement or query."""
+    accuracy: Criteria | None = None
+    """What was wanted of `plan_for`; with objective "max", errors are relative to it."""
 
     def __post_init__(self) -> None:
-        seconds, seed = checked_search(self.privacy, self.objective, self.seconds, self.seed)
+        if self.objective not in get_args(PlanObjective):
+            known = " or ".join(map(repr, get_args(PlanObjective)))
+            raise StrategyError(f"objective={self.objective!r} must be {known}")
+        seconds, seed = checked_search(self.privacy, self.searched, self.seconds, self.seed)
         checked = {
             "seconds": seconds,
             "seed": seed,
             "epsilon": float(Budget(LAPLACE, self.epsilon)),
             "delta": None if self.delta is None else checked_delta(self.delta),
             "max_cells": whole("max_cells", self.max_cells, 1),
+            "weights": checked_weights(self.weights),
+            "accuracy": None if self.accuracy is None else _criteria(self.accuracy),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def searched(self) -> Objective:
+        """What `optimize` minimises: fair is a sum, with weights."""
+        return "max" if self.objective == LARGEST else "sum"
+
     def as_dict(self) -> dict[str, Any]:
         """For files and digests."""
-        return asdict(self)
+        given = asdict(self)
+        given["weights"] = dict(self.weights)
+        given["accuracy"] = None if self.accuracy is None else self.accuracy.as_dict()
+        return {name: value for name, value in given.items() if value or name not in ("weights", "accuracy")}
 
     def of_search(self) -> dict[str, Any]:
         """The arguments of `optimize` among them."""
-        return {name: value for name, value in self.as_dict().items() if name != "max_cells"}
+        given = {name: value for name, value in asdict(self).items() if name not in OF_PLANS}
+        return {**given, "objective": self.searched}
+
+
+def checked_weights(weights: Mapping[str, float] | Iterable[tuple[str, float]] | Any) -> Weights:
+    """Weights by name, in the order of the names; refused unless every one is a number that can be meant."""
+    if not isinstance(weights, Mapping | tuple):
+        raise StrategyError(f"weights={weights!r} must be a dictionary from names to numbers, such as {{'total': 3}}")
+    found: dict[str, float] = {}
+    for name, weight in dict(weights).items():
+        if not isinstance(name, str):
+            raise StrategyError(f"weights holds the name {name!r}; give the name of a statement or query")
+        number = finite(f"the weight of {name}", weight)
+        if not LEAST_WEIGHT <= number <= LARGEST_WEIGHT:
+            raise StrategyError(
+                f"the weight of {name} is {number!r}; it must be from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}: "
+                "1 is usual, with 3 its squared error counts three times as much"
+            )
+        found[name] = number
+    return tuple(sorted(found.items()))
+
+
+def _criteria(given: Any) -> Criteria:
+    return as_criteria(given) if isinstance(given, Criteria) else read_criteria(given)

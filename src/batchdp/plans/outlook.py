@@ -13,6 +13,9 @@ from batchdp.errors import ReleaseError
 from batchdp.excerpt import excerpt, titled
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
+from batchdp.plans.alone import ExpectedStatement, beside
+from batchdp.plans.objectives import described, error_of, lower_bound
+from batchdp.plans.options import FAIR
 from batchdp.plans.planned import Plan
 from batchdp.plans.rounding import rounded, rounded_up
 from batchdp.plans.tabled import TablePlan
@@ -22,6 +25,9 @@ from batchdp.queries.statements import QUERY, Statement, tables_of
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import TOLERANCE, Strategy
+
+SHOWN = 5
+"""Statements that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Expected:
     noise_on_results: float
 
     gain: float
-    """How many times smaller the error is than that of whichever simple mechanism is better for the whole batch."""
+    """How many times smaller the error is than that of whichever simple mechanism is better by the plan's objective."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,24 @@ class Outlook:
     cells: int
     blocks: int
     measurements: int
+    objective: str
+    """What the plan minimises."""
+    minimised: str
+    """The same in words."""
     total_squared_error: float
+    """Over all queries, in their own units, whatever was minimised."""
+    objective_error: float
+    """Of what was minimised."""
     lower_bound: float
+    """No strategy of this kind has a smaller `objective_error`."""
     residual: float
     accuracy: float
     """A half width at 95 %."""
     advised: float
     """The least budget at which every answer is that accurate; not a number where no answer needs noise."""
+    statements: tuple[ExpectedStatement, ...] = ()
+    wanted: bool = False
+    """Whether the plan was made for accuracies by name: who names them says what may be worse."""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -80,23 +97,38 @@ class Outlook:
         simple = "" if UNITS[self.unit] == LAPLACE else f" (Laplace noise at ε = {math.sqrt(2 * self.budget):g})"
         return (
             f"Expected standard errors at {self}. Gain: how many times smaller than that of noise on data or noise on "
-            f"results{simple}, whichever is better for the whole batch."
+            f"results{simple}, whichever is better for the whole batch by what is minimised."
         )
 
     def summary(self) -> str:
         """What the table does not say, in sentences."""
-        times = f", {self.total_squared_error / self.lower_bound:.3g} times that" if self.lower_bound > 0 else ""
+        times = f", {self.objective_error / self.lower_bound:.3g} times that" if self.lower_bound > 0 else ""
         blocks = f" in {self.blocks} blocks" if self.blocks > 1 else ""
         lines = [
             f"Method: {self.method}; {self.measurements} measurements of {self.cells} kinds of records{blocks}, "
             f"which reproduce every query to {TOLERANCE:g} or better.",
-            f"No strategy of this kind has a total expected squared error below {self.lower_bound:,.4g} at "
-            f"{self}; this one has {self.total_squared_error:,.4g}{times}.",
+            f"Minimised: the {self.minimised}. No strategy of this kind is below {self.lower_bound:,.4g} at {self}; "
+            f"this one has {self.objective_error:,.4g}{times}.",
         ]
         if math.isfinite(self.advised):
             enough = f"{UNITS[self.unit].letter} = {rounded_up(self.advised):g}"
             lines.append(f"For ±{self.accuracy:g} at 95 % on every query you need {enough}.")
-        return "\n".join(lines + [self.reason] * bool(self.reason))
+        return "\n".join(lines + [self.reason] * bool(self.reason) + [self.warning()] * bool(self.warning()))
+
+    def warning(self) -> str:
+        """Which statements sharing one strategy has made worse; nothing if it has none."""
+        worse = sorted(
+            (one for one in self.statements if one.is_worse), key=lambda one: one.by_itself / one.standard_error
+        )
+        if not worse or self.wanted:
+            return ""
+        listed = ", ".join(f"{one.name} ({one.standard_error:.3g}, not {one.by_itself:.3g})" for one in worse[:SHOWN])
+        more = f" and {len(worse) - SHOWN} more" if len(worse) > SHOWN else ""
+        remedy = "" if self.objective == FAIR else ', or objective="fair",'
+        return (
+            f"Worse than by itself with 1/{len(self.statements)} of the budget: {listed}{more}; "
+            f"a larger weight{remedy} moves budget there."
+        )
 
     def tables(self, *, everything: bool = False) -> tuple[list[ExpectedTable], int]:
         """So much of every table as fits on a screen, or everything; and how many tables are not shown at all."""
@@ -146,14 +178,15 @@ def outlook(plan: Plan | TablePlan, *, epsilon: float = 1.0, accuracy: float | N
             f"plan is a {type(plan).__name__}; an outlook needs a Plan, from plan(sql, domain): other strategies, "
             "those over many columns among them, say their errors by expected_squared_error"
         )
-    strategy, squared = plan.strategy, plan.factor**2
+    strategy = plan.strategy
     budget = strategy.noise.implied_by(epsilon)
     errors = plan.standard_errors(**budget.arguments)
     # Both simple mechanisms add Laplace noise, at the same ε.
     on_data = plan.factor * _deviations(noise_on_data(plan.asked_workload), epsilon)
     on_results = plan.factor * _deviations(noise_on_results(plan.asked_workload), epsilon)
     worst = float(errors.max(initial=0.0))
-    simple = min((on_data, on_results), key=lambda deviations: float(deviations @ deviations))
+    workload, options = plan.asked_workload, plan.options
+    simple = min((on_data, on_results), key=lambda deviations: error_of(workload, options, deviations**2))
     counted = errors > 1e-9 * worst  # a query that can count nothing has rounding errors only
     gains = np.divide(simple, errors, out=np.ones_like(errors), where=counted)
     goal = accuracy if accuracy is not None else rounded(2 * worst)
@@ -168,11 +201,16 @@ def outlook(plan: Plan | TablePlan, *, epsilon: float = 1.0, accuracy: float | N
         cells=plan.workload.cells,
         blocks=len(plan.workload.blocks),
         measurements=strategy.measurements,
-        total_squared_error=squared * strategy.expected_squared_error(**budget.arguments),
-        lower_bound=squared * strategy.lower_bound(**budget.arguments),
+        objective=options.objective,
+        minimised=described(options, weighted=plan.workload.weights is not None),
+        total_squared_error=float(errors @ errors),
+        objective_error=error_of(workload, options, errors**2),
+        lower_bound=plan.factor**2 * budget.variance(lower_bound(plan)),
         residual=strategy.residual,
         accuracy=goal,
         advised=epsilon_for(plan, half_width=goal) if worst > 0 else math.nan,
+        statements=beside(plan, budget),
+        wanted=options.accuracy is not None,
         reason=strategy.reason,
     )
 

@@ -19,7 +19,9 @@ from batchdp.measuring.cap import caps_for
 from batchdp.measuring.lattice import Lattice, quantise
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
+from batchdp.plans.statements import Statement, statements_of
 from batchdp.privacy import Budget, Privacy
+from batchdp.queries import Query
 from batchdp.queries.statements import QUERY, tables_of
 from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Strategy
@@ -66,9 +68,17 @@ class Plan:
         """The queries over the cells that they tell apart, whatever the strategy's cells are: to compare methods on."""
         if not isinstance(self.cells, ComponentCells):
             return self.workload
-        queries = read_queries(self.sql, self.domain)
-        cells = cells_of(queries, self.domain, most=self.options.max_cells)
-        return Workload(cells.matrix, cells.names, blocks=cells.sizes)
+        cells = cells_of(self._queries, self.domain, most=self.options.max_cells)
+        return Workload(cells.matrix, cells.names, self.workload.weights, blocks=cells.sizes)
+
+    @cached_property
+    def _queries(self) -> tuple[Query, ...]:
+        return read_queries(self.sql, self.domain)
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """The items that are counted, each with all of its groups: what counts alike in a fair plan."""
+        return statements_of(self._queries)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,6 +105,15 @@ class Plan:
         """Of every answer at this budget, for the domain's neighbours."""
         variances = self.strategy.per_query_variance(epsilon=epsilon, rho=rho)
         return np.asarray(self.factor * np.sqrt(variances))
+
+    @property
+    def needed(self) -> Budget | None:
+        """The least budget at which answers are as accurate as `plan_for` was asked; None for other plans."""
+        from batchdp.plans.accuracy import needed
+
+        if self.options.accuracy is None:
+            return None
+        return Budget(self.strategy.noise, max(budget for _, budget in needed(self, self.options.accuracy)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without data and without pickle, under a digest; readable by `load_plan`."""

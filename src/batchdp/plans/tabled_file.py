@@ -16,6 +16,7 @@ from batchdp.errors import BatchDPError, PlanError
 from batchdp.plans import keeping
 from batchdp.plans.options import Options
 from batchdp.plans.tabled import TablePlan
+from batchdp.plans.weighing_tables import weighed
 from batchdp.sql import read_selections
 
 FORMAT = "batchdp-table-plan-1"
@@ -46,9 +47,9 @@ def load_table_plan(path: str | os.PathLike[str], most_bytes: int | None = None)
             raise PlanError("it asks for nothing")
         orders = None if given is None else checked_orders(given, domain)
         selections = () if sql is None else read_selections(sql, domain, source=f"{path}: queries")
-        batch = tables_of(selections, orders, domain, text=sql)
-        strategy = keeping.read(header["strategy"], arrays, batch.workload)
         options = Options(**header["options"])
+        batch = weighed(tables_of(selections, orders, domain, text=sql), selections, options)
+        strategy = keeping.read(header["strategy"], arrays, batch.workload)
         return TablePlan(sql, orders, domain, batch, strategy, options, str(header["planner"])[:50])
     except BatchDPError as error:
         raise PlanError(f"{path} cannot be used, plan again: {error}") from error

@@ -11,6 +11,7 @@ import numpy as np
 from batchdp.components.search import Batch
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
+from batchdp.plans.objectives import described
 from batchdp.plans.rounding import rounded, rounded_up
 from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import LAPLACE, UNITS, Budget, Unit
@@ -49,6 +50,8 @@ class TableOutlook:
     """A half width at 95 %."""
     advised: float
     """The least budget at which every answer is that accurate; not a number where no answer needs noise."""
+    minimised: str = "total expected squared error"
+    """What the two figures before are of."""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -64,8 +67,8 @@ class TableOutlook:
         lines = [
             f"Method: {self.method}; {self.answers:,} answers in {len(self.tables):,} tables over {self.columns} "
             f"columns are reproduced to {TOLERANCE:g} or better.",
-            f"No strategy of this kind has a total expected squared error below {self.lower_bound:,.4g} at "
-            f"{self}; this one has {self.total_squared_error:,.4g}{times}.",
+            f"Minimised: the {self.minimised}. No strategy of this kind is below {self.lower_bound:,.4g} at {self}; "
+            f"this one has {self.total_squared_error:,.4g}{times}.",
         ]
         if math.isfinite(self.advised):
             enough = f"{UNITS[self.unit].letter} = {rounded_up(self.advised):g}"
@@ -86,7 +89,9 @@ def table_outlook(plan: TablePlan, epsilon: float, accuracy: float | None) -> Ta
     simple = Budget(LAPLACE, epsilon)
     on_data = plan.factor * np.sqrt(simple.variance(1.0) * _cells_a_query(batch))
     whole = Batch(batch)
-    on_results = plan.factor * math.sqrt(simple.variance(largest_change(whole, whole.terms(batch.weights)) ** 2))
+    on_results = plan.factor * math.sqrt(
+        simple.variance(largest_change(whole, whole.terms(np.ones(len(batch.weights)))) ** 2)
+    )
     sizes = batch.table_sizes()
     data_wins = float(np.square(on_data) @ sizes) < on_results**2 * float(sizes.sum())
     better = on_data if data_wins else np.full(len(sizes), on_results)
@@ -106,6 +111,7 @@ def table_outlook(plan: TablePlan, epsilon: float, accuracy: float | None) -> Ta
         residual=strategy.residual,
         accuracy=goal,
         advised=epsilon_for(plan, half_width=goal) if worst > 0 else math.nan,
+        minimised=described(plan.options, weighted=bool(plan.options.weights)),
         reason=strategy.reason,
     )
 

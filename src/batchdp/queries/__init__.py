@@ -2,7 +2,7 @@
 
 from batchdp.queries.amounts import Amount, Choice, Constant, Scaled, Total, ValueOf
 from batchdp.queries.conditions import All, Any, Condition, Cut, Missing, Negation, OneOf, Truth, Within
-from batchdp.queries.query import Query
+from batchdp.queries.query import Item, Query
 
 __all__ = [
     "All",
@@ -12,6 +12,7 @@ __all__ = [
     "Condition",
     "Constant",
     "Cut",
+    "Item",
     "Missing",
     "Negation",
     "OneOf",

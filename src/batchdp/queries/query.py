@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from batchdp.queries.amounts import Amount
+
+LEAST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
+"""That can be given by hand."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """What is counted or summed, of which a query is one group: an item of a SELECT."""
+
+    name: str
+    select: int = 0
+    """The number of its SELECT: two may give the same name to different groups."""
+    weight: float = 1.0
+    """How much it matters, by a hint in the SELECT."""
 
 
 @dataclass(frozen=True)
@@ -13,3 +27,5 @@ class Query:
 
     name: str
     amount: Amount
+    item: Item | None = field(default=None, compare=False)
+    """Of which it is a group; itself if left out."""

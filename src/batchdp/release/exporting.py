@@ -6,13 +6,11 @@ import csv
 import json
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from batchdp.archive import checked_folder, whole_folder
 from batchdp.errors import ReleaseError
 from batchdp.release.components.tables import TableRelease, columns_of
 from batchdp.release.records import Release
@@ -48,33 +46,29 @@ def export(
     """
     if format not in ("parquet", "csv"):
         raise ReleaseError(f'format={format!r} must be "parquet" or "csv"')
-    target = checked_folder(folder, overwrite)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    target = checked_folder(folder, "export", INDEX, ReleaseError, overwrite=overwrite)
     count = len(release.tables)
     index, written = [], []
-    try:
-        beside.mkdir()
-        for t, (name, columns) in enumerate(_tables(release)):
-            file = f"{t + 1:0{len(str(count))}d}-{_plain(name)}.{format}"
-            (_parquet if format == "parquet" else _csv)(beside / file, columns)
-            rows = len(next(iter(columns.values())))
-            index.append({"file": file, "name": name, "columns": list(columns)[:-4], "rows": rows})
-            written.append(target / file)
+    with whole_folder(target, ReleaseError, overwrite=overwrite) as beside:
+        for t, (name, columns) in enumerate(tables_of(release)):
+            entry = index_entry(t, count, name, columns, format)
+            (_parquet if format == "parquet" else _csv)(beside / entry["file"], columns)
+            index.append(entry)
+            written.append(target / entry["file"])
             if progress is not None:
                 progress((t + 1) / count, "writing tables")
         text = json.dumps({"release_id": release.certificate.release_id, "tables": index}, ensure_ascii=False, indent=1)
         (beside / INDEX).write_text(text, encoding="utf-8")
-        moved(beside, target)
-    except OSError as error:
-        raise ReleaseError(f"cannot write {target}: {error.strerror or error}") from error
-    except UnicodeEncodeError as error:
-        raise ReleaseError(f"cannot write {target}: {error.object[:50]!r} is not a text that files can hold") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     return written
 
 
-def _tables(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
+def index_entry(number: int, count: int, name: str, columns: Columns, format: str) -> dict[str, Any]:
+    """What the index says about one of so many tables."""
+    file = f"{number + 1:0{len(str(count))}d}-{_plain(name)}.{format}"
+    return {"file": file, "name": name, "columns": list(columns)[:-4], "rows": len(columns["value"])}
+
+
+def tables_of(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
     """The name and columns of every table; the last four are value, standard_error, low, high."""
     if isinstance(release, TableRelease):
         for t, table in enumerate(release.tables):
@@ -82,39 +76,6 @@ def _tables(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
         return
     for one in statements(release):
         yield one.name, statement_columns(release, one)
-
-
-def checked_folder(folder: str | os.PathLike[str], overwrite: bool) -> Path:
-    """The folder, unless it holds something that must not be replaced."""
-    try:
-        target = Path(folder)
-    except TypeError as error:
-        raise ReleaseError(f"folder={folder!r} is not the name of a folder") from error
-    if target.name in ("", "..") or "\0" in str(target):
-        raise ReleaseError(f"folder={str(folder)!r} is not the name of a new folder")
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise ReleaseError(f"{target} is not a folder; name a new one")
-    if not target.parent.is_dir():
-        raise ReleaseError(f"the folder of {target} does not exist; create {target.parent} first")
-    if target.is_dir() and any(target.iterdir()) and not overwrite:
-        raise ReleaseError(f"{target} holds files already; name a new folder, or say that it is to be replaced")
-    if target.is_dir() and overwrite and any(target.iterdir()) and not (target / INDEX).is_file():
-        raise ReleaseError(f"{target} holds files that batchdp did not write; name a new folder")
-    return target
-
-
-def moved(beside: Path, target: Path) -> None:
-    """Put a finished folder in the place of another."""
-    old = target.with_name(f".{target.name}.{secrets.token_hex(8)}.old")
-    if target.exists():
-        target.rename(old)
-    try:
-        beside.rename(target)
-    except OSError:
-        with suppress(OSError):
-            old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _plain(name: str) -> str:

@@ -75,7 +75,17 @@ class Release:
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
         """Every query's answer with its standard error and interval, computed when first asked for."""
-        return self._answers(self.law.half_widths(self.confidence))
+        return self._answers(self.half_widths)
+
+    @cached_property
+    def standard_errors(self) -> Dense:
+        """Of every answer, computed when first asked for."""
+        return self.law.standard_errors
+
+    @cached_property
+    def half_widths(self) -> Dense:
+        """Of the interval of every answer, computed when first asked for."""
+        return self.law.half_widths(self.confidence)
 
     def simultaneous(self, confidence: float | None = None) -> tuple[Answer, ...]:
         """The answers with intervals that hold all truths at once with this confidence."""

@@ -41,8 +41,8 @@ def statement_columns(release: Release, one: Statement) -> dict[str, NDArray[Any
     """A statement's answers as columns: groups as texts, value, standard_error, low, high."""
     kept = list(one.answers)
     values = release.values[kept]
-    errors = release.law.standard_errors[kept]
-    half = release.law.half_widths(release.confidence)[kept]
+    errors = release.standard_errors[kept]
+    half = release.half_widths[kept]
     groups = {
         column: np.array([own[axis] for own in one.groups], dtype=object)
         for axis, column in enumerate(headings(one.columns))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from batchdp.archive import checked_folder, whole_folder
 from batchdp.errors import ReleaseError
 from batchdp.release.components.tables import TableRelease
-from batchdp.release.exporting import INDEX, checked_folder, moved
+from batchdp.release.exporting import INDEX
 from batchdp.release.records import Release
 from batchdp.reports.packing import Put, script_of
 
@@ -28,19 +27,12 @@ def files_beside(release: Release | TableRelease, folder: Path, name: str) -> It
         folder: where they go.
         name: what the page and every part call the release.
     """
-    target = checked_folder(folder, overwrite=True)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    target = checked_folder(folder, "report", INDEX, ReleaseError, overwrite=True)
+    with whole_folder(target, ReleaseError, overwrite=True) as beside:
 
-    def put(key: str, content: Any) -> None:
-        (beside / f"{key}.js").write_text(script_of(name, key, content), encoding="ascii")
+        def put(key: str, content: Any) -> None:
+            (beside / f"{key}.js").write_text(script_of(name, key, content), encoding="ascii")
 
-    try:
-        beside.mkdir()
         yield put
         mark = {"release_id": release.certificate.release_id, "about": "the tables of the page beside this folder"}
         (beside / INDEX).write_text(json.dumps(mark, indent=1), encoding="utf-8")
-        moved(beside, target)
-    except OSError as error:
-        raise ReleaseError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

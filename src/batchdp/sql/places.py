@@ -37,6 +37,11 @@ class Statement:
     last: int
     """The number behind its last lexeme."""
 
+    @property
+    def weight(self) -> float:
+        """How much it matters, by its hint."""
+        return self.script.weights.get(self.first, 1.0)
+
     def refusal(self, node: Node, problem: str, remedy: str) -> QueryError:
         """The error for a node."""
         start, end = self._stretch(node)

@@ -7,8 +7,10 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import nan
 
 from batchdp.errors import QueryError
+from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
 
 MOST_CHARACTERS = 1_000_000
 DEEPEST = 20
@@ -20,6 +22,7 @@ EXAMPLE = "a query looks like SELECT COUNT(*) AS adults FROM patients WHERE age 
 _LEXEME = re.compile(
     r"""
       (?P<blank>[ \t\r\n\f\v]+ | --[^\r\n]* | /\*(?!\+)(?:(?!\*/|/\*).)*\*/)
+    | (?P<hint>/\*\+(?:(?!\*/|/\*).)*\*/)
     | (?P<text>'(?:[^']|'')*')
     | (?P<quoted>"(?:[^"]|"")+")
     | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
@@ -33,7 +36,7 @@ _ODD = {
     "'": ("a text that is not closed", "end it with '"),
     '"': ("a quoted name that is not closed, or empty", 'write it as "name"'),
     "/*": ("a comment that is not closed, or nested", "end it with */, with no /* inside"),
-    "/*+": ("a hint", "leave it out"),
+    "/*+": ("a hint that is not closed, or nested", "write it as SELECT /*+ weight(3) */ COUNT(*) …"),
     "?": ("a parameter", "write the constant itself"),
     "$": ("a parameter or dollar-quoted text", "write the constant itself"),
     ":": ("a parameter", "write the constant itself"),
@@ -53,6 +56,8 @@ _ODD = {
     "’": ("a typographic quote", "texts stand in plain '…'"),
 }
 """What is wrong with text that begins like this."""
+
+_WEIGHT = re.compile(r"/\*\+\s*weight\s*\(\s*(?P<number>[0-9.eE+-]{1,30})\s*\)\s*\*/", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,9 @@ class Script:
             raise QueryError(
                 f"{name} holds {len(text)} characters, more than {MOST_CHARACTERS}; split it into several batches"
             )
+        self.weights: dict[int, float] = {}
+        """By the number of the SELECT that has a hint behind it."""
+        self._hints: list[tuple[int, int]] = []
         self.lexemes = tuple(self._cut())
         self._check_nesting()
 
@@ -105,23 +113,53 @@ class Script:
         return max(bisect_right(self._starts, place) - 1, 0)
 
     @cached_property
+    def plain(self) -> str:
+        """With blanks in the place of hints: what sqlglot is to read."""
+        pieces, place = [], 0
+        for start, end in self._hints:
+            pieces += [self.text[place:start], " " * (end - start)]
+            place = end
+        return "".join([*pieces, self.text[place:]])
+
+    @cached_property
     def _starts(self) -> list[int]:
         return [lexeme.start for lexeme in self.lexemes]
 
     def _cut(self) -> Iterator[Lexeme]:
-        place, before = 0, None
+        place, before, number = 0, None, 0
         while place < len(self.text):
             match = _LEXEME.match(self.text, place)
             if match is None:
                 raise self._odd(place)
             kind = str(match.lastgroup)
-            if kind != "blank":
+            if kind == "hint":
+                self._take_hint(match, before, number - 1)
+            elif kind != "blank":
                 lexeme = Lexeme(kind, match.group(), place)
                 if before is not None:
                     self._check_neighbours(before, lexeme)
                 yield lexeme
                 before = lexeme
+                number += 1
             place = match.end()
+
+    def _take_hint(self, hint: re.Match[str], before: Lexeme | None, select: int) -> None:
+        """The weight in a hint; any other hint, and one in any other place, is refused."""
+        found = _WEIGHT.fullmatch(hint.group())
+        try:
+            weight = nan if found is None else float(found["number"])
+        except ValueError:
+            weight = nan
+        if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+            problem = "a hint that is not known, or a weight that cannot be used"
+            remedy = f"write /*+ weight(3) */, with a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+        elif before is None or before.word != "SELECT" or select in self.weights:
+            problem, remedy = "a hint in a place where it means nothing", "write it once, right behind SELECT"
+        else:
+            self.weights[select] = weight
+            self._hints.append(hint.span())
+            return
+        raise self.refusal(hint.start(), hint.end(), problem, remedy)
 
     def _odd(self, place: int) -> QueryError:
         beginning = next((odd for odd in ("/*+", "/*") if self.text.startswith(odd, place)), self.text[place])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from batchdp.queries import Amount, Condition, Query
+from batchdp.queries import Amount, Condition, Item, Query
 from batchdp.sql.amounts import combination
 from batchdp.sql.conditions import condition
 from batchdp.sql.groupings import ALL, Grouping, alias_name, grouping, item_of, restricted
@@ -41,10 +41,11 @@ class Selection:
         """One query an item and row of groups, in the declared order; empty groups belong to it."""
         made = []
         for item in self.counted:
+            own = Item(item.name, self.statement.number, self.statement.weight)
             for row in self.grouping.rows():
                 amount = restricted(item.amount, [group for _, group in row if group is not None], self.where)
                 titles = [f"{key.name}={ALL if group is None else group.title}" for key, group in row]
-                made.append((item, Query(f"{item.name}[{', '.join(titles)}]" if titles else item.name, amount)))
+                made.append((item, Query(f"{item.name}[{', '.join(titles)}]" if titles else item.name, amount, own)))
         return made
 
 

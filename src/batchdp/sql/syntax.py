@@ -96,7 +96,7 @@ def parsed(script: Script) -> Iterator[Statement]:
 def _tokens(dialect: Dialect, script: Script) -> list[Token]:
     """What sqlglot reads, checked to be what is written: nothing skipped, and only keywords taken together."""
     try:
-        tokens = dialect.tokenize(script.text)
+        tokens = dialect.tokenize(script.plain)
     except SqlglotError as error:
         raise QueryError(f"{script.name} cannot be read; {EXAMPLE}") from error
     lexemes = script.lexemes
@@ -121,7 +121,7 @@ def _tree(parser: Any, tokens: list[Token], script: Script, first: int, last: in
     lexemes = script.lexemes
     whole = lexemes[first].start, lexemes[last - 1].end
     try:
-        trees = parser.parse(tokens, script.text)
+        trees = parser.parse(tokens, script.plain)
     except ParseError as error:
         detail = error.errors[0] if error.errors else {}
         # sqlglot gives the column behind the token that it stumbled over.

@@ -41,6 +41,8 @@ class Comparison:
     methods: tuple[Row, ...]
     gaussian: Row
     """The optimum under Gaussian noise at ρ = ε²/2 = 1/2, the zCDP that ε = 1 implies: a weaker promise."""
+    weighted: bool = False
+    """Whether every query's squared error is times its weight, as in a fair plan."""
 
 
 def all_methods() -> dict[str, Method]:
@@ -72,4 +74,5 @@ def compare(
         if name == GAUSSIAN_OPTIMUM:
             bound = LAPLACE.reference.variance(strategy.optimality.lower_bound)
     gaussian = rows.pop(GAUSSIAN_OPTIMUM)
-    return Comparison(workload.queries, workload.cells, reduce(workload).rank, bound, tuple(rows.values()), gaussian)
+    rank, weighted = reduce(workload).rank, workload.weights is not None
+    return Comparison(workload.queries, workload.cells, rank, bound, tuple(rows.values()), gaussian, weighted)

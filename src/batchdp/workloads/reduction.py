@@ -117,7 +117,9 @@ class Reduction:
         # U is dense where it is not the identity.
         if isinstance(U, np.ndarray) and m * r > MOST_ENTRIES and 2 * k * (m + r) < m * r:
             return Product(U, reconstruct)
-        return U @ reconstruct
+        found = U @ reconstruct
+        # As files keep it: the same numbers in another order have other rounding errors.
+        return np.ascontiguousarray(found) if isinstance(found, np.ndarray) else found
 
 
 def reduce(workload: Workload, *, merge: bool = True) -> Reduction:

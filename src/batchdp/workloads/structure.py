@@ -7,7 +7,7 @@ values, the last column fastest, and there may be 10^100 of them: nothing here h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -113,9 +113,17 @@ class Products:
 
     def table_sizes(self) -> Dense:
         """How many queries every table has."""
+        return self._products_of(lambda factor: factor.rows)
+
+    def table_tops(self) -> Dense:
+        """For every table the most that one record can change one of its queries."""
+        return self._products_of(lambda factor: 1.0 if factor.given is None else float(np.abs(factor.given).max()))
+
+    def _products_of(self, value: Callable[[Factor], float]) -> Dense:
+        """For every table the product of a value of its factors."""
         most = max(1, max(map(len, self.factors)))
-        rows = np.array([[f.rows for f in own] + [0] * (most - len(own)) for own in self.factors], dtype=float)
-        return self._products(rows[self.columns, self.chosen])
+        values = np.array([[*map(value, own), *[0.0] * (most - len(own))] for own in self.factors], dtype=float)
+        return self._products(values[self.columns, self.chosen])
 
     @property
     def cells(self) -> int:

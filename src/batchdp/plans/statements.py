@@ -1,0 +1,63 @@
+"""What people call a statement: an item of a SELECT with all of its groups; and finding queries by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from batchdp.errors import BatchDPError, QueryError
+from batchdp.queries import Query
+from batchdp.terminal import harmless
+
+SUGGESTED = 3
+"""Names that a wrong one may have meant."""
+MOST_COMPARED = 2000
+"""Names that a wrong one is compared with."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Queries that count alike: those of one item of a SELECT, by position."""
+
+    name: str
+    queries: tuple[int, ...]
+    weight: float = 1.0
+    """By a hint in the SQL."""
+
+
+def statements_of(queries: Sequence[Query]) -> tuple[Statement, ...]:
+    """The statements of a batch, in order; grouping sets of one statement belong to it."""
+    found: dict[tuple[int, str], list[int]] = {}
+    weights: dict[tuple[int, str], float] = {}
+    for q, query in enumerate(queries):
+        key = (0, query.name) if query.item is None else (query.item.select, query.item.name)
+        found.setdefault(key, []).append(q)
+        weights[key] = 1.0 if query.item is None else query.item.weight
+    return tuple(Statement(key[1], tuple(own), weights[key]) for key, own in found.items())
+
+
+def named(
+    name: str,
+    names: Sequence[str],
+    statements: Sequence[Statement],
+    *,
+    argument: str,
+    error: type[BatchDPError] = QueryError,
+) -> tuple[int, ...]:
+    """The positions of the queries of this name: those of a statement, or a single one; an unknown name is refused."""
+    places = [q for statement in statements if statement.name == name for q in statement.queries]
+    if not places and name in names:
+        places = [names.index(name)]
+    if not places:
+        raise error(unknown(name, names, statements, argument=argument))
+    return tuple(places)
+
+
+def unknown(name: str, names: Sequence[str], statements: Sequence[Statement], *, argument: str) -> str:
+    """What to say of a name that is in no batch: the ones that it may have meant."""
+    all_names = (*dict.fromkeys(statement.name for statement in statements), *names)
+    known = {one.casefold(): one for one in all_names[:MOST_COMPARED]}
+    near = [known[one] for one in get_close_matches(name.casefold(), known, SUGGESTED, 0.5)]
+    listed = " or ".join(map(repr, map(harmless, near or all_names[:SUGGESTED])))
+    return f"{argument}: {harmless(name)!r} is neither a statement nor a query of the batch; did you mean {listed}?"

@@ -1,0 +1,79 @@
+"""A ledger at one moment: what a dossier says about it, and what `verify` compares with the ledger itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from batchdp.checks import finite
+from batchdp.errors import BatchDPError, DossierError
+from batchdp.ledger import Entry, Ledger
+from batchdp.privacy import UNITS, Noise
+
+
+@dataclass(frozen=True)
+class Books:
+    """Every spend of a ledger, and what they add up to."""
+
+    unit: str
+    total: float
+    spent: float
+    remaining: float
+    head: str
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> Books:
+        """As the ledger is now."""
+        return cls(ledger.unit, ledger.total, ledger.spent, ledger.remaining, ledger.head, ledger.history())
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise whose budget the ledger counts in."""
+        return UNITS[self.unit]
+
+    @property
+    def released(self) -> int:
+        """Spends that have answers."""
+        return sum(entry.state == "released" for entry in self.entries)
+
+    def entry(self, release_id: str) -> Entry:
+        """The spend of a release."""
+        found = next((one for one in self.entries if one.release_id == release_id), None)
+        if found is None:
+            raise DossierError(f"release {release_id!r} is not among the ledger's spends")
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the evidence."""
+        return {**asdict(self), "entries": [asdict(entry) for entry in self.entries]}
+
+    @classmethod
+    def read(cls, content: Any) -> Books:
+        """From the evidence, where anything can stand."""
+        try:
+            if not isinstance(content, Mapping) or set(content) != {one.name for one in fields(cls)}:
+                raise DossierError("its fields are others")
+            numbers = {name: finite(name, content[name], least=0) for name in ("total", "spent", "remaining")}
+            if content["unit"] not in UNITS or not isinstance(content["head"], str):
+                raise DossierError("no unit, or no head")
+            entries = tuple(_entry(one) for one in content["entries"])
+            total, spent, left = (round(number * 1e9) for number in numbers.values())
+            if sum(round(entry.charged * 1e9) for entry in entries) != spent or total - spent != left:
+                raise DossierError("its spends do not add up")
+            return cls(content["unit"], **numbers, head=content["head"], entries=entries)
+        except (BatchDPError, TypeError, KeyError) as error:
+            raise DossierError(f"the ledger in the evidence is not one ({str(error)[:100]})") from error
+
+
+def _entry(content: Any) -> Entry:
+    entry = Entry(**content)
+    texts = (entry.release_id, entry.plan_digest, entry.table, entry.time, entry.head, entry.privacy_unit or "")
+    if not all(isinstance(text, str) for text in texts):
+        raise DossierError("a spend holds something else than texts")
+    if entry.unit not in UNITS or entry.state not in ("reserved", "released"):
+        raise DossierError("a spend of another kind")
+    for name in ("requested", "charged"):
+        finite(name, getattr(entry, name), least=0)
+    return entry

@@ -1,0 +1,189 @@
+"""What follows from a release and its ledger: every figure that a dossier holds is taken from here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from platform import python_version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.ledger.curves import Curve, curves
+from batchdp.measuring.conversion import epsilons_at
+from batchdp.measuring.neighbours import in_words
+from batchdp.privacy import LAPLACE, Noise
+from batchdp.publishing.books import Books
+from batchdp.release import Release, TableRelease
+from batchdp.release.exporting import tables_of
+
+DELTAS = (1e-5, 1e-6, 1e-9)
+"""At which ρ is also said as (ε, δ)."""
+MOST_COVARIANCES = 300
+"""Answers up to which their covariances are a file."""
+PACKAGES = ("batchdp", "opendp", "numpy", "scipy", "matplotlib", "pyarrow")
+NORMS = {1: "L1", 2: "L2"}
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """How wide the answers of one table are."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: int
+    least_error: float
+    typical_error: float
+    largest_error: float
+    typical_margin: float
+    """Half of an interval; both typical figures are medians."""
+
+    @property
+    def title(self) -> str:
+        """The name, and what it is by where that is not said in it."""
+        by = ", ".join(self.columns)
+        return f"{self.name} by {by}" if by and by not in self.name else self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A release, the moment of the ledger that it is published with, and the versions that wrote it down."""
+
+    release: Release | TableRelease
+    books: Books | None
+    versions: Mapping[str, str]
+
+    @property
+    def certificate(self) -> Any:
+        """The release's own; both kinds have the fields that are used here."""
+        return self.release.certificate
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise."""
+        found: Noise = self.certificate.noise
+        return found
+
+    @cached_property
+    def budget(self) -> float:
+        """ε or ρ as it was written: the noise may be drawn for the float just below."""
+        held: float = self.certificate.budget
+        above = math.nextafter(held, math.inf)
+        return above if len(repr(above)) < len(repr(held)) else held
+
+    @property
+    def strength(self) -> str:
+        """The budget with its letter."""
+        return f"{self.noise.letter} = {str(self.budget).removesuffix('.0')}"
+
+    @cached_property
+    def epsilons(self) -> tuple[tuple[float, float], ...]:
+        """The same guarantee as (ε, δ); none for a pure one, which needs no δ."""
+        if self.noise == LAPLACE:
+            return ()
+        return tuple(zip(epsilons_at(self.budget, DELTAS), DELTAS, strict=True))
+
+    @property
+    def whose(self) -> str:
+        """Whose privacy, in words."""
+        return in_words(self.certificate.privacy_unit)
+
+    @property
+    def confidence(self) -> str:
+        """Of the intervals."""
+        return f"{100 * self.release.confidence:g} %"
+
+    @cached_property
+    def tables(self) -> tuple[TableFacts, ...]:
+        """Every table, read once."""
+        return tuple(_table(name, columns) for name, columns in tables_of(self.release))
+
+    @property
+    def answers(self) -> int:
+        """How many there are."""
+        return sum(table.rows for table in self.tables)
+
+    @property
+    def measurements(self) -> int:
+        """Noisy numbers that the answers were computed from."""
+        held = self.release.noisy if isinstance(self.release, TableRelease) else self.release.measurements
+        return len(held)
+
+    @cached_property
+    def covariance(self) -> NDArray[np.float64] | None:
+        """Of all answers, where they are few."""
+        return self.release.covariance if self.answers <= MOST_COVARIANCES else None
+
+    @property
+    def noise_drawn(self) -> str:
+        """The mechanism, with its figures."""
+        c = self.certificate
+        drawn = f"Discrete {self.noise.name} noise drawn by OpenDP {c.opendp} on {self.measurements:,} measurements"
+        if isinstance(self.release, TableRelease):
+            return f"{drawn} in {len(c.components):,} components, each with a scale of its own"
+        return f"{drawn}; scale {c.scale:.12g} in steps of the lattice, {c.scale / 2.0**c.bits:.6g} in records"
+
+    @property
+    def sensitivity(self) -> str:
+        """How far one privacy unit moves the measurements, exactly."""
+        c = self.certificate
+        if isinstance(self.release, TableRelease):
+            return (
+                f"a whole number for each of {len(c.components):,} components, computed exactly; SHA-256 of their list "
+                f"{c.components_digest}"
+            )
+        return f"{c.sensitivity} steps of the lattice ({NORMS[self.noise.norm]} norm), a whole number, computed exactly"
+
+    @property
+    def lattice(self) -> str:
+        """Why floats do no harm."""
+        c = self.certificate
+        if isinstance(self.release, TableRelease):
+            share = f"at most {c.bias_share:.3g} of its standard error"
+            return f"measurements and noise are whole numbers; apart from noise an answer is off by {share}"
+        return (
+            f"measurements and noise are whole numbers, in steps of 2 to the minus {c.bits}; apart from noise no "
+            f"answer is off by more than {c.bias_bound:.3g}"
+        )
+
+    @cached_property
+    def curves(self) -> tuple[Curve, ...]:
+        """What the ledger's spends amount to as (ε, δ), each and all together; none without a ledger."""
+        return () if self.books is None else curves(self.books.entries)
+
+    @property
+    def spent(self) -> str:
+        """What the ledger has granted, in words."""
+        assert self.books is not None
+        books, letter = self.books, self.books.noise.letter
+        return (
+            f"{len(books.entries):,} spend{'s' * (len(books.entries) != 1)} charged, {books.released:,} with answers: "
+            f"{letter} = {books.spent:g} of {books.total:g} in all, {books.remaining:g} left"
+        )
+
+
+def installed() -> dict[str, str]:
+    """The versions that a dossier is written with."""
+    return {**{name: version(name) for name in PACKAGES}, "python": python_version()}
+
+
+def _table(name: str, columns: Mapping[str, NDArray[Any]]) -> TableFacts:
+    errors, half = columns["standard_error"], columns["high"] - columns["value"]
+    return TableFacts(
+        name=name,
+        columns=tuple(columns)[:-4],
+        rows=len(errors),
+        least_error=_six(np.min(errors)),
+        typical_error=_six(np.median(errors)),
+        largest_error=_six(np.max(errors)),
+        typical_margin=_six(np.median(half)),
+    )
+
+
+def _six(value: float) -> float:
+    """Six digits: the same whatever order sums were taken in."""
+    return float(f"{value:.6g}")

@@ -1,0 +1,106 @@
+"""Metadata for programs: a Frictionless Data Package with a Table Schema for every CSV and Parquet file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from batchdp.publishing.about import About
+from batchdp.publishing.facts import Facts, TableFacts
+from batchdp.publishing.note import COVARIANCE
+from batchdp.release import TableRelease
+
+MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+MEANINGS = {
+    "value": "the private answer: the true one plus noise",
+    "standard_error": "of the noise in value",
+    "low": "lower end of the interval around value",
+    "high": "upper end of the interval around value",
+}
+
+
+def datapackage(facts: Facts, about: About, files: Mapping[str, str], order: Sequence[str]) -> str:
+    """The package as JSON.
+
+    Args:
+        facts: of the release.
+        about: what people say.
+        files: SHA-256 of every file by its path in the folder.
+        order: the paths of the tables, in the order of the release.
+    """
+    c, curators = facts.certificate, [one for one in about.basic.data_curators if one]
+    content = {
+        "$schema": "https://datapackage.org/profiles/1.0/datapackage.json",
+        "name": "batchdp-release",
+        "id": c.release_id,
+        "title": about.basic.name or f"Private answers about {c.table}",
+        **({"description": about.basic.description} if about.basic.description else {}),
+        **({"contributors": [{"title": one} for one in curators]} if curators else {}),
+        "differential_privacy": _guarantee(facts),
+        "resources": list(_resources(facts, files, order)),
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _guarantee(facts: Facts) -> dict[str, Any]:
+    c = facts.certificate
+    return {
+        "release_id": c.release_id,
+        "noise": f"discrete {facts.noise.name}",
+        facts.noise.unit: facts.budget,
+        "neighbours": c.neighbours,
+        "privacy_unit": c.privacy_unit,
+        "confidence": facts.release.confidence,
+        "plan_sha256": c.plan_digest,
+    }
+
+
+def _resources(facts: Facts, files: Mapping[str, str], order: Sequence[str]) -> Iterator[dict[str, Any]]:
+    # A group of a statement is a text; that of a batch over many columns may be a number.
+    groups = "any" if isinstance(facts.release, TableRelease) else "string"
+    for number, (path, table) in enumerate(zip(order, facts.tables, strict=True), start=1):
+        named = [{"name": name, "type": groups, "description": "the group"} for name in table.columns]
+        made = [{"name": name, "type": "number", "description": text} for name, text in MEANINGS.items()]
+        yield {
+            **_file(f"table-{number}", path, files[path]),
+            "title": table.name,
+            "schema": {"fields": [*named, *made], **({"primaryKey": list(table.columns)} if table.columns else {})},
+            "rows": table.rows,
+            "noise": _noise(facts, table),
+        }
+    if COVARIANCE in files:
+        fields = [{"name": "answer", "type": "string", "description": "the name of an answer"}]
+        fields += [{"name": f"{i}", "type": "number"} for i in range(1, facts.answers + 1)]
+        yield {
+            **_file("covariance", COVARIANCE, files[COVARIANCE]),
+            "title": "Covariances of the noise in all answers, in the order of the answers of the release",
+            "schema": {"fields": fields},
+            "rows": facts.answers,
+            "noise": {"release_id": facts.certificate.release_id},
+        }
+
+
+def _file(name: str, path: str, digest: str) -> dict[str, Any]:
+    ending = path.rpartition(".")[2]
+    return {
+        "name": name,
+        "path": path,
+        "format": ending,
+        "mediatype": MEDIA[ending],
+        **({"encoding": "utf-8"} if ending == "csv" else {}),
+        "hash": f"sha256:{digest}",
+    }
+
+
+def _noise(facts: Facts, table: TableFacts) -> dict[str, Any]:
+    return {
+        "release_id": facts.certificate.release_id,
+        "distribution": f"discrete {facts.noise.name}",
+        facts.noise.unit: facts.budget,
+        "least_standard_error": table.least_error,
+        "typical_standard_error": table.typical_error,
+        "largest_standard_error": table.largest_error,
+        "typical_half_width": table.typical_margin,
+        "confidence": facts.release.confidence,
+    }

@@ -1,0 +1,154 @@
+"""The note for data users: what the numbers are, how wide, how to add and compare them, and what not to do."""
+
+from __future__ import annotations
+
+import math
+
+from batchdp.privacy import LAPLACE
+from batchdp.publishing.about import About
+from batchdp.publishing.document import Block, Bullets, Code, Document, Grid, Section
+from batchdp.publishing.facts import Facts
+from batchdp.reports.figures import significant
+
+MOST_TABLES = 50
+COVARIANCE = "covariance.csv"
+EXAMPLE = """\
+import batchdp
+
+release = batchdp.load_release("answers.release")
+C = release.covariance                         # one row and column for each answer
+i, j = 0, 1
+print((C[i, i] + C[j, j] + 2 * C[i, j]) ** 0.5)  # standard error of answer i + answer j
+print((C[i, i] + C[j, j] - 2 * C[i, j]) ** 0.5)  # standard error of answer i - answer j
+"""
+
+
+def note(facts: Facts, about: About) -> Document:
+    """The note as a document."""
+    c = facts.certificate
+    name = about.basic.name or f"Table {c.table}"
+    return Document(
+        title=f"{name}: how to use these numbers",
+        lead=(
+            f"{facts.answers:,} answers in {len(facts.tables):,} tables. Each is a true count or sum plus noise, "
+            "so that the numbers tell hardly anything about any one person."
+        ),
+        sections=(
+            Section("What the numbers are", _what(facts, about)),
+            Section("How wide they are", tuple(_width(facts))),
+            Section("How to add and compare them", tuple(_adding(facts))),
+            Section("What not to do", (_never(facts),)),
+            Section("Where the rest is", (_files(facts),)),
+        ),
+        made_by=f"Written by batchdp {facts.versions['batchdp']}; release {c.release_id}.",
+    )
+
+
+def _what(facts: Facts, about: About) -> tuple[Block, ...]:
+    c = facts.certificate
+    kind = "pure differential privacy" if facts.noise == LAPLACE else "zero-concentrated differential privacy"
+    said = tuple(one for one in (about.basic.description, about.basic.intended_use) if one)
+    return (
+        *said,
+        f"The release has {kind} with {facts.strength}. It compares any two tables that differ by {c.neighbours}; "
+        f"whose privacy: {facts.whose}.",
+        "Every value is the true answer plus noise whose law is known. The noise is as likely to be above as below 0: "
+        "the values are right on average. They were not rounded and not cut off, so that a value can be negative or a "
+        "fraction where the truth cannot; that is no error, and it is what keeps sums right.",
+    )
+
+
+def _width(facts: Facts) -> list[Block]:
+    rows = tuple(
+        (one.title, f"{one.rows:,}", *map(significant, (one.typical_error, one.largest_error, one.typical_margin)))
+        for one in facts.tables[:MOST_TABLES]
+    )
+    headings = ("table", "answers", "typical standard error", "largest standard error")
+    missed = (1 - facts.release.confidence) * facts.answers
+    blocks: list[Block] = [
+        f"The columns low and high are an interval that holds the true answer with {facts.confidence} confidence, one "
+        f"answer at a time: of {facts.answers:,} intervals about {missed:.2g} can be expected to miss.",
+        Grid((*headings, f"typical ± at {facts.confidence}"), rows),
+    ]
+    if len(facts.tables) > MOST_TABLES:
+        blocks.append(f"The first {MOST_TABLES:,} of {len(facts.tables):,} tables; datapackage.json has all.")
+    return blocks
+
+
+def _adding(facts: Facts) -> list[Block]:
+    blocks: list[Block] = [
+        "Answers of this release share their noise. The standard error of a sum or a difference is therefore not the "
+        "root of the sum of squares: it needs the covariance of the answers.",
+    ]
+    if (example := _example(facts)) is not None:
+        blocks.append(example)
+        blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each answer.")
+    if facts.covariance is not None:
+        blocks.append(Code(EXAMPLE))
+    else:
+        blocks.append(
+            "There are too many answers for a list of all covariances. Where a sum of answers is itself an answer of a "
+            "coarser table, take that one; it is more accurate than adding up."
+        )
+    blocks.append(
+        "A difference of two answers of less than twice its standard error may well be noise alone. Who compares many "
+        "pairs will find some such differences by chance."
+    )
+    return blocks
+
+
+def _example(facts: Facts) -> str | None:
+    """The first two answers of one table, added and compared."""
+    C = facts.covariance
+    first = 0
+    for table in facts.tables:
+        if C is not None and table.rows > 1:
+            i, j = _places(facts, first)
+            a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
+            return (
+                f"For example the first two answers of the table {table.title}: their standard errors are "
+                f"{significant(math.sqrt(a))} and {significant(math.sqrt(b))}; that of their sum is "
+                f"{significant(math.sqrt(max(0.0, a + b + 2 * both)))}, that of their difference "
+                f"{significant(math.sqrt(max(0.0, a + b - 2 * both)))}."
+            )
+        first += table.rows
+    return None
+
+
+def _places(facts: Facts, first: int) -> tuple[int, int]:
+    """Which answers of the release the first two of a table are: statements may lie across one another."""
+    from batchdp.release import Release
+
+    if not isinstance(facts.release, Release):
+        return first, first + 1
+    table = next(one for one in facts.release.tables if len(one.answers) > 1)
+    return table.answers[0], table.answers[1]
+
+
+def _never(facts: Facts) -> Bullets:
+    return Bullets(
+        (
+            "Do not set negative values to 0 before adding or averaging: that makes every sum too large.",
+            "Do not leave out small values, or those whose interval holds 0: the rest would be too large on average.",
+            "Do not read a value without its standard error, and do not rank values whose intervals overlap.",
+            "Do not treat the noise of different answers as independent: use the covariances.",
+            f"Do not expect every interval to hold its truth: {facts.confidence} of them are meant to.",
+            "Do not take a value of 0, or near 0, as proof that nobody is there, nor a positive one as proof that "
+            "somebody is.",
+            "Do not try to find out about single persons, also not together with other sources.",
+        )
+    )
+
+
+def _files(facts: Facts) -> Bullets:
+    covariance = (f"{COVARIANCE}: the covariances of all answers.",) if facts.covariance is not None else ()
+    return Bullets(
+        (
+            "tables: one file a table, with its group columns, value, standard_error, low and high.",
+            "datapackage.json: what every column of every file is, for programs (Frictionless Table Schema).",
+            *covariance,
+            "answers.release: everything, for batchdp; batchdp verify computes it again.",
+            "checklist.md: what was checked, what is declared, what is open.",
+            "evidence.json: certificate, digests, versions.",
+        )
+    )

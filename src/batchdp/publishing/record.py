@@ -1,0 +1,185 @@
+"""The record for OpenDP's public registry of deployments: its fields and no others, filled or said to be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from batchdp.privacy import LAPLACE
+from batchdp.publishing.about import About
+from batchdp.publishing.facts import Facts
+
+MISSING = "MISSING: say it in ABOUT.toml, "
+"""How a text begins where people have not answered."""
+SECOND_TIER = (
+    "privacy_loss",
+    "deployment_model.model_name",
+    "deployment_model.release_type",
+)
+
+
+def record(facts: Facts, about: About) -> dict[str, Any]:
+    """The record as nested mappings; its tier is what the answers given reach."""
+    deployment = {
+        "basic": _basic(about),
+        "dp_variant": {
+            "variant_name": "Pure DP" if facts.noise == LAPLACE else "Zero-concentrated DP",
+            "data_domain": _asked(about, "dp_variant.data_domain"),
+            "unprotected_quantities": _asked(about, "dp_variant.unprotected_quantities"),
+        },
+        "privacy_loss": _privacy_loss(facts, about),
+        "deployment_model": _model(facts, about),
+        "accounting": _accounting(facts, about),
+        "implementation": _implementation(facts, about),
+        "administrative": _administrative(facts, about),
+    }
+    written = facts.certificate.release_id.lower()
+    slug = "-".join("".join(one if one.isascii() and one.isalnum() else " " for one in written).split())
+    return {
+        "url_slug": f"batchdp-{slug}"[:80].rstrip("-"),
+        "status": "Draft",
+        "tier": _tier(deployment),
+        "deployment": deployment,
+    }
+
+
+def missing(content: Mapping[str, Any], place: str = "") -> Iterator[str]:
+    """Every field that says that it is missing, by its place."""
+    for name, value in content.items():
+        here = f"{place}.{name}".strip(".")
+        if isinstance(value, Mapping):
+            yield from missing(value, here)
+        elif any(str(text).startswith(MISSING) for text in (value if isinstance(value, list) else [value])):
+            yield here
+
+
+def _tier(deployment: Mapping[str, Any]) -> int:
+    """1 with the basics alone, 2 with variant, loss and model, 3 with everything; a record is never below 1."""
+    lacking = list(missing(deployment))
+    if not lacking:
+        return 3
+    return 1 if any(one.startswith(("basic", *SECOND_TIER)) for one in lacking) else 2
+
+
+def _asked(about: About, place: str) -> str:
+    section, name = place.split(".")
+    answer: str = getattr(getattr(about, section), name)
+    return _text(answer) if answer else f"{MISSING}[{section}] {name}"
+
+
+def _asked_list(about: About, place: str) -> list[str]:
+    section, name = place.split(".")
+    answers: list[str] = [one for one in getattr(getattr(about, section), name) if one]
+    return answers or [f"{MISSING}[{section}] {name}"]
+
+
+def _known(lines: Sequence[str], said: str = "") -> str:
+    """What follows from the files, one point a line, and then what people add."""
+    points = [*lines, *([" ".join(said.split())] if said else [])]
+    return points[0] if len(points) == 1 else "".join(f"- {point}\n" for point in points)
+
+
+def _text(said: str) -> str:
+    """Of several lines it ends with one, as YAML's own texts do."""
+    return "\n".join(line.rstrip() for line in said.splitlines() if line.strip()) + ("\n" if "\n" in said else "")
+
+
+def _basic(about: About) -> dict[str, Any]:
+    return {
+        "name": _asked(about, "basic.name"),
+        "data_curators": _asked_list(about, "basic.data_curators"),
+        "description": _asked(about, "basic.description"),
+        "intended_use": _asked(about, "basic.intended_use"),
+        "data_product_type": "Summary statistics",
+        "data_product_region": _asked(about, "basic.data_product_region"),
+        "publication_date": _asked(about, "basic.publication_date"),
+        "data_product_sector": _asked(about, "basic.data_product_sector"),
+    }
+
+
+def _privacy_loss(facts: Facts, about: About) -> dict[str, Any]:
+    details = [f"The whole batch of {facts.answers:,} answers together is released with {facts.strength}."]
+    if facts.noise == LAPLACE:
+        details.append("Pure differential privacy: δ is 0.")
+    for epsilon, delta in facts.epsilons:
+        details.append(f"Implies (ε, δ)-differential privacy with ε = {epsilon:.4f} at δ = {delta:g}.")
+    if facts.books is not None:
+        details.append(f"The ledger at that time: {facts.spent}.")
+    return {
+        "privacy_unit": facts.whose,
+        "privacy_unit_details": _known(
+            [f"Neighbouring tables differ by {facts.certificate.neighbours}."], about.privacy_loss.privacy_unit_details
+        ),
+        "privacy_parameters": {facts.noise.unit: facts.budget},
+        "privacy_parameters_details": _known(details),
+    }
+
+
+def _model(facts: Facts, about: About) -> dict[str, Any]:
+    said = about.deployment_model
+    if facts.books is not None:
+        kind = "One release" if facts.books.released <= 1 else "Many releases"
+        known = [f"The ledger has {facts.books.released:,} released batches; this record is about one of them."]
+    else:
+        kind, known = _asked(about, "deployment_model.release_type"), []
+    return {
+        "model_name": "Central",
+        "model_name_details": "The curator holds the records; noise is added before anything leaves the curator.",
+        "actors": _asked(about, "deployment_model.actors"),
+        "release_type": kind,
+        "release_type_details": _known(known, said.release_type_details)
+        or _asked(about, "deployment_model.release_type_details"),
+        "data_source_type": _asked(about, "deployment_model.data_source_type"),
+        "data_source_type_details": _asked(about, "deployment_model.data_source_type_details"),
+        "access_type": "Non-interactive",
+        "access_type_details": _known(
+            [f"{facts.answers:,} answers in {len(facts.tables):,} tables are published as files with standard errors."],
+            said.access_type_details,
+        ),
+    }
+
+
+def _accounting(facts: Facts, about: About) -> dict[str, Any]:
+    kept = [
+        "Every answer is a fixed linear combination of the noisy measurements; it was neither rounded nor cut off at 0."
+    ]
+    if facts.books is None:
+        together = _asked(about, "accounting.composition")
+    else:
+        rule = "ε" if facts.books.noise == LAPLACE else "ρ"
+        lines = [
+            f"A ledger that is charged before any record is read adds up {rule} over all its releases: {facts.spent}.",
+            f"Its head, a hash that vouches for every entry: {facts.books.head}.",
+        ]
+        together = _known(lines, about.accounting.composition)
+    return {"post_processing": _known(kept, about.accounting.post_processing), "composition": together}
+
+
+def _implementation(facts: Facts, about: About) -> dict[str, Any]:
+    c = facts.certificate
+    return {
+        "preprocessing_and_hyperparameter_tuning": _asked(
+            about, "implementation.preprocessing_and_hyperparameter_tuning"
+        ),
+        "mechanisms": _known(
+            [
+                f"{facts.noise_drawn}.",
+                f"Sensitivity: {facts.sensitivity}.",
+                f"Floating point: {facts.lattice}.",
+                f"OpenDP's privacy map gives a loss of {c.loss!r}, which is not above the budget.",
+                "What is measured was chosen from the queries alone, before any record was read; SHA-256 of the plan "
+                f"{c.plan_digest}.",
+            ]
+        ),
+        "justification": _asked(about, "implementation.justification"),
+    }
+
+
+def _administrative(facts: Facts, about: About) -> dict[str, Any]:
+    c = facts.certificate
+    drafted = [f"Drafted by batchdp {facts.versions['batchdp']} from release {c.release_id}, table {c.table}."]
+    return {
+        "registry_authors": _asked_list(about, "administrative.registry_authors"),
+        "sources": _asked(about, "administrative.sources"),
+        "notes": _known(drafted, about.administrative.notes),
+    }

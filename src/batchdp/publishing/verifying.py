@@ -1,0 +1,232 @@
+"""`verify`: everything in a dossier that can be computed again, compared; and what could not be, named."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.errors import BatchDPError, DossierError
+from batchdp.ledger import Ledger
+from batchdp.publishing.books import Books
+from batchdp.publishing.checklist import COMPOSITION
+from batchdp.publishing.contents import ABOUT, EVIDENCE, FORMAT, RELEASE, SUMS, TABLES, evidence, sha256, texts
+from batchdp.publishing.digests import digest_of, files_in, read_sums, read_text
+from batchdp.publishing.facts import Facts, installed
+from batchdp.publishing.metadata import MEDIA
+from batchdp.publishing.writing import check_against
+from batchdp.release import Release, TableRelease, load_release
+from batchdp.release.exporting import INDEX, index_entry, no_formula, tables_of
+
+ROUNDING = 1e-9
+"""Of figures, relative to the larger of an answer and its standard error."""
+LARGEST_EVIDENCE = 100_000_000
+"""Bytes."""
+NOT_CHECKED = "against a ledger"
+PEOPLE = "what people declared in ABOUT.toml"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found to be right, and what could not be looked at."""
+
+    digest: str
+    """SHA-256 of the list of digests: it stands for the whole folder."""
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
+
+def verify(folder: str | os.PathLike[str], *, ledger: Ledger | None = None) -> Verified:
+    """Compute again what can be; a DossierError names the first thing that is not what it should be.
+
+    Args:
+        folder: that `dossier` wrote.
+        ledger: what the release was charged to. Without it, whoever made the whole folder may have made up a release
+            that hangs together.
+    """
+    place = _folder(folder)
+    listed = read_sums(place / SUMS)
+    _check_digests(place, listed)
+    release = _release(place)
+    facts = _facts(place, release, listed)
+    checked = [
+        f"{len(listed):,} files: none added, missing or changed",
+        f"answers and standard errors of {facts.answers:,} answers from {facts.measurements:,} measurements",
+        "sensitivity, scale of the noise, loss and budget agree",
+    ]
+    order = _check_tables(place, release)
+    checked.append(f"{len(order):,} tables against the release")
+    unchecked = _check_texts(place, facts, order, listed, checked)
+    if ledger is None:
+        unchecked.append(NOT_CHECKED)
+    else:
+        checked.append(_check_ledger(facts, ledger))
+        if facts.books is None:
+            unchecked.append("the releases of the ledger together: the dossier was written without one")
+    return Verified(sha256((place / SUMS).read_bytes()), tuple(checked), (*unchecked, PEOPLE))
+
+
+def _folder(folder: str | os.PathLike[str]) -> Path:
+    try:
+        place = Path(folder)
+        if not place.is_dir():
+            raise DossierError(f"{place} is not a folder; give one that batchdp dossier wrote")
+        return place
+    except (TypeError, ValueError) as error:
+        raise DossierError(f"folder={folder!r} is not the name of a folder") from error
+
+
+def _check_digests(place: Path, listed: Mapping[str, str]) -> None:
+    there = set(files_in(place)) - {SUMS}
+    for path in sorted(there - set(listed)):
+        raise DossierError(f"{path} is not in {SUMS}: it was added")
+    for path in sorted(set(listed) - there):
+        raise DossierError(f"{path} is in {SUMS} and not in the folder")
+    for path in sorted(there):
+        try:
+            found = digest_of(place / path)
+        except OSError as error:
+            raise DossierError(f"cannot read {path}: {error.strerror or error}") from error
+        if found != listed[path]:
+            raise DossierError(f"{path} was changed after the dossier was written: its digest is another")
+
+
+def _release(place: Path) -> Release | TableRelease:
+    try:
+        loaded: Release | TableRelease = load_release(place / RELEASE)
+    except BatchDPError as error:
+        raise DossierError(f"{RELEASE}: {error}") from error
+    return loaded
+
+
+def _facts(place: Path, release: Release | TableRelease, listed: Mapping[str, str]) -> Facts:
+    """The release with the ledger and versions that the evidence names, once the evidence follows from them."""
+    try:
+        content: Any = json.loads(read_text(place / EVIDENCE, LARGEST_EVIDENCE))
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise DossierError(f"{EVIDENCE} is not the evidence of a dossier that this version knows")
+        versions = content["versions"]
+        if not isinstance(versions, dict) or not all(isinstance(one, str) for one in versions.values()):
+            raise DossierError(f"{EVIDENCE}: versions are not texts")
+        books = None if content["ledger"] is None else Books.read(content["ledger"])
+    except (ValueError, KeyError, RecursionError) as error:
+        raise DossierError(f"{EVIDENCE} is not the evidence of a dossier ({type(error).__name__})") from error
+    facts = Facts(release, books, versions)
+    if content != json.loads(json.dumps(evidence(facts, listed[RELEASE]))):
+        raise DossierError(f"{EVIDENCE} does not follow from {RELEASE}: one of them was edited")
+    if books is not None:
+        books.entry(release.certificate.release_id)
+    return facts
+
+
+def _check_texts(
+    place: Path, facts: Facts, order: list[str], listed: Mapping[str, str], checked: list[str]
+) -> list[str]:
+    """Every text made again; what another version wrote, or drew, cannot be."""
+    mine = installed()
+    if facts.versions.get("batchdp") != mine["batchdp"]:
+        return [f"the words of batchdp {facts.versions.get('batchdp')}, which this version does not write"]
+    unchecked = []
+    try:
+        made = texts(facts, read_text(place / ABOUT, LARGEST_EVIDENCE), order, listed, listed[RELEASE])
+    except DossierError as error:
+        raise DossierError(f"{ABOUT}: {error}") from error
+    if COMPOSITION in made and facts.versions.get("matplotlib") != mine["matplotlib"]:
+        drawings = {COMPOSITION, "checklist.html"}
+        made = {name: text for name, text in made.items() if name not in drawings}
+        unchecked.append("the picture of all releases together, drawn by another matplotlib")
+    else:
+        drawings = set()
+    for name, text in made.items():
+        if listed.get(name) != sha256(text.encode()):
+            raise DossierError(f"{name} does not follow from {RELEASE}, {EVIDENCE} and {ABOUT}: it was edited")
+    expected = {*made, *drawings, *order, RELEASE, f"{TABLES}/{INDEX}"}
+    for path in sorted(set(listed) - expected):
+        raise DossierError(f"{path} is no part of a dossier")
+    checked.append(f"{len(made):,} texts made again: record, checklist, note, metadata, evidence")
+    return unchecked
+
+
+def _check_tables(place: Path, release: Release | TableRelease) -> list[str]:
+    """The tables' paths in the order of the release, once each holds what the release says."""
+    try:
+        index: Any = json.loads(read_text(place / TABLES / INDEX, LARGEST_EVIDENCE))
+        listed = index["tables"]
+        format = str(listed[0]["file"]).rpartition(".")[2]
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise DossierError(f"{TABLES}/{INDEX} is not a list of tables ({type(error).__name__})") from error
+    count, order = len(release.tables), []
+    if index["release_id"] != release.certificate.release_id or len(listed) != count or format not in MEDIA:
+        raise DossierError(f"{TABLES}/{INDEX} is about another release")
+    for t, (entry, (name, columns)) in enumerate(zip(listed, tables_of(release), strict=True)):
+        expected = index_entry(t, count, name, columns, format)
+        path = f"{TABLES}/{expected['file']}"
+        if entry != expected:
+            raise DossierError(f"{TABLES}/{INDEX} does not name {path} as the table that it is")
+        if not _same(_columns(place / path), columns, text=format == "csv"):
+            raise DossierError(f"{path} does not hold the answers of {RELEASE}: it was edited")
+        order.append(path)
+    return order
+
+
+def _columns(path: Path) -> dict[str, list[Any]]:
+    try:
+        if path.suffix == ".csv":
+            with path.open(newline="", encoding="utf-8") as file:
+                head, *rows = csv.reader(file, strict=True)
+            return {name: [row[i] for row in rows] for i, name in enumerate(head)}
+        import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+        table = pq.read_table(path)
+        return {name: table.column(name).to_pylist() for name in table.column_names}
+    except Exception as error:  # whatever a damaged table makes csv or pyarrow say
+        raise DossierError(f"{path} cannot be read as a table ({type(error).__name__})") from error
+
+
+def _same(found: dict[str, list[Any]], columns: Mapping[str, NDArray[Any]], *, text: bool) -> bool:
+    expected = {no_formula(name) if text else name: column for name, column in columns.items()}
+    if list(found) != list(expected):
+        return False
+    size = np.maximum(np.abs(columns["value"]), columns["standard_error"])
+    for number, (name, column) in enumerate(expected.items()):
+        if number < len(expected) - 4:
+            words = [no_formula(str(one)) if text else str(one) for one in column.tolist()]
+            if [str(one) for one in found[name]] != words:
+                return False
+            continue
+        try:
+            figures = np.array([float(one) for one in found[name]])
+        except (ValueError, TypeError):
+            return False
+        if figures.shape != column.shape or not np.all(np.abs(figures - column) <= ROUNDING * size):
+            return False
+    return True
+
+
+def _check_ledger(facts: Facts, ledger: Ledger) -> str:
+    """That the ledger charged this very release, and had the spends that the dossier names."""
+    try:
+        check_against(facts.release, ledger)
+        if facts.books is None:
+            return f"charged to {ledger.path.name}, with these measurements"
+        ledger.verify(facts.books.head)
+    except DossierError:
+        raise
+    except BatchDPError as error:
+        raise DossierError(f"the ledger {ledger.path.name} and the dossier disagree: {error}") from error
+    now = Books.of(ledger)
+    then, since = facts.books, now.entries[: len(facts.books.entries)]
+    for one, other in zip(then.entries, since, strict=True):
+        if replace(one, state=other.state) != other:
+            raise DossierError(f"spend {one.release_id!r} is not what {ledger.path.name} has; one of them was edited")
+    if (then.unit, then.total) != (now.unit, now.total):
+        raise DossierError(f"the total in {EVIDENCE} is not that of {ledger.path.name}; one of them was edited")
+    later = len(now.entries) - len(then.entries)
+    return f"charged to {ledger.path.name}, with these measurements; {later:,} later spends"

@@ -1,0 +1,277 @@
+"""`report_plan`: the page before anything is spent, on which the budget is a slider.
+
+Errors go with 1/ε or 1/√ρ, so one column of figures says them all: the page needs no server and no data.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from batchdp.archive import write_atomically
+from batchdp.errors import PlanError
+from batchdp.ledger import Ledger
+from batchdp.linalg.matrix import Dense
+from batchdp.markup import part, rendered
+from batchdp.plans import Plan
+from batchdp.plans.accuracy import margins, needed_by_query
+from batchdp.plans.alone import ExpectedStatement, beside
+from batchdp.plans.criteria import Criteria, Wanted, as_criteria
+from batchdp.plans.singly import singly
+from batchdp.privacy import GAUSSIAN, LAPLACE, UNITS, Budget, Noise
+from batchdp.reports.answers import MOST_UNBOXED
+from batchdp.reports.figures import significant
+from batchdp.reports.page import _policy
+
+STEPS = 300
+"""Of the slider, evenly in the logarithm."""
+FEW = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""The ε of the table that needs no script."""
+LEAST, MOST = 0.01, 10.0
+"""The ε that the slider goes to at the least, both ways."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect:
+    """A plan, what is wanted of it, and what is left to pay for it."""
+
+    plan: Plan
+    criteria: Criteria | None
+    ledger: Ledger | None
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise, which says what the slider is in and how errors go with it."""
+        return self.plan.strategy.noise
+
+    @property
+    def reference(self) -> Budget:
+        """ε = 1, or the ρ that it implies: what the page's own figures are for, as those of `batchdp plan`."""
+        return self.noise.reference
+
+    @cached_property
+    def statements(self) -> tuple[ExpectedStatement, ...]:
+        """Every statement at the reference, beside answering it by itself."""
+        return beside(self.plan, self.reference)
+
+    @cached_property
+    def wanted(self) -> list[tuple[Wanted, Dense]]:
+        """What is wanted, and the budget that each of its queries needs."""
+        return [] if self.criteria is None else needed_by_query(self.plan, self.criteria)
+
+    @property
+    def least(self) -> float | None:
+        """The least budget that meets all criteria."""
+        return max((float(own.max(initial=0.0)) for _, own in self.wanted), default=None)
+
+    @cached_property
+    def left(self) -> float | None:
+        """What the ledger can still pay, in the plan's unit; 0 where it cannot pay for this kind of noise at all."""
+        if self.ledger is None:
+            return None
+        unit, remaining = UNITS[self.ledger.unit], self.ledger.remaining
+        if self.noise == LAPLACE:
+            return float((remaining * unit.norm) ** (1 / unit.norm))  # of what ε implies, turned round
+        return remaining if unit == GAUSSIAN else 0.0
+
+    @property
+    def start(self) -> float:
+        """Where the slider stands at first: what the criteria need, or ε = 1."""
+        return _up(self.least) if self.least else float(self.reference)
+
+    def ends(self) -> tuple[float, float]:
+        """Of the slider."""
+        low, high = (float(self.noise.implied_by(epsilon)) for epsilon in (LEAST, MOST))
+        reached = [self.start, *([self.left] if self.left else [])]
+        return min(low, *(one / 10 for one in reached)), max(high, *(2 * one for one in reached))
+
+    def times(self, budget: float) -> float:
+        """How many times as large as at the reference errors are at this budget."""
+        return float((float(self.reference) / budget) ** (1 / self.noise.norm))
+
+
+def report_plan(
+    plan: Plan,
+    path: str | os.PathLike[str],
+    *,
+    criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    ledger: Ledger | None = None,
+    title: str | None = None,
+) -> Path:
+    """Write what a plan promises as one HTML page with a slider for ε or ρ; nothing is read or spent.
+
+    Args:
+        plan: from `plan` or `load_plan`.
+        path: of the page; a file of that name is replaced at once, never half.
+        criteria: wanted accuracies by statement or query, or the path of a file of them, as for `plan_for`.
+        ledger: what the release would be charged to; the page says what is left.
+        title: of the page.
+    """
+    if not isinstance(plan, Plan):
+        raise PlanError(f"plan is a {type(plan).__name__}; give what plan or load_plan returned")
+    if ledger is not None:
+        ledger.verify()
+    wanted = None if criteria is None else as_criteria(criteria)
+    content = plan_page(Prospect(plan, wanted, ledger), title)
+    write_atomically(Path(path), content.encode(), PlanError)
+    return Path(path)
+
+
+def plan_page(prospect: Prospect, title: str | None = None) -> str:
+    """The page as text; the same plan always gives the same page."""
+    sections = {
+        "budget": ("Budget", _dial(prospect)),
+        "criteria": ("Criteria", _criteria(prospect) if prospect.wanted else None),
+        "statements": ("Statements", _statements(prospect)),
+        "queries": ("Queries", _queries(prospect)),
+    }
+    script, plan = part("reports/planned.js"), prospect.plan
+    return str(
+        rendered(
+            "reports/page.html",
+            policy=_policy([script], beside=False),
+            kicker="Before anything is spent",
+            title=title or f"{len(plan.names):,} planned answers about {plan.domain.table}",
+            lead="How accurate every answer will be, at the budget that you choose. No record was read for this page, "
+            "and nothing was spent.",
+            facts=_facts(prospect),
+            sections={name: section for name, section in sections.items() if section[1] is not None},
+            version=version("batchdp"),
+            style=part("reports/page.css"),
+            script=script,
+        )
+    )
+
+
+def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
+    strategy, letter = prospect.plan.strategy, prospect.noise.letter
+    facts = [("Queries", f"{len(prospect.plan.names):,}", f"in {len(prospect.statements):,} statements")]
+    facts.append(("Noise", prospect.noise.name, f"{strategy.method}, {strategy.measurements:,} measurements"))
+    if prospect.least is not None:
+        facts.append(("Needed", f"{letter} = {_up(prospect.least):g}", "the least that meets all criteria"))
+    if prospect.ledger is not None:
+        unit = UNITS[prospect.ledger.unit].letter
+        note = f"of {prospect.ledger.total:g} in the ledger"
+        facts.append(("Budget left", f"{unit} = {prospect.ledger.remaining:g}", note))
+    return facts
+
+
+def _dial(prospect: Prospect) -> Any:
+    low, high = prospect.ends()
+    return rendered(
+        "reports/dial.html",
+        letter=prospect.noise.letter,
+        norm=prospect.noise.norm,
+        reference=repr(float(prospect.reference)),
+        start=f"{prospect.start:g}",
+        step=round(STEPS * math.log(prospect.start / low) / math.log(high / low)),
+        steps=STEPS,
+        low=repr(low),
+        high=repr(high),
+        left=prospect.left,
+        left_shown="" if prospect.left is None else f"{prospect.left:g}",
+        ledger=None if prospect.ledger is None else prospect.ledger.path.name,
+        least=prospect.least,
+        least_shown="" if prospect.least is None else f"{_up(prospect.least):g}",
+        over=prospect.left is not None and prospect.start > prospect.left,
+    )
+
+
+def _criteria(prospect: Prospect) -> Any:
+    start, norm = prospect.start, prospect.noise.norm
+    rows = []
+    for wanted, own in prospect.wanted:
+        needs = float(own.max(initial=0.0))
+        error = wanted.criterion.goal * needs ** (1 / norm)  # at 1; what rounding adds is in it
+        rows.append(
+            {
+                "name": "every other query" if wanted.name == "*" else wanted.name,
+                "wanted": str(wanted.criterion),
+                "needs": repr(needs),
+                "needs_shown": significant(needs),
+                "error": repr(error / float(prospect.reference) ** (1 / norm)),
+                "error_shown": significant(error / start ** (1 / norm)),
+                "met": start >= needs,
+            }
+        )
+    met = sum(row["met"] is True for row in rows)
+    return rendered("reports/criteria.html", letter=prospect.noise.letter, rows=rows, met=met, start=f"{start:g}")
+
+
+def _statements(prospect: Prospect) -> Any:
+    times = prospect.times(prospect.start)
+    few = [float(prospect.noise.implied_by(epsilon)) for epsilon in FEW]
+    rows = [
+        {
+            "name": one.name,
+            "queries": one.queries,
+            "scaled": [(repr(value), significant(times * value)) for value in (one.standard_error, one.by_itself)],
+            "gain": f"{one.by_itself / one.standard_error:.2f}" if one.standard_error else "—",
+            "worse": one.is_worse,
+            "few": [significant(prospect.times(budget) * one.standard_error) for budget in few],
+        }
+        for one in prospect.statements
+    ]
+    budgets = [f"{budget:g}" for budget in few]
+    return rendered(
+        "reports/statements.html",
+        letter=prospect.noise.letter,
+        start=f"{prospect.start:g}",
+        rows=rows,
+        few=budgets,
+        share=len(rows),
+        criteria=_met_at(prospect, few),
+        box="box tall" if len(rows) > MOST_UNBOXED else "box",
+    )
+
+
+def _met_at(prospect: Prospect, few: list[float]) -> list[str]:
+    """How many criteria are met at each of a few budgets."""
+    needs = [float(own.max(initial=0.0)) for _, own in prospect.wanted]
+    return [f"{sum(budget >= one for one in needs)} of {len(needs)}" for budget in few] if needs else []
+
+
+def _queries(prospect: Prospect) -> Any:
+    times, start = prospect.times(prospect.start), prospect.start
+    half = margins(prospect.plan) / prospect.times(1.0)
+    errors = prospect.plan.standard_errors(**prospect.reference.arguments)
+    alone = singly(prospect.plan, prospect.reference)
+    needs = np.full(len(half), np.nan)
+    for wanted, own in prospect.wanted:
+        needs[list(wanted.queries)] = own
+    rows = [
+        {
+            "name": name,
+            "scaled": [(repr(value), significant(times * value)) for value in own],
+            "needs": None if math.isnan(need) else repr(need),
+            "met": start >= need,
+        }
+        for name, own, need in zip(
+            prospect.plan.names, np.column_stack([errors, half, alone]).tolist(), needs.tolist(), strict=True
+        )
+    ]
+    return rendered(
+        "reports/queries.html",
+        letter=prospect.noise.letter,
+        start=f"{start:g}",
+        rows=rows,
+        wanted=bool(prospect.wanted),
+        box="box tall" if len(rows) > MOST_UNBOXED else "box",
+    )
+
+
+def _up(value: float) -> float:
+    """Three digits, never less: less would not be accurate enough."""
+    if value <= 0:
+        return value
+    digits = 2 - math.floor(math.log10(value))
+    found = round(value, digits)
+    return found if found >= value else round(found + 10.0**-digits, digits)
