@@ -14,6 +14,7 @@ from batchdp.asking.marginals import Orders
 from batchdp.components.strategy import Components, WholeParts
 from batchdp.components.whole import cell_variances
 from batchdp.domain import Domain
+from batchdp.excerpt import LISTED
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
 from batchdp.plans.options import Options
@@ -23,9 +24,6 @@ from batchdp.terminal import harmless
 from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.structure import Products, Table
 from batchdp.workloads.workload import Workload
-
-TABLES_SHOWN = 8
-"""In a notebook."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +122,11 @@ class TablePlan:
             "method": self.strategy.method,
             "residual": f"{self.strategy.residual:.1e}",
         }
-        shown = self.tables[:TABLES_SHOWN]
+        shown = self.tables[:LISTED]
         return summary(
             "Plan of tables",
             facts,
             headings=("table", "answers", f"typical standard error at {budget}"),
             rows=[(t.name, f"{t.queries:,}", f"{error:,.4g}") for t, error in zip(shown, errors, strict=False)],
-            more=max(0, len(self.tables) - TABLES_SHOWN),
+            more=max(0, len(self.tables) - LISTED),
         )

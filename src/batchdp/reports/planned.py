@@ -146,7 +146,7 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
             sections={name: section for name, section in sections.items() if section[1] is not None},
             version=version("batchdp"),
             style=part("reports/page.css"),
-            script=script,
+            scripts=[script],
         )
     )
 
