@@ -9,8 +9,8 @@ from scipy.special import erfinv
 
 from batchdp.components.strategy import Components
 from batchdp.errors import PrivacyParameterError, StrategyError
+from batchdp.measuring.amounts import lattice_of
 from batchdp.measuring.cap import caps_for
-from batchdp.measuring.lattice import quantise
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.measuring.neighbours import Relation
 from batchdp.plans.planned import Plan
@@ -47,7 +47,7 @@ def epsilon_for(
     if query is not None and query not in names:
         raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {names[0]!r}")
     # The finest lattice of those that `answer` may take.
-    lattice = quantise(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
+    lattice = lattice_of(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
     moved, noise = lattice.sensitivity * relation.factor / 2.0**lattice.bits, strategy.noise
     law = NoiseLaw(lattice.reconstruct, noise.scale(moved, 1.0), strategy.privacy)  # at ε or ρ of 1
     errors = law.standard_errors if half_width is None else law.half_widths(confidence)

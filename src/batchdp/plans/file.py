@@ -17,6 +17,7 @@ import numpy as np
 
 from batchdp import archive
 from batchdp.cells import Cells, cells_of
+from batchdp.cells.atoms import AmountAtoms, Atoms
 from batchdp.cells.classes import MOST_AMOUNTS
 from batchdp.checks import finite
 from batchdp.components.asking import asked
@@ -59,10 +60,16 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     archive.save(path, header, arrays | weights, PlanError)
 
 
+def _by_ends(atoms: Atoms) -> bool:
+    """Whether a column is summed by the ends of its stretches."""
+    return isinstance(atoms, AmountAtoms) and atoms.summed
+
+
 def _described(plan: Plan) -> dict[str, Any]:
     """What the cells are found by again: the blocks' queries, or their columns and the measures of these."""
     if not isinstance(plan.cells, ComponentCells):
-        return {"blocks": [list(block.queries) for block in plan.cells.blocks]}
+        ends: dict[str, Any] = {"ends": True} if any(map(_by_ends, plan.cells.atoms)) else {}
+        return {"blocks": [list(block.queries) for block in plan.cells.blocks], **ends}
     return {
         "components": plan.cells.sets,
         "measures": [len(mu) for mu in plan.cells.averages],
@@ -72,7 +79,9 @@ def _described(plan: Plan) -> dict[str, Any]:
 
 def _cells(header: Any, arrays: Any, queries: Sequence[Query], domain: Domain, options: Options) -> Cells:
     if "components" not in header:
-        return cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
+        # Version 0.1.0 had a cell for every value of a summed column.
+        by_ends = header.get("ends", False) is True
+        return cells_of(queries, domain, most=options.max_cells, partition=header["blocks"], ends=by_ends)
     ends = np.cumsum(header["measures"])
     averages = np.split(archive.numbers("averages", arrays), ends[:-1])
     sets = tuple(tuple(int(c) for c in own) for own in header["components"])
@@ -110,7 +119,7 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         options = Options(**header["options"])
         cells = _cells(header, arrays, queries, domain, options)
         met = None if isinstance(cells, ComponentCells) else cells.meetings
-        workload = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met)
+        workload = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met, ends=cells.ends)
         strategy = Strategy(
             workload,
             archive.whole("L", arrays, most_bytes),

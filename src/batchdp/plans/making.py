@@ -72,7 +72,7 @@ def _made(text: str, source: str, domain: Domain, options: Options, progress: Pr
     queries = read_queries(text, domain, source=source)
     cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
     strategy = optimize(
-        Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings),
+        Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings, ends=cells.ends),
         **options.of_search(),
         progress=None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}"),
     )
