@@ -11,10 +11,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
 
+from batchdp.cells import Cells
 from batchdp.cells.atoms import LineAtoms
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError
@@ -39,7 +43,9 @@ class Outcome:
     heard: str
     """Standard error and output, warnings and log records."""
     counts: tuple[np.ndarray[Any, Any], ...] = field(default=(), compare=False)
-    """Of every block."""
+    """Of every block; of amounts, the two ends' shares, as fractions."""
+    measured: tuple[int, ...] = field(default=(), compare=False)
+    """What noise would be added to."""
 
 
 @contextmanager
@@ -101,15 +107,31 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
         except Exception as error:
             return [Outcome(None, f"{type(error).__name__}: {error}", heard())] * tables
         said = heard()
-    ends = np.cumsum(case.cells.sizes)[:-1]
     if tables == 1:
-        return [Outcome(None, None, said, tuple(np.split(case.cells.counts(counted), ends)))]
+        return [_counted(case, case.cells.counts(counted), said)]
     found = []
     for part in range(tables):
         # The first atom of PART is what lies before the first of its values.
         own = [(codes[codes[:, -1] == part + 1, :-1], numbers[codes[:, -1] == part + 1]) for codes, numbers in counted]
-        found.append(Outcome(None, None, said, tuple(np.split(case.cells.counts(own), ends))))
+        found.append(_counted(case, case.cells.counts(own), said))
     return found
+
+
+def _counted(case: Case, counts: np.ndarray[Any, Any], said: str) -> Outcome:
+    return Outcome(None, None, said, shares(case.cells, counts), tuple(case.lattice.measured(counts)))
+
+
+def shares(cells: Cells, counts: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
+    """How many records every cell of each block has, and last how many none has; those between two ends as a mixture."""
+    starts = np.cumsum((0, *cells.sizes))
+    found = np.array([Fraction(int(n)) for n in counts[: starts[-1]]], dtype=object)
+    blocks = [np.append(found[a:b], Fraction(0)) for a, b in pairwise(starts)]
+    for (low, high, steps), along in zip(cells.ends, counts[starts[-1] :], strict=True):
+        block = int(np.searchsorted(starts, max(low, high), side="right")) - 1
+        share = Fraction(int(along), steps)
+        blocks[block][low - starts[block] if low >= 0 else -1] -= share if low >= 0 else 0
+        blocks[block][high - starts[block] if high >= 0 else -1] += share
+    return tuple(blocks)
 
 
 def parted(case: Case, tables: int) -> Domain:
@@ -148,9 +170,12 @@ def compared(case: Case, one: Outcome, other: Outcome, factor: int, *, measured:
         return Verdict(None, refused=True, allowed=allowed)
     distance = farthest(one.counts, other.counts) if measured else 0
     problem = f"the counts of a block differ by {distance}, allowed {allowed}" if distance > allowed else None
+    moved = sum(abs(a - b) for a, b in zip(one.measured, other.measured, strict=True)) if measured else 0
+    if moved > allowed * case.lattice.sensitivity:
+        problem = f"the measurements differ by {moved}, allowed {allowed} times {case.lattice.sensitivity}"
     return Verdict(problem, distance=distance, allowed=allowed)
 
 
 def farthest(one: Sequence[np.ndarray[Any, Any]], other: Sequence[np.ndarray[Any, Any]]) -> int:
     """The largest L1 distance of a block's counts."""
-    return max(int(np.abs(a - b).sum()) for a, b in zip(one, other, strict=True))
+    return max(ceil(np.abs(a - b).sum()) for a, b in zip(one, other, strict=True))

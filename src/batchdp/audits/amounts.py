@@ -40,7 +40,7 @@ def amount_sensitivity(lattice: AmountLattice, neighbours: Neighbours) -> int:
     else:
         roots = [math.isqrt(square - 1) + 1 if square else 0 for square in largest]
         total = max(sum(roots[block] for block in met) for met in workload.meetings) ** 2
-    return total * neighbours.factor**power
+    return int(total * neighbours.factor**power)
 
 
 def _records(lattice: AmountLattice) -> list[tuple[int, int, int | None]]:

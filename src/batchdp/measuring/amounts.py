@@ -198,8 +198,9 @@ class AmountLattice:
     @property
     def bias_bound(self) -> Dense:
         """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
-        cut = np.asarray(abs(self.reconstruct).sum(axis=1)).ravel() / 2.0**self.bits
-        return np.asarray(self.bias_per_record * self.largest_total + cut)
+        B = self.reconstruct
+        sizes = np.abs(B).sum(axis=1) if isinstance(B, np.ndarray) else np.asarray(abs(B).sum(axis=1)).ravel()
+        return np.asarray(self.bias_per_record * self.largest_total + sizes / 2.0**self.bits)  # totals are cut
 
     @cached_property
     def row_squares(self) -> Dense:

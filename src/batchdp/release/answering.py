@@ -284,12 +284,12 @@ def plan_digest(lattice: Lattice | AmountLattice, neighbours: Neighbours, asked:
     header = [*settings, workload.names, workload.blocks, asked]
     digest.update(json.dumps(header).encode())
     B = sparse.csr_array(lattice.reconstruct)
+    merging: tuple[sparse.csr_array, ...] = ()
     if isinstance(lattice, AmountLattice):
         exact = [lattice.fine, workload.ends, [sorted(column.items()) for column in (*lattice.levels, *lattice.slopes)]]
         digest.update(json.dumps(exact).encode())
-        merging = ()
-    else:
-        merging = () if lattice.merging is None else (sparse.csr_array(lattice.merging),)
+    elif lattice.merging is not None:
+        merging = (sparse.csr_array(lattice.merging),)
     for matrix in (Q, B, sparse.csr_array(plain(lattice.workload.matrix)), *merging):
         for part in (matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)):
             digest.update(np.ascontiguousarray(part).tobytes())

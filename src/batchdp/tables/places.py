@@ -46,6 +46,7 @@ def place(column: Any, atoms: AmountAtoms, dialect: str) -> Any:
     # What cannot be computed with is NULL before anything is cast: no value may raise.
     inside = ibis.ifelse(missing(column) | below | above, ibis.null(column.type()), column)
     found = _whole(inside, int(atoms.grid.low)) if atoms.whole else _nearest(inside, atoms.grid, dialect)
+    found = _within(found, constant(atoms.grid.steps), constant(0))
     if atoms.clip:
         found = ibis.ifelse(below, constant(0), ibis.ifelse(above, constant(atoms.grid.steps), found))
         found = ibis.ifelse(missing(column), ibis.null("int64"), found)
@@ -59,6 +60,11 @@ def _whole(inside: Any, low: int) -> Any:
     return inside.cast("int64") - constant(low)
 
 
+def _within(steps: Any, last: Any, first: Any) -> Any:
+    """No step beyond the grid's: the ends that values were compared with are rounded where the column is float32."""
+    return ibis.ifelse(steps > last, last, ibis.ifelse(steps < first, first, steps))
+
+
 def half(grid: Grid) -> float:
     """What is added before a quotient is cut to a whole number: half a step, and what float64 may have lost."""
     lost = ROUNDING * float(max(abs(grid.low), abs(grid.high)) / grid.step)
@@ -68,10 +74,9 @@ def half(grid: Grid) -> float:
 def _nearest(inside: Any, grid: Grid, dialect: str) -> Any:
     if inside.type().is_decimal() and dialect == "postgres":
         inside = _round(inside, DIGITS)
-    low, added, step, last = (_float(number) for number in (grid.low, half(grid), grid.step, grid.steps))
-    # One quotient of positive numbers: PostgreSQL refuses one that vanishes.
-    steps = floor((inside.cast("float64") - low + added) / step)
-    return ibis.ifelse(steps > last, constant(grid.steps), steps.cast("int64"))
+    low, added, step = (_float(number) for number in (grid.low, half(grid), grid.step))
+    # The sum is far from 0: PostgreSQL refuses a quotient that vanishes. Below 2^63: so is the cast.
+    return floor((inside.cast("float64") - low + added) / step).cast("int64")
 
 
 def _float(number: Any) -> Any:
