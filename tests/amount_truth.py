@@ -1,4 +1,4 @@
-"""What SUM of amounts means, to compare with: a table of awkward amounts, statements about it, and DuckDB on exact decimals."""
+"""What SUM of amounts means, to compare with: awkward amounts, statements about them, and DuckDB on exact decimals."""
 
 from __future__ import annotations
 
@@ -185,10 +185,10 @@ def exact_answers(cells: Cells, counts: np.ndarray[Any, Any]) -> list[float]:
         for i in np.flatnonzero(W[:, j]):
             answers[i] += Fraction(float(W[i, j])) * number
     for (low, high, steps), along in zip(cells.ends, counts[W.shape[1] :].tolist(), strict=True):
-        for i in range(W.shape[0]):
-            ends = (Fraction(float(W[i, cell])) if cell >= 0 else Fraction(0) for cell in (low, high))
+        for q in range(W.shape[0]):
+            ends = (Fraction(float(W[q, cell])) if cell >= 0 else Fraction(0) for cell in (low, high))
             below, above = ends
-            answers[i] += (above - below) * along / steps
+            answers[q] += (above - below) * along / steps
     return [float(answer) for answer in answers]
 
 
@@ -197,4 +197,3 @@ def expected(engine: duckdb.DuckDBPyConnection, sql: str) -> list[float | None]:
     row = engine.execute(theirs(sql)).fetchone()
     assert row is not None
     return [None if value is None else float(value) for value in row]
-

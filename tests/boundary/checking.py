@@ -122,10 +122,10 @@ def _counted(case: Case, counts: np.ndarray[Any, Any], said: str) -> Outcome:
 
 
 def shares(cells: Cells, counts: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
-    """How many records every cell of each block has, and last how many none has; those between two ends as a mixture."""
+    """How many records every cell of each block has, and last none; those between two ends as a mixture."""
     starts = np.cumsum((0, *cells.sizes))
     found = np.array([Fraction(int(n)) for n in counts[: starts[-1]]], dtype=object)
-    blocks = [np.append(found[a:b], Fraction(0)) for a, b in pairwise(starts)]
+    blocks = [np.array([*found[a:b], Fraction(0)], dtype=object) for a, b in pairwise(starts)]
     for (low, high, steps), along in zip(cells.ends, counts[starts[-1] :], strict=True):
         block = int(np.searchsorted(starts, max(low, high), side="right")) - 1
         share = Fraction(int(along), steps)
@@ -178,4 +178,4 @@ def compared(case: Case, one: Outcome, other: Outcome, factor: int, *, measured:
 
 def farthest(one: Sequence[np.ndarray[Any, Any]], other: Sequence[np.ndarray[Any, Any]]) -> int:
     """The largest L1 distance of a block's counts."""
-    return max(ceil(np.abs(a - b).sum()) for a, b in zip(one, other, strict=True))
+    return max(ceil(Fraction(np.abs(a - b).sum())) for a, b in zip(one, other, strict=True))

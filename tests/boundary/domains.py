@@ -21,6 +21,7 @@ from batchdp.workloads.workload import Workload
 TABLE = "visits"
 UNIT = "who"
 TOWNS = [f"town {i}" for i in range(45)] + ["Ω", "it's", 'a "b"', "x,y", "ß"]
+OUTSIDE: list[dict[str, Any]] = [{}, {"outside": "clip"}]
 CODES = [*range(1, 45), -7, 10**9, 2**53]
 
 
@@ -113,9 +114,9 @@ def _few(rng: Random) -> dict[str, dict[str, Any]]:
         "age": {"range": [0, 120], "bins": [0, 18, 40, 65]},
         "weight": {"range": [-0.5, 99.75]},
         "children": {"integers": [0, 12]},
-        "income": {"integers": [-5, 2**53 - 1], "bins": [-5, 0, 10**9]} | rng.choice([{}, {"outside": "clip"}]),
-        "charge": {"range": [0, 99_999.99], "step": 0.01, "bins": [0, 9.995, 100]} | rng.choice([{}, {"outside": "clip"}]),
-        "fare": {"range": [-2.5, 2.5], "step": 0.25} | rng.choice([{}, {"outside": "clip"}]),
+        "income": {"integers": [-5, 2**53 - 1], "bins": [-5, 0, 10**9], **rng.choice(OUTSIDE)},
+        "charge": {"range": [0, 99_999.99], "step": 0.01, "bins": [0, 9.995, 100], **rng.choice(OUTSIDE)},
+        "fare": {"range": [-2.5, 2.5], "step": 0.25, **rng.choice(OUTSIDE)},
         "visited": {"dates": ["2020-01-01", "2025-12-31"], "bins": ["2020-01-01", "2021-01-01", "2024-02-29"]},
     }
     return {name: kinds[name] for name in rng.sample(sorted(kinds), rng.randint(2, 4))}

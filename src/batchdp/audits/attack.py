@@ -32,7 +32,9 @@ PILOT = 0.1
 """Share of the runs that choose the event; the others measure it."""
 
 
-def attacked(lattice: Lattice | AmountLattice, noise: Mechanism, neighbours: Neighbours, budget: float, runs: int) -> Iterator[Finding]:
+def attacked(
+    lattice: Lattice | AmountLattice, noise: Mechanism, neighbours: Neighbours, budget: float, runs: int
+) -> Iterator[Finding]:
     """The checks that run the noise itself."""
     if not (math.isfinite(noise.scale) and noise.scale > 0):
         yield Finding("noise", False, f"a scale of {noise.scale}")

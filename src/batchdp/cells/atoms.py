@@ -110,7 +110,9 @@ class AmountAtoms:
             if first <= last:
                 low, high = atom, atom + (first < last)
                 atom = high + 1
-            if not self.dropping and (self.whole if inside else not self.clip):
+            # Between the cuts before and after a value there is nothing else.
+            wide = start is None or end is None or start.value < end.value
+            if not self.dropping and wide and (self.whole if inside else not self.clip):
                 beside = atom
                 atom += 1
             found.append(Stretch(first, last, low, high, beside))

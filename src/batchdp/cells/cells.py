@@ -19,7 +19,6 @@ from batchdp.cells.splitting import split
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
 from batchdp.queries import Query
-from batchdp.workloads.ends import Ends
 
 MOST_CELLS = 8192
 """In one block, unless the caller says otherwise."""
@@ -60,8 +59,8 @@ class Cells:
         return None if len(set(summed)) < len(summed) else meetings(self.blocks, self.atoms)
 
     @cached_property
-    def ends(self) -> Ends:
-        """Pairs of cells that are the two ends of a stretch, and its steps, block after block."""
+    def ends(self) -> tuple[tuple[int, int, int], ...]:
+        """Pairs of cells that are the two ends of a stretch, −1 for none, and its steps, block after block."""
         found = []
         start = 0
         for block in self.blocks:
@@ -87,6 +86,16 @@ class Cells:
                     which, steps = counted(block, self.atoms, codes, numbers)
                     np.add.at(sums, which[which >= 0], steps[which >= 0])
         return np.concatenate(totals if not self.ends else [*(total.astype(object) for total in totals), *along])
+
+    def answers(self, counts: NDArray[Any]) -> NDArray[np.float64]:
+        """The queries without noise, hence secret: W on the counts, each stretch shared between its ends."""
+        W = sparse.csc_array(self.matrix)
+        x = counts[: W.shape[1]].astype(np.float64)
+        for (low, high, steps), along in zip(self.ends, counts[W.shape[1] :].tolist(), strict=True):
+            for cell, share in ((low, -along / steps), (high, along / steps)):
+                if cell >= 0:
+                    x[cell] += share
+        return np.asarray(W @ x)
 
 
 def cells_of(

@@ -1,8 +1,8 @@
 """Amounts by their ends: which cells are the two ends of a stretch, and how sums of steps are shared between them.
 
-A record at step u of a stretch from u₀ to u₀ + d is a mixture of one at either end: it counts as one record at the lower
-end, and (u − u₀)/d of the way to the upper one. So a table is described by how many records each cell has, those within
-a stretch at its lower end, and by the sum of u − u₀ over the records of every stretch.
+A record at step u of a stretch from u₀ to u₀ + d is a mixture of one at either end: it counts as one record at the
+lower end, and (u − u₀)/d of the way to the upper one. So a table is described by how many records each cell has, those
+within a stretch at its lower end, and by the sum of u − u₀ over the records of every stretch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def ends_of(classes: Classes, atoms: Sequence[Atoms], amount: str | None) -> tup
 def counted(
     block: Block, atoms: Sequence[Atoms], codes: NDArray[np.integer], numbers: NDArray[np.object_]
 ) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
-    """How far along its stretch every combination of atoms is: which of the block's stretches, −1 for none, and Σu − n u₀.
+    """Where records with these atoms lie: in which of the block's stretches, −1 for none, and Σu − n u₀.
 
     `numbers` has the counts, then the sums of the steps of every summed column.
     """

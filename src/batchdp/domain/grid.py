@@ -49,7 +49,9 @@ def grid_of(low: Number, high: Number, step: Number) -> Grid:
     first, size = written(low), written(step)
     steps = (written(high) - first) / size
     if steps > MOST_STEPS:
-        raise ValueError(f"step={step} cuts the range from {low} to {high} into more than 2^62 steps; give a larger one")
+        raise ValueError(
+            f"step={step} cuts the range from {low} to {high} into more than 2^62 steps; give a larger one"
+        )
     if steps.denominator != 1:
         last = first + steps.__floor__() * size
         raise ValueError(

@@ -1,9 +1,9 @@
 """Measurements of amounts, as integers: a record between two ends adds α + β u, with whole α, β and number of steps u.
 
-α and β stand on a fine lattice, where they lose nothing that float64 holds, and are summed over all records exactly. The
-total alone is cut to the coarser lattice that noise is added on, which leaves 64 bits room for all records: it moves a
-measurement by less than one of its steps, and what one record changes it by to at most |α + β u| in coarse steps,
-rounded up. As |α + β u| is convex in u, no record between two ends changes more than one at either end.
+α and β stand on a fine lattice, where they lose nothing that float64 holds, and are summed over all records exactly.
+The total alone is cut to the coarser lattice that noise is added on, which leaves 64 bits room for all records. This
+moves a measurement by less than one coarse step, and one record changes it by at most |α + β u| in coarse steps, rounded
+up. As |α + β u| is convex in u, no record between two ends changes more than one at either end.
 """
 
 from __future__ import annotations
@@ -199,7 +199,11 @@ class AmountLattice:
     def bias_bound(self) -> Dense:
         """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
         B = self.reconstruct
-        sizes = np.abs(B).sum(axis=1) if isinstance(B, np.ndarray) else np.asarray(abs(B).sum(axis=1)).ravel()
+        sizes = (
+            np.abs(B).sum(axis=1)
+            if isinstance(B, np.ndarray)
+            else np.asarray(np.abs(sparse.csr_array(B)).sum(axis=1)).ravel()
+        )
         return np.asarray(self.bias_per_record * self.largest_total + sizes / 2.0**self.bits)  # totals are cut
 
     @cached_property

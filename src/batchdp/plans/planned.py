@@ -14,8 +14,8 @@ from batchdp.domain import Domain
 from batchdp.errors import PlanError
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
-from batchdp.measuring.cap import caps_for
 from batchdp.measuring.amounts import AmountLattice, lattice_of
+from batchdp.measuring.cap import caps_for
 from batchdp.measuring.lattice import Lattice
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options

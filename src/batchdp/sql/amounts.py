@@ -98,7 +98,9 @@ def _summed(scope: Scope, node: Node, factor: Fraction) -> Amount:
             remedy = f"declare {name} as integers = [lowest, highest], or write SUM(CASE WHEN … THEN number END)"
             if isinstance(column, Numbers):
                 remedy = f"add a step to {name} in the domain, like step = 0.01, or declare it as integers"
-            raise scope.refusal(inner, f"a sum of {name}, which is declared neither as integers nor with a step", remedy)
+            raise scope.refusal(
+                inner, f"a sum of {name}, which is declared neither as integers nor with a step", remedy
+            )
         return ValueOf(name) if factor == 1 else Scaled(_float(scope, inner, factor), ValueOf(name))
     if isinstance(inner, exp.Null):
         return _NOTHING

@@ -49,8 +49,8 @@ class Workload:
         meetings: sets of blocks, by number, that one record can have a cell in at once; all blocks if left out. Blocks
             that meet nowhere exclude each other, and the same budget serves both.
         structure: the same batch as products of columns' factors, where it came as one.
-        ends: pairs of cells between which a record can lie, of one block, as a mixture of both: lower and upper cell, −1
-            for none, and in how many steps from one to the other.
+        ends: pairs of cells of one block between which a record can lie, as a mixture of both: the lower and the upper
+            cell, −1 for none, and in how many steps one gets from one to the other.
     """
 
     matrix: Matrix
