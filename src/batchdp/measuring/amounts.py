@@ -2,8 +2,8 @@
 
 α and β stand on a fine lattice, where they lose nothing that float64 holds, and are summed over all records exactly.
 The total alone is cut to the coarser lattice that noise is added on, which leaves 64 bits room for all records. This
-moves a measurement by less than one coarse step, and one record changes it by at most |α + β u| in coarse steps, rounded
-up. As |α + β u| is convex in u, no record between two ends changes more than one at either end.
+moves a measurement by less than one coarse step, and one record changes it by at most |α + β u| in coarse steps,
+rounded up. As |α + β u| is convex in u, no record between two ends changes more than one at either end.
 """
 
 from __future__ import annotations
@@ -198,12 +198,8 @@ class AmountLattice:
     @property
     def bias_bound(self) -> Dense:
         """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
-        B = self.reconstruct
-        sizes = (
-            np.abs(B).sum(axis=1)
-            if isinstance(B, np.ndarray)
-            else np.asarray(np.abs(sparse.csr_array(B)).sum(axis=1)).ravel()
-        )
+        B = sparse.csr_array(self.reconstruct)
+        sizes = np.add.reduceat(np.append(np.abs(B.data), 0.0), B.indptr[:-1]) * (np.diff(B.indptr) > 0)
         return np.asarray(self.bias_per_record * self.largest_total + sizes / 2.0**self.bits)  # totals are cut
 
     @cached_property
