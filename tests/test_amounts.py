@@ -28,7 +28,7 @@ from batchdp.errors import DomainError, PlanError, QueryError, WorkloadError
 from batchdp.measuring.amounts import AmountLattice, lattice_of
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.preparing import prepared
-from batchdp.plans.making import Options
+from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
 from batchdp.sql import read_queries
 from batchdp.strategies.noise_on_results import noise_on_results
@@ -150,7 +150,7 @@ def lattice_cases(draw: st.DrawFn) -> AmountLattice:
         steps = draw(st.integers(1, longest))
         kind = draw(st.sampled_from(["both", "both", "low", "high"]))
         ends.append((2 * i if kind != "high" else -1, 2 * i + 1 if kind != "low" else -1, steps))
-    privacy = draw(st.sampled_from(["pure", "zcdp"]))
+    privacy: Any = draw(st.sampled_from(["pure", "zcdp"]))
     strategy = Strategy(Workload(L, ends=ends), L, np.eye(rows), privacy=privacy)
     made = lattice_of(strategy, largest_total=draw(st.sampled_from([10**6, 10**9, 10**12])))
     assert isinstance(made, AmountLattice)
@@ -236,7 +236,7 @@ def test_two_amounts_are_two_blocks_and_no_worse_than_noise_on_results(privacy: 
     text = 'table = "t"\n[columns.a]\nintegers = [0, 1000]\n[columns.b]\nrange = [-5, 5]\nstep = 0.5\n'
     plan = batchdp.plan("SELECT COUNT(*) AS n, SUM(a) AS a, SUM(b) AS b FROM t", text, privacy=privacy, cache=False)
     assert len(plan.cells.blocks) == 2
-    budget: dict[str, float] = {"epsilon": 1.0} if privacy == "pure" else {"rho": 0.5}
+    budget: dict[str, Any] = {"epsilon": 1.0} if privacy == "pure" else {"rho": 0.5}
     simple = batchdp.STRATEGIES["noise-on-results"](plan.workload)
     if privacy == "pure":
         assert plan.strategy.expected_squared_error(**budget) <= simple.expected_squared_error(**budget)
@@ -377,9 +377,9 @@ def on_float32(_: Path) -> None:
 
 
 def on_lattices(_: Path) -> None:
-    L = np.array([[1.0, 1.0, 0.3], [0.25, -2.0, 0.7]])
+    L = np.array([[1.1, 1.3, 0.3], [0.7, -1.9, 0.7], [0.3, 0.9, 0.1]])
     # One stretch goes on to where nothing is counted: below, by its slope alone.
-    strategy = Strategy(Workload(L, ends=[(0, 1, 999), (-1, 2, 7)]), L, np.eye(2))
+    strategy = Strategy(Workload(L, ends=[(0, 1, 999), (-1, 2, 7)]), L, np.eye(3))
     lattice = lattice_of(strategy, largest_total=10**9)
     assert isinstance(lattice, AmountLattice)
     for seed in range(20):
