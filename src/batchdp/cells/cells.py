@@ -50,13 +50,8 @@ class Cells:
 
     @cached_property
     def meetings(self) -> Meetings | None:
-        """Which blocks one record can have a cell in at once; None where that may be all of them.
-
-        A record between the ends of a stretch is in every block that either end is in. That is what one of the ends is
-        in where no two blocks sum the same column.
-        """
-        summed = [block.amount for block in self.blocks if block.amount is not None]
-        return None if len(set(summed)) < len(summed) else meetings(self.blocks, self.atoms)
+        """Which blocks one record can have a cell in at once; None where that may be all of them."""
+        return meetings(self.blocks, self.atoms)
 
     @cached_property
     def ends(self) -> tuple[tuple[int, int, int], ...]:
