@@ -182,10 +182,9 @@ def check_lattice(lattice: AmountLattice, chance: Random) -> None:
     assert amount_sensitivity(lattice, Neighbours()) <= lattice.sensitivity**norm
     assert amounts_finding(lattice).held
     # And Δ is no more than that of the ends with a coarse step a measurement.
-    ends = [lattice.level(j) for j in range(len(lattice.levels))] + [
-        lattice.upper(p) for p in range(len(lattice.slopes))
-    ]
-    most = max(sum((Fraction(abs(q), fine) + 1) ** norm for q in column.values()) for column in ends)
+    rows = range(lattice.measurements)
+    ends = [*lattice.levels, *(lattice.upper(pair) for pair in range(len(lattice.slopes)))]
+    most = max(sum((Fraction(abs(column.get(i, 0)), fine) + 1) ** norm for i in rows) for column in ends)
     assert lattice.sensitivity**norm <= ceil(most) if norm == 1 else (lattice.sensitivity - 1) ** 2 <= ceil(most)
 
 

@@ -87,4 +87,4 @@ def at_ends(block: Block, atoms: Sequence[Atoms]) -> list[Classes]:
 def _sets(patterns: Classes, owners: Sequence[int]) -> set[tuple[int, ...]]:
     """For every state that a record reaches the blocks that count it."""
     counted = np.asarray(patterns.amounts.toarray()) != 0
-    return {tuple(sorted({owners[row] for row in np.flatnonzero(column)})) for column in counted.T}
+    return {tuple(sorted({owners[row] for row in np.flatnonzero(column).tolist()})) for column in counted.T}

@@ -97,10 +97,8 @@ def _summed(scope: Scope, node: Node, factor: Fraction) -> Amount:
         if not isinstance(column, (Integers, Numbers)) or column.grid is None:
             remedy = f"declare {name} as integers = [lowest, highest], or write SUM(CASE WHEN … THEN number END)"
             if isinstance(column, Numbers):
-                remedy = f"add a step to {name} in the domain, like step = 0.01, or declare it as integers"
-            raise scope.refusal(
-                inner, f"a sum of {name}, which is declared neither as integers nor with a step", remedy
-            )
+                remedy = f"add a step to {name}, like step = 0.01, or declare it as integers = [lowest, highest]"
+            raise scope.refusal(inner, f"a sum of {name}, which is not declared as integers or with a step", remedy)
         return ValueOf(name) if factor == 1 else Scaled(_float(scope, inner, factor), ValueOf(name))
     if isinstance(inner, exp.Null):
         return _NOTHING
