@@ -18,6 +18,8 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from selenium.webdriver import Chrome
+from selenium.webdriver.support.ui import WebDriverWait
 
 import batchdp
 from batchdp.studies.comparison import compare
@@ -28,6 +30,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import chromium, show  # noqa: E402
 
+OPEN_A_MAP = """[...document.querySelectorAll(".tables details")].find(
+    (one) => one.querySelector(".title").textContent.includes("×")).open = true"""
 RECORDS = 100_000
 STATES = ("California", "New Jersey", "New York", "Texas", "Washington")
 SHARES = (0.36, 0.09, 0.21, 0.26, 0.08)
@@ -56,16 +60,16 @@ def queries() -> batchdp.Workload:
 
     rows["All patients"] = cells()
     for i, state in enumerate(STATES):
-        rows[f"Patients in {state}"] = cells(i)
+        rows[f"Patients[state={state}]"] = cells(i)
     for low, high in ((0, 18), (18, 25), (25, 45), (45, 65), (65, 200)):
-        rows[f"Aged {low} to {high - 1}" if high < 200 else f"Aged {low} or older"] = cells(None, low, high)
-    for age in AGES[1:]:
-        rows[f"Younger than {age}"] = cells(None, 0, age)
+        age = f"{low} to {high - 1}" if high < 200 else f"{low} or older"
+        rows[f"Patients[age={age}]"] = cells(None, low, high)
+        for i, state in enumerate(STATES):
+            rows[f"Patients[state={state}, age={age}]"] = cells(i, low, high)
+    for age_below in AGES[1:]:
+        rows[f"Younger than {age_below}"] = cells(None, 0, age_below)
     for i, state in enumerate(STATES):
-        rows[f"Children under 18 in {state}"] = cells(i, 0, 18)
-        rows[f"Aged 65 or older in {state}"] = cells(i, 65)
-    for i, state in enumerate(STATES):
-        rows[f"Expected visits a year, {state}"] = cells(i) * np.tile(VISITS, len(STATES))
+        rows[f"Expected visits a year[state={state}]"] = cells(i) * np.tile(VISITS, len(STATES))
     rows["Patients of an average state"] = cells() / len(STATES)
     rows["New York and New Jersey together"] = cells(1) + cells(2)
     rows["New York less New Jersey, aged 85 or older"] = cells(2, 85) - cells(1, 85)
@@ -101,13 +105,24 @@ def main() -> None:
         write_example(page)
         screens = {
             "report-light": (1200, 1620, False, "body"),
+            "report-tables": (1200, 1500, False, "#tables"),
             "report-dark": (1200, 1620, True, "#budget"),
             "report-phone": (375, 1200, False, "body"),
         }
         for name, (width, height, dark, section) in screens.items():
             show(browser, page, width=width, height=height, dark=dark)
+            wait_for(browser, 1)
+            if section == "#tables":
+                browser.execute_script(OPEN_A_MAP)
+                wait_for(browser, 2)
             browser.execute_script("document.querySelector(arguments[0]).scrollIntoView()", section)
             small(browser.get_screenshot_as_png(), IMAGES / f"{name}.png")
+
+
+def wait_for(browser: Chrome, tables: int) -> None:
+    """Until so many tables are drawn."""
+    drawn = "return document.querySelectorAll('[data-drawn=done]').length"
+    WebDriverWait(browser, 20).until(lambda shown: shown.execute_script(drawn) >= tables)
 
 
 def small(png: bytes, path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import date
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -421,3 +423,92 @@ def statements(draw: DrawFn) -> str:
     named = ", ".join(f"{item} AS n{i}" for i, item in enumerate(items))
     where = draw(st.one_of(st.just(""), conditions().map(lambda condition: f" WHERE {condition}")))
     return f"SELECT {named} FROM patients{where}"
+
+
+# ── statements with GROUP BY ──
+
+GROUPED_DOMAIN = (
+    DOMAIN
+    + """
+[columns.state.groupings.coast]
+east = ["NY", "NJ"]
+west = ["CA", "WA"]
+[columns.age.groupings]
+age_twenty = [0, 20, 40, 60, 80, 100]
+[columns.visited.groupings.period]
+early = "2020-01-01"
+late = "2023-07-01"
+"""
+)
+
+
+def _bands(column: str, edges: list[str], top: str, titles: list[str]) -> str:
+    """What the bins of a domain are to DuckDB."""
+    ends = [f"{column} < {edge}" for edge in edges[1:]] + [f"{column} <= {top}"]
+    whens = [
+        f"WHEN {column} >= {low} AND {high} THEN '{title}'"
+        for low, high, title in zip(edges, ends, titles, strict=True)
+    ]
+    return f"CASE {' '.join(whens)} END"
+
+
+def _listed(column: str, values: list[str]) -> str:
+    return f"CASE WHEN {column} IN ({', '.join(values)}) THEN CAST({column} AS VARCHAR) END"
+
+
+_TWENTIES = ["0", "20", "40", "60", "80", "100"]
+KEYS = {
+    "state": _listed("state", VALUES["state"]),
+    "grade": _listed("grade", VALUES["grade"]),
+    "smoker": _listed("smoker", VALUES["smoker"]),
+    "children": _listed("children", [str(n) for n in range(13)]),
+    "age": _bands(
+        "age", ["0", "18", "40", "65"], "120", ["0 to under 18", "18 to under 40", "40 to under 65", "65 to 120"]
+    ),
+    "balance": _bands("balance", ["-1000.5", "0", "99.75"], "1000.5", ["debt", "small", "large"]),
+    "floor": _bands(
+        "floor", ["-3", "0", "1", "10"], "40", ["-3 to under 0", "0 to under 1", "1 to under 10", "10 to 40"]
+    ),
+    "coast": "CASE WHEN state IN ('NY', 'NJ') THEN 'east' WHEN state IN ('CA', 'WA') THEN 'west' END",
+    "age_twenty": _bands(
+        "age",
+        _TWENTIES,
+        "120",
+        [*(f"{low} to under {high}" for low, high in pairwise(_TWENTIES)), "100 to 120"],
+    ),
+    "period": _bands("visited", ["DATE '2020-01-01'", "DATE '2023-07-01'"], "DATE '2025-12-31'", ["early", "late"]),
+}
+"""By the name that GROUP BY uses: the same as an expression of DuckDB, NULL where a record is in no group."""
+
+
+def grouped_statement(chance: random.Random, number: int) -> tuple[str, str, list[str]]:
+    """A statement with GROUP BY, what DuckDB is asked instead, and the names of its keys.
+
+    DuckDB gives the keys, for every key whether the row adds up over it, and the answers.
+    """
+    names = chance.sample(sorted(KEYS), chance.randint(0, 2))
+    keys = {name: KEYS[name] for name in names}
+    shown = []
+    if not names or chance.random() < 0.5:
+        whens = [f"WHEN {chance.choice(_conditions())} THEN '{title}'" for title in chance.sample("abc", 2)]
+        case = f"CASE {' '.join(whens)}{chance.choice([' ELSE ' + chr(39) + 'rest' + chr(39), ''])} END"
+        keys["label"] = case
+        shown.append(f"{case} AS label")
+    order = list(keys)
+    sets = chance.choice(["{}", "ROLLUP ({})", "CUBE ({})", "GROUPING SETS (({}), {}, ())"])
+    each = ", ".join(order)
+    shape = sets.format(each, chance.choice(order)) if sets.startswith("GROUPING") else sets.format(each)
+    if sets.startswith("GROUPING") and len(order) == 1:
+        shape = f"GROUPING SETS (({each}), ())"
+    items = [f"{item} AS n{number}_{i}" for i, item in enumerate(chance.sample(_items()[:40], chance.randint(1, 2)))]
+    where = f" WHERE {chance.choice(_conditions())}" if chance.random() < 0.5 else ""
+    ours = f"SELECT {', '.join([*shown, *items])} FROM patients{where} GROUP BY {shape}"
+    inner = ", ".join(f"{expression} AS key_{name}" for name, expression in keys.items())
+    theirs_shape = shape
+    for name in sorted(order, key=len, reverse=True):
+        theirs_shape = re.sub(rf"\b{name}\b(?!_)", f"key_{name}", theirs_shape)
+    outer = [*(f"key_{name}" for name in order), *(f"GROUPING(key_{name}) = 1" for name in order), *items]
+    theirs = (
+        f"SELECT {', '.join(outer)} FROM (SELECT *, {inner} FROM patients) AS patients{where} GROUP BY {theirs_shape}"
+    )
+    return ours, theirs, order

@@ -209,7 +209,9 @@ def test_a_plan_must_know_its_ends() -> None:
 
 def made(decl: str, sql: str = "SELECT g, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY g", **options: Any) -> Plan:
     text = f'table = "t"\n[columns.g]\nvalues = {GROUPS}\nother = "drop"\n[columns.v]\n{decl}\nother = "drop"\n'
-    return batchdp.plan(sql, text.replace("'", '"'), cache=False, **options)
+    planned = batchdp.plan(sql, text.replace("'", '"'), cache=False, **options)
+    assert isinstance(planned, Plan)
+    return planned
 
 
 @pytest.mark.parametrize(

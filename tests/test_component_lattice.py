@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +19,14 @@ from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.search import Batch, one_product, split_by, tables_apart
 from batchdp.components.strategy import Components
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.measuring.components import ComponentLattice, Prepared, prepare
-from batchdp.measuring.components.axes import Places, Records, measured
-from batchdp.measuring.components.drawing import Gaussian, draw, gaussian, root_above
+from batchdp.measuring.components.axes import Records
+from batchdp.measuring.components.drawing import NOTHING, draw, least_noise, root_above
 from batchdp.measuring.components.integers import exact_squares, integer_basis
-from batchdp.measuring.components.lattice import IntegerGroup, WholeGroups, _group
+from batchdp.measuring.components.lattice import ComponentLattice, IntegerGroup, WholeGroups, _group
+from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.lattice import LARGEST
 from batchdp.measuring.neighbours import Neighbours
+from batchdp.privacy import GAUSSIAN
 from batchdp.workloads.structure import Products
 from test_components import batch_of, structure
 
@@ -51,16 +53,14 @@ def cells_of(batch: Products) -> Integers:
     return np.indices(batch.sizes).reshape(len(batch.sizes), -1).T.astype(np.int64)
 
 
-def measurements(lattice: ComponentLattice, prepared: Prepared, records: Records) -> Integers:
-    places = tuple(map(Places.of, lattice.columns))
-    parts = (part for _, _, part in prepared.reader.parts())
-    return np.concatenate([measured(p, lattice.columns, places, records, lattice.largest_total) for p in parts])
+def measurements(prepared: Prepared, records: Records) -> Integers:
+    return np.concatenate([exact for _, _, exact in prepared.reader.measured(records)])
 
 
 def matrix(prepared: Prepared) -> NDArray[np.object_]:
     """Q, measurement × cell, by measuring every cell alone; Python's whole numbers."""
     cells = cells_of(prepared.lattice.workload)
-    columns = [measurements(prepared.lattice, prepared, Records(cell[None])) for cell in cells]
+    columns = [measurements(prepared, Records(cell[None])) for cell in cells]
     return np.stack(columns, axis=1).astype(object)
 
 
@@ -85,13 +85,14 @@ def test_integers_sensitivity_answers_and_variances_are_those_of_explicit_matric
         # The sensitivity: brute force over all records, group by group, in whole numbers.
         total = Fraction(0)
         ends = np.concatenate([[0], np.cumsum(prepared.lattice.sizes)])
-        groups = zip(prepared.lattice.groups, prepared.noises, ends, ends[1:], strict=False)
+        listed: Iterable[Any] = prepared.lattice.groups
+        groups = zip(listed, prepared.noises, ends, ends[1:], strict=False)
         for group, noise, start, end in groups:
             squares = max(int(sum(int(q) ** 2 for q in column)) for column in Q[start:end].T)
-            assert squares == group.squares
-            assert noise.squares == squares * neighbours.factor**2
+            assert squares == group.moved
+            assert noise.moved == squares * neighbours.factor**2
             if squares:
-                assert Fraction(noise.loss) >= Fraction(noise.squares) / (2 * Fraction(noise.scale) ** 2)
+                assert Fraction(noise.loss) >= Fraction(noise.moved) / (2 * Fraction(noise.scale) ** 2)
                 assert noise.scale >= 64
             total += Fraction(noise.loss)
         assert total == prepared.loss <= Fraction(rho)
@@ -116,14 +117,14 @@ def test_tables_of_records_are_exact_without_noise(seed: int, drawn: int) -> Non
     prepared = prepare(optimize_products(batch), ONE, 0.5, 10**6)
     rng = np.random.default_rng(drawn)
     codes = np.column_stack([rng.integers(0, n, 200) for n in batch.sizes])
-    noisy = measurements(prepared.lattice, prepared, Records(codes))
+    noisy = measurements(prepared, Records(codes))
     counts = np.bincount(np.ravel_multi_index(codes.T, batch.sizes), minlength=batch.cells)
     tables = range(len(batch.tables))
     answers = np.concatenate([prepared.reader.values(t, noisy).reshape(-1) for t in tables])
     assert np.allclose(answers, batch.matrix @ counts, atol=1e-6)
     there = np.flatnonzero(counts)
     same = Records(cells_of(batch)[there], counts[there])
-    assert np.array_equal(noisy, measurements(prepared.lattice, prepared, same))
+    assert np.array_equal(noisy, measurements(prepared, same))
 
 
 def whole(sizes: tuple[int, ...] = (3, 4, 2), order: tuple[int, ...] = (0, 1, 2), rho: float = 0.5) -> Prepared:
@@ -143,11 +144,11 @@ def test_measurements_beyond_the_cap_are_exact_and_clamped() -> None:
     lattice = prepared.lattice
     cells = cells_of(lattice.workload)
     many = Records(cells, np.full(len(cells), 2**62, dtype=np.int64))
-    total = measurements(lattice, prepared, many)
+    total = measurements(prepared, many)
     assert total[0] == LARGEST
     assert np.all(total[1:] == 0)  # uniform counts have no other component
     one = Records(cells[:1], np.array([2**62], dtype=np.int64))
-    found = measurements(lattice, prepared, one)
+    found = measurements(prepared, one)
     Q = matrix(prepared)
     assert [int(z) for z in found] == [max(-LARGEST, min(LARGEST, int(q) * 2**62)) for q in Q[:, 0]]
 
@@ -177,11 +178,11 @@ def test_a_basis_of_whole_numbers_spans_the_same() -> None:
 
 def test_noise_that_is_too_little_or_too_much_is_refused() -> None:
     with pytest.raises(LatticeError, match="too little to hide behind"):
-        gaussian(1, 0.5)
+        least_noise(GAUSSIAN, 1, 0.5)
     with pytest.raises(LatticeError, match="more than fits"):
-        gaussian(2**100, 1e-12)
+        least_noise(GAUSSIAN, 2**100, 1e-12)
     with pytest.raises(PrivacyParameterError, match="above 0"):
-        gaussian(0, 0.5)
+        least_noise(GAUSSIAN, 0, 0.5)
 
 
 def test_lists_that_share_a_column_are_refused() -> None:
@@ -226,7 +227,7 @@ def test_what_is_right_passes_the_audit() -> None:
 
 def test_a_component_that_is_forgotten_is_caught() -> None:
     prepared = whole()
-    forgotten = replace(prepared, noises=(*prepared.noises[:-1], Gaussian(0, 0.0, 0.0)))
+    forgotten = replace(prepared, noises=(*prepared.noises[:-1], NOTHING))
     assert {"sensitivity", "privacy loss"} <= broken(forgotten)
 
 
@@ -242,7 +243,8 @@ def test_a_wrong_power_of_two_is_caught() -> None:
     groups = prepared.lattice.groups
     assert isinstance(groups, WholeGroups)
     finer = replace(groups, bits=groups.bits + (np.arange(len(groups.bits)) == 2))
-    wrong = Prepared(replace(prepared.lattice, groups=finer), prepared.noises, prepared.rho)
+    assert isinstance(prepared.lattice, ComponentLattice)
+    wrong = Prepared(replace(prepared.lattice, groups=finer), prepared.noises, prepared.budget)
     assert {"sensitivity", "privacy loss"} <= broken(wrong)
 
 
@@ -253,7 +255,7 @@ def test_a_sensitivity_that_is_too_small_is_caught() -> None:
     groups = prepared.lattice.groups
     assert isinstance(groups[0], IntegerGroup)
     noise = prepared.noises[0]
-    less = replace(prepared, noises=(replace(noise, squares=noise.squares * 9 // 10), *prepared.noises[1:]))
+    less = replace(prepared, noises=(replace(noise, moved=noise.moved * 9 // 10), *prepared.noises[1:]))
     assert "sensitivity" in broken(less)
 
 

@@ -11,7 +11,8 @@ import pytest
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.preparing import prepared
 from batchdp.plans import Plan, epsilon_for, plan
-from batchdp.plans.outlook import Outlook, _round, _rounded_up, outlook
+from batchdp.plans.outlook import Outlook, outlook
+from batchdp.plans.rounding import rounded, rounded_up
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 
@@ -36,7 +37,7 @@ bins = [0, 18, 40, 65]
 @cache
 def made(privacy: str = "pure", rows: int = 1, neighbours: str = "add-remove", sql: str = SQL) -> Plan:
     domain = DOMAIN.format(rows=rows, neighbours=neighbours)
-    return plan(sql, domain, privacy=privacy, seconds=1, cache=False)  # type: ignore[arg-type]
+    return plan(sql, domain, privacy=privacy, seconds=1, cache=False)  # type: ignore[call-overload, no-any-return]
 
 
 @pytest.mark.parametrize(("privacy", "rows", "neighbours"), [("zcdp", 1, "add-remove"), ("pure", 3, "replace")])
@@ -100,9 +101,9 @@ def test_queries_that_can_count_nothing_need_no_budget() -> None:
     ("value", "near"), [(0.0, 1.0), (1.1, 1.0), (3.0, 2.5), (7.4, 5.0), (7.6, 10.0), (99.0, 100.0), (0.021, 0.02)]
 )
 def test_round_numbers(value: float, near: float) -> None:
-    assert _round(value) == pytest.approx(near)
+    assert rounded(value) == pytest.approx(near)
 
 
 @pytest.mark.parametrize(("value", "above"), [(0.911, 0.92), (0.91, 0.91), (1.14, 1.2), (123.0, 130.0), (9.99, 10.0)])
 def test_rounding_up(value: float, above: float) -> None:
-    assert _rounded_up(value) == pytest.approx(above)
+    assert rounded_up(value) == pytest.approx(above)

@@ -98,7 +98,8 @@ def ledger(tmp_path: Path) -> Ledger:
 def planned(sql: str = SQL, protected: str = "", **options: Any) -> Plan:
     """A plan under the domain's privacy settings, in JSON; made once, as it is frozen."""
     described = DESCRIBED | ({"privacy": json.loads(protected)} if protected else {})
-    return plan(sql, described, cache=False, **FAST | options)
+    found: Plan = plan(sql, described, cache=False, **FAST | options)
+    return found
 
 
 def without_noise(given: Plan, table: Any, books: Ledger) -> Release:
@@ -177,11 +178,11 @@ def test_sql_and_domain_are_taken_in_every_form(tmp_path: Path) -> None:
     ("arguments", "error", "words"),
     [
         ({"sql": 3}, QueryError, "int"),
-        ({"sql": None}, QueryError, "NoneType"),
+        ({"sql": None}, QueryError, "both left out"),
         ({"sql": "missing.sql"}, QueryError, "cannot read"),
         ({"sql": ""}, QueryError, "SELECT"),
         ({"domain": 3}, DomainError, "int"),
-        ({"domain": None}, DomainError, "NoneType"),
+        ({"domain": None}, DomainError, "domain is left out"),
         ({"domain": "missing.toml"}, DomainError, "cannot read"),
         ({"domain": {}}, DomainError, "table"),
         ({"privacy": "epsilon"}, StrategyError, "privacy="),
@@ -481,13 +482,14 @@ def test_a_remembered_batch_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
     plan(SQL, DESCRIBED, **FAST)
     parsed = []
 
-    def read_queries(text: str, *given: Any, **options: Any) -> Any:
-        parsed.append(text)
-        return really_read(text, *given, **options)
+    for module, name in ((making, "read_selections"), (plan_files, "read_queries")):
+        really_read = getattr(sql_package, name)
 
-    really_read = sql_package.read_queries
-    for module in (making, plan_files):
-        monkeypatch.setattr(module, "read_queries", read_queries)
+        def read(text: str, *given: Any, really_read: Any = really_read, **options: Any) -> Any:
+            parsed.append(text)
+            return really_read(text, *given, **options)
+
+        monkeypatch.setattr(module, name, read)
     plan(SQL, DESCRIBED, **FAST)
     assert parsed == [SQL]
 

@@ -13,6 +13,7 @@ from matplotlib.text import Text
 from scipy import sparse
 
 from batchdp import STRATEGIES, Ledger, Release, Strategy, Workload, answer, workloads
+from batchdp.excerpt import NOTEBOOK, excerpt
 from batchdp.linalg.matrix import shrunk
 from batchdp.markup import summary
 from batchdp.plots.canvas import LONGEST_LABEL, shortened
@@ -71,7 +72,8 @@ def test_every_release_can_be_drawn_and_shown(name: str, ledger: Ledger) -> None
     assert "95 % interval" in texts
     shown = release._repr_html_()
     assert f"{release.answers[0].high:,.6g}" in shown
-    assert shown.count("<tr>") == 6 + 1 + min(8, len(release.names))
+    rows = len(release.names) if len(release.names) <= NOTEBOOK else excerpt([len(release.names)], NOTEBOOK)[0]
+    assert shown.count("<tr>") == 6 + 1 + rows
 
 
 @pytest.mark.parametrize("queries", [1, 5, 60, 61, 500])

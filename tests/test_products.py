@@ -197,16 +197,13 @@ def test_the_kind_of_strategy_follows_from_the_kind_of_batch() -> None:
 TOO_LARGE = r"too much for a matrix.*ask for fewer tables"
 
 
-def test_weighted_tables_are_not_released_yet(tmp_path: Path) -> None:
+def test_measurements_that_do_not_fit_are_refused_with_their_size(tmp_path: Path) -> None:
     ledger = batchdp.Ledger.create(tmp_path / "own.ledger", epsilon=1)
-    given: Any = batchdp.optimize(MANY, seconds=0.1)
-    for take in (
-        lambda: batchdp.answer(given, [0, 1], epsilon=0.5, ledger=ledger),
-        lambda: batchdp.audit(given, epsilon=0.5),
-        lambda: batchdp.epsilon_for(given, standard_error=1.0),
-    ):
-        with pytest.raises(ReleaseError, match=r"planned is a WeightedTables.*not supported yet"):
-            take()
+    many = batchdp.workloads.marginals((100,) * 12, [6])  # 924 tables of 10^12 cells
+    given: Any = batchdp.optimize(many, seconds=0.1)
+    with pytest.raises(ReleaseError, match=r"GB of memory.*measurements.*fewer tables, or of fewer columns"):
+        batchdp.answer(given, np.zeros((1, 12), dtype=np.int64), epsilon=0.5, ledger=ledger)
+    assert batchdp.epsilon_for(given, standard_error=1e9) > 0
     assert ledger.spent == 0
 
 

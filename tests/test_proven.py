@@ -34,7 +34,8 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
 
 
 def made(**options: Any) -> Plan:
-    return plan(SQL, DOMAIN, cache=False, seconds=0.2, **options)
+    found: Plan = plan(SQL, DOMAIN, cache=False, seconds=0.2, **options)
+    return found
 
 
 @pytest.mark.parametrize("options", KINDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -65,6 +66,17 @@ def _isolated(value: object) -> Markup:
     return Markup('<bdi dir="auto">{}</bdi>').format(_showable(value))
 
 
+@dataclass(frozen=True)
+class Excerpt:
+    """Some rows of a table: the first column is text, the others are numbers."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str = ""
+    more: int = 0
+    """How many rows were left out."""
+
+
 def summary(
     title: str,
     facts: Mapping[str, object],
@@ -72,13 +84,18 @@ def summary(
     headings: Sequence[str] = (),
     rows: Iterable[Sequence[object]] = (),
     more: int = 0,
+    tables: Sequence[Excerpt] = (),
+    more_tables: int = 0,
 ) -> str:
-    """A value in a notebook: a title, what is known of it, perhaps a short table; in the notebook's own colours.
+    """A value in a notebook: a title, what is known of it, perhaps some tables; in the notebook's own colours.
 
     Args:
         title: what it is.
         facts: a label and a value a line.
-        headings, rows: of the table; the first column is text, the others are numbers.
-        more: how many rows were left out.
+        headings, rows: of one short table; the first column is text, the others are numbers.
+        more: how many of its rows were left out.
+        tables: several tables instead.
+        more_tables: how many of these were left out.
     """
-    return str(rendered("summary.html", title=title, facts=facts, headings=headings, rows=list(rows), more=more))
+    shown = [Excerpt(headings, list(rows), more=more)] if headings else list(tables)
+    return str(rendered("summary.html", title=title, facts=facts, tables=shown, more_tables=more_tables))

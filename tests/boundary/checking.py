@@ -23,7 +23,7 @@ from batchdp.cells.atoms import LineAtoms
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError
 from batchdp.queries.conditions import Cut
-from batchdp.tables import counting, open_table
+from batchdp.tables import counting, open_table, tabulating
 from boundary.domains import Case
 
 NAMES = re.compile(r"batchdp_[0-9a-f]{16}|0x[0-9a-f]+")
@@ -96,7 +96,12 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
         try:
             source = opened.enter_context(open_table(table, domain, columns=[one.column for one in atoms]))
             privacy = domain.privacy
-            run = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+            capped: dict[str, Any] = {"unit": privacy.unit, "rows_per_unit": privacy.rows_per_unit}
+            if case.sets:
+                sets = [own if tables == 1 else (*own, len(atoms) - 1) for own in case.sets]
+                run = tabulating(source, atoms, sets, **capped)
+            else:
+                run = counting(source, atoms, **capped)
         except BatchDPError as error:
             return [Outcome(NAMES.sub("…", str(error)), None, heard())] * tables
         except Exception as error:
@@ -108,16 +113,19 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
             return [Outcome(None, f"{type(error).__name__}: {error}", heard())] * tables
         said = heard()
     if tables == 1:
-        return [_counted(case, case.cells.counts(counted), said)]
+        return [_counted(case, counted, said)]
     found = []
     for part in range(tables):
         # The first atom of PART is what lies before the first of its values.
         own = [(codes[codes[:, -1] == part + 1, :-1], numbers[codes[:, -1] == part + 1]) for codes, numbers in counted]
-        found.append(_counted(case, case.cells.counts(own), said))
+        found.append(_counted(case, own, said))
     return found
 
 
-def _counted(case: Case, counts: np.ndarray[Any, Any], said: str) -> Outcome:
+def _counted(case: Case, counted: list[Any], said: str) -> Outcome:
+    if case.sets:
+        return Outcome(None, None, said, by_table(case, counted))
+    counts = case.cells.counts(counted)
     return Outcome(None, None, said, shares(case.cells, counts), tuple(case.lattice.measured(counts)))
 
 
@@ -132,6 +140,20 @@ def shares(cells: Cells, counts: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, 
         blocks[block][low - starts[block] if low >= 0 else -1] -= share if low >= 0 else 0
         blocks[block][high - starts[block] if high >= 0 else -1] += share
     return tuple(blocks)
+
+
+def by_table(case: Case, counted: list[Any]) -> tuple[np.ndarray[Any, Any], ...]:
+    """The counts of every table, where tables are counted."""
+    found = []
+    for own in case.sets:
+        sizes = [case.cells.atoms[i].size for i in own]
+        table = np.zeros(int(np.prod(sizes)), dtype=np.int64)
+        looked = np.isin(np.arange(len(case.cells.atoms)), own)
+        for codes, numbers in counted:
+            there = np.all((codes >= 0) == looked, axis=1)
+            np.add.at(table, np.ravel_multi_index(tuple(codes[there][:, list(own)].T), sizes), numbers[there])
+        found.append(table)
+    return tuple(found)
 
 
 def parted(case: Case, tables: int) -> Domain:

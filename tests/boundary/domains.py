@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -32,6 +33,8 @@ class Case:
     domain: Domain
     statements: tuple[str, ...]
     cells: Cells
+    sets: tuple[tuple[int, ...], ...] = ()
+    """Where given, the engine counts these sets of the cells' columns, a table each, as plans of tables do."""
 
     @property
     def unit(self) -> str | None:
@@ -75,7 +78,9 @@ def random_case(rng: Random) -> Case:
     queries = [query for batch in batches for query in batch]
     ends = [sum(map(len, batches[: i + 1])) for i in range(len(batches))]
     partition = [list(range(end - len(batch), end)) for batch, end in zip(batches, ends, strict=True)]
-    return Case(domain, statements, cells_of(queries, domain, partition=partition))
+    cells = cells_of(queries, domain, partition=partition)
+    sets = tuple(combinations(range(len(cells.atoms)), min(2, len(cells.atoms)))) if rng.random() < 0.4 else ()
+    return Case(domain, statements, cells, sets)
 
 
 def ordinary(column: Any) -> list[Any]:

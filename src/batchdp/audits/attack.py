@@ -78,13 +78,11 @@ def lower_bound(noise: Mechanism, shift: np.ndarray, runs: int, kind: Noise) -> 
         return 0.0
     one = _released(noise, np.zeros_like(shift), runs)
     other = _released(noise, shift, runs)
-    statistic = _laplace_evidence if kind == LAPLACE else _gaussian_evidence
-    here, there = statistic(one, shift, noise.scale), statistic(other, shift, noise.scale)
+    here, there = evidence(kind, one, shift, noise.scale), evidence(kind, other, shift, noise.scale)
     pilot = int(PILOT * runs)
     thresholds = np.quantile(np.concatenate([here[:pilot], there[:pilot]]), np.linspace(0.02, 0.98, 49))
-    prove = _proven_epsilon if kind == LAPLACE else _proven_rho
-    best = max(thresholds, key=lambda level: prove(here[:pilot] >= level, there[:pilot] >= level, 1e-2))
-    return prove(here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)
+    best = max(thresholds, key=lambda level: proven(kind, here[:pilot] >= level, there[:pilot] >= level, 1e-2))
+    return proven(kind, here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)
 
 
 def _released(noise: Mechanism, measurements: np.ndarray, runs: int) -> Dense:
@@ -92,13 +90,16 @@ def _released(noise: Mechanism, measurements: np.ndarray, runs: int) -> Dense:
     return np.array([float(z) for z in values]).reshape(runs, len(measurements))
 
 
-def _laplace_evidence(released: Dense, shift: np.ndarray, scale: float) -> Dense:
-    """The log likelihood ratio of `shift` against 0; ties at its ends are as they should be."""
-    return np.asarray((np.abs(released) - np.abs(released - shift)).sum(axis=1) / scale)
+def evidence(kind: Noise, released: Dense, shift: np.ndarray, scale: float) -> Dense:
+    """The log likelihood ratio of `shift` against 0, but for a constant; ties at its ends are as they should be."""
+    if kind == LAPLACE:
+        return np.asarray((np.abs(released) - np.abs(released - shift)).sum(axis=1) / scale)
+    return np.asarray(released @ shift / scale**2)
 
 
-def _gaussian_evidence(released: Dense, shift: np.ndarray, scale: float) -> Dense:
-    return np.asarray(released @ shift / (np.linalg.norm(shift) * scale))
+def proven(kind: Noise, here: np.ndarray, there: np.ndarray, chance: float) -> float:
+    """The least privacy loss that the rates of an event without a record, and with it, can have."""
+    return (_proven_epsilon if kind == LAPLACE else _proven_rho)(here, there, chance)
 
 
 def _proven_epsilon(here: np.ndarray, there: np.ndarray, chance: float) -> float:
@@ -127,12 +128,18 @@ def _most(events: np.ndarray, chance: float) -> float:
 
 def scale_finding(draws: Dense, noise: Mechanism) -> Finding:
     """A score test of the scale: its maximum likelihood estimate against its own standard error."""
-    if noise.noise == LAPLACE:
-        ratio, error = float(np.mean(np.abs(draws))) / noise.scale, 1 / math.sqrt(len(draws))
-    else:
-        ratio, error = float(np.mean(np.square(draws))) / noise.scale**2, math.sqrt(2 / len(draws))
+    ratios, error = unit_ratio(noise.noise, draws[None] / noise.scale)
+    ratio = float(ratios[0])
     limit = -float(ndtri(FALSE_ALARM / 2)) * error
     return Finding("noise scale", abs(ratio - 1) <= limit, f"{ratio:.4f} of what is claimed, ±{limit:.4f} allowed")
+
+
+def unit_ratio(kind: Noise, noise: Dense) -> tuple[Dense, float]:
+    """For rows of noise of scale 1 the estimate of what is 1 for the scale, |η| or η², and its standard error."""
+    runs = noise.shape[1]
+    if kind == LAPLACE:
+        return np.asarray(np.mean(np.abs(noise), axis=1)), 1 / math.sqrt(runs)
+    return np.asarray(np.mean(np.square(noise), axis=1)), math.sqrt(2 / runs)
 
 
 def independence_finding(draws: Dense) -> Finding:

@@ -9,13 +9,13 @@ from batchdp.audits.components import attacked_components, exact_components
 from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
 from batchdp.audits.records import records_finding
-from batchdp.components.strategy import Components
-from batchdp.measuring.components import prepare
+from batchdp.measuring.components.preparing import prepare
 from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.preparing import checked_budget, prepared
-from batchdp.plans import Plan
-from batchdp.plans.settling import given_neighbours, settled
-from batchdp.privacy import GAUSSIAN, Budget
+from batchdp.plans import Plan, TablePlan
+from batchdp.plans.settling import given_neighbours, of_tables, settled
+from batchdp.privacy import Budget
+from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 
 MOST_RUNS = 20_000
@@ -38,7 +38,7 @@ class Audit:
 
 
 def audit(
-    planned: Plan | Strategy | Components,
+    planned: Plan | TablePlan | Strategy | OverTables,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
@@ -48,8 +48,9 @@ def audit(
     runs: int = RUNS,
 ) -> Audit:
     """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
-    if isinstance(planned, Components):
-        charged = float(Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho))
+    planned, neighbours, rows_per_unit, max_rows = of_tables(planned, neighbours, rows_per_unit, max_rows)
+    if isinstance(planned, OverTables):
+        charged = float(Budget.of(planned.noise, epsilon=epsilon, rho=rho))
         whose = given_neighbours(neighbours, rows_per_unit)
         ready = prepare(planned, whose, charged, max_rows)
         return Audit(

@@ -1,4 +1,4 @@
-"""The audit of component strategies: every component re-derived in whole numbers, then the real noise attacked.
+"""The audit of strategies over many columns: every component re-derived in whole numbers, then the real noise attacked.
 
 The exact half puts single records through the real measurement and adds up what moves, in Python's own integers; the
 attack looks at several components at once, as somebody would who knows all but one record.
@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from batchdp.audits.attack import FALSE_ALARM, MOST_ROWS, PILOT, _proven_rho
+from batchdp.audits.attack import FALSE_ALARM, MOST_ROWS, PILOT, evidence, proven, unit_ratio
 from batchdp.audits.finding import Finding
-from batchdp.measuring.components.axes import Places, Records, measured
+from batchdp.measuring.cap import MOST_BIAS
+from batchdp.measuring.components.axes import Records
 from batchdp.measuring.components.drawing import draw as draw_noise
-from batchdp.measuring.components.preparing import MOST_BIAS, Prepared
+from batchdp.measuring.components.drawing import noise_loss
+from batchdp.measuring.components.preparing import Prepared
 from batchdp.measuring.neighbours import Neighbours
+from batchdp.privacy import Noise
 
 Integers = NDArray[np.int64]
 Dense = NDArray[np.float64]
@@ -35,13 +38,13 @@ ATTACKED = 8
 
 def exact_components(prepared: Prepared, neighbours: Neighbours, budget: float) -> Iterator[Finding]:
     """The checks that need no randomness, in whole numbers and fractions."""
-    lattice, factor = prepared.lattice, neighbours.factor
+    lattice, factor = prepared.lattice, neighbours.factor**prepared.noise.norm
     records, everything = _records(prepared)
     largest = moved_by(prepared, records)
     noises = prepared.noises
     measuring = [g for g, size in enumerate(lattice.sizes.tolist()) if size and largest[g]]
     covered = len(noises) == len(lattice.groups) and all(
-        noises[g].squares >= largest[g] * factor**2 and noises[g].scale > 0 for g in measuring
+        noises[g].moved >= largest[g] * factor and noises[g].scale > 0 for g in measuring
     )
     seen = "all" if everything else f"{len(records):,} of the"
     yield Finding(
@@ -52,8 +55,8 @@ def exact_components(prepared: Prepared, neighbours: Neighbours, budget: float) 
     loss: Fraction | None = Fraction(0)
     for g in measuring:
         scale = Fraction(noises[g].scale) if g < len(noises) and math.isfinite(noises[g].scale) else Fraction(0)
-        squares = max(largest[g] * factor**2, noises[g].squares if g < len(noises) else 0)
-        loss = None if scale <= 0 or loss is None else loss + Fraction(squares) / (2 * scale * scale)
+        moved = max(largest[g] * factor, noises[g].moved if g < len(noises) else 0)
+        loss = None if scale <= 0 or loss is None else loss + noise_loss(prepared.noise, moved, scale)
     claimed = sum((Fraction(noise.loss) for noise in noises), Fraction(0))
     held = loss is not None and loss <= claimed <= Fraction(budget)
     told = math.inf if loss is None else float(loss)
@@ -64,18 +67,18 @@ def exact_components(prepared: Prepared, neighbours: Neighbours, budget: float) 
 
 
 def moved_by(prepared: Prepared, records: Integers) -> list[int]:
-    """For every component the most that one of the records changes it, squared, by measuring each record alone."""
-    lattice = prepared.lattice
-    places = tuple(map(Places.of, lattice.columns))
-    found = [0] * len(lattice.groups)
+    """For every component the most that one of the records changes it, by measuring each record alone.
+
+    In the noise's norm, to its power: the sum of magnitudes for Laplace noise, of squares for Gaussian noise.
+    """
+    norm = prepared.noise.norm
+    found = [0] * len(prepared.lattice.groups)
     for code in records:
-        one = Records(code[None])
-        squares = [0] * len(found)
-        for g, _, part in prepared.reader.parts():
-            z = measured(part, lattice.columns, places, one, lattice.largest_total)
+        moved = [0] * len(found)
+        for g, _, z in prepared.reader.measured(Records(code[None])):
             values, times = np.unique(z, return_counts=True)
-            squares[g] += sum(int(v) ** 2 * int(n) for v, n in zip(values, times, strict=True))
-        found = [max(old, new) for old, new in zip(found, squares, strict=True)]
+            moved[g] += sum(abs(int(v)) ** norm * int(n) for v, n in zip(values, times, strict=True))
+        found = [max(old, new) for old, new in zip(found, moved, strict=True)]
     return found
 
 
@@ -95,16 +98,14 @@ def _arithmetic(prepared: Prepared) -> Finding:
     sizes = lattice.workload.sizes
     rng = np.random.default_rng(1)
     codes = np.column_stack([rng.integers(0, n, 20) for n in sizes])
-    places = tuple(map(Places.of, lattice.columns))
     same = True
     looked = 0
     for times in (np.full(20, lattice.largest_total // 20), np.full(20, 2**62)):
         records = Records(codes, times.astype(np.int64))
-        for _, _, part in prepared.reader.parts():
+        both = zip(prepared.reader.measured(records), prepared.reader.measured(records, exact=True), strict=True)
+        for (_, _, here), (_, _, there) in both:
             if looked > MOST_MEASURED // 10:
                 break
-            here = measured(part, lattice.columns, places, records, lattice.largest_total)
-            there = measured(part, lattice.columns, places, records, 0)
             same = same and bool(np.array_equal(here, there)) and int(np.abs(here).max(initial=0)) <= 2**61
             looked += len(here)
     return Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a record")
@@ -114,18 +115,19 @@ def attacked_components(
     prepared: Prepared, neighbours: Neighbours, budget: float, runs: int, draw: Draw | None = None
 ) -> Iterator[Finding]:
     """The checks that run the noise itself."""
-    draws: Draw = draw or (lambda scales, sizes: draw_noise(scales, sizes))
+    kind = prepared.noise
+    draws: Draw = draw or (lambda scales, sizes: draw_noise(scales, sizes, None, kind))
     chosen = sorted(range(len(prepared.noises)), key=lambda g: -prepared.noises[g].loss)[:ATTACKED]
-    chosen = [g for g in chosen if prepared.noises[g].squares]
+    chosen = [g for g in chosen if prepared.noises[g].moved]
     if not chosen:
         return
     shifts = _shifts(prepared, chosen, neighbours.factor)
     scales = prepared.scales[chosen]
-    here, there = (_evidence(draws, shifts, scales, runs, side) for side in (0, 1))
+    here, there = (_evidence(kind, draws, shifts, scales, runs, side) for side in (0, 1))
     pilot = int(PILOT * runs)
     thresholds = np.quantile(np.concatenate([here[:pilot], there[:pilot]]), np.linspace(0.02, 0.98, 49))
-    best = max(thresholds, key=lambda level: _proven_rho(here[:pilot] >= level, there[:pilot] >= level, 1e-2))
-    bound = _proven_rho(here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)
+    best = max(thresholds, key=lambda level: proven(kind, here[:pilot] >= level, there[:pilot] >= level, 1e-2))
+    bound = proven(kind, here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)
     yield Finding("attack on several components", bound <= budget, f"{bound:.4f} proven of {budget:.6g} charged")
     sizes = np.full(len(chosen), runs, dtype=np.int64)
     noise = draws(scales, sizes).reshape(len(chosen), runs) / scales[:, None]
@@ -133,9 +135,9 @@ def attacked_components(
         yield Finding("noise", False, "a component has none")
         return
     limit = -float(ndtri(FALSE_ALARM / 2 / len(chosen)))
-    ratios = np.mean(np.square(noise), axis=1)
+    ratios, spread = unit_ratio(kind, noise)
     off = float(np.abs(ratios - 1).max())
-    allowed = limit * math.sqrt(2 / runs)
+    allowed = limit * spread
     yield Finding("noise scale", off <= allowed, f"off by {off:.4f} at the most, {allowed:.4f} allowed")
     flat = noise.reshape(-1)
     pairs = [(flat[0::2], flat[1::2]), *((noise[0], other) for other in noise[1:])]
@@ -146,18 +148,15 @@ def attacked_components(
 
 def _shifts(prepared: Prepared, chosen: list[int], factor: int) -> list[Dense]:
     """How a record moves the chosen components, those measurements that it moves most."""
-    lattice = prepared.lattice
-    places = tuple(map(Places.of, lattice.columns))
-    one = Records(np.zeros((1, len(lattice.columns)), dtype=np.int64))
+    one = Records(np.zeros((1, len(prepared.lattice.workload.sizes)), dtype=np.int64))
     moved: dict[int, list[Dense]] = {g: [] for g in chosen}
-    for g, _, part in prepared.reader.parts():
+    for g, _, exact in prepared.reader.measured(one):
         if g in moved:
-            z = np.abs(measured(part, lattice.columns, places, one, lattice.largest_total).astype(np.float64))
-            moved[g].append(np.sort(z)[::-1][:MOST_ROWS])
+            moved[g].append(np.sort(np.abs(exact.astype(np.float64)))[::-1][:MOST_ROWS])
     return [np.sort(np.concatenate(moved[g]))[::-1][:MOST_ROWS] * factor for g in chosen]
 
 
-def _evidence(draws: Draw, shifts: list[Dense], scales: Dense, runs: int, side: int) -> Dense:
+def _evidence(kind: Noise, draws: Draw, shifts: list[Dense], scales: Dense, runs: int, side: int) -> Dense:
     """The log likelihood ratio of the record's presence, for releases without it (0) and with it (1)."""
     sizes = np.array([runs * len(shift) for shift in shifts], dtype=np.int64)
     noise = draws(scales, sizes)
@@ -165,6 +164,6 @@ def _evidence(draws: Draw, shifts: list[Dense], scales: Dense, runs: int, side: 
     start = 0
     for shift, scale, size in zip(shifts, scales, sizes, strict=True):
         own = noise[start : start + size].reshape(runs, len(shift)) + side * shift
-        total += own @ shift / scale**2
+        total += evidence(kind, own, shift, scale)
         start += int(size)
     return total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,32 +65,35 @@ def split(queries: Iterable[Query], domain: Domain, *, ends: bool = False) -> tu
     Summed columns have one atom for every whole number; with `ends`, two for every stretch, its ends. Columns that one
     query sums together keep an atom for every number.
     """
-    parts: dict[str, dict[Part, None]] = {}
-    together: set[str] = set()
-    for query in queries:
-        summed = set()
-        for part in parts_of(query.amount):
-            parts.setdefault(part.column, {})[part] = None
-            if isinstance(part, ValueOf):
-                summed.add(part.column)
-        if len(summed) > 1:
-            together |= summed
+    parts = [list(parts_of(query.amount)) for query in queries]
+    summed = [{part.column for part in own if isinstance(part, ValueOf)} for own in parts]
+    by_ends = set().union(*summed).difference(*(own for own in summed if len(own) > 1)) if ends else set()
+    return split_by((part for own in parts for part in own), domain, by_ends)
+
+
+def split_by(parts: Iterable[Part], domain: Domain, by_ends: Collection[str] = ()) -> tuple[Atoms, ...]:
+    """The same for whatever looks at the columns, of which some are summed by ends."""
+    looking: dict[str, dict[Part, None]] = {}
+    for part in parts:
+        looking.setdefault(part.column, {})[part] = None
     return tuple(
-        _split_column(name, column, tuple(parts.get(name, ())), ends=ends and name not in together)
+        _split_column(name, column, tuple(looking.get(name, ())), ends=name in by_ends)
         for name, column in domain.columns.items()
-        if name in parts or column.other == "drop"
+        if name in looking or column.other == "drop"
     )
 
 
 def _split_column(name: str, column: Column, parts: tuple[Part, ...], *, ends: bool) -> Atoms:
     dropping = column.other == "drop"
     if isinstance(column, Listed):
-        chosen = [part.values for part in parts if isinstance(part, OneOf)]
-        groups: dict[tuple[bool, ...], list[Value]] = {}
+        chosen: dict[Value, list[int]] = {}  # in which of the lists every value is
+        for i, part in enumerate(part for part in parts if isinstance(part, OneOf)):
+            for value in part.values:
+                chosen.setdefault(value, []).append(i)
+        groups: dict[tuple[int, ...], list[Value]] = {}
         for value in column.values:
-            membership = tuple(value in values for values in chosen)
-            if any(membership):
-                groups.setdefault(membership, []).append(value)
+            if value in chosen:
+                groups.setdefault(tuple(chosen[value]), []).append(value)
         return ListedAtoms(name, column.kind, tuple(map(tuple, groups.values())), column.values if dropping else None)
     low, high = column.ends()
     cuts = {cut for part in parts if isinstance(part, Within) for cut in (part.low, part.high) if cut is not None}

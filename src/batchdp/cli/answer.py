@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import typer
 
-from batchdp.cli.options import AsJson, Epsilon, Plan, Rho, either
+from batchdp.cli.options import All, AsJson, Epsilon, Plan, Rho, either
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.release import Release
+    from batchdp.release import Release, TableRelease
     from batchdp.release.cost import Cost
 
 EXAMPLES = (
@@ -48,6 +48,7 @@ def command(
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.", metavar="SHARE")] = 0.95,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.", metavar="")] = False,
+    everything: All = False,
     as_json: AsJson = False,
 ) -> None:
     """Spend some of the budget and write private answers: name, value, standard_error, low, high.
@@ -97,7 +98,7 @@ def command(
     if as_json:
         print_json(answers_as_json(done, books))
         return
-    _show_answers(done)
+    show_answers(done, everything=everything)
     if stored:
         say(f"These are the stored answers of release {identity}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
@@ -106,13 +107,27 @@ def command(
     say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
 
 
-def _show_answers(done: Release) -> None:
-    """Every answer with its interval, as a table."""
-    from batchdp.cli.show import console, figure, table
+def show_answers(done: Release | TableRelease, *, everything: bool = False) -> None:
+    """The tables with their typical errors and top rows, or with every answer and its interval."""
+    from batchdp.cli.show import Part, console, figure, parts, pieces
+    from batchdp.release.looking import look_at
 
-    rows = ((a.name, *(figure(x) for x in (a.value, a.standard_error, a.low, a.high))) for a in done.answers)
+    look = look_at(done, everything=everything)
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
-    console.print(table(f"{len(done.answers)} private answers", headings, rows, important="answer"))
+    found = (
+        Part(
+            None
+            if one.single
+            else (f"{one.title} ({one.answers:,})", "", f"median {figure(one.standard_error)}", "", ""),
+            ((label, *map(figure, figures)) for label, *figures in one.rows),
+            one.more,
+        )
+        for one in look.tables
+    )
+    title = f"{len(done.answers):,} private answers"
+    for piece in pieces(found) if everything else [list(found)]:
+        console.print(parts(title, headings, piece, important="answer", more=look.more))
+        title = ""
 
 
 def _ask(cost: Cost, ledger: str) -> bool:

@@ -16,31 +16,36 @@ def command(
     ),
 ) -> None:
     """Do the whole job on invented patient records with an embedded database, in seconds."""
-    from batchdp.cli.show import console, figure, progress, say, table
+    from batchdp.cli.show import Part, console, figure, parts, progress, say
+    from batchdp.excerpt import titled
     from batchdp.plans.outlook import outlook
+    from batchdp.queries.statements import QUERY, tables_of
     from batchdp.studies.demo import RECORDS, demonstrate
 
     with progress("Starting") as report:
         done = demonstrate(folder, lambda text: say(f"• {text}"), report)
         expected = outlook(done.plan)
     one, tenth = done.releases
-    rows = (
-        (
-            row.name,
-            figure(float(true)),
-            f"{figure(a.value)} ± {figure((a.high - a.low) / 2)}",
-            f"{figure(b.value)} ± {figure((b.high - b.low) / 2)}",
-            f"{row.gain:.1f}×",
-        )
-        for row, true, a, b in zip(expected.queries, done.truth, one.answers, tenth.answers, strict=True)
-    )
+    found = []
+    for own in tables_of(one.names):
+        rows = [
+            (
+                label,
+                figure(float(done.truth[q])),
+                *(f"{figure(a.value)} ± {figure((a.high - a.low) / 2)}" for a in (one.answers[q], tenth.answers[q])),
+                f"{expected.queries[q].gain:.1f}×",
+            )
+            for label, q in zip(own.labels, own.answers, strict=True)
+        ]
+        heading = (f"{titled(own.name, own.columns)} ({len(rows)})", "", "", "", "")
+        found.append(Part(None if own.columns == (QUERY,) else heading, rows))
     headings = ("query", "truth", "private, ε = 1", "private, ε = 0.1", "gain")
     caption = (
         "± is a 95 % interval. Gain: how many times smaller the expected error is than that of the better of noise on "
         "data and noise on results. The truth is shown only because these records are invented."
     )
     title = f"{len(one.answers)} queries about {RECORDS:,} patients"
-    console.print(table(title, headings, rows, caption, important="private, ε = 1"))
+    console.print(parts(title, headings, found, caption, important="private, ε = 1"))
     say(expected.summary())
     ledger = done.ledger
     say(

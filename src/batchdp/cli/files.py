@@ -112,7 +112,8 @@ def read_workload(path: Path) -> Workload:
     if _is_plan(path):
         from batchdp.plans import load_plan
 
-        return load_plan(path).asked_workload
+        asked: Workload = load_plan(path).asked_workload
+        return asked
     return read_matrix(path)
 
 

@@ -29,18 +29,19 @@ def command(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.", metavar="TEXT")] = None,
 ) -> None:
-    """Write one self-contained page: answers, intervals, the mechanism and why it is private."""
+    """Write one self-contained page: answers, intervals, the mechanism and why it is private.
+
+    Beyond some thousand answers the tables are in a folder beside it, PAGE_files, and are read when one is opened.
+    """
     from batchdp.cli.files import beside, checked_output, open_ledger
-    from batchdp.cli.show import say, tracked
+    from batchdp.cli.show import progress, say, tracked
     from batchdp.errors import ReleaseError
-    from batchdp.release import TableRelease, load_release
+    from batchdp.release import load_release
     from batchdp.reports import report
 
     source = beside(release)
     checked_output(output, ReleaseError, inputs=(release, source, ledger, plan))
     loaded = load_release(source)
-    if isinstance(loaded, TableRelease):
-        raise ReleaseError(f"{source} is a release of tables, which has no page; write them with batchdp export")
     books = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:
@@ -51,12 +52,14 @@ def command(
         planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
         compared = compare(made.asked_workload, methods, progress=lambda names: tracked(names, "Comparing"))
-    report(
-        loaded,
-        output,
-        ledger=books,
-        methods=() if compared is None else compared.methods,
-        lower_bound=None if compared is None else compared.lower_bound,
-        title=title,
-    )
+    with progress("Reading") as bar:
+        report(
+            loaded,
+            output,
+            ledger=books,
+            methods=() if compared is None else compared.methods,
+            lower_bound=None if compared is None else compared.lower_bound,
+            title=title,
+            progress=bar,
+        )
     say(f"Written to {output}; open it in a browser.")

@@ -7,6 +7,8 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
@@ -26,6 +28,9 @@ WIDTH = 100
 """Of what is piped, so that tables keep their figures whole."""
 ROWS = 200
 """Of a table on a terminal; files and JSON hold all."""
+PIECE = 1000
+"""Rows of a long table that are laid out at a time."""
+CUT = "Of large tables the top rows are shown; --all shows every one, files and --json hold all."
 
 
 class _Output(Console):
@@ -89,6 +94,57 @@ def table(
     for row in rows[:ROWS]:
         shown.add_row(*(_cell(cell) for cell in row))
     return shown
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table of several that are shown under the same headings."""
+
+    heading: Sequence[str] | None
+    """A row of its own, the first cell of which is the title; None where the rows speak for themselves."""
+    rows: Iterable[Sequence[str]]
+    """Those that are shown."""
+    more: int = 0
+    """How many are not."""
+
+
+def parts(
+    title: str,
+    headings: Sequence[str],
+    found: Iterable[Part],
+    caption: str = "",
+    *,
+    important: str | None = None,
+    more: int = 0,
+) -> Table:
+    """Several tables under the same headings, each with its title and the rows that are shown of it."""
+    shown = table(title, headings, (), caption, important=important)
+    blank, cut = [""] * (len(headings) - 1), False
+    for part in found:
+        if part.heading is not None:
+            shown.add_row(*(_cell(cell) for cell in part.heading), style="bold")
+        indent, opened = "" if part.heading is None else "  ", False
+        for opened, row in ((True, row) for row in part.rows):  # noqa: B007
+            first, *figures = (_cell(cell) for cell in row)
+            shown.add_row(indent + first, *figures)
+        if part.more and opened:
+            shown.add_row(f"{indent}… and {part.more:,} more", *blank)
+        cut = cut or part.more > 0
+        shown.add_section()
+    if more:
+        shown.add_row(f"… and {more:,} more tables", *blank)
+    if cut or more:
+        shown.caption = _cell(" ".join(filter(None, (CUT, caption))))
+    return shown
+
+
+def pieces(found: Iterable[Part]) -> Iterator[list[Part]]:
+    """Parts of any length in pieces that are printed one after the other."""
+    for part in found:
+        rows, heading = iter(part.rows), part.heading
+        while first := list(islice(rows, PIECE)):
+            yield [Part(heading, first)]
+            heading = None
 
 
 def _cell(text: str) -> str:

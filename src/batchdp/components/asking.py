@@ -15,8 +15,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from batchdp.asking.rows import MOST_TOGETHER, Rows, rows_of
 from batchdp.cells.atoms import Atoms
-from batchdp.cells.classes import Classes, TooManyClassesError, classes_of
 from batchdp.cells.splitting import possible, split
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
@@ -25,11 +25,6 @@ from batchdp.workloads.products import in_factors
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
-
-MOST_STATES = 8192
-"""Classes of records that one query may tell apart."""
-MOST_TOGETHER = 10_000
-"""Combinations of the values of columns that are taken together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,20 +41,11 @@ class Asked:
     """For every query its table, and its place among the table's queries."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """A query on the columns of atoms that it looks at: as a product of rows, or as one array where it is none."""
-
-    rows: dict[int, Dense] | None
-    looked: tuple[int, ...]
-    whole: Dense
-
-
 def asked(queries: Sequence[Query], domain: Domain) -> Asked:
     """The tables of a batch of queries; a `QueryError` where columns would be taken together that are too large."""
     atoms = split(queries, domain)
     alive = tuple(np.flatnonzero(possible(column)).astype(np.int64) for column in atoms)
-    read = [_read(query, atoms, alive) for query in queries]
+    read = [rows_of(query, atoms, alive) for query in queries]
     columns = _together(read, alive, atoms)
     home = {i: c for c, own in enumerate(columns) for i in own}
     sizes = [prod(len(alive[i]) for i in own) for own in columns]
@@ -83,61 +69,8 @@ def asked(queries: Sequence[Query], domain: Domain) -> Asked:
     return Asked(in_factors(sizes, terms, names=_distinct(names)), atoms, columns, alive, tuple(places))
 
 
-def _read(query: Query, atoms: Sequence[Atoms], alive: Sequence[NDArray[np.int64]]) -> _Rows:
-    try:
-        classes = classes_of(query, atoms, MOST_STATES)
-    except TooManyClassesError:
-        raise QueryError(
-            f"query {query.name!r} tells more than {MOST_STATES} classes of records apart; split it into several"
-        ) from None
-    looked = tuple(i for i, table in enumerate(classes.transitions) if table is not None)
-    kinds, groups = [], []
-    for i in looked:
-        table = classes.transitions[i]
-        assert table is not None
-        _, first, inverse = np.unique(table[:, alive[i]], axis=1, return_index=True, return_inverse=True)
-        kinds.append(alive[i][first])
-        groups.append(inverse.reshape(-1))
-    whole = _values(classes, looked, kinds)
-    rows = _product(whole)
-    spread = None if rows is None else {i: row[own] for i, row, own in zip(looked, rows, groups, strict=True)}
-    return _Rows(spread, looked, whole[np.ix_(*groups)] if spread is None else whole)
-
-
-def _values(classes: Classes, looked: tuple[int, ...], kinds: list[NDArray[np.int64]]) -> Dense:
-    """What the query adds for every combination of the atoms that it tells apart."""
-    shape = [len(own) for own in kinds]
-    if prod(shape) > 100 * MOST_TOGETHER:
-        raise QueryError(f"a query looks at {len(looked)} columns in {prod(shape):,} ways; split it into several")
-    states = np.zeros((1,) * len(looked), dtype=np.int64)
-    for place, i in enumerate(looked):
-        table = classes.transitions[i]
-        assert table is not None
-        along = [1] * len(looked)
-        along[place] = shape[place]
-        states = table[states, kinds[place].reshape(along)].astype(np.int64)
-    amounts = classes.amounts[[0]].toarray()[0]
-    return np.asarray(amounts[np.broadcast_to(states, shape)])
-
-
-def _product(whole: Dense) -> list[Dense] | None:
-    """Rows whose product the array is; None if it is not one. The first has the size, the others 1 at the pivot."""
-    pivot = np.unravel_index(int(np.argmax(np.abs(whole))), whole.shape)
-    top = float(whole[pivot])
-    if top == 0:
-        return [np.zeros(n) for n in whole.shape]
-    rows = []
-    for axis in range(whole.ndim):
-        at = tuple(slice(None) if other == axis else int(place) for other, place in enumerate(pivot))
-        rows.append(np.asarray(whole[at]) / (top if axis else 1.0))
-    found = np.full((1,) * whole.ndim, 1.0 if whole.ndim else top)
-    for axis, row in enumerate(rows):
-        found = found * row.reshape([-1 if other == axis else 1 for other in range(whole.ndim)])
-    return rows if np.allclose(found, whole, rtol=1e-13, atol=0) else None
-
-
 def _together(
-    read: Sequence[_Rows], alive: Sequence[NDArray[np.int64]], atoms: Sequence[Atoms]
+    read: Sequence[Rows], alive: Sequence[NDArray[np.int64]], atoms: Sequence[Atoms]
 ) -> tuple[tuple[int, ...], ...]:
     """The columns, those that some query ties together as one."""
     home = {i: {i} for i in range(len(alive))}
@@ -156,7 +89,7 @@ def _together(
 
 
 def _factored(
-    one: _Rows, columns: Sequence[tuple[int, ...]], home: dict[int, int], alive: Sequence[NDArray[np.int64]]
+    one: Rows, columns: Sequence[tuple[int, ...]], home: dict[int, int], alive: Sequence[NDArray[np.int64]]
 ) -> dict[int, Dense]:
     """A query's row on every column that it looks at."""
     found: dict[int, Dense] = {}

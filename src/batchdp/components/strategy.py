@@ -135,13 +135,10 @@ class Components(OverTables):
         tables = range(len(self.workload.tables))
         return max(float(self.workload.weights[t] * self.variances(t, rho=rho).max()) for t in tables)
 
-    def worst_variance(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
-        """The largest variance of any answer, whatever its table's weight."""
-        unit = self._at(1.0, epsilon, rho)
+    def _worst_variance(self) -> float:
         if isinstance(self.parts, WholeParts):
-            return unit * float(cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables)).max())
-        tables = range(len(self.workload.tables))
-        return max(float(self.variances(t, rho=rho).max(initial=0.0)) for t in tables)
+            return float(cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables)).max())
+        return max(float(self._variances(t).max(initial=0.0)) for t in range(len(self.workload.tables)))
 
     @property
     def shares(self) -> Dense:

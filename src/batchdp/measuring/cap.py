@@ -14,6 +14,8 @@ from batchdp.workloads.workload import Workload
 
 CAPS = tuple(10**power for power in range(12, 5, -1))
 """What is tried where no cap is given, the largest first."""
+TABLE_CAPS = CAPS[3:]
+"""The same for strategies over many columns."""
 MOST_BIAS = 0.01
 """The largest bias that a release may have, relative to an answer's standard error."""
 

@@ -62,12 +62,7 @@ class NoiseLaw:
         sigma = self.standard_errors
         if self.noise == GAUSSIAN:
             return np.asarray(sigma * np.sqrt(2) * erfinv(confidence))
-        B = dense(self.reconstruct)
-        widths = np.zeros(len(B))
-        for start in range(0, len(B), ROWS):
-            part = slice(start, start + ROWS)
-            widths[part] = _laplace_quantiles(B[part], confidence)
-        return widths * self.scale
+        return laplace_quantiles(dense(self.reconstruct), confidence) * self.scale
 
     def simultaneous_half_widths(self, confidence: float = 0.95) -> Dense:
         """For every answer an h such that all |noise_i| ≤ h_i at once with this probability, by simulation.
@@ -100,20 +95,32 @@ def checked_confidence(confidence: float) -> None:
         raise PrivacyParameterError(f"confidence={confidence!r} must be above 0 and at most {MOST_CONFIDENCE}")
 
 
-def _laplace_quantiles(B: Dense, confidence: float) -> Dense:
-    """h with P(|Σ B_ik η_k| ≤ h) = confidence for Laplace η of scale 1, for a few rows."""
-    sigma = np.sqrt(2 * np.square(B).sum(axis=1))
+def laplace_quantiles(B: Dense, confidence: float, times: Dense | None = None) -> Dense:
+    """h with P(|Σ B_ik η_k| ≤ h) = confidence for Laplace η of scale 1, for every row.
+
+    Where `times` says how often, in one row for all or one for each, the k-th term stands for that many of its size.
+    """
+    often = np.broadcast_to(np.ones(1) if times is None else times, B.shape)
+    parts = [slice(start, start + ROWS) for start in range(0, len(B), ROWS)]
+    return np.concatenate([np.zeros(0), *(_quantiles(B[own], often[own], confidence) for own in parts)])
+
+
+def _quantiles(B: Dense, often: Dense, confidence: float) -> Dense:
+    """The same for a few rows."""
+    sigma = np.sqrt(2 * (np.square(B) * often).sum(axis=1))
     live = np.flatnonzero(sigma)
     widths = np.zeros(len(B))
     if live.size == 0:
         return widths
-    squares = np.sort(np.square(B[live] / sigma[live][:, None]), axis=1)[:, ::-1]
-    large, small = squares[:, :EXACT_TERMS], 2 * squares[:, EXACT_TERMS:].sum(axis=1)
+    squares = np.square(B[live] / sigma[live][:, None])
+    order = np.argsort(-squares, axis=1)
+    squares, counts = (np.take_along_axis(one, order, axis=1) for one in (squares, often[live]))
+    large, small = squares[:, :EXACT_TERMS], 2 * (squares * counts)[:, EXACT_TERMS:].sum(axis=1)
     asked = max(confidence, LEAST_INVERTED)
     t, steps = _frequencies(asked)
     log_phi = -0.5 * small[:, None] * t**2
     for k in range(large.shape[1]):
-        log_phi -= np.log1p(large[:, k : k + 1] * t**2)
+        log_phi -= counts[:, k : k + 1] * np.log1p(large[:, k : k + 1] * t**2)
     weights = np.exp(log_phi) * (2 / np.pi) * steps / t
     # P(|Y| ≤ h) = 2/π ∫ φ(t) sin(t h) / t dt; the midpoint rule is exact up to the tail at 2π / STEP deviations.
     low, high = np.zeros(live.size), np.full(live.size, 20.0)

@@ -62,24 +62,23 @@ def mechanism(privacy: Privacy, sensitivity: int, budget: float) -> Mechanism:
                 f"{noise.unit}={budget!r} asks for noise of scale {scale!r}, outside {sys.float_info.min:.0e} to "
                 f"{LARGEST_SCALE:.0e}; raise the budget or lower the public cap"
             )
-        measurement, loss = _opendp(noise, scale, sensitivity)
+        measurement = opendp_noise(noise, scale)
+        loss = float(measurement.map(sensitivity if noise == LAPLACE else float_above(sensitivity)))
         if loss <= budget:
             return Mechanism(privacy, scale, sensitivity, budget, loss, measurement)
         scale = math.nextafter(scale, math.inf)
     raise PrivacyParameterError(f"{noise.unit}={budget!r}: no scale satisfies OpenDP's privacy map; choose another one")
 
 
-def _opendp(noise: Noise, scale: float, sensitivity: int) -> tuple[Any, float]:
-    """OpenDP's measurement and its privacy map at the sensitivity."""
+def opendp_noise(noise: Noise, scale: float) -> Any:
+    """OpenDP's measurement: adds noise to integer vectors, and has a privacy map of their L1 or L2 distance."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T="i64"))
     if noise == LAPLACE:
-        measurement: Any = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
-        return measurement, float(measurement.map(sensitivity))
-    measurement = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
-    return measurement, float(measurement.map(float_above(sensitivity)))
+        return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
 
 
 def float_above(number: int) -> float:

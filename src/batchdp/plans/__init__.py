@@ -5,5 +5,6 @@ from batchdp.plans.file import load_plan
 from batchdp.plans.making import plan
 from batchdp.plans.outlook import Outlook, outlook
 from batchdp.plans.planned import Plan
+from batchdp.plans.tabled import TablePlan
 
-__all__ = ["Outlook", "Plan", "epsilon_for", "load_plan", "outlook", "plan"]
+__all__ = ["Outlook", "Plan", "TablePlan", "epsilon_for", "load_plan", "outlook", "plan"]

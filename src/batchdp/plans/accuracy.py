@@ -7,19 +7,24 @@ import math
 import numpy as np
 from scipy.special import erfinv
 
-from batchdp.components.strategy import Components
 from batchdp.errors import PrivacyParameterError, StrategyError
 from batchdp.measuring.amounts import lattice_of
-from batchdp.measuring.cap import caps_for
+from batchdp.measuring.cap import TABLE_CAPS, caps_for
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.measuring.neighbours import Relation
+from batchdp.measuring.weighted.lattice import quantise_weighted
+from batchdp.measuring.weighted.tables import WeightedReader
 from batchdp.plans.planned import Plan
-from batchdp.plans.settling import given_neighbours, settled
+from batchdp.plans.settling import given_neighbours, of_tables, settled
+from batchdp.plans.tabled import TablePlan
+from batchdp.privacy import Budget
+from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
+from batchdp.weighted.strategy import WeightedTables
 
 
 def epsilon_for(
-    planned: Plan | Strategy | Components,
+    planned: Plan | TablePlan | Strategy | OverTables,
     *,
     standard_error: float | None = None,
     half_width: float | None = None,
@@ -35,12 +40,18 @@ def epsilon_for(
         planned: what will be released.
         standard_error: the largest standard error that is good enough; or
         half_width: the largest half width of an interval of this `confidence`.
-        query: only this one has to be accurate enough; a table's name for a strategy over many columns.
+        query: only this one has to be accurate enough; a table's name for a plan of tables or a strategy over many
+            columns.
         neighbours, rows_per_unit, max_rows: as in `answer`.
     """
-    if isinstance(planned, Components):
+    planned, neighbours, rows_per_unit, max_rows = of_tables(planned, neighbours, rows_per_unit, max_rows)
+    if isinstance(planned, OverTables):
         factor = given_neighbours(neighbours, rows_per_unit).factor
-        return _of_components(planned, factor, standard_error, half_width, confidence, query)
+        goal = _goal(standard_error, half_width)
+        worst = _worst_of_tables(planned, query, None if half_width is None else confidence, max_rows)
+        if worst == 0:
+            raise PrivacyParameterError(NO_NOISE)
+        return ROUNDED * float((factor * worst / goal) ** planned.noise.norm)
     strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
     goal = _goal(standard_error, half_width)
     names = strategy.workload.names
@@ -53,39 +64,39 @@ def epsilon_for(
     errors = law.standard_errors if half_width is None else law.half_widths(confidence)
     worst = float(np.max(errors) if query is None else errors[names.index(query)])
     if worst == 0:
-        raise PrivacyParameterError("the answers asked for need no noise: they are 0 whatever the data")
+        raise PrivacyParameterError(NO_NOISE)
     # Errors go with 1/ε or 1/√ρ. A little more makes up for lattices of other caps, and for rounding here and in the
     # scale of the noise.
     return float((worst / goal) ** noise.norm) * (1 + 1e-6)
 
 
+NO_NOISE = "the answers asked for need no noise: they are 0 whatever the data"
 ROUNDED = 1.005
-"""Of variances: what the lattice of a strategy over many columns may add to them."""
+"""What the lattice of a strategy over many columns may add to variances, and so to the budget."""
+MOST_LOOKED = 100
+"""Tables whose intervals are looked at: those of the largest standard errors, where there are more."""
 
 
-def _of_components(
-    strategy: Components,
-    factor: int,
-    standard_error: float | None,
-    half_width: float | None,
-    confidence: float,
-    table: str | None,
-) -> float:
-    """The ρ at which every answer, or those of one table, is accurate enough; to half a percent."""
-    goal = _goal(standard_error, half_width)
-    if half_width is not None:
-        checked_confidence(confidence)
-        goal /= math.sqrt(2) * float(erfinv(confidence))
-    if table is None:
-        worst = strategy.worst_variance(rho=1.0)
-    else:
-        try:
-            worst = float(strategy.variances(table, rho=1.0).max(initial=0.0))
-        except StrategyError as error:
-            raise PrivacyParameterError(f"query={table!r} is not a table of the batch: {error}") from error
-    if worst == 0:
-        raise PrivacyParameterError("the answers asked for need no noise: they are 0 whatever the data")
-    return ROUNDED * factor**2 * worst / goal**2
+def _worst_of_tables(strategy: OverTables, table: str | None, confidence: float | None, max_rows: int | None) -> float:
+    """The largest standard error at ε or ρ of 1, of all answers or of one table's; or half width, at a confidence."""
+    unit = Budget(strategy.noise, 1).arguments
+    try:
+        worst = strategy.worst_variance(**unit) if table is None else float(strategy.variances(table, **unit).max())
+    except StrategyError as error:
+        raise PrivacyParameterError(f"query={table!r} is not a table of the batch: {error}") from error
+    if confidence is None:
+        return math.sqrt(worst)
+    checked_confidence(confidence)
+    if not isinstance(strategy, WeightedTables):
+        return math.sqrt(2 * worst) * float(erfinv(confidence))
+    cap = TABLE_CAPS[-1] if max_rows is None else max_rows
+    lattice = quantise_weighted(strategy, largest_total=cap, epsilon=1.0, factor=1)
+    reader = WeightedReader(lattice, np.array([strategy.noise.scale(lattice.sensitivity, 1.0)]))
+    # How wide an interval is for its standard error differs from answer to answer.
+    tables = np.argsort(-strategy.worst_variances(), kind="stable")[:MOST_LOOKED].tolist()
+    if table is not None:
+        tables = [t for t, one in enumerate(strategy.workload.tables) if one.name == table][:1]
+    return max(float(reader.half_widths(t, confidence).max(initial=0.0)) for t in tables)
 
 
 def _goal(standard_error: float | None, half_width: float | None) -> float:

@@ -28,6 +28,8 @@ from batchdp.plans import proven
 from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells
 from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
+from batchdp.plans.tabled_file import FORMAT as TABLES
+from batchdp.plans.tabled_file import load_table_plan
 from batchdp.queries import Query
 from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Strategy
@@ -103,13 +105,17 @@ def _limited(strategy: Strategy, limit: Any) -> Strategy:
     )
 
 
-def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Plan:
+def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Any:
     """A plan that was saved; nothing in the file is executed, and every sensitivity is computed anew.
+
+    Returns: a `Plan`, or a `TablePlan` where that was saved.
 
     Args:
         path: of the file.
         most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
     """
+    if archive.format_of(path) == TABLES:
+        return load_table_plan(path, most_bytes)
     header, arrays = archive.load(path, FORMAT, PlanError, "plan", most_bytes)
     most = archive.allowance(Path(path).stat().st_size, most_bytes)
     limit = MOST_AMOUNTS.set(most // 12)  # an entry of W takes so many bytes

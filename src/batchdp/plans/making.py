@@ -5,31 +5,37 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from platformdirs import user_cache_path
 
+from batchdp.asking import checked_orders, tables_of
+from batchdp.asking.marginals import Orders
 from batchdp.bounds.optimality import Objective
 from batchdp.cells import MOST_CELLS, cells_of
 from batchdp.domain import Domain, as_domain
-from batchdp.errors import BatchDPError, QueryError
+from batchdp.errors import BatchDPError, DomainError, QueryError
 from batchdp.plans.componentwise import componentwise
-from batchdp.plans.file import FORMAT, load_plan, save_plan
+from batchdp.plans.file import FORMAT, load_plan
 from batchdp.plans.options import Options
 from batchdp.plans.planned import PLANNER, Plan
+from batchdp.plans.tabled import TablePlan
 from batchdp.portfolio import optimize
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
-from batchdp.sql import load_text, read_queries
+from batchdp.sql import is_many, load_text, queries_of, read_selections
 from batchdp.workloads.workload import Workload
 
 
+@overload
 def plan(
     sql: str | os.PathLike[str],
     domain: Domain | dict[str, Any] | str | os.PathLike[str],
     *,
+    marginals: None = None,
     privacy: Privacy | Literal["auto"] = "pure",
     objective: Objective = "sum",
     seconds: float | None = None,
@@ -40,41 +46,100 @@ def plan(
     cache: bool = True,
     prove: bool = False,
     progress: Progress | None = None,
-) -> Plan:
+) -> Plan: ...  # as a rule: of more than 10 000 queries, a TablePlan
+
+
+@overload
+def plan(
+    sql: str | os.PathLike[str] | None = None,
+    domain: Domain | dict[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    marginals: int | Iterable[int],
+    privacy: Privacy | Literal["auto"] = "pure",
+    objective: Objective = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    max_cells: int = MOST_CELLS,
+    cache: bool = True,
+    prove: bool = False,
+    progress: Progress | None = None,
+) -> TablePlan: ...
+
+
+def plan(
+    sql: str | os.PathLike[str] | None = None,
+    domain: Domain | dict[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    marginals: int | Iterable[int] | None = None,
+    privacy: Privacy | Literal["auto"] = "pure",
+    objective: Objective = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    max_cells: int = MOST_CELLS,
+    cache: bool = True,
+    prove: bool = False,
+    progress: Progress | None = None,
+) -> Plan | TablePlan:
     """A plan for answering the queries with the least noise that can be found. No data is read, no budget spent.
 
     Args:
         sql: SELECT statements over the domain's table, as a text, or the path of a .sql file.
         domain: what is public about the table: a path, TOML text, dictionary or `Domain`.
+        marginals: all tables of up to so many of the domain's columns, the total included, or of the numbers of columns
+            in a list; beside `sql`, they are asked too. Every value of a column is a group, and what is left of it.
         privacy, objective, seconds, seed, epsilon, delta: as in `optimize`.
         max_cells: the most classes of records in one block; a batch with more is split into blocks.
         cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
         prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
             keep it.
         progress: called with (share, what is being done).
+
+    Returns: a `Plan`; with `marginals`, or where the SQL has more than 10 000 answers, a `TablePlan`.
     """
-    text, source = _text(sql)
+    if sql is None and marginals is None:
+        raise QueryError(
+            "sql and marginals are both left out; give SELECT statements, or marginals=2 for all tables of up to two "
+            "columns, or both"
+        )
+    if domain is None:
+        raise DomainError("domain is left out; give what is public about the table: a path, TOML text or dictionary")
+    text, source = (None, "") if sql is None else _text(sql)
     domain = as_domain(domain)
+    orders = None if marginals is None else checked_orders(marginals, domain)
     options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells)
-    entry = _cached(text, domain, options) if cache else None
-    found = None if entry is None else _remembered(entry, text, domain, options)
-    made = found or _made(text, source, domain, options, progress)
+    entry = _cached(text, orders, domain, options) if cache else None
+    found = None if entry is None else _remembered(entry, text, orders, domain, options)
+    made = found or _made(text, source, orders, domain, options, progress)
     if found is None:
         _keep(made, entry)
+    if isinstance(made, TablePlan):  # whose limit comes with its strategy
+        return made
     known = made.strategy.proven
     if prove and made.strategy.optimality not in known:  # which the strategy keeps
         _keep(made, entry)
     return made
 
 
-def _made(text: str, source: str, domain: Domain, options: Options, progress: Progress | None) -> Plan:
+def _made(
+    text: str | None, source: str, orders: Orders | None, domain: Domain, options: Options, progress: Progress | None
+) -> Plan | TablePlan:
     """The plan, from scratch."""
-    queries = read_queries(text, domain, source=source)
+    selections = () if text is None else read_selections(text, domain, source=source)
+    watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
+    if text is None or orders is not None or is_many(selections):
+        batch = tables_of(selections, orders, domain, text=text)
+        tabled = optimize(batch.workload, **options.of_search(), progress=watching)
+        return TablePlan(text, orders, domain, batch, tabled, options)
+    queries = queries_of(selections)
     cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
     strategy = optimize(
         Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings, ends=cells.ends),
         **options.of_search(),
-        progress=None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}"),
+        progress=watching,
     )
     if options.privacy == GAUSSIAN.privacy and options.objective == "sum" and len(cells.blocks) > 1:
         other = componentwise(queries, domain, options.max_cells, options.seconds, options.seed)
@@ -84,21 +149,24 @@ def _made(text: str, source: str, domain: Domain, options: Options, progress: Pr
     return Plan(text, domain, cells, strategy, options)
 
 
-def _remembered(entry: Path, text: str, domain: Domain, options: Options) -> Plan | None:
+def _remembered(
+    entry: Path, text: str | None, orders: Orders | None, domain: Domain, options: Options
+) -> Plan | TablePlan | None:
     """What the cache has for exactly this; None where it is missing, damaged, or from another version."""
     with suppress(BatchDPError):
         found = load_plan(entry)
-        if (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER):
-            return found
+        same = (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER)
+        if same and (found.marginals if isinstance(found, TablePlan) else None) == orders:
+            return found  # type: ignore[no-any-return]
     return None
 
 
-def _keep(made: Plan, entry: Path | None) -> None:
+def _keep(made: Plan | TablePlan, entry: Path | None) -> None:
     """Into the cache, if there is one; a cache that cannot be written is no reason to fail."""
     if entry is not None:
         with suppress(BatchDPError, OSError):
             entry.parent.mkdir(parents=True, exist_ok=True)
-            save_plan(made, entry)
+            made.save(entry)
 
 
 def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
@@ -110,9 +178,10 @@ def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
     return sql, "queries"
 
 
-def _cached(sql: str, domain: Domain, options: Options) -> Path | None:
+def _cached(sql: str | None, orders: Orders | None, domain: Domain, options: Options) -> Path | None:
     """Where a plan for exactly this is remembered; None where nothing can be."""
-    content = [FORMAT, PLANNER, sql, domain.model_dump(mode="json"), options.as_dict()]
+    content: list[Any] = [FORMAT, PLANNER, sql, domain.model_dump(mode="json"), options.as_dict()]
+    content += [] if orders is None else [orders]
     name = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     if folder := os.environ.get("BATCHDP_CACHE"):
         return Path(folder) / f"{name}.plan"

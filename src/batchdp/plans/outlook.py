@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from statistics import median
+from typing import Any, overload
 
 import numpy as np
 
 from batchdp.errors import ReleaseError
+from batchdp.excerpt import excerpt, titled
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
 from batchdp.plans.planned import Plan
+from batchdp.plans.rounding import rounded, rounded_up
+from batchdp.plans.tabled import TablePlan
+from batchdp.plans.tabled_outlook import TableOutlook, table_outlook
 from batchdp.privacy import LAPLACE, UNITS, Unit
+from batchdp.queries.statements import QUERY, Statement, tables_of
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import TOLERANCE, Strategy
-
-NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,21 @@ class Expected:
 
     gain: float
     """How many times smaller the error is than that of whichever simple mechanism is better for the whole batch."""
+
+
+@dataclass(frozen=True)
+class ExpectedTable:
+    """One table's typical error, and as many of its rows as are shown, each with what tells it apart."""
+
+    title: str
+    queries: int
+    standard_error: float
+    """The median of its queries'."""
+    gain: float
+    """The median too."""
+    rows: tuple[tuple[str, Expected], ...]
+    single: bool = False
+    """Whether its queries have nothing in common but the batch."""
 
 
 @dataclass(frozen=True)
@@ -75,23 +94,53 @@ class Outlook:
             f"{self}; this one has {self.total_squared_error:,.4g}{times}.",
         ]
         if math.isfinite(self.advised):
-            enough = f"{UNITS[self.unit].letter} = {_rounded_up(self.advised):g}"
+            enough = f"{UNITS[self.unit].letter} = {rounded_up(self.advised):g}"
             lines.append(f"For ±{self.accuracy:g} at 95 % on every query you need {enough}.")
         return "\n".join(lines + [self.reason] * bool(self.reason))
+
+    def tables(self, *, everything: bool = False) -> tuple[list[ExpectedTable], int]:
+        """So much of every table as fits on a screen, or everything; and how many tables are not shown at all."""
+        found = tables_of([row.name for row in self.queries])
+        sizes = [len(one.answers) for one in found]
+        shown = sizes if everything else excerpt(sizes)
+        return [self._table(one, rows) for one, rows in zip(found, shown, strict=False)], len(sizes) - len(shown)
+
+    def _table(self, one: Statement, rows: int) -> ExpectedTable:
+        own = [self.queries[q] for q in one.answers]
+        return ExpectedTable(
+            title=titled(one.name, one.columns),
+            queries=len(own),
+            standard_error=median(row.standard_error for row in own),
+            gain=median(row.gain for row in own),
+            rows=tuple(zip(one.labels[:rows], own, strict=False)),
+            single=one.columns == (QUERY,),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
         return asdict(self)
 
 
-def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) -> Outlook:
+@overload
+def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) -> Outlook: ...
+
+
+@overload
+def outlook(plan: TablePlan, *, epsilon: float = 1.0, accuracy: float | None = None) -> TableOutlook: ...
+
+
+def outlook(plan: Plan | TablePlan, *, epsilon: float = 1.0, accuracy: float | None = None) -> Outlook | TableOutlook:
     """The plan's expected errors at ε (at ρ = ε²/2 for Gaussian noise), beside those of the simple mechanisms.
 
     Args:
         plan: what would be released.
         epsilon: the budget.
         accuracy: a half width at 95 % for which the budget is worked out; a round one near the worst if left out.
+
+    Returns: an `Outlook`, or a `TableOutlook` with a line a table for a plan of tables.
     """
+    if isinstance(plan, TablePlan):
+        return table_outlook(plan, epsilon, accuracy)
     if not isinstance(plan, Plan):
         raise ReleaseError(
             f"plan is a {type(plan).__name__}; an outlook needs a Plan, from plan(sql, domain): other strategies, "
@@ -107,7 +156,7 @@ def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) 
     simple = min((on_data, on_results), key=lambda deviations: float(deviations @ deviations))
     counted = errors > 1e-9 * worst  # a query that can count nothing has rounding errors only
     gains = np.divide(simple, errors, out=np.ones_like(errors), where=counted)
-    goal = accuracy if accuracy is not None else _round(2 * worst)
+    goal = accuracy if accuracy is not None else rounded(2 * worst)
     return Outlook(
         queries=tuple(
             Expected(*row)
@@ -130,17 +179,3 @@ def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) 
 
 def _deviations(strategy: Strategy, epsilon: float) -> Dense:
     return np.asarray(np.sqrt(strategy.per_query_variance(epsilon=epsilon)))
-
-
-def _rounded_up(value: float) -> float:
-    """Two digits, never less: less would not be accurate enough."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return math.ceil(value / step * (1 - 1e-12)) * step
-
-
-def _round(value: float) -> float:
-    """A round number near this one."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return min((nice * power for nice in NICE), key=lambda nice: abs(nice - value))

@@ -12,21 +12,21 @@ import numpy as np
 from batchdp.cells import Cells, cells_of
 from batchdp.domain import Domain
 from batchdp.errors import PlanError
+from batchdp.excerpt import NOTEBOOK, excerpt, titled
 from batchdp.linalg.matrix import Dense
-from batchdp.markup import summary
+from batchdp.markup import Excerpt, summary
 from batchdp.measuring.amounts import AmountLattice, lattice_of
 from batchdp.measuring.cap import caps_for
 from batchdp.measuring.lattice import Lattice
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
 from batchdp.privacy import Budget, Privacy
+from batchdp.queries.statements import QUERY, tables_of
 from batchdp.sql import read_queries
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
 PLANNER = version("batchdp")
-ROWS_SHOWN = 8
-"""Queries in a notebook."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +124,17 @@ class Plan:
             "measurements": f"{self.strategy.measurements:,}",
             "residual": f"{self.strategy.residual:.1e}",
         }
-        return summary(
-            "Plan",
-            facts,
-            headings=("query", f"standard error at {budget}"),
-            rows=[(name, f"{error:,.4g}") for name, error in zip(self.names[:ROWS_SHOWN], errors, strict=False)],
-            more=max(0, len(self.names) - ROWS_SHOWN),
-        )
+        found = tables_of(self.names)
+        shown = excerpt([len(one.answers) for one in found], NOTEBOOK)
+        tables = []
+        for one, rows in zip(found, shown, strict=False):
+            own = errors[list(one.answers)]
+            single = one.columns == (QUERY,)
+            title = f"{titled(one.name, one.columns)} ({len(own):,}), standard error {np.median(own):,.4g}"
+            listed = [(label, f"{error:,.4g}") for label, error in zip(one.labels[:rows], own, strict=False)]
+            headings = ("query", f"standard error at {budget}")
+            tables.append(Excerpt(headings, listed, "" if single else title, len(own) - rows))
+        return summary("Plan", facts, tables=tables, more_tables=len(found) - len(shown))
 
 
 def _blocks(sizes: tuple[int, ...]) -> str:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from batchdp.domain import Domain
 from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.measuring.neighbours import EVERY_ROW, Neighbours, Relation
 from batchdp.plans.planned import Plan
+from batchdp.plans.tabled import TablePlan
 from batchdp.strategies.strategy import Strategy
-from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.structure import Products
 
 
 def settled(
-    planned: Plan | Strategy, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
+    planned: Plan | TablePlan | Strategy, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
 ) -> tuple[Strategy, Neighbours, int | None]:
     """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
-    if isinstance(planned, WeightedTables):
-        raise ReleaseError(
-            "planned is a WeightedTables, a Laplace strategy over many columns; answering, auditing and choosing its "
-            'budget are not supported yet; give the strategy that optimize(workload, privacy="zcdp") finds'
-        )
     if isinstance(planned, Products):
         raise ReleaseError(
-            "planned is a Products, a batch of queries; give the strategy that optimize(planned, "
-            'privacy="zcdp") finds for it'
+            "planned is a Products, a batch of queries; give the strategy that optimize(planned) finds for it"
         )
     if not isinstance(planned, Plan):
         if not isinstance(planned, Strategy):
@@ -30,11 +27,31 @@ def settled(
                 f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize"
             )
         return planned, given_neighbours(neighbours, rows_per_unit), max_rows
+    check_domain_says(neighbours, rows_per_unit, max_rows)
+    return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
+
+
+def of_tables(
+    planned: Any, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
+) -> tuple[Any, Relation | None, int | None, int | None]:
+    """The strategy of a plan of tables with what its domain says; anything else as it was given."""
+    if not isinstance(planned, TablePlan):
+        return planned, neighbours, rows_per_unit, max_rows
+    check_domain_says(neighbours, rows_per_unit, max_rows)
+    privacy = planned.domain.privacy
+    return planned.strategy, privacy.neighbours, privacy.rows_per_unit, privacy.max_rows
+
+
+def check_domain_says(neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None) -> None:
+    """Refuse what stands in the domain of a plan."""
     if (neighbours, rows_per_unit, max_rows) != (None, None, None):
         raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
-    privacy = planned.domain.privacy
-    whose = EVERY_ROW if privacy.unit is None else privacy.unit
-    return planned.strategy, Neighbours(privacy.neighbours, privacy.rows_per_unit, whose), privacy.max_rows
+
+
+def declared_neighbours(domain: Domain) -> Neighbours:
+    """Whose privacy is protected, by the domain."""
+    privacy = domain.privacy
+    return Neighbours(privacy.neighbours, privacy.rows_per_unit, EVERY_ROW if privacy.unit is None else privacy.unit)
 
 
 def given_neighbours(neighbours: Relation | None, rows_per_unit: int | None) -> Neighbours:

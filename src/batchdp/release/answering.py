@@ -18,7 +18,6 @@ from typing import Any, overload
 import numpy as np
 from scipy import sparse
 
-from batchdp.components.strategy import Components
 from batchdp.errors import LedgerError, ReleaseError, TableError
 from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
@@ -27,18 +26,20 @@ from batchdp.measuring.lattice import Integers, Lattice
 from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
-from batchdp.plans import Plan
-from batchdp.plans.settling import given_neighbours, settled
+from batchdp.plans import Plan, TablePlan
+from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
+from batchdp.release.components.counted import reading
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.cost import Confirm, confirmed, cost_of
 from batchdp.release.given import given_counts, given_records
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
+from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[Sequence[int]], list[int]]
@@ -65,7 +66,7 @@ def answer(
 
 @overload
 def answer(
-    planned: Components,
+    planned: TablePlan | OverTables,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -83,7 +84,7 @@ def answer(
 
 
 def answer(
-    planned: Plan | Strategy | Components,
+    planned: Plan | TablePlan | Strategy | OverTables,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -104,12 +105,13 @@ def answer(
     data whatever. The ledger is charged before the data is read; a crash may waste budget but gives none away.
 
     Args:
-        planned: a plan, or a strategy from `optimize` or elsewhere.
+        planned: a plan, of tables or not, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components`) the
-            records: a 2-D array or a frame with one whole-number code a column, floats where a code may be missing; a
-            record with a code that is none is not counted. Or the counts of all cells, in one dimension.
+            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components` and
+            `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, floats where a
+            code may be missing; a record with a code that is none is not counted. Or the counts of all cells, in one
+            dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
         ledger: what the budget is taken from.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
@@ -124,23 +126,18 @@ def answer(
         confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
             charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
-    if isinstance(planned, Components):
-        read, names = given_records(planned, table)
-        return release_components(
-            planned,
-            read,
-            epsilon=epsilon,
-            rho=rho,
-            ledger=ledger,
-            release_id=release_id,
-            label=label or "records",
-            neighbours=given_neighbours(neighbours, rows_per_unit),
-            max_rows=max_rows,
-            confidence=confidence,
-            column_names=names,
-            progress=progress,
-            confirm=confirm,
-        )
+    if isinstance(planned, TablePlan | OverTables):
+        with ExitStack() as tables:
+            return release_components(
+                **_over_columns(planned, tables, table, neighbours, rows_per_unit, max_rows, label, progress),
+                epsilon=epsilon,
+                rho=rho,
+                ledger=ledger,
+                release_id=release_id,
+                confidence=confidence,
+                progress=progress,
+                confirm=confirm,
+            )
     strategy, relation, cap = settled(planned, neighbours, rows_per_unit, max_rows)
     with ExitStack() as tables:
         if isinstance(planned, Plan):
@@ -161,6 +158,39 @@ def answer(
             asked=_asked(planned) if isinstance(planned, Plan) else "",
             confirm=confirm,
         )
+
+
+def _over_columns(
+    planned: TablePlan | OverTables,
+    tables: ExitStack,
+    table: Any,
+    neighbours: Relation | None,
+    rows_per_unit: int | None,
+    max_rows: int | None,
+    label: str | None,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """What `release_components` is given: by the domain for a plan, by the caller for a strategy."""
+    if isinstance(planned, TablePlan):
+        check_domain_says(neighbours, rows_per_unit, max_rows)
+        return {
+            "strategy": planned.strategy,
+            "read": reading(planned, tables, table, progress),
+            "label": label or planned.domain.table,
+            "neighbours": declared_neighbours(planned.domain),
+            "max_rows": planned.domain.privacy.max_rows,
+            "column_names": planned.column_names,
+            "legend": planned.batch.legend,
+        }
+    read, names = given_records(planned, table)
+    return {
+        "strategy": planned,
+        "read": read,
+        "label": label or "records",
+        "neighbours": given_neighbours(neighbours, rows_per_unit),
+        "max_rows": max_rows,
+        "column_names": names,
+    }
 
 
 def _asked(plan: Plan) -> str:

@@ -48,7 +48,7 @@ def export(
     """
     if format not in ("parquet", "csv"):
         raise ReleaseError(f'format={format!r} must be "parquet" or "csv"')
-    target = _checked(folder, overwrite)
+    target = checked_folder(folder, overwrite)
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     count = len(release.tables)
     index, written = [], []
@@ -64,7 +64,7 @@ def export(
                 progress((t + 1) / count, "writing tables")
         text = json.dumps({"release_id": release.certificate.release_id, "tables": index}, ensure_ascii=False, indent=1)
         (beside / INDEX).write_text(text, encoding="utf-8")
-        _moved(beside, target)
+        moved(beside, target)
     except OSError as error:
         raise ReleaseError(f"cannot write {target}: {error.strerror or error}") from error
     except UnicodeEncodeError as error:
@@ -84,7 +84,8 @@ def _tables(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
         yield one.name, statement_columns(release, one)
 
 
-def _checked(folder: str | os.PathLike[str], overwrite: bool) -> Path:
+def checked_folder(folder: str | os.PathLike[str], overwrite: bool) -> Path:
+    """The folder, unless it holds something that must not be replaced."""
     try:
         target = Path(folder)
     except TypeError as error:
@@ -98,11 +99,12 @@ def _checked(folder: str | os.PathLike[str], overwrite: bool) -> Path:
     if target.is_dir() and any(target.iterdir()) and not overwrite:
         raise ReleaseError(f"{target} holds files already; name a new folder, or say that it is to be replaced")
     if target.is_dir() and overwrite and any(target.iterdir()) and not (target / INDEX).is_file():
-        raise ReleaseError(f"{target} holds files that no export wrote; name a new folder")
+        raise ReleaseError(f"{target} holds files that batchdp did not write; name a new folder")
     return target
 
 
-def _moved(beside: Path, target: Path) -> None:
+def moved(beside: Path, target: Path) -> None:
+    """Put a finished folder in the place of another."""
     old = target.with_name(f".{target.name}.{secrets.token_hex(8)}.old")
     if target.exists():
         target.rename(old)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from batchdp.components.strategy import Components
 from batchdp.errors import PrivacyParameterError, TableError
 from batchdp.measuring.components.axes import Records
 from batchdp.measuring.lattice import Integers
 from batchdp.release.components.codes import codes_of, is_records, records_of_counts
+from batchdp.strategies.over_tables import OverTables
 from batchdp.workloads.structure import Products
 from batchdp.workloads.workload import Workload
 
@@ -37,7 +37,7 @@ def given_counts(table: Any, workload: Workload) -> Callable[[], Integers]:
     ).astype(np.int64)
 
 
-def given_records(strategy: Components, table: Any) -> tuple[Callable[[], Records], tuple[str, ...] | None]:
+def given_records(strategy: OverTables, table: Any) -> tuple[Callable[[], Records], tuple[str, ...] | None]:
     """How records will be read: from codes in a frame or 2-D array, or from counts of all cells in one dimension."""
     batch = strategy.workload
     if is_records(table):

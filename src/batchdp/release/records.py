@@ -15,12 +15,12 @@ from scipy.optimize import lsq_linear
 from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
-from batchdp.markup import summary
 from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.privacy import Budget
+from batchdp.queries.statements import Statement
 from batchdp.release.certificate import PrivacyCertificate
-from batchdp.release.statements import Statement, statement_frame, statements
+from batchdp.release.statements import statement_frame, statements
 from batchdp.terminal import harmless
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROWS_SHOWN = 8
-"""Answers in a notebook."""
 FORMAT = "batchdp-release-2"
 
 
@@ -180,26 +178,6 @@ class Release:
         return f"Release({len(self.names)} answers, {c.strength}, {whose})"
 
     def _repr_html_(self) -> str:
-        c, shown = self.certificate, slice(0, ROWS_SHOWN)
-        law = NoiseLaw(self.law.reconstruct[shown], self.law.scale, self.law.privacy)
-        rows = zip(
-            self.names[shown], self.values[shown], law.standard_errors, law.half_widths(self.confidence), strict=True
-        )
-        facts = {
-            "budget": c.strength,
-            "neighbours": c.neighbours,
-            "privacy unit": c.privacy_unit,
-            "table": c.table,
-            "release": c.release_id,
-            "intervals": f"{100 * self.confidence:g} %",
-        }
-        return summary(
-            f"Release of {len(self.names):,} private answers",
-            facts,
-            headings=("query", "value", "standard error", "low", "high"),
-            rows=[
-                (name, f"{v:,.6g}", f"{error:,.3g}", f"{v - half:,.6g}", f"{v + half:,.6g}")
-                for name, v, error, half in rows
-            ],
-            more=max(0, len(self.names) - ROWS_SHOWN),
-        )
+        from batchdp.release.looking import in_notebook
+
+        return in_notebook(self)

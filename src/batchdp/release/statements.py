@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import ReleaseError
+from batchdp.queries.statements import Statement, statements_of
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
     from batchdp.release.records import Release
 
-GROUPED = re.compile(r"(?P<name>.+?)\[(?P<groups>[^=\]]+=.*)\]", re.DOTALL)
-"""What plans call a query of a statement with GROUP BY: name[column=group, …]."""
 NAMES_SHOWN = 5
 MADE = ("value", "standard_error", "low", "high")
 """The columns that every table has after its group columns."""
-QUERY = "query"
-"""The group column of queries whose names say no more."""
-
-
-@dataclass(frozen=True)
-class Statement:
-    """Some of the answers, by position: those of one statement."""
-
-    name: str
-    columns: tuple[str, ...]
-    groups: tuple[tuple[str, ...], ...]
-    """For every answer the text of its group in each column."""
-    answers: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """One axis: the answers as they come."""
-        return (len(self.answers),) if self.columns else ()
 
 
 def headings(columns: Sequence[str]) -> list[str]:
@@ -55,28 +34,7 @@ def headings(columns: Sequence[str]) -> list[str]:
 
 def statements(release: Release) -> Sequence[Statement]:
     """One for every name before the groups; queries that are none of them grouped are one table together."""
-    found: dict[tuple[str, tuple[str, ...]], list[tuple[int, tuple[str, ...]]]] = {}
-    grouped = any(GROUPED.fullmatch(name) for name in release.names) or len(release.names) == 1
-    for q, name in enumerate(release.names):
-        own, columns, groups = _read(name, alone=grouped)
-        found.setdefault((own, columns), []).append((q, groups))
-    return [
-        Statement(name, columns, tuple(groups for _, groups in own), tuple(q for q, _ in own))
-        for (name, columns), own in found.items()
-    ]
-
-
-def _read(name: str, *, alone: bool) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    grouped = GROUPED.fullmatch(name)
-    if grouped is None:
-        return (name, (), ()) if alone else ("answers", (QUERY,), (name,))
-    # A group's own text may hold ", ": only what looks like the beginning of a column's group parts them.
-    parts = re.split(r", (?=\w+=)", grouped["groups"])
-    pairs = [part.partition("=") for part in parts]
-    columns = tuple(column for column, _, _ in pairs)
-    if len(set(columns)) != len(columns):
-        return grouped["name"], (QUERY,), (name,)
-    return grouped["name"], columns, tuple(group for _, _, group in pairs)
+    return statements_of(release.names)
 
 
 def statement_columns(release: Release, one: Statement) -> dict[str, NDArray[Any]]:

@@ -9,6 +9,7 @@ from batchdp.markup import rendered
 from batchdp.plots.scale import Scale, scale_for, symmetric
 from batchdp.release import Answer, Release
 from batchdp.reports.figures import decimals_for, number, percent
+from batchdp.reports.grids import single_answers
 
 MOST_PLOTTED = 1000
 MOST_UNBOXED = 60
@@ -16,9 +17,11 @@ MOST_UNBOXED = 60
 COLUMNS = ("Query", "Answer", "Standard error", "Low", "High")
 
 
-def answers_section(release: Release) -> Markup:
-    """Filter, plot and table; both follow the filter and the order that the reader chooses."""
-    answers = release.answers
+def answers_section(release: Release) -> Markup | None:
+    """Filter, plot and table of the single answers; both follow the filter and the order that the reader chooses."""
+    answers = tuple(release.answers[q] for q in single_answers(release))
+    if not answers:
+        return None
     return rendered(
         "reports/answers.html",
         confidence=f"{100 * release.confidence:g} %",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
+from fractions import Fraction
 
 from markupsafe import Markup
 
 from batchdp.markup import rendered
 from batchdp.release.certificate import PrivacyCertificate
+from batchdp.release.components.certificate import ComponentCertificate, ComponentNoise
 
 MEANINGS = {
     "release_id": ("Release", "asking again with this id returns the same answers"),
@@ -21,6 +24,9 @@ MEANINGS = {
     "bits": ("Lattice bits", "a step of the measurements is 2 to the minus this"),
     "largest_total": ("Cap on records", "public; with more, answers stay private but may be too low"),
     "bias_bound": ("Bias bound", "the most that any answer is off apart from noise"),
+    "bias_share": ("Bias", "the most that any answer is off apart from noise, as a share of its standard error"),
+    "measurements": ("Measurements", "noisy whole numbers that all tables are read from"),
+    "components": ("Components", "parts that were drawn with a noise each; SHA-256 of the list of them"),
     "plan_digest": ("Plan digest", "fingerprint of everything that decides what is released"),
     "table": ("Table", "what the ledger calls the data"),
     "ledger_head": ("Ledger head", "the ledger’s hash right after the charge; ledger.verify looks for it"),
@@ -28,10 +34,38 @@ MEANINGS = {
 }
 
 
-def certificate_section(certificate: PrivacyCertificate) -> Markup:
-    """Every field, also those that this page does not know by name."""
-    rows = [_row(field.name, getattr(certificate, field.name)) for field in fields(certificate)]
-    return rendered("reports/certificate.html", rows=rows)
+def certificate_section(certificate: PrivacyCertificate | ComponentCertificate) -> Markup:
+    """Every field, also those that this page does not know by name; of many components a summary."""
+    listed: list[tuple[str, ...]] = []
+    values = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
+    if isinstance(certificate, ComponentCertificate):
+        values["components"] = f"{len(certificate.components):,}; {certificate.components_digest}"
+        listed = _by_columns(certificate.components)
+    rows = [_row(name, value) for name, value in values.items()]
+    return rendered("reports/certificate.html", rows=rows, components=listed, letter=certificate.noise.letter)
+
+
+def _by_columns(components: Iterable[ComponentNoise]) -> list[tuple[str, ...]]:
+    """The components together that look at so many columns: how many, their noise, and what they lose."""
+    found: dict[int, list[ComponentNoise]] = {}
+    for one in components:
+        found.setdefault(len(one.columns), []).append(one)
+    return [
+        (
+            "total" if size == 0 else f"{size} column{'s' * (size > 1)}",
+            f"{len(own):,}",
+            _span(one.scale * 2.0**-one.bits for one in own),
+            _span(one.loss for one in own),
+            f"{float(sum(Fraction(one.loss) for one in own)):.6g}",
+        )
+        for size, own in sorted(found.items())
+    ]
+
+
+def _span(values: Iterable[float]) -> str:
+    found = list(values)
+    low, high = f"{min(found):.4g}", f"{max(found):.4g}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _row(name: str, value: object) -> tuple[str, str, str]:

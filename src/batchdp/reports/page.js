@@ -2,6 +2,7 @@
 // The page is complete without this; with it, the table can be sorted and filtered, and the plot follows.
 (() => {
   const body = document.querySelector("#table tbody");
+  if (!body) return;
   const plot = document.querySelector(".answers ol");
   const heads = [...document.querySelectorAll("#table thead th")];
   const form = document.querySelector(".filter");

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,49 +17,63 @@ from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
 from batchdp.markup import part, rendered
 from batchdp.privacy import UNITS
-from batchdp.release import Release
+from batchdp.release import Release, TableRelease
 from batchdp.release.claims import check_charged, check_release
+from batchdp.release.components.claims import check_charged_tables, check_tables
 from batchdp.reports.answers import answers_section
+from batchdp.reports.beside import Progress, files_beside
 from batchdp.reports.budget import budget_section
 from batchdp.reports.certificate import certificate_section
 from batchdp.reports.figures import decimals_for, number
 from batchdp.reports.matrices import matrices_section
 from batchdp.reports.methods import Compared, methods_section
 from batchdp.reports.privacy import guarantee, privacy_section
+from batchdp.reports.tables import Tables, fits_inside, identity, tables_of_page
 
 
 def report(
-    release: Release,
+    release: Release | TableRelease,
     path: str | os.PathLike[str],
     *,
     ledger: Ledger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
     title: str | None = None,
+    progress: Progress | None = None,
 ) -> Path:
-    """Write the release as one HTML page that needs nothing else: no network, no fonts, no other file.
+    """Write the release as an HTML page that needs no network and no fonts: one file, up to some thousand answers.
 
-    It shows what the release holds, all of which is public already; it costs no privacy.
+    The tables of a larger release are in a folder beside the page, `page_files` for `page.html`, and are read when
+    somebody opens one. It shows what the release holds, all of which is public already; it costs no privacy.
 
     Args:
         release: from `answer` or `load_release`.
-        path: of the page; a file of that name is replaced at once, never half.
+        path: of the page; a file of that name is replaced at once, never half, and so is the folder.
         ledger: what the release was charged to; its history becomes the budget's timeline. A release that says
             anything else about itself than this ledger does is refused.
         methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
             `batchdp.studies.comparison.compare(workload).methods`; they become the bar chart of methods.
         lower_bound: what no method can be below, drawn into that chart.
         title: of the page; says how many answers there are if left out.
+        progress: called with (share, what is being done).
     """
+    target = Path(path)
     if ledger is not None:
         ledger.verify()
-    content = page(release, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
-    write_atomically(Path(path), content.encode(), ReleaseError)
-    return Path(path)
+    _check(release, ledger)
+    if fits_inside(release):
+        tables = tables_of_page(release)
+    else:
+        folder = target.with_name(f"{target.stem}_files")
+        with files_beside(release, folder, identity(release)) as put:
+            tables = tables_of_page(release, folder=folder.name, put=put, progress=progress)
+    content = _page(release, tables, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
+    write_atomically(target, content.encode(), ReleaseError)
+    return target
 
 
 def page(
-    release: Release,
+    release: Release | TableRelease,
     *,
     ledger: Ledger | None = None,
     methods: Iterable[Compared] = (),
@@ -66,61 +81,91 @@ def page(
     title: str | None = None,
 ) -> str:
     """The page that `report` writes, as text; the same release always gives the same page."""
-    if not isinstance(release, Release):
-        raise ReleaseError(
-            f"release is a {type(release).__name__}; a report needs a Release, from answer or load_release; batches "
-            "over many columns have none yet"
-        )
-    check_release(release)
-    if ledger is not None:
-        check_charged(release, ledger)
+    _check(release, ledger)
+    if not fits_inside(release):
+        raise ReleaseError("release has more answers than one page holds; report(release, path) writes files beside it")
+    tables = tables_of_page(release)
+    return _page(release, tables, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
+
+
+def _check(release: Any, ledger: Ledger | None) -> None:
+    if isinstance(release, TableRelease):
+        check_tables(release)
+        if ledger is not None:
+            check_charged_tables(release, ledger)
+    elif isinstance(release, Release):
+        check_release(release)
+        if ledger is not None:
+            check_charged(release, ledger)
+    else:
+        raise ReleaseError(f"release is a {type(release).__name__}; a report needs one from answer or load_release")
+
+
+def _page(
+    release: Release | TableRelease,
+    tables: Tables,
+    *,
+    ledger: Ledger | None,
+    methods: Iterable[Compared],
+    lower_bound: float | None,
+    title: str | None,
+) -> str:
     sections = {
-        "answers": ("Answers", answers_section(release)),
+        "answers": ("Answers", None if isinstance(release, TableRelease) else answers_section(release)),
+        "tables": ("Tables", tables.section),
         "privacy": ("Privacy", privacy_section(release)),
         "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else None),
         "methods": ("Methods", methods_section(list(methods), lower_bound)),
-        "strategy": ("Strategy", matrices_section(release)),
+        "strategy": ("Strategy", None if isinstance(release, TableRelease) else matrices_section(release)),
         "certificate": ("Certificate", certificate_section(release.certificate)),
     }
-    script = part("reports/page.js")
+    scripts = [part("reports/page.js")] + [part("reports/tables.js")] * (tables.count > 0)
     content = rendered(
         "reports/page.html",
-        policy=_policy(script),
+        policy=_policy(scripts, beside=bool(tables.folder)),
         title=title or _title(release),
         lead=guarantee(release),
-        facts=_facts(release, ledger),
+        facts=_facts(release, tables, ledger),
         sections={name: section for name, section in sections.items() if section[1] is not None},
         version=version("batchdp"),
         style=part("reports/page.css"),
-        script=script,
+        scripts=scripts,
+        folder=tables.folder,
     )
     return str(content)
 
 
-def _policy(script: str) -> str:
-    """What the browser is told to refuse: everything but the page's own style, pictures and this one script."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def _policy(scripts: Iterable[str], *, beside: bool) -> str:
+    """What the browser is told to refuse: all but the page's own style, pictures and scripts, and what these load."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = [f"'sha256-{digest}'" for digest in digests] + ["'strict-dynamic'"] * beside
     return (
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {' '.join(allowed)}; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def _title(release: Release) -> str:
-    m, table = len(release.names), release.certificate.table
+def _title(release: Release | TableRelease) -> str:
+    m, table = len(release.answers), release.certificate.table
     about = "" if table == "counts" else f" about {table}"  # "counts" is what `answer` says where nobody said more
     return f"{m:,} private answer{'s' if m > 1 else ''}{about}"
 
 
-def _facts(release: Release, ledger: Ledger | None) -> list[tuple[str, str, str]]:
+def _facts(release: Release | TableRelease, tables: Tables, ledger: Ledger | None) -> list[tuple[str, str, str]]:
     """The few figures that a reader looks for first."""
     c = release.certificate
-    half = np.array([one.high - one.value for one in release.answers])
+    if isinstance(release, TableRelease):
+        measured, half = release.certificate.measurements, np.array([tables.half_width])
+    else:
+        measured = release.measure.shape[0]
+        half = np.array([one.high - one.value for one in release.answers])
     facts = [
-        ("Queries", f"{len(release.names):,}", f"from {release.measure.shape[0]:,} noisy measurements"),
+        ("Queries", f"{len(release.answers):,}", f"from {measured:,} noisy measurements"),
         ("Privacy budget", c.strength, "for the whole batch"),
         ("Typical margin", f"± {number(float(np.median(half)), decimals_for(half))}", _percent(release.confidence)),
     ]
+    if tables.count > 1:
+        facts.insert(1, ("Tables", f"{tables.count:,}", "one a statement or set of columns"))
     if ledger is not None:
         letter = UNITS[ledger.unit].letter
         facts.append(("Budget left", f"{letter} = {ledger.remaining:g}", f"of {ledger.total:g} in the ledger"))

@@ -9,12 +9,12 @@ from markupsafe import Markup
 from batchdp.markup import rendered
 from batchdp.measuring.neighbours import EVERY_ROW, NOT_RECORDED, in_words
 from batchdp.privacy import LAPLACE
-from batchdp.release import Release
+from batchdp.release import Release, TableRelease
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 
 
-def guarantee(release: Release) -> str:
+def guarantee(release: Release | TableRelease) -> str:
     """One sentence for the head of the page."""
     c = release.certificate
     strength = c.strength if c.noise == LAPLACE else f"{c.strength} (zCDP)"
@@ -24,7 +24,7 @@ def guarantee(release: Release) -> str:
     )
 
 
-def privacy_section(release: Release) -> Markup:
+def privacy_section(release: Release | TableRelease) -> Markup:
     """What is promised, for whom, in numbers, and what is not promised."""
     c = release.certificate
     pure = c.noise == LAPLACE
@@ -39,7 +39,7 @@ def privacy_section(release: Release) -> Markup:
     )
 
 
-def _pure(release: Release) -> dict[str, object]:
+def _pure(release: Release | TableRelease) -> dict[str, object]:
     epsilon = release.certificate.budget
     sure = math.ceil(1e4 / (1 + math.exp(-epsilon))) / 100
     replaces = release.certificate.neighbours.startswith("replac")
@@ -51,7 +51,7 @@ def _pure(release: Release) -> dict[str, object]:
     }
 
 
-def _concentrated(release: Release) -> dict[str, object]:
+def _concentrated(release: Release | TableRelease) -> dict[str, object]:
     epsilons = [release.epsilon_at(delta) for delta in DELTAS]
     rows = zip(DELTAS, epsilons, strict=True)
     return {"deltas": [(f"{delta:g}", f"{epsilon:.3f}", _factor(epsilon)) for delta, epsilon in rows]}

@@ -1,5 +1,5 @@
 """SQL to linear queries: parsed to an allow-list of syntax; no text of the user's ever reaches an engine."""
 
-from batchdp.sql.batch import load_queries, load_text, read_queries
+from batchdp.sql.batch import is_many, load_queries, load_text, queries_of, read_queries, read_selections
 
-__all__ = ["load_queries", "load_text", "read_queries"]
+__all__ = ["is_many", "load_queries", "load_text", "queries_of", "read_queries", "read_selections"]

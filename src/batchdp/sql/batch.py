@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from batchdp.domain import Domain
 from batchdp.domain.names import folded, skeleton
 from batchdp.errors import QueryError
 from batchdp.queries import Query
 from batchdp.sql.script import MOST_CHARACTERS, Script
+
+if TYPE_CHECKING:
+    from batchdp.sql.selections import Selection
 
 
 def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, ...]:
@@ -38,28 +43,51 @@ def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[
     Nothing is executed. Everything that is not known to be a linear query over declared columns is refused with a
     QueryError that shows the place.
     """
+    return queries_of(read_selections(sql, domain, source=source))
+
+
+def read_selections(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Selection, ...]:
+    """What every statement asks for, with no object for each of its groups."""
     if not isinstance(sql, str):
         raise QueryError(f"sql is a {type(sql).__name__}; give a text of SELECT statements")
     script = Script(sql, source)
     # sqlglot takes a while to import, and nothing else needs it.
-    from batchdp.sql.groupings import MOST_QUERIES, too_many
     from batchdp.sql.scope import Declared
     from batchdp.sql.selections import selection
     from batchdp.sql.syntax import parsed
 
     declared = Declared(domain)
+    return tuple(selection(statement, declared) for statement in parsed(script))
+
+
+def queries_of(selections: Sequence[Selection]) -> tuple[Query, ...]:
+    """One query an item and row of groups; refused where these are too many."""
+    from batchdp.sql.groupings import MOST_QUERIES, too_many
+
     queries: list[Query] = []
     names: set[str] = set()
-    for statement in parsed(script):
-        selected = selection(statement, declared)
+    for selected in selections:
+        statement = selected.statement
         if len(queries) + selected.size > MOST_QUERIES:
             raise too_many(statement, len(queries) + selected.size)
         for item, query in selected.queries():
             # Two names may not differ in look-alike letters or case; groups are told apart by their values.
-            name = folded(skeleton(item.name)) + query.name.removeprefix(item.name)
+            name = comparable(item.name) + query.name.removeprefix(item.name)
             if name in names:
                 problem = f"the name {query.name} is taken by another query"
                 raise statement.refusal(item.node, problem, "give every query its own name with AS")
             names.add(name)
             queries.append(query)
     return tuple(queries)
+
+
+def is_many(selections: Sequence[Selection]) -> bool:
+    """Whether these are more queries than are taken one by one."""
+    from batchdp.sql.groupings import MOST_QUERIES
+
+    return sum(selected.size for selected in selections) > MOST_QUERIES
+
+
+def comparable(name: str) -> str:
+    """The form under which two names of queries are the same."""
+    return folded(skeleton(name))

@@ -20,7 +20,7 @@ from batchdp.sql.places import Node, Statement
 from batchdp.sql.scope import Scope, unwrapped
 
 MOST_QUERIES = 10_000
-"""In a batch."""
+"""That are taken one by one; of more, each statement must be a table of products."""
 ALL = "all"
 """What a name says of a key that a row is not grouped by, where SQL engines have NULL."""
 _NOTHING = Constant(0.0)
@@ -115,8 +115,6 @@ def grouping(scope: Scope) -> Grouping:
         remedy = "ask for every set once; another aggregate of it is another item"
         raise scope.statement.refusal_at("GROUP", "the same set of columns twice", remedy)
     found = Grouping(tuple(keys.values()), tuple(sets))
-    if found.size > MOST_QUERIES:
-        raise too_many(scope.statement, found.size)
     for key in found.keys:
         if len(sets) > 1 and any(group.title == ALL for group in key.groups):
             remedy = "ask for the totals in a query of their own"
@@ -128,7 +126,7 @@ def grouping(scope: Scope) -> Grouping:
 
 def too_many(statement: Statement, size: int) -> QueryError:
     """The error for a batch of this size."""
-    remedy = f"at most {MOST_QUERIES} are answered together; group by fewer columns or coarser bins"
+    remedy = f"at most {MOST_QUERIES} are taken one by one; group by fewer columns or coarser bins"
     return statement.refusal_at("GROUP", f"{size} queries in all", remedy)
 
 

@@ -125,6 +125,14 @@ class OverTables:
         """Of a table's answers, in the unit of `total`."""
         raise StrategyError(f"{type(self).__name__} does not say its variances")
 
+    def worst_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """The largest variance of any answer, whatever its table's weight."""
+        return self._worst_variance() * self._at(1.0, epsilon, rho)
+
+    def _worst_variance(self) -> float:
+        """Of any answer, in the unit of `total`."""
+        raise StrategyError(f"{type(self).__name__} does not say its variances")
+
     def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No strategy with this noise has a smaller largest variance; better where `objective="max"` was asked for."""
         unit = self._at(1.0, epsilon, rho)

@@ -11,13 +11,13 @@ engine that cannot promise this is refused by its schema, or its records are rea
     kinds      do the table's types fit the declared columns?
     reading    a column as declared, where an engine holds it; who is one person
     coding     a record -> the numbers of its atoms, packed into few integers of 64 bits
-    counting   Source + atoms -> how many records there are of every combination
+    counting   Source + atoms -> how many records there are of every combination, of all columns or of sets of them
 
 Of databases only counts come into Python. No error says anything that depends on records.
 """
 
-from batchdp.tables.counting import count, counting
+from batchdp.tables.counting import count, counting, tabulating
 from batchdp.tables.opening import open_table
 from batchdp.tables.source import Source
 
-__all__ = ["Source", "count", "counting", "open_table"]
+__all__ = ["Source", "count", "counting", "open_table", "tabulating"]

@@ -87,14 +87,53 @@ def summed(atoms: Sequence[Atoms]) -> dict[int, AmountAtoms]:
     return {i: one for i, one in enumerate(atoms) if isinstance(one, AmountAtoms) and one.summed}
 
 
+def tabulating(
+    source: Source,
+    atoms: Sequence[Atoms],
+    sets: Sequence[Sequence[int]],
+    *,
+    unit: str | None = None,
+    rows_per_unit: int = 1,
+) -> Callable[[Progress | None], Iterator[Counted]]:
+    """The same by sets of columns instead of all of them, each set a table that is counted in the engine.
+
+    A batch's codes are −1 in the columns that its row is not counted by: they tell the set. With a unit, the very
+    records are counted that `counting` counts.
+    """
+    packs = packing([one.size for one in atoms])
+    task = f"counting in {source.description}"
+    query = shielded(lambda: _query(source, atoms, packs, unit, rows_per_unit, sets), task)
+    shielded(lambda: source.engine.check(query), f"preparing the count in {source.description}")
+    wanted = _wanted(sets)
+    sizes = [atoms[i].size + 1 for i in wanted]
+
+    def run(progress: Progress | None) -> Iterator[Counted]:
+        with _reported(source, progress):
+            for columns in shielded_all(source.engine.batches(query), task):
+                codes = np.full((len(columns[-1]), len(atoms)), -1, dtype=np.int32)
+                codes[:, wanted] = unpacked(columns[:-1], packing(sizes), sizes) - 1
+                yield codes, columns[-1]
+
+    return run
+
+
+def _wanted(sets: Sequence[Sequence[int]]) -> list[int]:
+    """The columns that any of the sets has."""
+    return sorted({i for own in sets for i in own})
+
+
 def _query(
     source: Source,
     atoms: Sequence[Atoms],
     packs: Sequence[Sequence[tuple[int, int]]],
     unit: str | None,
     rows_per_unit: int,
+    sets: Sequence[Sequence[int]] = (),
 ) -> Query:
-    """Columns p0, p1, … with the packed codes, then n with the count, then sums of the pieces of steps."""
+    """Columns p0, p1, … with the packed codes, then n with the count, then sums of the pieces of steps.
+
+    By sets, columns g0, g1, … with single codes.
+    """
     engine = source.engine
     columns = {f"c{i}": read(source.column(one.column), one.kind, engine.dialect) for i, one in enumerate(atoms)}
     if unit is not None:
@@ -127,11 +166,19 @@ def _query(
         for name, pack in zip(names, packs, strict=True)
     }
     steps = {f"s{i}": ibis.coalesce(looked_up[i], constant(0)) for i in summed(atoms)}
+    wanted = _wanted(sets)
+    single = {f"g{i}": code(rows[f"c{i}"], atoms[i], 1, looked_up.get(i)) for i in wanted}
     if unit is None:
-        rows = rows.select(**codes, **steps)
+        rows = rows.select(**codes, **single, **steps)
     else:
-        rows = rows.select(**codes, **steps, unit=rows["unit"], spelled=rows["spelled"])
-        rows = _bounded(rows, [*names, *steps], rows_per_unit)
+        rows = rows.select(**codes, **single, **steps, unit=rows["unit"], spelled=rows["spelled"])
+        drawn = [*names, *steps]
+        rows = _first_by_lot(rows, drawn, rows_per_unit) if sets else _bounded(rows, drawn, rows_per_unit)
+    if sets:
+        named = tuple(tuple(f"g{i}" for i in own) for own in sets)
+        packed = packing([atoms[i].size + 1 for i in wanted])
+        inside = tuple(tuple((f"g{wanted[place]}", stride) for place, stride in pack) for pack in packed)
+        return Query(rows.select(*(single or names)), tuple(tables.values()), named, inside)
     sums = {
         f"{name}_{i}": total(limb(rows[name], i))
         for name, one in zip(steps, summed(atoms).values(), strict=True)
@@ -142,9 +189,15 @@ def _query(
 
 def _bounded(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:
     """At most so many rows of each unit, drawn by lot: the same ones every time, and in every engine."""
-    rows = rows.mutate(lot=lot(rows["spelled"], [rows[name] for name in names]))
     if rows_per_unit == 1 and len(names) == 1:
+        rows = rows.mutate(lot=lot(rows["spelled"], [rows[name] for name in names]))
         return rows.group_by("unit").aggregate(**{names[0]: rows[names[0]].argmin(rows["lot"])})
+    return _first_by_lot(rows, names, rows_per_unit)
+
+
+def _first_by_lot(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:
+    """The same with all of the rows' columns."""
+    rows = rows.mutate(lot=lot(rows["spelled"], [rows[name] for name in names]))
     order = [rows["lot"], *(rows[name] for name in names)]
     place = ibis.row_number().over(group_by=rows["unit"], order_by=order)
     placed = rows.mutate(place=place)

@@ -46,9 +46,10 @@ class Inside:
     def rows(self, F: Dense) -> tuple[Dense, Dense]:
         """For every query of a factor its part in the average, and in the rest."""
         X1 = F.sum(axis=1) if self.inverse is None else F @ self.inverse.sum(axis=1)
-        squares = np.square(F).sum(axis=1) if self.inverse is None else np.einsum("ij,jk,ik->i", F, self.inverse, F)
-        mean = np.square(X1) / self.tau
-        return np.asarray(mean), np.asarray(np.maximum(squares - mean, 0.0))
+        # Squares of what is left, not a difference of squares: the rest of a query that is nearly an average is small.
+        left = F - (X1 / self.tau)[:, None]
+        rest = np.square(left) if self.inverse is None else left @ self.inverse * left
+        return np.asarray(np.square(X1) / self.tau), np.asarray(np.maximum(rest.sum(axis=1), 0.0))
 
 
 def each_value(column: Column) -> Inside:

@@ -19,7 +19,7 @@ from batchdp.components.columns import Column
 from batchdp.components.pieces import kron
 from batchdp.weighted.family import Asked, Dense, Flags, Tables, seen
 from batchdp.weighted.inside import Inside
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import Factor, Products
 
 Factors = Mapping[int, Dense]
 """A table's factors, by column in ascending order: query × value that is told apart."""
@@ -94,18 +94,28 @@ class Group:
         return {i: factor.matrix[:, first[i]] for i, factor in own.items()}
 
     def variances(self, workload: Products, table: int) -> Dense:
-        """Of every answer of a table, where the noise on each measurement has the variance 1."""
-        factors = self.factors(workload, table)
-        parts = {i: self.insides[i].rows(F) for i, F in factors.items()}
-        found = np.zeros(tuple(len(F) for F in factors.values()))
-        for kept, eigenvalue in self._components(list(factors)):
-            term = np.full((1,) * len(factors), 1 / eigenvalue)
+        """Of every answer of a table, where the noise on each measurement has the variance 1; to be broadcast.
+
+        All answers along a column of which each value is measured and asked by itself have the same.
+        """
+        parts = {i: self._parts(i, factor) for i, factor in workload.factors_of(table).items()}
+        found = np.zeros((1,) * len(parts))
+        for kept, eigenvalue in self._components(list(parts)):
+            term = np.full((1,) * len(parts), 1 / eigenvalue)
             for axis, (i, (mean, rest)) in enumerate(parts.items()):
-                shape = [1] * len(factors)
+                shape = [1] * len(parts)
                 shape[axis] = len(mean)
                 term = term * ((rest if i in kept else mean) / self.insides[i].tau).reshape(shape)
             found = found + term
         return np.asarray(found)
+
+    def _parts(self, i: int, factor: Factor) -> tuple[Dense, Dense]:
+        """Of every query of a factor the parts in the average and in the rest."""
+        n = len(self.columns[i].orbit)
+        if factor.given is None and self.insides[i].inverse is None:
+            return np.full(1, 1 / n), np.full(1, 1 - 1 / n)
+        first = np.unique(self.columns[i].value, return_index=True)[1]
+        return self.insides[i].rows(factor.matrix[:, first])
 
     def _components(self, looked: Sequence[int]) -> list[tuple[frozenset[int], float]]:
         """The components of some columns that are measured, and their eigenvalues."""
@@ -240,8 +250,8 @@ class Results:
             yield Measured(tuple(own), (), self.scale, group, values, tuple(f.given for f in own.values()))
 
     def variances(self, workload: Products, table: int) -> Dense:
-        """Of every answer of a table, where the noise on each measurement has the variance 1."""
-        return np.full(workload.tables[table].shape, 1 / self.scale**2)
+        """Of every answer of a table, where the noise on each measurement has the variance 1; to be broadcast."""
+        return np.full((1,) * len(workload.tables[table].shape), 1 / self.scale**2)
 
     def reproduced(self, workload: Products, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
         """B L of one asked table for each record alone: what is asked, times the scale and divided by it."""

@@ -44,6 +44,10 @@ class WeightedTables(OverTables):
     status: Outcome = Outcome.BEST_OF_STARTS
 
     def _variances(self, table: int) -> Dense:
+        return np.broadcast_to(self.distinct_variances(table), self.workload.tables[table].shape)
+
+    def distinct_variances(self, table: int) -> Dense:
+        """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
         return np.asarray(self.sensitivity**2 * self._group_of(table).variances(self.workload, table))
 
     def _reproduced(self, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
@@ -58,6 +62,9 @@ class WeightedTables(OverTables):
         worst = self.worst_variances()
         return float((worst * self.workload.weights).max())
 
+    def _worst_variance(self) -> float:
+        return float(self.worst_variances().max())
+
     def worst_variances(self) -> Dense:
         """For every table the largest variance of its answers, in the unit of `total`."""
         group = self.groups[0]
@@ -68,10 +75,7 @@ class WeightedTables(OverTables):
             return np.asarray(self.sensitivity**2 * tables / self.workload.table_sizes())
         if isinstance(group, Results):  # each answer has the same
             return np.full(len(self.workload.tables), (self.sensitivity / group.scale) ** 2)
-        half = LAPLACE.reference.arguments
-        unit = LAPLACE.reference.variance(1.0)
-        every = range(len(self.workload.tables))
-        return np.array([float(self.variances(t, **half).max()) / unit for t in every])
+        return np.array([float(self.distinct_variances(t).max()) for t in range(len(self.workload.tables))])
 
     @property
     def measured(self) -> Iterator[Measured]:

@@ -78,7 +78,8 @@ class Products:
         starts, columns, chosen: table t looks at columns[starts[t]:starts[t + 1]], in ascending order, each with the
             factor of this number.
         weights: how much the squared error of each of a table's queries counts when a strategy is chosen.
-        names: one distinct name a table; made from the columns' numbers if left out.
+        names: one distinct name a table; made from the columns' names if left out.
+        column_names: what the columns are called; a1, a2, … if left out.
     """
 
     sizes: tuple[int, ...]
@@ -88,6 +89,7 @@ class Products:
     chosen: Indices
     weights: Dense
     names: tuple[str, ...] | None = None
+    column_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for array in (self.starts, self.columns, self.chosen, self.weights):
@@ -156,8 +158,8 @@ class Products:
         if self.cells > MOST_ENTRIES or self.queries > MOST_QUERIES or self._filled > MOST_ENTRIES:
             raise WorkloadError(
                 f"the batch has {self.queries:,} queries over {_many(self.cells)} cells, too much for a matrix with a "
-                "name for each query; optimize takes it in factors, and with Gaussian noise answer, audit and "
-                "epsilon_for take what that finds; for all else ask for fewer tables, or of fewer columns"
+                "name for each query; optimize takes it in factors, and answer, audit and epsilon_for take what that "
+                "finds; for all else ask for fewer tables, or of fewer columns"
             )
         return sparse.csr_array(sparse.vstack([self.matrix_of(t) for t in range(len(self.tables))], format="csr"))
 
@@ -212,7 +214,8 @@ class Tables(Sequence[Table]):
         i = range(len(self))[index]
         own = self._batch.factors_of(i)
         if self._batch.names is None:
-            name = " × ".join(f"a{column + 1}" for column in own) or "total"
+            called = self._batch.column_names
+            name = " × ".join(f"a{c + 1}" if called is None else called[c] for c in own) or "total"
         else:
             name = self._batch.names[i]
         return Table(name, tuple(own), tuple(factor.rows for factor in own.values()))

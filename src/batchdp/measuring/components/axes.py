@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from batchdp.components.columns import Column
 from batchdp.components.pieces import kron, orbit_average
 from batchdp.measuring.components.lattice import IntegerPart
-from batchdp.measuring.lattice import LARGEST, MOST_COUNT
+from batchdp.measuring.lattice import LARGEST
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 class Records:
     """Records by their codes, each a number of times; exact counts, hence secret."""
 
-    codes: Integers
+    codes: NDArray[np.integer]
     """Record × column, every code in range."""
     times: Integers | None = None
     """How often each occurs; once if left out."""
@@ -33,6 +33,28 @@ class Records:
     def total(self) -> int:
         """How many records there are."""
         return len(self.codes) if self.times is None else int(self.times.sum(dtype=object))
+
+    def seen_by(self, columns: tuple[int, ...]) -> Records:
+        """What a measurement of some columns looks at: the records themselves."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Tallies:
+    """Records that were counted table by table, each as its own combinations; exact counts, hence secret."""
+
+    tables: Mapping[tuple[int, ...], Records]
+    """By the columns of the table, whose codes alone mean something."""
+
+    @cached_property
+    def total(self) -> int:
+        """How many records there are: as many in every table."""
+        return max((own.total for own in self.tables.values()), default=0)
+
+    def seen_by(self, columns: tuple[int, ...]) -> Records:
+        """The table of the fewest columns that has these."""
+        fitting = [own for own in self.tables if set(columns) <= set(own)]
+        return self.tables[min(fitting, key=lambda own: (len(own), own))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +87,11 @@ def measured(
         for _ in piece.spread:
             tally = tally.shape[axis] * tally - tally.sum(axis=axis, keepdims=True)
             axis += 1
-    flat = tally.reshape(-1)
+    return clamped(tally.reshape(-1))
+
+
+def clamped(flat: NDArray[Any]) -> Integers:
+    """Measurements in 64 bits: whole numbers of any size are clamped to ±2^61."""
     if flat.dtype == object:
         flat = np.array([max(-LARGEST, min(LARGEST, int(z))) for z in flat], dtype=np.int64)
     return np.asarray(flat, dtype=np.int64)
@@ -88,18 +114,18 @@ def _tally(
             codes = records.codes[:, i]
             there &= places[i].orbit[codes] == o
             index = index * n + np.where(there, places[i].member[codes], 0)
-    size = prod(shape)
-    if records.times is None:
-        found: NDArray[Any] = np.bincount(index[there], minlength=size).astype(np.int64)
-        found = found.astype(object) if exact else found
-    elif records.total <= MOST_COUNT:
-        found = np.zeros(size, dtype=np.int64)
-        np.add.at(found, index[there], records.times[there])
-        found = found.astype(object) if exact else found
-    else:
-        found = np.zeros(size, dtype=object)
-        np.add.at(found, index[there], records.times[there].astype(object))
-    return found.reshape(shape or [1])
+    times = None if records.times is None else records.times[there]
+    return tallied(index[there], prod(shape), times, exact=exact).reshape(shape or [1])
+
+
+def tallied(index: Integers, size: int, times: Integers | None, *, exact: bool) -> NDArray[Any]:
+    """How many records have every place; in Python's own whole numbers where 64 bits may not do."""
+    if times is None:
+        found: NDArray[Any] = np.bincount(index, minlength=size).astype(np.int64)
+        return found.astype(object) if exact else found
+    found = np.zeros(size, dtype=object if exact else np.int64)
+    np.add.at(found, index, times.astype(found.dtype))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +187,7 @@ def recovered(
     y = y.reshape([y.shape[sorted(order).index(i)] if i in order else 1 for i in axes])
     for i in axes:
         if i not in order:
-            y = y * _along(axes, i, axes[i].averaged(averages[i]))
+            y = y * along(axes, i, axes[i].averaged(averages[i]))
     return np.asarray(y, dtype=np.float64)
 
 
@@ -190,7 +216,7 @@ def _by_pieces(
     for i in axes:
         if i not in looked:
             mean = axes[i].averaged(averages[i])
-            outer = outer * _along(axes, i, np.abs(mean) if bias else np.square(mean))
+            outer = outer * along(axes, i, np.abs(mean) if bias else np.square(mean))
     whole, kept = outer, outer
     for piece in part.pieces:
         own = [axes[i].on_orbits(columns[i]) if i in axes else np.ones((1, columns[i].orbits)) for i in piece.matrix]
@@ -198,7 +224,7 @@ def _by_pieces(
         shape = [len(own[piece.matrix.index(i)]) if i in piece.matrix else 1 for i in axes]
         size = np.ones((1,) * len(axes))
         for i, o in piece.spread:
-            size = size * _along(axes, i, _spread(axes[i], columns[i], o, bias=bias))
+            size = size * along(axes, i, _spread(axes[i], columns[i], o, bias=bias))
         if not bias:
             whole = whole * np.square(queries @ piece.recover).sum(axis=1).reshape(shape) * size
             continue
@@ -219,6 +245,6 @@ def _spread(axis: Axis, column: Column, orbit: int, *, bias: bool) -> Dense:
     return np.asarray(np.abs(centred).max(axis=1, initial=0.0) if bias else np.square(centred).sum(axis=1))
 
 
-def _along(axes: Axes, i: int, values: Dense) -> Dense:
+def along(axes: Iterable[int], i: int, values: Dense) -> Dense:
     """One value a query on column i, along its axis; one for all of them stays one."""
     return values.reshape([len(values) if j == i else 1 for j in axes])

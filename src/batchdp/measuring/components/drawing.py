@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise for very many measurements: OpenDP's sampler, in chunks, on all cores.
+"""Discrete Gaussian and Laplace noise for very many measurements: OpenDP's sampler, in chunks, on all cores.
 
 OpenDP samples outside of Python's lock, so threads are enough. Nothing here can be seeded, and no draw is used twice.
 """
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isqrt, sqrt
-from typing import Any
+from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.measuring.mechanism import LARGEST_SCALE, float_above
+from batchdp.measuring.mechanism import LARGEST_SCALE, float_above, opendp_noise
+from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
 
 Integers = NDArray[np.int64]
 Progress = Callable[[float, str], object]
@@ -27,45 +27,62 @@ CHUNK = 2**14
 LEAST_SCALE = 64.0
 """In lattice steps."""
 ATTEMPTS = 100
-DRAWS_A_SECOND = 50_000
-"""On one core, for estimates."""
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class GroupNoise:
     """Noise for one group of measurements."""
 
-    squares: int
-    """Δ² of two neighbours, exactly."""
+    moved: int
+    """Δ of two neighbours to the power of the noise's norm, exactly: Δ in the L1 norm, or Δ² in the L2 norm."""
     scale: float
-    """σ in lattice steps."""
+    """λ or σ, in lattice steps."""
     loss: float
-    """OpenDP's privacy map of the sensitivity, rounded up: ρ."""
+    """OpenDP's privacy map of the sensitivity, rounded up: ε or ρ."""
 
 
-def gaussian(squares: int, rho: float) -> Gaussian:
-    """The least noise that OpenDP certifies at ρ for measurements that neighbours change by √squares at the most."""
-    if squares < 1 or not 0 < rho < float("inf"):
-        raise PrivacyParameterError(f"squares={squares!r} and rho={rho!r} must be above 0")
-    moved = root_above(squares)
-    scale = moved / sqrt(2 * rho)
+NOTHING = GroupNoise(0, 0.0, 0.0)
+"""Of a group that measures nothing."""
+
+
+def least_noise(noise: Noise, moved: int, budget: float) -> GroupNoise:
+    """The least noise that OpenDP certifies for measurements that neighbours change by this much at the most."""
+    if moved < 1 or not 0 < budget < float("inf"):
+        raise PrivacyParameterError(f"moved={moved!r} and {noise.unit}={budget!r} must be above 0")
+    if noise == LAPLACE and moved >= 2**62:
+        raise LatticeError(f"neighbours change the measurements by {moved:.3g} steps, more than fits; lower max_rows")
+    change = moved if noise == LAPLACE else root_above(moved)
+    scale = noise.scale(change, budget)
     if scale < LEAST_SCALE:
         raise LatticeError(
-            f"a budget of {rho:.3g} leaves noise of {scale:.2g} lattice steps, too little to hide behind; lower rho"
+            f"a budget of {budget:.3g} leaves noise of {scale:.2g} lattice steps, too little to hide behind; lower "
+            f"{noise.unit}"
         )
     for _ in range(ATTEMPTS):
         if scale > LARGEST_SCALE:
             raise LatticeError(
-                f"a share of rho={rho:.3g} asks for noise of {scale:.3g} lattice steps, more than fits; raise rho, or "
-                "lower the public cap max_rows"
+                f"a share of {noise.unit}={budget:.3g} asks for noise of {scale:.3g} lattice steps, more than fits; "
+                f"raise {noise.unit}, or lower the public cap max_rows"
             )
-        loss = float(_opendp(scale).map(moved))
-        if loss <= rho:
-            if Fraction(loss) < Fraction(squares) / (2 * Fraction(scale) ** 2):  # the theorem behind the map
+        loss = float(opendp_noise(noise, scale).map(change))
+        if loss <= budget:
+            if Fraction(loss) < noise_loss(noise, moved, scale):  # the theorem behind the map
                 raise PrivacyParameterError(f"OpenDP's map says {loss} for noise that loses more; do not release")
-            return Gaussian(squares, scale, loss)
+            return GroupNoise(moved, scale, loss)
         scale = float(np.nextafter(scale, np.inf))
-    raise PrivacyParameterError(f"rho={rho!r}: no scale satisfies OpenDP's privacy map; choose another budget")
+    raise PrivacyParameterError(
+        f"{noise.unit}={budget!r}: no scale satisfies OpenDP's privacy map; choose another budget"
+    )
+
+
+def noise_loss(noise: Noise, moved: int, scale: float | Fraction) -> Fraction:
+    """What noise of a scale loses, exactly: Δ / λ, or Δ² / 2 σ²."""
+    return Fraction(moved) / (noise.norm * Fraction(scale) ** noise.norm)
+
+
+def draws_a_second(noise: Noise) -> float:
+    """On one core, for estimates."""
+    return 100_000.0 if noise == LAPLACE else 50_000.0
 
 
 def root_above(squares: int) -> float:
@@ -77,24 +94,19 @@ def root_above(squares: int) -> float:
     return found
 
 
-def _opendp(scale: float) -> Any:
-    import opendp.prelude as dp
-
-    dp.enable_features("contrib")
-    return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=scale)
-
-
-def draw(scales: NDArray[np.float64], sizes: Integers, progress: Progress | None = None) -> Integers:
-    """Independent discrete Gaussian noise, `sizes[g]` of scale `scales[g]` one group after the other."""
+def draw(
+    scales: NDArray[np.float64], sizes: Integers, progress: Progress | None = None, noise: Noise = GAUSSIAN
+) -> Integers:
+    """Independent discrete noise, `sizes[g]` of scale `scales[g]` one group after the other."""
     total = int(np.sum(sizes))
-    noise = np.zeros(total, dtype=np.int64)
+    drawn = np.zeros(total, dtype=np.int64)
     done = 0
     pending: set[Future[int]] = set()
     workers = os.cpu_count() or 1
     with ThreadPoolExecutor(workers) as pool:
         try:
             for job in _jobs(scales, sizes):
-                pending.add(pool.submit(_fill, noise, job))
+                pending.add(pool.submit(_fill, drawn, job, noise))
                 if len(pending) >= 4 * workers:
                     ended, pending = wait(pending, return_when=FIRST_COMPLETED)
                     done += sum(one.result() for one in ended)
@@ -106,7 +118,7 @@ def draw(scales: NDArray[np.float64], sizes: Integers, progress: Progress | None
             raise
     if done != total:
         raise LatticeError(f"{total - done} of {total} measurements have no noise; nothing is released")
-    return noise
+    return drawn
 
 
 Job = list[tuple[float, int, int]]
@@ -130,8 +142,8 @@ def _jobs(scales: NDArray[np.float64], sizes: Integers) -> Iterator[Job]:
         yield job
 
 
-def _fill(noise: Integers, job: Job) -> int:
+def _fill(drawn: Integers, job: Job, noise: Noise) -> int:
     """Draw for one job; how many were drawn."""
     for scale, begin, end in job:
-        noise[begin:end] = _opendp(scale)([0] * (end - begin))
+        drawn[begin:end] = opendp_noise(noise, scale)([0] * (end - begin))
     return sum(end - begin for _, begin, end in job)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from batchdp.measuring.components.integers import (
     single_piece,
 )
 from batchdp.measuring.lattice import LARGEST
+from batchdp.privacy import GAUSSIAN, Noise
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
@@ -76,6 +78,11 @@ class IntegerGroup:
     """Of the budget."""
     tables: frozenset[int] | None = None
 
+    @property
+    def moved(self) -> int:
+        """Δ to the power of the noise's norm."""
+        return self.squares
+
     def parts(self) -> Iterator[IntegerPart]:
         """The last list fastest."""
         return (IntegerPart(pieces, self.tables) for pieces in product(*self.lists))
@@ -101,6 +108,8 @@ def _largest(piece: IntegerPiece, columns: tuple[Column, ...]) -> int:
 class ComponentLattice:
     """The integer measurements of a strategy; groups of whole tables are made when they are looked at."""
 
+    noise: ClassVar[Noise] = GAUSSIAN
+
     workload: Products
     columns: tuple[Column, ...]
     averages: tuple[Dense, ...]
@@ -121,6 +130,11 @@ class ComponentLattice:
     def measurements(self) -> int:
         """In all."""
         return int(self.sizes.sum())
+
+    @property
+    def largest_part(self) -> int:
+        """Measurements that are made at a time, at the most."""
+        return int(self.sizes.max(initial=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,11 +173,16 @@ class WholeGroups:
         return np.array(found, dtype=np.int64)
 
 
-def quantise_components(strategy: Components, *, largest_total: int, rho: float, factor: int) -> ComponentLattice:
-    """The strategy in integers, fine enough for noise of 64 steps and more at this ρ and for these neighbours."""
+def checked_cap(largest_total: int) -> int:
+    """A public cap on the number of records, checked."""
     if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
         raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
-    cap = int(largest_total)
+    return int(largest_total)
+
+
+def quantise_components(strategy: Components, *, largest_total: int, rho: float, factor: int) -> ComponentLattice:
+    """The strategy in integers, fine enough for noise of 64 steps and more at this ρ and for these neighbours."""
+    cap = checked_cap(largest_total)
     if isinstance(strategy.parts, WholeParts):
         groups: WholeGroups | tuple[IntegerGroup, ...] = _whole(strategy, strategy.parts, rho, factor)
     else:

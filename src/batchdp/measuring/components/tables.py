@@ -8,10 +8,22 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erfinv
 
 from batchdp.errors import StrategyError
-from batchdp.measuring.components.axes import Axes, Axis, missed, recovered, squared_weights
+from batchdp.measuring.components.axes import (
+    Axes,
+    Axis,
+    Places,
+    Records,
+    Tallies,
+    measured,
+    missed,
+    recovered,
+    squared_weights,
+)
 from batchdp.measuring.components.lattice import ComponentLattice, IntegerPart, WholeGroups
+from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -19,6 +31,14 @@ Integers = NDArray[np.int64]
 ROUNDING = 2 * np.finfo(float).eps
 MOST_TABLE = 200_000_000
 """Answers of one table that are made at a time."""
+
+
+def fitting_shape(batch: Products, table: int) -> tuple[int, ...]:
+    """Of a table; refused where it does not fit into memory."""
+    own = batch.tables[table]
+    if own.queries > MOST_TABLE:
+        raise StrategyError(f"table {own.name!r} has {own.queries:,} answers, more than fit into memory")
+    return tuple(own.shape)
 
 
 class TableReader:
@@ -81,10 +101,7 @@ class TableReader:
 
     def shape(self, table: int) -> tuple[int, ...]:
         """Of a table; refused where it does not fit into memory."""
-        own = self.lattice.workload.tables[table]
-        if own.queries > MOST_TABLE:
-            raise StrategyError(f"table {own.name!r} has {own.queries:,} answers, more than fit into memory")
-        return tuple(own.shape)
+        return fitting_shape(self.lattice.workload, table)
 
     def values(self, table: int, noisy: Integers) -> Dense:
         """The private answers of a table."""
@@ -106,6 +123,18 @@ class TableReader:
             if own is not None:
                 found = found + float(self.scales[g]) ** 2 * own
         return found
+
+    def half_widths(self, table: int, confidence: float) -> Dense:
+        """Of the intervals of a table's answers, to be broadcast to its shape."""
+        return np.asarray(np.sqrt(2 * self.variances(table)) * erfinv(confidence))
+
+    def measured(self, records: Records | Tallies, *, exact: bool = False) -> Iterator[tuple[int, int, Integers]]:
+        """Q x part by part: group, first measurement, integers."""
+        lattice = self.lattice
+        places = tuple(map(Places.of, lattice.columns))
+        for g, start, part in self.parts():
+            seen = records.seen_by(part.columns)
+            yield g, start, measured(part, lattice.columns, places, seen, 0 if exact else lattice.largest_total)
 
     def worst_bias(self) -> tuple[float, int]:
         """The most that an answer can be off apart from noise, as a share of its standard error; and which table's."""

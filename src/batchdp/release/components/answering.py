@@ -1,4 +1,4 @@
-"""`answer` for component strategies: draw, charge, count, store, then show.
+"""`answer` for strategies over many columns: draw, charge, count, store, then show.
 
 The noise is drawn before anything is charged: it does not depend on the data, takes most of the time, and can then be
 interrupted at no cost. Room for the output is taken on the disk before the charge as well. What is left after the
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.components.strategy import Components
-from batchdp.errors import BudgetError, LedgerError
+from batchdp.asking.legend import Legend
+from batchdp.errors import BudgetError, LedgerError, TableError
 from batchdp.ledger import Ledger, StoredRelease
-from batchdp.measuring.components.axes import Places, Records, measured
+from batchdp.measuring.components.axes import Records, Tallies
 from batchdp.measuring.components.drawing import draw as draw_noise
-from batchdp.measuring.components.preparing import Prepared, prepare
+from batchdp.measuring.components.preparing import Prepared, prepare, reader_of
 from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.preparing import exact_charge
-from batchdp.privacy import GAUSSIAN, Budget
+from batchdp.privacy import Budget
 from batchdp.release.components.certificate import ComponentCertificate, ComponentNoise, listed, packed
 from batchdp.release.components.claims import check_tables
 from batchdp.release.components.estimating import check_fits, estimated
@@ -33,6 +33,7 @@ from batchdp.release.components.safety import room_on_disk, uninterrupted
 from batchdp.release.components.storing import decoded, encoded
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.cost import Confirm, confirmed, cost_of
+from batchdp.strategies.over_tables import OverTables
 
 Integers = NDArray[np.int64]
 Progress = Callable[[float, str], object]
@@ -40,8 +41,8 @@ Draw = Callable[[NDArray[np.float64], Integers, Progress | None], Integers]
 
 
 def release_components(
-    strategy: Components,
-    read: Callable[[], Records],
+    strategy: OverTables,
+    read: Callable[[], Records | Tallies],
     *,
     epsilon: float | None,
     rho: float | None,
@@ -52,41 +53,55 @@ def release_components(
     max_rows: int | None,
     confidence: float,
     column_names: tuple[str, ...] | None = None,
+    legend: Legend | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
     confirm: Confirm | None = None,
 ) -> TableRelease:
-    """Private tables; `read` gives the records once they are paid for, `draw` is a test's own noise."""
+    """Private tables, from any strategy over many columns, with the noise that it is for.
+
+    Guarantee: ε-differential privacy with Laplace noise, ρ-zCDP with Gaussian noise, for these neighbours. `read` gives
+    the records once they are paid for, `draw` is a test's own noise.
+    """
     checked_confidence(confidence)
-    asked = Budget.of(GAUSSIAN, epsilon=epsilon, rho=rho)
-    charge, budget = exact_charge(float(asked))
+    noise = strategy.noise
+    charge, budget = exact_charge(float(Budget.of(noise, epsilon=epsilon, rho=rho)))
     prepared = prepare(strategy, neighbours, budget, max_rows)
     names = column_names or tuple(f"a{i + 1}" for i in range(len(strategy.workload.sizes)))
-    digest = digest_of(prepared.lattice, str(neighbours), names)
+    digest = digest_of(prepared.lattice, str(neighbours), names, legend)
     identity = release_id or uuid.uuid4().hex
-    spend: dict[str, Any] = {"plan_digest": digest, "table": label, "privacy_unit": neighbours.privacy_unit}
+    asked = Budget(noise, charge)
+    spend: dict[str, Any] = {
+        noise.unit: charge,
+        "plan_digest": digest,
+        "table": label,
+        "privacy_unit": neighbours.privacy_unit,
+    }
     if release_id is not None and ledger.stored(release_id) is not None:
-        repeated = ledger.reserve(identity, rho=charge, **spend)
+        repeated = ledger.reserve(identity, **spend)
         assert isinstance(repeated, StoredRelease)
-        return _again(repeated, prepared, ledger, names, confidence)
+        return _again(repeated, prepared, names, confidence, legend)
     needed = estimated(prepared)
     if progress is not None:
         progress(0.0, str(needed))
     check_fits(needed, ledger.path)
-    if ledger.unit != GAUSSIAN.unit:
-        raise BudgetError(f"ledger {ledger.path.name} counts epsilon, which Gaussian noise cannot promise; use rho")
-    if budget > ledger.remaining:  # before noise is drawn in vain; the ledger itself decides below
-        raise BudgetError(f"rho={budget!r} is more than is left, {ledger.remaining!r}; ask for at most that")
+    cost = cost_of(asked, ledger, identity, neighbours)  # refused where the ledger cannot count this noise
+    if cost.left < 0:  # before noise is drawn in vain; the ledger itself decides below
+        due = "" if noise == cost.ledger else f", {cost.ledger.unit}={cost.charged!r}"
+        raise BudgetError(
+            f"{noise.unit}={budget!r}{due} is more than is left, {cost.remaining!r}; ask for at most that"
+        )
     if confirm is not None:
-        confirmed(confirm, cost_of(Budget(GAUSSIAN, charge), ledger, identity, neighbours))
-    noisy = (draw or draw_noise)(prepared.scales, prepared.lattice.sizes, progress)
+        confirmed(confirm, cost)
+    scales, sizes = prepared.scales, prepared.lattice.sizes
+    noisy = draw_noise(scales, sizes, progress, noise) if draw is None else draw(scales, sizes, progress)
     components = listed(prepared)
     with room_on_disk(ledger.path, 8 * len(noisy) + len(packed(components)) + 10_000) as free, uninterrupted():
-        reserved = ledger.reserve(identity, rho=charge, **spend)
+        reserved = ledger.reserve(identity, **spend)
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
-            return _again(reserved, prepared, ledger, names, confidence)
+            return _again(reserved, prepared, names, confidence, legend)
         # From here on records are read. Nothing below may raise because of what they are.
-        add_measured(prepared, read(), noisy)
+        add_measured(prepared, _read(read, identity), noisy)
         certificate = _certificate(prepared, components, neighbours, identity, digest, label, reserved.head)
         free()
         try:
@@ -96,15 +111,21 @@ def release_components(
                 f"{error}; release {identity!r} was charged before, its budget stays spent and its answers were "
                 "shown to nobody: choose a new release_id"
             ) from error
-    return TableRelease(prepared.reader, noisy, certificate, names, confidence)
+    return TableRelease(prepared.reader, noisy, certificate, names, confidence, legend)
 
 
-def add_measured(prepared: Prepared, records: Records, noisy: Integers) -> None:
+def _read(read: Callable[[], Records | Tallies], identity: str) -> Records | Tallies:
+    """The records; where an engine fails, the error says that the budget is gone."""
+    try:
+        return read()
+    except TableError as error:
+        problem = str(error)
+    raise TableError(f"{problem}; release {identity!r} was charged before and its budget stays spent")
+
+
+def add_measured(prepared: Prepared, records: Records | Tallies, noisy: Integers) -> None:
     """Add the exact measurements to the noise, part by part, each once."""
-    lattice = prepared.lattice
-    places = tuple(map(Places.of, lattice.columns))
-    for _, start, part in prepared.reader.parts():
-        exact = measured(part, lattice.columns, places, records, lattice.largest_total)
+    for _, start, exact in prepared.reader.measured(records):
         noisy[start : start + len(exact)] += exact
 
 
@@ -120,7 +141,8 @@ def _certificate(
     loss = float(prepared.loss)
     return ComponentCertificate(
         release_id=identity,
-        budget=prepared.rho,
+        budget=prepared.budget,
+        privacy=prepared.noise.privacy,
         neighbours=str(neighbours),
         privacy_unit=neighbours.privacy_unit,
         loss=loss if loss >= prepared.loss else float(np.nextafter(loss, np.inf)),
@@ -136,15 +158,13 @@ def _certificate(
 
 
 def _again(
-    stored: StoredRelease, prepared: Prepared, ledger: Ledger, names: tuple[str, ...], confidence: float
+    stored: StoredRelease, prepared: Prepared, names: tuple[str, ...], confidence: float, legend: Legend | None
 ) -> TableRelease:
     """The release that is stored under this id: reconstructed anew, never drawn again."""
     certificate, noisy = decoded(stored.output, stored.release_id)
-    from batchdp.measuring.components.tables import TableReader
-
     scales = np.array([one.scale for one in certificate.components])  # that were drawn then
     if len(scales) != len(prepared.noises):
         raise LedgerError(f"release_id={stored.release_id!r}: what the ledger has stored has other components")
-    done = TableRelease(TableReader(prepared.lattice, scales), noisy, certificate, names, confidence)
+    done = TableRelease(reader_of(prepared.lattice, scales), noisy, certificate, names, confidence, legend)
     check_tables(done)
     return done

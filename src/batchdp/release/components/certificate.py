@@ -1,17 +1,22 @@
-"""The certificate of a release of components: why each of them is private, and that they add up to the budget."""
+"""The certificate of a release of tables: why each of its components is private, and that they add up to the budget.
+
+With Gaussian noise every component has a noise of its own. With Laplace noise all measurements have one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from batchdp.errors import ReleaseError
+from batchdp.measuring.components.lattice import IntegerGroup
 from batchdp.measuring.components.preparing import Prepared
-from batchdp.privacy import GAUSSIAN, Noise
+from batchdp.measuring.weighted.lattice import OneNoise
+from batchdp.privacy import GAUSSIAN, LAPLACE, NOISES, Noise, Privacy, noise_of
 from batchdp.release.certificate import _is_real, _is_text, _is_whole
 
 SHOWN = 5
@@ -24,12 +29,12 @@ class ComponentNoise:
 
     columns: tuple[int, ...]
     bits: int
-    squares: int
-    """The squared L2 sensitivity of its integer measurements to one privacy unit, exactly."""
+    moved: int
+    """How much one privacy unit can change its integer measurements, exactly: the L1 norm, or the squared L2 norm."""
     scale: float
-    """σ of the discrete Gaussian noise, in lattice steps."""
+    """λ or σ of the discrete noise, in lattice steps."""
     loss: float
-    """Its ρ: OpenDP's privacy map, rounded up."""
+    """Its ε or ρ: OpenDP's privacy map, rounded up."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,11 @@ class ComponentCertificate:
 
     release_id: str
     budget: float
-    """ρ of zCDP."""
+    """ε, or ρ of zCDP."""
     neighbours: str
     privacy_unit: str
     loss: float
-    """The sum of all components' ρ, rounded up; at most the budget."""
+    """The sum of all components' ε or ρ, rounded up; at most the budget."""
     largest_total: int
     bias_share: float
     """The most that any answer is off apart from noise, as a share of its standard error."""
@@ -52,16 +57,21 @@ class ComponentCertificate:
     ledger_head: str
     opendp: str
     components: tuple[ComponentNoise, ...] = field(repr=False)
-    privacy: Literal["zcdp"] = "zcdp"
+    privacy: Privacy = GAUSSIAN.privacy
 
     @property
     def noise(self) -> Noise:
-        """The kind of noise: Gaussian, always."""
-        return GAUSSIAN
+        """The kind of noise that `privacy` stands for."""
+        return noise_of(self.privacy)
+
+    @property
+    def strength(self) -> str:
+        """The budget with its letter, for people."""
+        return f"{self.noise.letter} = {self.budget:g}"
 
     @property
     def exact_loss(self) -> Fraction:
-        """The sum of all components' ρ."""
+        """The sum of all components' ε or ρ."""
         return sum((Fraction(one.loss) for one in self.components), Fraction(0))
 
     @property
@@ -74,14 +84,17 @@ class ComponentCertificate:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "components"}
 
     def __str__(self) -> str:
+        letter = self.noise.letter
+        moved, scale = ("Δ", "λ") if self.noise == LAPLACE else ("Δ²", "σ")
         lines = [
-            f"Gaussian noise, ρ = {self.budget:g}: {self.neighbours}, unit: {self.privacy_unit}",
+            f"{self.noise.name} noise, {letter} = {self.budget:g}: {self.neighbours}, unit: {self.privacy_unit}",
             f"{len(self.components):,} components, {self.measurements:,} measurements; "
-            f"their ρ add up to {self.loss:.12g}, SHA-256 {self.components_digest}",
+            f"their {letter} add up to {self.loss:.12g}, SHA-256 {self.components_digest}",
         ]
         for one in self.components[:SHOWN]:
             named = " × ".join(f"a{i + 1}" for i in one.columns) or "total"
-            lines.append(f"  {named}: Δ² = {one.squares}, σ = {one.scale:.6g}, ρ = {one.loss:.6g}, {one.bits} bits")
+            sizes = f"{moved} = {one.moved}, {scale} = {one.scale:.6g}, {letter} = {one.loss:.6g}"
+            lines.append(f"  {named}: {sizes}, {one.bits} bits")
         more = len(self.components) - SHOWN
         return "\n".join(lines + [f"  and {more:,} more"] * (more > 0))
 
@@ -89,7 +102,7 @@ class ComponentCertificate:
     def read(cls, content: Any, components: bytes) -> ComponentCertificate:
         """From a file, where anything can stand."""
         known = {one.name: str(one.type) for one in fields(cls) if one.name != "components"}
-        if not isinstance(content, Mapping) or set(content) != set(known) or content["privacy"] != GAUSSIAN.privacy:
+        if not isinstance(content, Mapping) or set(content) != set(known) or content["privacy"] not in NOISES:
             raise ReleaseError("certificate: its fields are not those of a certificate of components")
         for name, value in content.items():
             kind = known[name]
@@ -99,24 +112,25 @@ class ComponentCertificate:
 
 
 def packed(components: Sequence[ComponentNoise]) -> bytes:
-    """The list of components as text; squares may have hundreds of digits."""
+    """The list of components as text; sensitivities may have hundreds of digits."""
     return json.dumps([list(asdict(one).values()) for one in components]).encode()
 
 
 def unpacked(text: bytes) -> tuple[ComponentNoise, ...]:
     """The same from a file."""
     found = []
-    for columns, bits, squares, scale, loss in json.loads(text):
-        whole = all(isinstance(i, int) and not isinstance(i, bool) for i in (*columns, bits, squares))
-        if not (whole and bits >= 0 and squares >= 0 and _is_real(scale) and _is_real(loss)):
+    for columns, bits, moved, scale, loss in json.loads(text):
+        whole = all(isinstance(i, int) and not isinstance(i, bool) for i in (*columns, bits, moved))
+        if not (whole and bits >= 0 and moved >= 0 and _is_real(scale) and _is_real(loss)):
             raise ReleaseError("certificate: a component does not hold what it should")
-        found.append(ComponentNoise(tuple(columns), bits, squares, float(scale), float(loss)))
+        found.append(ComponentNoise(tuple(columns), bits, moved, float(scale), float(loss)))
     return tuple(found)
 
 
 def listed(prepared: Prepared) -> tuple[ComponentNoise, ...]:
     """The components of what is about to be drawn."""
-    pairs = zip(prepared.lattice.groups, prepared.noises, strict=True)
+    groups: Iterable[IntegerGroup | OneNoise] = prepared.lattice.groups
+    pairs = zip(groups, prepared.noises, strict=True)
     return tuple(
-        ComponentNoise(group.columns(), group.bits, noise.squares, noise.scale, noise.loss) for group, noise in pairs
+        ComponentNoise(group.columns(), group.bits, noise.moved, noise.scale, noise.loss) for group, noise in pairs
     )

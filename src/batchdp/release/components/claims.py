@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +10,10 @@ import numpy as np
 
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
+from batchdp.measuring.components.drawing import noise_loss
+from batchdp.measuring.components.lattice import IntegerGroup
 from batchdp.measuring.law import MOST_CONFIDENCE
+from batchdp.measuring.weighted.lattice import OneNoise
 from batchdp.release.claims import NEIGHBOURS, differences
 from batchdp.release.components.file import digest_of
 from batchdp.release.components.storing import decoded
@@ -52,21 +55,26 @@ def _contradictions(release: TableRelease) -> Iterator[str]:
     if found is None:
         yield f"neighbours={c.neighbours!r} is not a relation that batchdp knows"
         return
+    if c.noise != lattice.noise:
+        yield f"its certificate is about {c.noise.name} noise, its measurements are for {lattice.noise.name}"
+        return
     if not 0 < release.confidence <= MOST_CONFIDENCE:
         yield f"confidence={release.confidence!r} is not above 0 and at most {MOST_CONFIDENCE}"
     if c.measurements != lattice.measurements or len(c.components) != len(lattice.groups):
         yield "its components are not those of its tables"
         return
-    if c.plan_digest != digest_of(lattice, c.neighbours, release.column_names):
+    if c.plan_digest != digest_of(lattice, c.neighbours, release.column_names, release.legend):
         yield "its tables, or how they are read, are not those of its certificate"
     factor = int(found[2]) * (2 if found[1] == "replacing" else 1)
-    for group, one, scale in zip(lattice.groups, c.components, release.reader.scales.tolist(), strict=True):
-        if one.squares != group.squares * factor**2 or one.columns != group.columns():
-            yield f"a component has Δ² = {one.squares} where what it measured has {group.squares * factor**2}"
-        if one.squares and (scale != one.scale or scale <= 0):
+    groups: Iterable[IntegerGroup | OneNoise] = lattice.groups
+    for group, one, scale in zip(groups, c.components, release.reader.scales.tolist(), strict=True):
+        moved = group.moved * factor**c.noise.norm
+        if one.moved != moved or one.columns != group.columns():
+            yield f"a component is changed by {one.moved} where what it measured is changed by {moved}"
+        if one.moved and (scale != one.scale or scale <= 0):
             yield f"its noise has scale {scale!r}, its certificate says {one.scale!r}"
             return
-        loss = Fraction(one.squares) / (2 * Fraction(one.scale) ** 2) if one.squares else Fraction(0)
+        loss = noise_loss(c.noise, one.moved, one.scale) if one.moved else Fraction(0)
         if not loss <= Fraction(one.loss) <= loss * (1 + ROUNDING):
             yield f"a component loses {float(loss):.12g}, its certificate says {one.loss!r}"
     if c.exact_loss > Fraction(c.loss) or c.loss > c.budget:

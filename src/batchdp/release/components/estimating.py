@@ -1,4 +1,4 @@
-"""What a release of components will take, before anything is charged."""
+"""What a release of tables will take, before anything is charged."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from batchdp.components.strategy import Components
 from batchdp.errors import ReleaseError
 from batchdp.ledger.ledger import LARGEST_OUTPUT
-from batchdp.measuring.components.drawing import DRAWS_A_SECOND
+from batchdp.measuring.components.drawing import draws_a_second
 from batchdp.measuring.components.preparing import Prepared, prepare
 from batchdp.measuring.neighbours import Relation
-from batchdp.plans.settling import given_neighbours
-from batchdp.privacy import GAUSSIAN, Budget
+from batchdp.plans.settling import given_neighbours, of_tables
+from batchdp.plans.tabled import TablePlan
+from batchdp.privacy import Budget
+from batchdp.strategies.over_tables import OverTables
 
 ROW_BYTES = 24
 """Of an answer in a Parquet file, as a rule."""
@@ -53,7 +54,7 @@ class Estimate:
 def estimated(prepared: Prepared) -> Estimate:
     """For what is about to be released."""
     batch, measurements = prepared.lattice.workload, prepared.lattice.measurements
-    largest = max(float(batch.table_sizes().max(initial=0)), float(prepared.lattice.sizes.max(initial=0)))
+    largest = max(float(batch.table_sizes().max(initial=0)), float(prepared.lattice.largest_part))
     return Estimate(
         components=len(prepared.noises),
         measurements=measurements,
@@ -61,22 +62,26 @@ def estimated(prepared: Prepared) -> Estimate:
         memory=BASE + 16 * measurements + 8 * NUMBERS * int(largest),  # noise, and the bytes that are stored
         stored=8 * measurements,
         exported=ROW_BYTES * batch.queries,
-        seconds=measurements / DRAWS_A_SECOND / (os.cpu_count() or 1),
+        seconds=measurements / draws_a_second(prepared.noise) / (os.cpu_count() or 1),
     )
 
 
 def estimate(
-    strategy: Components,
+    strategy: TablePlan | OverTables,
     *,
-    rho: float,
+    epsilon: float | None = None,
+    rho: float | None = None,
     neighbours: Relation | None = None,
     rows_per_unit: int | None = None,
     max_rows: int | None = None,
 ) -> Estimate:
     """What `answer` with the same arguments will draw, hold and write; no data is read, nothing is charged."""
-    if not isinstance(strategy, Components):
-        raise ReleaseError(f"strategy is a {type(strategy).__name__}; estimates are for Components, from optimize")
-    budget = float(Budget(GAUSSIAN, rho))
+    strategy, neighbours, rows_per_unit, max_rows = of_tables(strategy, neighbours, rows_per_unit, max_rows)
+    if not isinstance(strategy, OverTables):
+        raise ReleaseError(
+            f"strategy is a {type(strategy).__name__}; estimates are for Components and WeightedTables, from optimize"
+        )
+    budget = float(Budget.of(strategy.noise, epsilon=epsilon, rho=rho))
     return estimated(prepare(strategy, given_neighbours(neighbours, rows_per_unit), budget, max_rows))
 
 

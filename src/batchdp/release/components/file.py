@@ -16,14 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp import archive
+from batchdp.asking.legend import Legend
 from batchdp.components.columns import Column
 from batchdp.components.whole import closure, is_whole
 from batchdp.errors import ReleaseError
 from batchdp.measuring.components.integers import IntegerPiece, largest_squares
 from batchdp.measuring.components.lattice import ComponentLattice, IntegerGroup, WholeGroups
-from batchdp.measuring.components.tables import TableReader
+from batchdp.measuring.components.preparing import TablesLattice, reader_of
+from batchdp.release.components.arrays import Reading, whole_numbers
 from batchdp.release.components.certificate import ComponentCertificate, packed
 from batchdp.release.components.tables import TableRelease
+from batchdp.release.components.weighted import WEIGHTED, described_weighted, read_weighted
 from batchdp.workloads.structure import Factor, Products, column_sizes
 
 FORMAT = "batchdp-release-3"
@@ -42,13 +45,16 @@ def save_tables(release: TableRelease, path: str | os.PathLike[str]) -> None:
         "column_names": release.column_names,
         "certificate": release.certificate.header(),
     }
+    if release.legend is not None:
+        header["legend"] = release.legend.header()
+        arrays["legend"] = release.legend.axes
     arrays["scales"] = release.reader.scales
     arrays["noisy"] = release.noisy
     arrays["components"] = np.frombuffer(packed(release.certificate.components), dtype=np.uint8)
     archive.save(path, header, arrays, ReleaseError, compressed=False)
 
 
-def described(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
+def described(lattice: TablesLattice) -> tuple[dict[str, Any], Arrays]:
     """The lattice as a header and arrays."""
     batch = lattice.workload
     header: dict[str, Any] = {
@@ -56,8 +62,9 @@ def described(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
         "factors": [[None if f.given is None else len(f.given) for f in own] for own in batch.factors],
         "names": batch.names,
         "largest_total": lattice.largest_total,
-        "distinct": [len(c.orbit) for c in lattice.columns],
     }
+    if batch.column_names is not None:
+        header["tables_by"] = batch.column_names
     given = [f.given.reshape(-1) for own in batch.factors for f in own if f.given is not None]
     arrays: Arrays = {
         "starts": batch.starts,
@@ -65,6 +72,15 @@ def described(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
         "chosen": batch.chosen,
         "weights": batch.weights,
         "given": np.concatenate([np.zeros(0), *given]),
+    }
+    own = _components(lattice) if isinstance(lattice, ComponentLattice) else described_weighted(lattice)
+    return header | own[0], arrays | own[1]
+
+
+def _components(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
+    """What components are measured by."""
+    header: dict[str, Any] = {"distinct": [len(c.orbit) for c in lattice.columns]}
+    arrays: Arrays = {
         "value": np.concatenate([c.value for c in lattice.columns]),
         "orbit": np.concatenate([c.orbit for c in lattice.columns]),
         "averages": np.concatenate(lattice.averages),
@@ -79,9 +95,11 @@ def described(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
     return header, arrays
 
 
-def digest_of(lattice: ComponentLattice, neighbours: str, names: Sequence[str]) -> str:
+def digest_of(lattice: TablesLattice, neighbours: str, names: Sequence[str], legend: Legend | None = None) -> str:
     """A fingerprint of everything that decides what is released and how it is read, apart from data and budget."""
     header, arrays = described(lattice)
+    if legend is not None:
+        header, arrays = header | {"legend": legend.header()}, arrays | {"legend": legend.axes}
     arrays.pop("bits", None)  # of whole tables, which follow from the budget
     digest = hashlib.sha256(json.dumps([header, neighbours, list(names)]).encode())
     for name in sorted(arrays):
@@ -105,7 +123,7 @@ def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> 
 
     header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
     try:
-        noisy, scales = _whole("noisy", arrays), archive.numbers("scales", arrays)
+        noisy, scales = whole_numbers("noisy", arrays), archive.numbers("scales", arrays)
         lattice = _lattice(header, arrays, len(noisy))
         certificate = ComponentCertificate.read(header["certificate"], arrays["components"].tobytes())
         names = header["column_names"]
@@ -113,8 +131,10 @@ def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> 
             raise ReleaseError("column_names must be texts")
         if len(scales) != len(lattice.groups):
             raise ReleaseError("its noise is not that of its components")
-        reader = TableReader(lattice, scales)
-        release = TableRelease(reader, noisy, certificate, tuple(names), float(header["confidence"]))
+        reader = reader_of(lattice, scales)
+        told = header.get("legend")
+        legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), lattice.workload)
+        release = TableRelease(reader, noisy, certificate, tuple(names), float(header["confidence"]), legend)
         check_tables(release)
         return release
     except ReleaseError as error:
@@ -123,24 +143,26 @@ def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> 
         raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error
 
 
-def _lattice(header: Mapping[str, Any], arrays: Mapping[str, Any], measurements: int) -> ComponentLattice:
+def _lattice(header: Mapping[str, Any], arrays: Mapping[str, Any], measurements: int) -> TablesLattice:
     batch = _batch(header, arrays)
-    columns, averages = _columns(header, arrays, batch.sizes)
     cap = header["largest_total"]
     if isinstance(cap, bool) or not isinstance(cap, int) or cap < 1:
         raise ReleaseError("largest_total is no cap")
+    if header["kind"] in WEIGHTED:
+        return read_weighted(header, arrays, batch, cap)
+    columns, averages = _columns(header, arrays, batch.sizes)
     if header["kind"] == "whole":
         if not is_whole(batch):
             raise ReleaseError("its tables are not whole")
         # Every component has a measurement, and a table as many components as its columns have subsets.
         if np.exp2(np.minimum(np.diff(batch.starts), 60)).sum() > ROOM + RATIO * measurements:
             raise ReleaseError("its tables have more components than it has measurements")
-        found, bits = closure(batch), _whole("bits", arrays)
+        found, bits = closure(batch), whole_numbers("bits", arrays)
         shares = archive.numbers("shares", arrays)
         if not len(bits) == len(shares) == found.size or np.any((bits < 0) | (bits > 60)):
             raise ReleaseError("its components are not those of its tables")
         return ComponentLattice(batch, columns, averages, cap, WholeGroups(found, shares, columns, bits))
-    K, recover = _Reading(_whole("integers", arrays)), _Reading(archive.numbers("recover", arrays))
+    K, recover = Reading(whole_numbers("integers", arrays)), Reading(archive.numbers("recover", arrays))
     if sum(prod(map(len, one["lists"])) for one in header["groups"]) > measurements:
         raise ReleaseError("it has more components than measurements")
     groups = tuple(_group(one, columns, len(batch.tables), K, recover) for one in header["groups"])
@@ -149,35 +171,15 @@ def _lattice(header: Mapping[str, Any], arrays: Mapping[str, Any], measurements:
     return ComponentLattice(batch, columns, averages, cap, groups)
 
 
-class _Reading:
-    """An array that is read from its beginning, piece by piece."""
-
-    def __init__(self, content: NDArray[Any]) -> None:
-        self._content, self._at = content, 0
-
-    def next(self, *shape: int) -> NDArray[Any]:
-        """The next entries, in this shape."""
-        size = prod(shape)
-        if min(shape, default=0) < 0 or self._at + size > len(self._content):
-            raise ReleaseError("an array is shorter than it should be")
-        self._at += size
-        return self._content[self._at - size : self._at].reshape(shape)
-
-    def check_ended(self) -> None:
-        """Refuse what is left."""
-        if self._at != len(self._content):
-            raise ReleaseError("an array is longer than it should be")
-
-
 def _batch(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Products:
     sizes = column_sizes("sizes", header["sizes"])
-    given = _Reading(archive.numbers("given", arrays))
+    given = Reading(archive.numbers("given", arrays))
     factors = tuple(
         tuple(Factor(n) if rows is None else Factor(n, given.next(rows, n)) for rows in own)
         for n, own in zip(sizes, header["factors"], strict=True)
     )
     given.check_ended()
-    starts, columns, chosen = (_whole(name, arrays) for name in ("starts", "columns", "chosen"))
+    starts, columns, chosen = (whole_numbers(name, arrays) for name in ("starts", "columns", "chosen"))
     weights, names = archive.numbers("weights", arrays), header["names"]
     counts = np.array([len(own) for own in factors])
     fits = (
@@ -192,7 +194,11 @@ def _batch(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Products:
     )
     if not fits or not _ascending(starts, columns):
         raise ReleaseError("its tables do not hang together")
-    return Products(sizes, factors, starts, columns, chosen, weights, None if names is None else tuple(names))
+    called = header.get("tables_by")
+    if called is not None and (len(called) != len(sizes) or not all(isinstance(name, str) for name in called)):
+        raise ReleaseError("its columns have no names")
+    by = None if called is None else tuple(called)
+    return Products(sizes, factors, starts, columns, chosen, weights, None if names is None else tuple(names), by)
 
 
 def _ascending(starts: NDArray[np.int64], columns: NDArray[np.int64]) -> bool:
@@ -205,8 +211,8 @@ def _ascending(starts: NDArray[np.int64], columns: NDArray[np.int64]) -> bool:
 def _columns(
     header: Mapping[str, Any], arrays: Mapping[str, Any], sizes: tuple[int, ...]
 ) -> tuple[tuple[Column, ...], tuple[NDArray[np.float64], ...]]:
-    value, orbit = _Reading(_whole("value", arrays)), _Reading(_whole("orbit", arrays))
-    averages = _Reading(archive.numbers("averages", arrays))
+    value, orbit = Reading(whole_numbers("value", arrays)), Reading(whole_numbers("orbit", arrays))
+    averages = Reading(archive.numbers("averages", arrays))
     columns, measures = [], []
     for n, k in zip(sizes, header["distinct"], strict=True):
         own, home = value.next(n), orbit.next(k)
@@ -221,7 +227,7 @@ def _columns(
 
 
 def _group(
-    content: Mapping[str, Any], columns: tuple[Column, ...], tables: int, K: _Reading, recover: _Reading
+    content: Mapping[str, Any], columns: tuple[Column, ...], tables: int, K: Reading, recover: Reading
 ) -> IntegerGroup:
     lists, squares = [], 1
     seen: set[int] = set()
@@ -249,10 +255,3 @@ def _group(
         raise ReleaseError("a component serves a table that is not there")
     serves = None if served is None else frozenset(served)
     return IntegerGroup(tuple(lists), int(content["bits"]), squares, float(content["share"]), serves)
-
-
-def _whole(name: str, arrays: Mapping[str, Any]) -> NDArray[np.int64]:
-    array = arrays[name]
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ReleaseError(f"{name} is not a list of whole numbers")
-    return np.asarray(array, dtype=np.int64)

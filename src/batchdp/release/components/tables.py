@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfinv
 
+from batchdp.asking.legend import Legend
 from batchdp.errors import ReleaseError
-from batchdp.markup import summary
 from batchdp.measuring.components.tables import TableReader
-from batchdp.measuring.conversion import checked_delta, epsilon_at
+from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import checked_confidence
+from batchdp.measuring.weighted.tables import WeightedReader
+from batchdp.privacy import Budget
 from batchdp.release.components.certificate import ComponentCertificate
 from batchdp.release.records import Answer
 from batchdp.release.statements import headings
@@ -47,13 +48,15 @@ class TableRelease:
         certificate: why this is private.
         column_names: what the columns are called.
         confidence: of the intervals.
+        legend: what the rows of tables are called; their numbers, if there is none.
     """
 
-    reader: TableReader = field(repr=False)
+    reader: TableReader | WeightedReader = field(repr=False)
     noisy: Integers = field(repr=False)
     certificate: ComponentCertificate
     column_names: tuple[str, ...]
     confidence: float = 0.95
+    legend: Legend | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.noisy.shape != (self.reader.lattice.measurements,):
@@ -87,7 +90,15 @@ class TableRelease:
 
     def half_widths(self, table: int) -> Dense:
         """Of the intervals, as an array of the table's shape."""
-        return np.asarray(self.standard_errors(table) * np.sqrt(2) * erfinv(self.confidence))
+        number = self._checked(table)
+        return np.broadcast_to(self.reader.half_widths(number, self.confidence), self.reader.shape(number))
+
+    def headings(self, table: int) -> tuple[str, ...]:
+        """The names of a table's group columns, in the order in which its rows vary, the last fastest."""
+        number = self._checked(table)
+        if self.legend is not None:
+            return tuple(key.heading for key in self.legend.keys_of(self.workload, number))
+        return tuple(self.column_names[i] for i in self.workload.tables[number].columns)
 
     def table(self, *columns: str | int, name: str | None = None) -> pd.DataFrame:
         """A table as a frame: its group columns, value, standard_error, low, high.
@@ -99,32 +110,36 @@ class TableRelease:
         import pandas as pd
 
         number = self.find(*columns, name=name)
-        shown = self.workload.tables[number].columns
-        order = [self._column(column) for column in columns] or list(shown)
+        shown = list(self.headings(number))
+        order = [self._called(column) for column in columns] or shown
         frame = pd.DataFrame(columns_of(self, number), copy=False)
-        return frame.iloc[:, [*(shown.index(i) for i in order), *range(len(shown), frame.shape[1])]]
+        return frame.iloc[:, [*(shown.index(one) for one in order), *range(len(shown), frame.shape[1])]]
 
     def find(self, *columns: str | int, name: str | None = None) -> int:
         """The number of the table with these group columns, or this name; refused if it is none, or one of several."""
         batch = self.workload
-        wanted = tuple(sorted(self._column(column) for column in columns))
-        lengths = np.diff(batch.starts)
-        fitting = np.arange(len(lengths))
+        fitting = list(range(len(batch.tables)))
         if columns or name is None:
-            fitting = np.flatnonzero(lengths == len(wanted))
-            own = batch.columns[batch.starts[fitting][:, None] + np.arange(len(wanted))]
-            fitting = fitting[np.all(own == np.array(wanted, dtype=np.int64), axis=1)]
+            fitting = self._by_headings.get(tuple(sorted(self._called(column) for column in columns)), [])
         if name is not None:
-            fitting = np.array([t for t in fitting if batch.tables[int(t)].name == name], dtype=np.int64)
+            fitting = [t for t in fitting if batch.tables[t].name == name]
         asked = ", ".join(repr(column) for column in columns) + (f", name={name!r}" if name is not None else "")
         if len(fitting) == 0:
             raise ReleaseError(
                 f"no table has columns {asked or 'none'}; `tables` lists them, `column_names` the columns"
             )
         if len(fitting) > 1:
-            names = ", ".join(repr(batch.tables[int(t)].name) for t in fitting[:NAMES_SHOWN])
+            names = ", ".join(repr(batch.tables[t].name) for t in fitting[:NAMES_SHOWN])
             raise ReleaseError(f"{len(fitting)} tables have columns {asked or 'none'}; give name=, one of {names}")
-        return int(fitting[0])
+        return fitting[0]
+
+    @cached_property
+    def _by_headings(self) -> dict[tuple[str, ...], list[int]]:
+        """The tables of every set of group columns."""
+        found: dict[tuple[str, ...], list[int]] = {}
+        for t in range(len(self.workload.tables)):
+            found.setdefault(tuple(sorted(self.headings(t))), []).append(t)
+        return found
 
     @property
     def covariance(self) -> Dense:
@@ -137,7 +152,7 @@ class TableRelease:
             )
         B = self.reconstruction()
         scales = np.repeat(self.reader.scales, self.reader.lattice.sizes)
-        return np.asarray((B * np.square(scales)) @ B.T)
+        return np.asarray(self.certificate.noise.variance_at_one * (B * np.square(scales)) @ B.T)
 
     def reconstruction(self) -> Dense:
         """B on the noisy integers, answer × measurement, one measurement at a time: for small releases."""
@@ -156,7 +171,7 @@ class TableRelease:
 
     def epsilon_at(self, delta: float) -> float:
         """The ε of the (ε, δ)-differential privacy of this release."""
-        return epsilon_at(self.certificate.budget, checked_delta(delta))
+        return epsilon_of(Budget(self.certificate.noise, self.certificate.budget), delta)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""
@@ -164,13 +179,17 @@ class TableRelease:
 
         save_tables(self, path)
 
-    def _column(self, column: str | int) -> int:
-        if isinstance(column, str) and column in self.column_names:
-            return self.column_names.index(column)
+    def _called(self, column: str | int) -> str:
+        """The heading of a group column that is given by its name or number."""
+        known = self.column_names
+        if self.legend is not None:
+            known = tuple(dict.fromkeys((*known, *(key.heading for key in self.legend.keys))))
+        if isinstance(column, str) and column in known:
+            return column
         whole = isinstance(column, (int, np.integer)) and not isinstance(column, bool)
         if whole and 0 <= int(column) < len(self.column_names):
-            return int(column)
-        raise ReleaseError(f"column {column!r} is not one of {', '.join(map(repr, self.column_names[:20]))}")
+            return self.column_names[int(column)]
+        raise ReleaseError(f"column {column!r} is not one of {', '.join(map(repr, known[:20]))}")
 
     def _checked(self, table: int) -> int:
         count = len(self.workload.tables)
@@ -181,39 +200,29 @@ class TableRelease:
     def __repr__(self) -> str:
         c = self.certificate
         whose = harmless(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
-        return (
-            f"TableRelease({self.workload.queries:,} answers in {len(self.tables):,} tables, ρ = {c.budget:g}, {whose})"
-        )
+        size = f"{self.workload.queries:,} answers in {len(self.tables):,} tables"
+        return f"TableRelease({size}, {Budget(c.noise, c.budget)}, {whose})"
 
     def _repr_html_(self) -> str:
-        c, tables = self.certificate, self.tables
-        facts = {
-            "budget": f"ρ = {c.budget:g}",
-            "neighbours": c.neighbours,
-            "privacy unit": c.privacy_unit,
-            "table": c.table,
-            "release": c.release_id,
-            "components": f"{len(c.components):,}",
-        }
-        return summary(
-            f"Release of {self.workload.queries:,} private answers in {len(tables):,} tables",
-            facts,
-            headings=("table", "shape"),
-            rows=[(one.name, " × ".join(map(str, one.shape))) for one in tables[:NAMES_SHOWN]],
-            more=max(0, len(tables) - NAMES_SHOWN),
-        )
+        from batchdp.release.looking import in_notebook
+
+        return in_notebook(self)
 
 
 def columns_of(release: TableRelease, table: int) -> dict[str, NDArray[Any]]:
-    """A table as columns: the numbers of its groups, value, standard_error, low, high."""
-    own = release.workload.tables[table]
+    """A table as columns: the titles or numbers of its groups, value, standard_error, low, high."""
     values = release.values(table).reshape(-1)
     errors = release.standard_errors(table).reshape(-1)
     half = release.half_widths(table).reshape(-1)
-    found: dict[str, NDArray[Any]] = {}
-    for axis, heading in enumerate(headings([release.column_names[i] for i in own.columns])):
-        inner, outer = prod(own.shape[axis + 1 :]), prod(own.shape[:axis])
-        found[heading] = np.tile(np.repeat(np.arange(own.shape[axis], dtype=np.int32), inner), outer)
+    if release.legend is not None:
+        groups = [titles for _, titles in release.legend.columns(release.workload, table)]
+    else:
+        shape = release.workload.tables[table].shape
+        places = [np.arange(n, dtype=np.int32) for n in shape]
+        inner = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        outer = [prod(shape[:axis]) for axis in range(len(shape))]
+        groups = [np.tile(np.repeat(own, i), o) for own, i, o in zip(places, inner, outer, strict=True)]
+    found = dict(zip(headings(release.headings(table)), groups, strict=True))
     return {**found, "value": values, "standard_error": errors, "low": values - half, "high": values + half}
 
 
@@ -235,25 +244,34 @@ class LazyAnswers(Sequence[Answer]):
         i = range(len(self))[index]
         t = int(np.searchsorted(self._ends, i, side="right"))
         start = int(self._ends[t - 1]) if t else 0
-        name, shape, values, errors, half = self._read(t)
-        return _answer(name, shape, i - start, values, errors, half)
+        return self._answer(t, i - start, *self._read(t))
 
     def __iter__(self) -> Iterator[Answer]:
         for t in range(len(self._ends)):
-            name, shape, values, errors, half = self._table(t)
+            values, errors, half = self._table(t)
             for k in range(len(values)):
-                yield _answer(name, shape, k, values, errors, half)
+                yield self._answer(t, k, values, errors, half)
 
-    def _table(self, t: int) -> tuple[str, tuple[int, ...], Dense, Dense, Dense]:
-        own, release = self._release.workload.tables[t], self._release
-        arrays = release.values(t), release.standard_errors(t), release.half_widths(t)
-        return own.name, own.shape, *(one.reshape(-1) for one in arrays)
+    def _table(self, t: int) -> tuple[Dense, Dense, Dense]:
+        release = self._release
+        return (
+            release.values(t).reshape(-1),
+            release.standard_errors(t).reshape(-1),
+            release.half_widths(t).reshape(-1),
+        )
+
+    def _answer(self, t: int, k: int, values: Dense, errors: Dense, half: Dense) -> Answer:
+        value, error, width = float(values[k]), float(errors[k]), float(half[k])
+        return Answer(self._name(t, k), value, error, value - width, value + width)
+
+    def _name(self, t: int, k: int) -> str:
+        """Of an answer: its table's, and its groups as SQL's are called, or their numbers."""
+        own, legend = self._release.workload.tables[t], self._release.legend
+        if legend is not None:
+            groups = legend.row(self._release.workload, t, k)
+            return f"{own.name}[{groups}]" if groups else own.name
+        place = ",".join(str(int(i)) for i in np.unravel_index(k, own.shape)) if own.shape else ""
+        return f"{own.name} {place}".rstrip()
 
     def __repr__(self) -> str:
         return f"<{len(self):,} answers, made when looked at>"
-
-
-def _answer(name: str, shape: tuple[int, ...], k: int, values: Dense, errors: Dense, half: Dense) -> Answer:
-    place = ",".join(str(int(i)) for i in np.unravel_index(k, shape)) if shape else ""
-    value, error, width = float(values[k]), float(errors[k]), float(half[k])
-    return Answer(f"{name} {place}".rstrip(), value, error, value - width, value + width)

@@ -1,0 +1,253 @@
+"""A batch as a list of tables over columns of values: what is asked in factors, what is counted, what rows are called.
+
+A table is a product of factors where its keys, its condition and its amount look at different columns, or at one column
+together. Columns that a condition or an amount ties together (an OR across them, a sum over several) are taken as one,
+whose values are the combinations of theirs. Atoms that nothing tells apart are one value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.asking.demands import Demand, Demands, demands
+from batchdp.asking.legend import Key, Legend
+from batchdp.asking.marginals import Orders
+from batchdp.asking.parting import Indices
+from batchdp.asking.rows import MOST_TOGETHER, Dense, Rows
+from batchdp.cells.atoms import Atoms
+from batchdp.domain import Domain
+from batchdp.errors import QueryError
+from batchdp.workloads.structure import Factor, Products
+
+if TYPE_CHECKING:
+    from batchdp.sql.selections import Selection
+
+MOST_ENTRIES = 50_000_000
+"""Of one factor that is not each value by itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class ValueColumn:
+    """A column of the batch: the columns of atoms that it is made of, and the value of every combination of these."""
+
+    name: str
+    atoms: tuple[int, ...]
+    value: Indices
+    """The last column fastest; −1 for what no record has."""
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class TableBatch:
+    """Tables over columns of values, how records are told apart for them, and what their rows are called."""
+
+    workload: Products
+    atoms: tuple[Atoms, ...]
+    columns: tuple[ValueColumn, ...]
+    legend: Legend
+
+    @cached_property
+    def _strides(self) -> tuple[tuple[int, ...], ...]:
+        sizes = [[self.atoms[i].size for i in own.atoms] for own in self.columns]
+        return tuple(tuple(prod(own[place + 1 :]) for place in range(len(own))) for own in sizes)
+
+    def values(self, codes: NDArray[np.integer], only: Sequence[int] | None = None) -> NDArray[np.int32]:
+        """The values of records that are given by the numbers of their atoms; 0 in columns that nobody asks for."""
+        found = np.zeros((len(codes), len(self.columns)), dtype=np.int32, order="F")
+        for c in range(len(self.columns)) if only is None else only:
+            column, strides = self.columns[c], self._strides[c]
+            place = np.zeros(len(codes), dtype=np.int64)
+            for i, stride in zip(column.atoms, strides, strict=True):
+                place += codes[:, i].astype(np.int64) * stride
+            found[:, c] = column.value[place]
+        return found
+
+
+def tables_of(
+    selections: Sequence[Selection], orders: Orders | None, domain: Domain, *, text: str | None = None
+) -> TableBatch:
+    """The tables of some statements and of a domain; a `QueryError` where one is no product of small factors."""
+    asked = demands(selections, orders, domain)
+    columns, homes = _columns(asked)
+    values = [_Values(asked, own, homes) for own in columns] or [_Values(asked, (), homes)]
+    builder = _Builder(asked, values, homes)
+    for table in asked.tables:
+        builder.add(table)
+    named = tuple(" & ".join(asked.atoms[i].column for i in own.own) or next(iter(domain.columns)) for own in values)
+    content = [text, orders, domain.model_dump(mode="json")]
+    fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    batch = builder.products(named, plain=not selections and named == tuple(domain.columns))
+    found = tuple(own.column(name) for own, name in zip(values, named, strict=True))
+    return TableBatch(batch, asked.atoms, found, builder.legend(fingerprint))
+
+
+def _columns(asked: Demands) -> tuple[list[tuple[int, ...]], dict[int, int]]:
+    """The columns of atoms that something looks at, tied ones together; and the column that each belongs to."""
+    looked = [one.looked for one in asked.amounts] + [parting.looked for _, parting in asked.keys]
+    ties = [one.looked for one in asked.amounts if one.rows is None] + [parting.looked for _, parting in asked.keys]
+    home = {i: {i} for own in looked for i in own}
+    for own in ties:
+        joined = set().union(*(home[i] for i in own))
+        for i in joined:
+            home[i] = joined
+    columns = sorted({tuple(sorted(own)) for own in home.values()})
+    for own in columns:
+        size = prod(len(asked.alive[i]) for i in own)
+        if len(own) > 1 and size > MOST_TOGETHER:
+            named = ", ".join(asked.atoms[i].column for i in own)
+            raise QueryError(
+                f"the columns {named} are tied together by an OR, a sum or a CASE and have {size:,} combinations, more "
+                f"than {MOST_TOGETHER:,}; compare fewer values in them, or ask for one of them at a time"
+            )
+    return columns, {i: c for c, own in enumerate(columns) for i in own}
+
+
+class _Values:
+    """The values of a column: combinations of its atoms, as far as anything tells them apart."""
+
+    def __init__(self, asked: Demands, own: tuple[int, ...], homes: dict[int, int]) -> None:
+        self._asked, self.own = asked, own
+        self.shape = [len(asked.alive[i]) for i in own]
+        here = [k for k, (_, parting) in enumerate(asked.keys) if set(parting.looked) <= set(own)]
+        rows = [a for a, one in enumerate(asked.amounts) if set(one.looked) & set(own)]
+        self._groups = {k: self._spread(asked.keys[k][1].looked, asked.keys[k][1].group) for k in here}
+        self._rows = {a: self._row(asked.amounts[a]) for a in rows}
+        size = prod(self.shape)
+        # In the order of the first key's groups, so that its table is each value by itself.
+        groups = [np.where(own < 0, size, own) for own in self._groups.values()]
+        seen = [*groups, *self._rows.values()] or [np.zeros(size)]
+        _, self.first, self.value = np.unique(np.stack(seen, axis=1), axis=0, return_index=True, return_inverse=True)
+        self.value = self.value.reshape(-1)
+        self.size = len(self.first)
+
+    def _spread(self, looked: Sequence[int], part: NDArray[Any]) -> NDArray[Any]:
+        """Something on some of the columns as one on all of them."""
+        wide = part.reshape([n if i in looked else 1 for i, n in zip(self.own, self.shape, strict=True)])
+        return np.broadcast_to(wide, self.shape).reshape(-1)
+
+    def _row(self, one: Rows) -> NDArray[Any]:
+        if one.rows is None:
+            return self._spread(one.looked, one.whole)
+        found: Dense = np.ones(self.shape)
+        for i in self.own:
+            if i in one.looked:
+                found = found * self._spread((i,), one.rows[i]).reshape(self.shape)
+        return found.reshape(-1)
+
+    def factor(self, keys: tuple[int, ...], amount: int | None) -> Factor:
+        """The queries of a table on this column: one a combination of its keys' groups."""
+        sizes = [len(self._asked.keys[k][0].titles) for k in keys]
+        groups = [self._groups[k][self.first].astype(np.int64) for k in keys]
+        place = np.zeros(self.size, dtype=np.int64)
+        for size, group in zip(sizes, groups, strict=True):
+            place = np.where((place < 0) | (group < 0), -1, place * size + group)
+        rows = prod(sizes)
+        row = self._rows[amount][self.first] if amount in self._rows else None
+        if row is None and rows == self.size and np.array_equal(place, np.arange(rows)):
+            return Factor(self.size)
+        if rows * self.size > MOST_ENTRIES:
+            raise QueryError(
+                f"{rows:,} groups of {' & '.join(self._asked.atoms[i].column for i in self.own)} in {self.size:,} "
+                "values that other queries tell apart are too many; use coarser groups"
+            )
+        found = np.zeros((rows, self.size))
+        there = np.flatnonzero(place >= 0)
+        found[place[there], there] = 1.0 if row is None else row[there]
+        found.flags.writeable = False
+        return Factor(self.size, found)
+
+    def column(self, name: str) -> ValueColumn:
+        """With a value for every combination of atoms, those that no record has included."""
+        sizes = [self._asked.atoms[i].size for i in self.own]
+        found = np.full(sizes, -1, dtype=np.int64)
+        found[np.ix_(*(self._asked.alive[i] for i in self.own))] = self.value.reshape(self.shape)
+        return ValueColumn(name, self.own, found.reshape(-1), self.size)
+
+
+class _Builder:
+    """Tables one after the other, as arrays; factors, keys and kinds of axes are held once."""
+
+    def __init__(self, asked: Demands, values: Sequence[_Values], homes: dict[int, int]) -> None:
+        self._asked, self._values = asked, values
+        self._key_home = [homes[parting.looked[0]] for _, parting in asked.keys]
+        self._amount_homes = [sorted({homes[i] for i in one.looked}) for one in asked.amounts]
+        self._factors: list[list[Factor]] = [[] for _ in values]
+        self._known: dict[tuple[int, tuple[int, ...], int | None], int] = {}
+        self._kinds: dict[tuple[int, ...], int] = {}
+        self._names: list[str] = []
+        self._lengths: list[int] = []
+        self._columns: list[int] = []
+        self._chosen: list[int] = []
+        self._axes: list[int] = []
+
+    def add(self, table: Demand) -> None:
+        """One more table."""
+        own: dict[int, tuple[int, ...]] = dict.fromkeys(self._homes(table), ())
+        for k in table.keys:
+            own[self._key_home[k]] = (*own.get(self._key_home[k], ()), k)
+        for c in sorted(own):
+            amount = table.amount if table.amount is not None and c in self._homes(table) else None
+            self._columns.append(c)
+            self._chosen.append(self._factor(c, own[c], amount))
+            self._axes.append(self._kinds.setdefault(own[c], len(self._kinds)))
+        self._lengths.append(len(own))
+        self._names.append(table.name)
+
+    def _homes(self, table: Demand) -> list[int]:
+        return [] if table.amount is None else self._amount_homes[table.amount]
+
+    def _factor(self, column: int, keys: tuple[int, ...], amount: int | None) -> int:
+        known = column, keys, amount
+        if known not in self._known:
+            made = self._values[column].factor(keys, amount)
+            listed = self._factors[column]
+            same = next((n for n, other in enumerate(listed) if _same(made, other)), len(listed))
+            listed += [made] * (same == len(listed))
+            self._known[known] = same
+        return self._known[known]
+
+    def products(self, named: tuple[str, ...], *, plain: bool) -> Products:
+        """The batch; `plain` where tables are called by the names of their columns."""
+        return Products(
+            tuple(own.size for own in self._values),
+            tuple(map(tuple, self._factors)),
+            np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64),
+            np.array(self._columns, dtype=np.int64),
+            np.array(self._chosen, dtype=np.int64),
+            np.ones(len(self._names)),
+            None if plain else _distinct(self._names),
+            named,
+        )
+
+    def legend(self, asked: str) -> Legend:
+        """What the tables' rows are called."""
+        keys: list[Key] = [key for key, _ in self._asked.keys]
+        return Legend(tuple(keys), tuple(self._kinds), np.array(self._axes, dtype=np.int64), asked)
+
+
+def _same(one: Factor, other: Factor) -> bool:
+    if one.given is None or other.given is None:
+        return one.given is other.given
+    return one.given.shape == other.given.shape and bool(np.array_equal(one.given, other.given))
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Names with a number behind those that come again."""
+    times: dict[str, int] = {}
+    made: dict[str, None] = {}
+    for name in names:
+        own = name
+        while own in made:
+            times[name] = times.get(name, 1) + 1
+            own = f"{name} ({times[name]})"
+        made[own] = None
+    return tuple(made)

@@ -1,0 +1,154 @@
+"""Columns in whole numbers: strategies inside tables, and factors of queries that are measured themselves.
+
+A strategy L inside a column becomes K = round(L · 2^b). What is recovered is fitted to K itself, in closed form, and
+rounding brings no bias. A query that is measured itself has nothing to be fitted: its factor times a whole number must
+be whole, or what is lost is a bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.components.columns import Column
+from batchdp.errors import LatticeError
+from batchdp.weighted.inside import Inside
+from batchdp.workloads.structure import Factor
+
+Dense = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MOST_DENOMINATOR = 2**12
+"""Of a factor that becomes whole."""
+LEAST_PIVOT = 1e-9
+"""Of K, relative: below, it does not determine the column."""
+NOTHING = np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerInside:
+    """What tables measure of a column that they tell apart: each value by itself, or K."""
+
+    column: Column
+    integers: Integers | None = None
+    """K, measurement × value that is told apart; each value by itself if None."""
+    bits: int = 0
+    """Measuring 1 is 2^bits."""
+
+    @property
+    def rows(self) -> int:
+        """Measurements."""
+        return self.values if self.integers is None else len(self.integers)
+
+    @property
+    def values(self) -> int:
+        """That are told apart."""
+        return len(self.column.orbit)
+
+    @property
+    def largest(self) -> int:
+        """Of |K|."""
+        return 1 if self.integers is None else int(np.abs(self.integers).max(initial=0))
+
+    @cached_property
+    def norms(self) -> Integers | None:
+        """For every value of the column the L1 norm of K; None where it is 1."""
+        return None if self.integers is None else np.abs(self.integers).sum(axis=0)[self.column.value]
+
+    @cached_property
+    def inside(self) -> Inside:
+        """The same in floats, K / 2^b exactly, with the inverse that recovers the column."""
+        if self.integers is None:
+            return Inside(float(self.values), NOTHING, NOTHING)
+        L = self.integers / 2.0**self.bits
+        G = L.T @ L
+        if np.linalg.cond(G) > 1 / LEAST_PIVOT:
+            raise LatticeError("a strategy inside a column does not determine it on the lattice; lower max_rows")
+        X = np.linalg.inv(G)
+        for _ in range(2):  # what rounding left
+            X = X + X @ (np.eye(len(G)) - G @ X)
+        X = (X + X.T) / 2
+        return Inside(float(X.sum()), NOTHING, NOTHING, L, X)
+
+    @cached_property
+    def missing(self) -> Dense | None:
+        """|X LᵀL − I|, with what rounding may hide of it; None where nothing is missing."""
+        own = self.inside
+        if own.measure is None or own.inverse is None:
+            return None
+        G, size = own.measure.T @ own.measure, len(own.measure) + len(own.inverse)
+        rounding = np.finfo(float).eps * size * (np.abs(own.inverse) @ (np.abs(own.measure.T) @ np.abs(own.measure)))
+        return np.asarray(np.abs(own.inverse @ G - np.eye(len(G))) + rounding)
+
+
+def quantise_inside(column: Column, measure: Dense | None, bits: int) -> IntegerInside:
+    """A column's strategy in so many bits."""
+    if measure is None:
+        return IntegerInside(column)
+    K = np.rint(measure * 2.0**bits).astype(np.int64)
+    found = IntegerInside(column, K[np.any(K != 0, axis=1)], bits)
+    assert found.inside.inverse is not None
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerFactor:
+    """A factor of queries that are measured themselves: K near the factor times `scale`."""
+
+    factor: Factor
+    integers: Integers | None
+    """None where it is each value by itself."""
+    scale: float
+
+    @property
+    def largest(self) -> int:
+        """Of |K|."""
+        return 1 if self.integers is None else int(np.abs(self.integers).max(initial=0))
+
+    @cached_property
+    def norms(self) -> Integers | None:
+        """For every value the L1 norm of K; None where it is 1."""
+        return None if self.integers is None else np.abs(self.integers).sum(axis=0)
+
+    @cached_property
+    def missed(self) -> Dense:
+        """For every query the most that it is off for a record."""
+        if self.integers is None or self.factor.given is None:
+            return np.zeros(self.factor.rows)
+        F = self.factor.given
+        off = np.abs(F - self.integers / self.scale) + 2 * np.finfo(float).eps * np.abs(F)
+        return np.asarray(off.max(axis=1, initial=0.0))
+
+    @cached_property
+    def tops(self) -> Dense:
+        """For every query its largest coefficient."""
+        given = self.factor.given
+        return np.ones(self.factor.rows) if given is None else np.asarray(np.abs(given).max(axis=1, initial=0.0))
+
+
+def denominator(factor: Factor) -> int | None:
+    """The whole number that makes a factor whole, but for the rounding of its floats; None where there is none."""
+    if factor.given is None:
+        return 1
+    values = np.unique(np.abs(factor.given))
+    found = 1
+    for value in values:
+        near = Fraction(float(value)).limit_denominator(MOST_DENOMINATOR)
+        found = lcm(found, near.denominator)
+        if found > MOST_DENOMINATOR or abs(float(near) - value) > 4 * np.finfo(float).eps * value:
+            return None
+    return found
+
+
+def quantise_factor(factor: Factor, bits: int) -> IntegerFactor:
+    """A factor times its denominator, or in so many bits."""
+    if factor.given is None:
+        return IntegerFactor(factor, None, 1.0)
+    whole = denominator(factor)
+    scale = 2.0**bits / (float(np.abs(factor.given).max(initial=0.0)) or 1.0) if whole is None else float(whole)
+    return IntegerFactor(factor, np.rint(factor.given * scale).astype(np.int64), scale)

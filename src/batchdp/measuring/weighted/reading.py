@@ -1,0 +1,226 @@
+"""Tables from noisy weighted tables: answers, variances and bias, one asked table at a time.
+
+All measured tables share the components of the columns as eigenspaces. The estimate of a component A is one array for
+all asked tables that have it: every measured table that sees A is brought to A, times its weight, and their sum is
+divided by λ_A. An asked table adds up the components of its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.measuring.components.axes import Axis, along
+from batchdp.measuring.weighted.lattice import IntegerTables
+from batchdp.weighted.inside import Inside
+from batchdp.workloads.structure import Products
+
+Dense = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MOST_KEPT = 20_000_000
+"""Numbers of components that are kept while tables are read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """How an asked table looks at a column, as the group measures it."""
+
+    axis: Axis
+    inside: Inside
+    values: int
+
+    @cached_property
+    def average(self) -> Dense:
+        """F X 1 / τ: what every query has of the average; one number where all have the same."""
+        F, own = self.axis.matrix, self.inside
+        if own.inverse is None:
+            return np.full(1, 1 / self.values) if F is None else F.sum(axis=1) / self.values
+        X1 = own.inverse.sum(axis=1) / own.tau
+        return X1 if F is None else np.asarray(F @ X1)
+
+    @cached_property
+    def squares(self) -> tuple[Dense, Dense]:
+        """The variances of the average and of the rest, over τ; one number where all queries have the same."""
+        F, own = self.axis.matrix, self.inside
+        mean = np.square(self.average)
+        if F is not None:
+            rest = own.rows(F)[1] / own.tau
+        elif own.inverse is None:
+            rest = np.full(1, (1 - 1 / self.values) / self.values)
+        else:
+            rest = np.maximum(np.diag(own.inverse) / own.tau - mean, 0.0)
+        return mean, rest
+
+    def rows(self, values: Dense, axis: int) -> Dense:
+        """F along an axis of values that are told apart."""
+        F = self.axis.matrix
+        return values if F is None else np.moveaxis(np.moveaxis(values, axis, -1) @ F.T, -1, axis)
+
+
+@dataclass(eq=False)
+class TablesReading:
+    """Reads asked tables from the noisy measurements of one group of weighted tables."""
+
+    measure: IntegerTables
+    starts: Integers
+    """Where the measurements of every table begin, and the last end."""
+    workload: Products
+    _of: Integers | None = field(default=None, repr=False)
+    _kept: dict[tuple[int, ...], Dense] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _first(self) -> list[Integers]:
+        return [np.unique(c.value, return_index=True)[1] for c in self.measure.columns]
+
+    def looked(self, table: int) -> dict[int, Looked]:
+        """How a table looks at its columns."""
+        found = {}
+        for i, factor in self.workload.factors_of(table).items():
+            whole = factor.given is None
+            axis = Axis(factor.rows, None if whole else factor.matrix[:, self._first[i]])
+            own = self.measure.insides[i]
+            found[i] = Looked(axis, own.inside, own.values)
+        return found
+
+    def components(self, looked: dict[int, Looked]) -> Iterator[tuple[tuple[int, ...], float]]:
+        """The components of some columns that are measured, and their eigenvalues λ."""
+        several = [i for i, one in looked.items() if one.values > 1]
+        kept = [own for order in range(len(several) + 1) for own in combinations(several, order)]
+        needed = np.zeros((len(kept), len(self.measure.insides)), dtype=bool)
+        for row, own in zip(needed, kept, strict=True):
+            row[list(own)] = True
+        eigenvalues = self.measure.group.eigenvalues(needed)
+        return ((own, float(value)) for own, value in zip(kept, eigenvalues, strict=True) if value > 0)
+
+    def values(self, table: int, noisy: Integers) -> Dense:
+        """The private answers of a table."""
+        looked = self.looked(table)
+        found = np.zeros(tuple(one.axis.rows for one in looked.values()))
+        for kept, eigenvalue in self.components(looked):
+            share = self._component(kept, eigenvalue, noisy)
+            for axis, i in enumerate(kept):
+                share = looked[i].rows(share, axis)
+            share = share.reshape([share.shape[kept.index(i)] if i in kept else 1 for i in looked])
+            for i, one in looked.items():
+                if i not in kept:
+                    share = share * along(looked, i, one.average)
+            found += share
+        return found
+
+    def _component(self, kept: tuple[int, ...], eigenvalue: float, noisy: Integers) -> Dense:
+        """The estimate of a component: an array over the values of its columns that are told apart."""
+        if self._of is not noisy:
+            self._of, self._kept = noisy, {}
+        if kept not in self._kept:
+            if sum(one.size for one in self._kept.values()) > MOST_KEPT:
+                self._kept = {}
+            self._kept[kept] = self._estimated(kept, noisy) / eigenvalue
+        return self._kept[kept]
+
+    def _estimated(self, kept: tuple[int, ...], noisy: Integers) -> Dense:
+        tables, theta = self.measure.tables, self.measure.group.theta
+        own = np.isin(np.arange(tables.apart.shape[1]), kept)
+        sees = np.all(tables.looked | ~own, axis=1) & np.all(own | ~tables.difference, axis=1) & (theta > 0)
+        total = np.zeros([self.measure.insides[i].values for i in kept])
+        for k in np.flatnonzero(sees).tolist():
+            own_noisy: Dense = noisy[self.starts[k] : self.starts[k + 1]].astype(np.float64)
+            y: NDArray[Any] = own_noisy.reshape(self.measure.shape(k))
+            axis = 0
+            for i in self.measure.apart(k):
+                inside = self.measure.insides[i].inside
+                if i in kept:
+                    y = _rest(y, axis, inside)
+                    axis += 1
+                else:
+                    y = _average(y, axis, inside)
+            for place, i in enumerate(kept):
+                if tables.difference[k, i]:
+                    y = np.stack([y / 2, -y / 2], axis=place)
+            total += float(theta[k]) * y
+        return total
+
+    def squared(self, table: int) -> Dense:
+        """The variance of a table's answers where that of the noise is 1, to be broadcast to its shape."""
+        looked = self.looked(table)
+        found = np.zeros((1,) * len(looked))
+        for kept, eigenvalue in self.components(looked):
+            term = np.full((1,) * len(looked), 1 / eigenvalue)
+            for i, one in looked.items():
+                term = term * along(looked, i, one.squares[i in kept])
+            found = found + term
+        return found
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether no column has a strategy inside: then there is no inverse that could be rounded."""
+        return all(one.integers is None for one in self.measure.insides)
+
+    def missed(self, table: int) -> Dense:
+        """A bound on how much of every answer is off, per record, because inverses are rounded; to be broadcast.
+
+        Every component has the weights of the tables that see it, which add up to 1, times a product over columns of an
+        average or a rest. With bounds on both and on what each is off, the answer is off by no more than the product
+        of all with what they are off, less the product without.
+        """
+        looked = self.looked(table)
+        whole = kept = np.ones((1,) * len(looked))
+        for i, own in enumerate(self.measure.insides):
+            if own.missing is None:
+                continue
+            average = float(own.missing.sum(axis=0).max())  # |1ᵀ(X LᵀL − I)|
+            if i not in looked:
+                whole = whole * (1 + average)
+                continue
+            one = looked[i]
+            F = np.eye(one.values) if one.axis.matrix is None else np.abs(one.axis.matrix)
+            mean, rest = np.abs(one.average), F.max(axis=1) + np.abs(one.average)
+            off = 2 * mean * average + (F @ own.missing).max(axis=1)
+            kept = kept * along(looked, i, mean + rest)
+            whole = whole * along(looked, i, mean + rest + off)
+        if whole is kept:
+            return np.zeros(whole.shape)
+        found = whole - kept
+        for i, one in looked.items():
+            if self.measure.insides[i].missing is None:
+                F = np.ones(1) if one.axis.matrix is None else np.abs(one.axis.matrix).max(axis=1)
+                found = found * along(looked, i, 2 * np.abs(one.average) + F)
+        return np.asarray(found)
+
+    def length(self, table: int) -> int:
+        """Of the sums in which answers are made: how often rounding adds up."""
+        looked = self.looked(table)
+        long = sum(one.rows + one.values for one in self.measure.insides if one.integers is not None)
+        long += sum(one.axis.matrix.shape[1] for one in looked.values() if one.axis.matrix is not None)
+        # Sums over values by themselves are pairwise.
+        return int(64 * (1 + len(self.measure.insides)) + long + 2 ** len(looked))
+
+
+def _rest(y: Dense, axis: int, inside: Inside) -> Dense:
+    """(X − X 1 1ᵀX / τ) Lᵀ y / τ along an axis."""
+    moved = np.moveaxis(y, axis, -1)
+    if inside.measure is None or inside.inverse is None:
+        mean = _sum(moved) / inside.tau
+        return np.moveaxis((moved - mean[..., None]) / inside.tau, -1, axis)
+    w = moved @ inside.measure @ inside.inverse
+    X1 = inside.inverse.sum(axis=1)
+    return np.moveaxis((w - np.multiply.outer(w.sum(axis=-1) / inside.tau, X1)) / inside.tau, -1, axis)
+
+
+def _average(y: Dense, axis: int, inside: Inside) -> Dense:
+    """1ᵀ X Lᵀ y / τ along an axis."""
+    moved = np.moveaxis(y, axis, -1)
+    if inside.measure is None or inside.inverse is None:
+        return _sum(moved) / inside.tau
+    return np.asarray(moved @ (inside.measure @ inside.inverse.sum(axis=1)) / inside.tau)
+
+
+def _sum(moved: Dense) -> Dense:
+    """Over the last axis, pairwise: rounding grows with the logarithm of its length."""
+    return np.asarray(np.ascontiguousarray(moved).sum(axis=-1))

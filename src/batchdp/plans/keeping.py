@@ -1,0 +1,265 @@
+"""Strategies over many columns in plan files: what is measured, and nothing that follows from it.
+
+Columns, inverses and sensitivities are worked out anew from the batch and from what is measured; a strategy is refused
+unless it reproduces its batch and its errors add up to what the file says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp import archive
+from batchdp.checks import finite
+from batchdp.components.columns import Column, column_of
+from batchdp.components.pieces import Group, Piece
+from batchdp.components.search import Batch
+from batchdp.components.strategy import Components, ListedParts, WholeParts
+from batchdp.components.whole import cell_variances, closure, is_whole
+from batchdp.errors import PlanError
+from batchdp.outcome import Outcome
+from batchdp.strategies.strategy import TOLERANCE
+from batchdp.weighted.family import Tables
+from batchdp.weighted.groups import sub_batch
+from batchdp.weighted.inside import Inside, by_strategy, each_value
+from batchdp.weighted.measured import Group as WeightedGroup
+from batchdp.weighted.measured import Results
+from batchdp.weighted.results import largest_change
+from batchdp.weighted.strategy import WeightedTables
+from batchdp.workloads.structure import Products
+
+Arrays = dict[str, NDArray[Any]]
+Dense = NDArray[np.float64]
+
+SAYS = ("method", "total", "limit", "largest", "status", "reason")
+ROUNDING = 1e-9
+MOST_ADDED = 2_000_000
+"""Answers up to which the variances of all are added up again."""
+
+MOST_PARTS = 1_000_000
+"""Of a strategy that is not of whole tables."""
+
+
+def described(strategy: Components | WeightedTables) -> tuple[dict[str, Any], Arrays]:
+    """What is kept of a strategy, as a header and arrays."""
+    header: dict[str, Any] = {"says": {name: getattr(strategy, name) for name in SAYS}}
+    if isinstance(strategy, WeightedTables):
+        kept = [_weighted(group) for group in strategy.groups]
+        names = ("theta", "apart", "difference", "insides")
+        arrays = {name: np.concatenate([own[1][name] for own in kept]) for name in names}
+        return header | {"kind": "weighted", "groups": [own[0] for own in kept]}, arrays
+    if isinstance(strategy.parts, WholeParts):
+        return header | {"kind": "whole"}, {"shares": strategy.parts.shares}
+    groups = strategy.parts.groups
+    pieces = [piece for group in groups for own in group.lists for piece in own]
+    header |= {"kind": "listed", "groups": [_listed(group) for group in groups]}
+    return header, {
+        "averages": np.concatenate(strategy.averages),
+        "measure": np.concatenate([np.zeros(0), *(piece.measure.reshape(-1) for piece in pieces)]),
+        "recover": np.concatenate([np.zeros(0), *(piece.recover.reshape(-1) for piece in pieces)]),
+    }
+
+
+def _listed(group: Group) -> dict[str, Any]:
+    return {
+        "number": group.number,
+        "scale": group.scale,
+        "tables": None if group.tables is None else sorted(group.tables),
+        "lists": [[[p.matrix, p.spread, len(p.measure)] for p in own] for own in group.lists],
+    }
+
+
+def _weighted(group: WeightedGroup | Results) -> tuple[dict[str, Any] | None, Arrays]:
+    nothing = np.zeros(0)
+    if isinstance(group, Results):  # which follow from the batch
+        return None, {"theta": nothing, "apart": nothing, "difference": nothing, "insides": nothing}
+    measures = [inside.measure for inside in group.insides]
+    header = {
+        "tables": len(group),
+        "serves": None if group.serves is None else sorted(group.serves),
+        "insides": [None if L is None else len(L) for L in measures],
+    }
+    return header, {
+        "theta": group.theta,
+        "apart": group.tables.apart.astype(np.float64).reshape(-1),
+        "difference": group.tables.difference.astype(np.float64).reshape(-1),
+        "insides": np.concatenate([nothing, *(L.reshape(-1) for L in measures if L is not None)]),
+    }
+
+
+def read(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Products) -> Components | WeightedTables:
+    """The strategy of a file for this batch; refused unless it answers it as it says."""
+    strategy: Components | WeightedTables = _READ[header["kind"]](header, arrays, workload)
+    if strategy.residual > TOLERANCE:
+        raise PlanError("its strategy does not reproduce its tables")
+    claimed, added = strategy.total, _total(strategy)
+    if added is not None and abs(claimed - added) > 1e-6 * added:
+        raise PlanError("its strategy does not have the error that it says")
+    if strategy.limit > claimed * (1 + ROUNDING):  # which cannot be
+        strategy = replace(strategy, limit=0.0)
+    return strategy
+
+
+def _total(strategy: Components | WeightedTables) -> float | None:
+    """The weighted sum of all variances in the strategy's own unit; None where that takes too long."""
+    batch = strategy.workload
+    if isinstance(strategy, Components) and isinstance(strategy.parts, WholeParts):
+        each = cell_variances(strategy.parts.closure, strategy.parts.shares, len(batch.tables))
+        return float((each * batch.table_sizes()) @ batch.weights)
+    if batch.queries > MOST_ADDED:
+        return None
+    budget = strategy.noise.reference
+    sums = [strategy.variances(t, **budget.arguments).sum() for t in range(len(batch.tables))]
+    return float(np.array(sums) @ batch.weights) / budget.variance(1.0)
+
+
+def _says(header: Mapping[str, Any]) -> dict[str, Any]:
+    says = header["says"]
+    largest = says["largest"]
+    return {
+        "method": str(says["method"])[:100],
+        "total": finite("total", says["total"], least=0),
+        "limit": finite("limit", says["limit"], least=0),
+        "largest": None if largest is None else tuple(finite("largest", one, least=0) for one in largest),
+        "status": Outcome.read(says["status"]),
+        "reason": str(says["reason"])[:1000],
+    }
+
+
+def _read_whole(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Products) -> Components:
+    if not is_whole(workload):
+        raise PlanError("its tables are not whole")
+    found, shares = closure(workload), np.asarray(archive.numbers("shares", arrays), dtype=np.float64)
+    if len(shares) != found.size or np.any(shares <= 0) or float(shares.sum()) > 1 + ROUNDING:
+        raise PlanError("its shares are not those of its components")
+    columns = tuple(map(column_of, workload.sizes, workload.factors))
+    averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
+    parts = WholeParts(found, shares)
+    return Components(workload=workload, columns=columns, averages=averages, parts=parts, **_says(header))
+
+
+def _read_listed(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Products) -> Components:
+    columns = Batch(workload).columns
+    averages = _Reading("averages", arrays)
+    measures = tuple(averages.next(len(column.orbit)) for column in columns)
+    measure, recover = _Reading("measure", arrays), _Reading("recover", arrays)
+    groups = tuple(_group(one, columns, len(workload.tables), measure, recover) for one in header["groups"])
+    for one in (averages, measure, recover):
+        one.check_ended()
+    if sum(prod(map(len, group.lists)) for group in groups) > MOST_PARTS:
+        raise PlanError("it has more components than any plan")
+    parts = ListedParts(groups)
+    if float(parts.shares.sum()) > 1 + ROUNDING:
+        raise PlanError("its shares are more than the budget")
+    return Components(workload=workload, columns=columns, averages=measures, parts=parts, **_says(header))
+
+
+def _group(
+    content: Mapping[str, Any], columns: tuple[Column, ...], tables: int, measure: _Reading, recover: _Reading
+) -> Group:
+    lists = []
+    for own in content["lists"]:
+        pieces = []
+        for matrix, spread, rows in own:
+            looked = [*matrix, *(i for i, _ in spread)]
+            fits = len(set(looked)) == len(looked) and list(matrix) == sorted(matrix)
+            fits = fits and all(isinstance(i, int) and 0 <= i < len(columns) for i in looked)
+            if not (fits and all(isinstance(o, int) and 0 <= o < columns[i].orbits for i, o in spread)):
+                raise PlanError("a component does not fit its columns")
+            orbits = prod(columns[i].orbits for i in matrix)
+            shape = measure.next(rows, orbits), recover.next(orbits, rows)
+            pieces.append(Piece(tuple(matrix), tuple((i, o) for i, o in spread), *shape))
+        lists.append(tuple(pieces))
+    served = content["tables"]
+    if served is not None and not all(isinstance(t, int) and 0 <= t < tables for t in served):
+        raise PlanError("a component serves a table that is not there")
+    scale, number = finite("scale", content["scale"], above=0), content["number"]
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 10**6:
+        raise PlanError("a group has no number")
+    return Group(tuple(lists), scale, None if served is None else frozenset(served), number)
+
+
+def _read_weighted(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Products) -> WeightedTables:
+    reading = {name: _Reading(name, arrays) for name in ("theta", "apart", "difference", "insides")}
+    groups: list[WeightedGroup | Results] = []
+    for one in header["groups"]:
+        if one is None:
+            batch = Batch(workload)
+            groups.append(Results(workload, 1 / largest_change(batch, batch.terms(workload.weights))))
+        else:
+            groups.append(_weighted_group(one, workload, reading))
+    for one in reading.values():
+        one.check_ended()
+    served = [group.serves for group in groups]
+    every = set(range(len(workload.tables)))
+    if not (None in served or every == set().union(*(own for own in served if own is not None))):
+        raise PlanError("a table is served by no group")
+    sensitivity = sum(1.0 if isinstance(group, Results) else group.share for group in groups)
+    if abs(sensitivity - 1) > ROUNDING:
+        raise PlanError("its weights do not add up to its sensitivity")
+    return WeightedTables(workload=workload, groups=tuple(groups), sensitivity=1.0, **_says(header))
+
+
+def _weighted_group(one: Mapping[str, Any], workload: Products, reading: Mapping[str, _Reading]) -> WeightedGroup:
+    tables, served = one["tables"], one["serves"]
+    every = range(len(workload.tables))
+    if served is not None and not all(isinstance(t, int) and t in every for t in served):
+        raise PlanError("a group serves a table that is not there")
+    own = workload if served is None else sub_batch(workload, served)
+    columns = tuple(map(column_of, own.sizes, own.factors))
+    theta = reading["theta"].next(tables)
+    apart, difference = (reading[name].next(tables, len(columns)) for name in ("apart", "difference"))
+    flags = np.concatenate([apart, difference])
+    if np.any(theta < 0) or not np.all((flags == 0) | (flags == 1)) or np.any(apart * difference):
+        raise PlanError("the weights of its tables are none")
+    if any(len(c.orbit) != 2 and difference[:, i].any() for i, c in enumerate(columns)):
+        raise PlanError("a difference is taken of a column that has not two values")
+    insides = []
+    for i, (column, rows) in enumerate(zip(columns, one["insides"], strict=True)):
+        if rows is None:
+            insides.append(each_value(column))
+        else:
+            insides.append(_inside(reading["insides"].next(rows, len(column.orbit)), column, own, i))
+    chosen = Tables(apart.astype(bool), difference.astype(bool))
+    return WeightedGroup(columns, tuple(insides), chosen, theta, None if served is None else frozenset(served))
+
+
+def _inside(measure: Dense, column: Column, batch: Products, i: int) -> Inside:
+    """A column's own strategy, whose norm is at most 1."""
+    first = np.unique(column.value, return_index=True)[1]
+    factors = [factor.matrix[:, first] for factor in batch.factors[i]]
+    grams = [np.ones((len(first), len(first))), *(F.T @ F for F in factors)]
+    found = by_strategy(measure, grams)
+    if found is None or float(np.abs(measure).sum(axis=0).max()) > 1 + 1e-12:
+        raise PlanError("the strategy of a column does not determine it, or has a norm above 1")
+    return replace(found, measure=measure)
+
+
+class _Reading:
+    """An array that is read from its beginning, piece by piece."""
+
+    def __init__(self, name: str, arrays: Mapping[str, Any]) -> None:
+        self._content, self._at = np.asarray(archive.numbers(name, arrays), dtype=np.float64), 0
+
+    def next(self, *shape: int) -> Dense:
+        """The next entries, in this shape."""
+        if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape):
+            raise PlanError("an array has no shape")
+        size = prod(shape)
+        if self._at + size > len(self._content):
+            raise PlanError("an array is shorter than it should be")
+        self._at += size
+        return self._content[self._at - size : self._at].reshape(shape)
+
+    def check_ended(self) -> None:
+        """Refuse what is left."""
+        if self._at != len(self._content):
+            raise PlanError("an array is longer than it should be")
+
+
+_READ: dict[str, Any] = {"whole": _read_whole, "listed": _read_listed, "weighted": _read_weighted}

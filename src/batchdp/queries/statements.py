@@ -1,0 +1,70 @@
+"""The tables of a batch: one a statement, found by the queries' names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+GROUPED = re.compile(r"(?P<name>.+?)\[(?P<groups>[^=\]]+=.*)\]", re.DOTALL)
+"""What plans call a query of a statement with GROUP BY: name[column=group, …]."""
+QUERY = "query"
+"""The group column of queries whose names say no more."""
+SINGLE = "answers"
+"""What single answers are called together."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Some of the answers, by position: those of one statement."""
+
+    name: str
+    columns: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
+    """For every answer the text of its group in each column."""
+    answers: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One axis: the answers as they come."""
+        return (len(self.answers),) if self.columns else ()
+
+    @property
+    def labels(self) -> list[str]:
+        """What tells the answers of this table apart, a text each."""
+        return [", ".join(own) or self.name for own in self.groups]
+
+
+def statements_of(names: Sequence[str]) -> list[Statement]:
+    """One for every name before the groups; queries that are none of them grouped are one table together."""
+    return _gathered(names, alone=any(GROUPED.fullmatch(name) for name in names) or len(names) == 1)
+
+
+def tables_of(names: Sequence[str]) -> list[Statement]:
+    """The same with all single answers as one table, the first: what people look at."""
+    found = _gathered(names, alone=False)
+    return sorted(found, key=lambda one: (one.name, one.columns) != (SINGLE, (QUERY,)))
+
+
+def _gathered(names: Sequence[str], *, alone: bool) -> list[Statement]:
+    found: dict[tuple[str, tuple[str, ...]], list[tuple[int, tuple[str, ...]]]] = {}
+    for q, name in enumerate(names):
+        own, columns, groups = _read(name, alone=alone)
+        found.setdefault((own, columns), []).append((q, groups))
+    return [
+        Statement(name, columns, tuple(groups for _, groups in own), tuple(q for q, _ in own))
+        for (name, columns), own in found.items()
+    ]
+
+
+def _read(name: str, *, alone: bool) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    grouped = GROUPED.fullmatch(name)
+    if grouped is None:
+        return (name, (), ()) if alone else (SINGLE, (QUERY,), (name,))
+    # A group's own text may hold ", ": only what looks like the beginning of a column's group parts them.
+    parts = re.split(r", (?=\w+=)", grouped["groups"])
+    pairs = [part.partition("=") for part in parts]
+    columns = tuple(column for column, _, _ in pairs)
+    if len(set(columns)) != len(columns):
+        return grouped["name"], (QUERY,), (name,)
+    return grouped["name"], columns, tuple(group for _, _, group in pairs)

@@ -1,0 +1,46 @@
+"""The folder beside a page: one small script a part, read when somebody opens a table; whole or not there at all."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from batchdp.errors import ReleaseError
+from batchdp.release.components.tables import TableRelease
+from batchdp.release.exporting import INDEX, checked_folder, moved
+from batchdp.release.records import Release
+from batchdp.reports.packing import Put, script_of
+
+Progress = Callable[[float, str], object]
+
+
+@contextmanager
+def files_beside(release: Release | TableRelease, folder: Path, name: str) -> Iterator[Put]:
+    """Takes the parts; the folder is in its place when all are there. One that no report wrote is never replaced.
+
+    Args:
+        release: whose tables.
+        folder: where they go.
+        name: what the page and every part call the release.
+    """
+    target = checked_folder(folder, overwrite=True)
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+
+    def put(key: str, content: Any) -> None:
+        (beside / f"{key}.js").write_text(script_of(name, key, content), encoding="ascii")
+
+    try:
+        beside.mkdir()
+        yield put
+        mark = {"release_id": release.certificate.release_id, "about": "the tables of the page beside this folder"}
+        (beside / INDEX).write_text(json.dumps(mark, indent=1), encoding="utf-8")
+        moved(beside, target)
+    except OSError as error:
+        raise ReleaseError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
