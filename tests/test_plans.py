@@ -827,4 +827,4 @@ def test_a_plan_shows_itself_in_a_notebook(privacy: Any) -> None:
     assert "<b>all" not in shown
     assert "&lt;b&gt;all" in shown
     assert f"{made.strategy.residual:.1e}" in shown
-    assert "14 more" in shown
+    assert "16 more" in shown
