@@ -45,7 +45,7 @@ bench: $(READY)
 # engine (`make engines`), 10 000 crafted files, 10 000 kills, 32 processes.
 audit: $(READY)
 	$(BIN)/python benchmarks/audit.py
-	BATCHDP_EXAMPLES=10000 $(BIN)/pytest -n auto tests/test_lattice.py tests/test_audit.py
+	BATCHDP_EXAMPLES=10000 $(BIN)/pytest -n auto tests/test_lattice.py tests/test_audit.py tests/test_amounts.py -m "not slow"
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/crafted.py
 	$(BIN)/python benchmarks/ledger.py

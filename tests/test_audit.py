@@ -32,7 +32,9 @@ MIXED = np.array([[1.0, 0.0, 0.0], [0.0, 0.6, 0.6], [0.0, 0.6, -0.6]])
 def subject(privacy: Any = "pure", rows_per_unit: int = 1, budget: float = 1.0, L: np.ndarray = MIXED) -> Subject:
     strategy = Strategy(Workload(L), L, np.eye(len(L)), privacy=privacy)
     neighbours = Neighbours("add-remove", rows_per_unit)
-    return *prepared(strategy, neighbours, budget, 10**6), neighbours, budget
+    lattice, noise, law = prepared(strategy, neighbours, budget, 10**6)
+    assert isinstance(lattice, Lattice)
+    return lattice, noise, law, neighbours, budget
 
 
 def broken(checked: Subject, runs: int = 20_000) -> set[str]:

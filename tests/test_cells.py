@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from batchdp import Domain, QueryError
 from batchdp.cells import Cells, cells_of
-from batchdp.cells.atoms import Atoms, LineAtoms
+from batchdp.cells.atoms import AmountAtoms, Atoms, LineAtoms
 from batchdp.cells.splitting import possible
 from batchdp.domain import as_domain, read_domain
 from batchdp.queries import Choice, Scaled, Total, Truth, ValueOf
@@ -48,8 +48,7 @@ EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "20"))
 def counted(cells: Cells, table: Any, described: Domain) -> np.ndarray:
     """W x with x counted in an engine."""
     with open_table(table, described, columns=[one.column for one in cells.atoms]) as source:
-        x = cells.counts(count(source, cells.atoms))
-    return np.asarray(cells.matrix @ x)
+        return cells.answers(cells.counts(count(source, cells.atoms)))
 
 
 @cache
@@ -205,6 +204,8 @@ def small_batches(draw: st.DrawFn) -> tuple[str, Domain]:
 def examples_of(atoms: Atoms) -> list[Any]:
     """For every atom a value in it, or ... where no record that is kept has one; NULL is None."""
     alive = possible(atoms)
+    if isinstance(atoms, AmountAtoms):
+        return amounts_of(atoms)
     if not isinstance(atoms, LineAtoms):
         rest = set(atoms.declared or {"elsewhere"}) - {value for group in atoms.groups for value in group}
         values: list[Any] = [group[0] for group in atoms.groups] + [next(iter(rest), ...), None]
@@ -217,6 +218,20 @@ def examples_of(atoms: Atoms) -> list[Any]:
     for value in reversed([*places, high]):
         place = sum(value > cut.value or (value == cut.value and not cut.after) for cut in atoms.cuts)
         found[place] = value
+    return found
+
+
+def amounts_of(atoms: AmountAtoms) -> list[Any]:
+    """Both ends of every stretch, and a number beside the whole ones."""
+    found: list[Any] = [...] * atoms.size
+    for i, stretch in enumerate(atoms.stretches):
+        for atom, step in ((stretch.low, stretch.first), (stretch.high, stretch.last)):
+            if atom is not None:
+                found[atom] = float(atoms.grid.value(step))
+        if stretch.beside is not None:
+            low = atoms.cuts[i - 1].value if i else atoms.cuts[0].value - 2
+            found[stretch.beside] = low + 0.5
+    found[-1] = ... if atoms.dropping else None
     return found
 
 
@@ -395,8 +410,9 @@ def test_a_query_with_too_many_classes_is_refused_by_its_widest_columns() -> Non
     described = as_domain({"table": "t", "columns": {"big": {"integers": [0, 99]}, "small": {"values": ["x"]}}})
     sql = "SELECT SUM(big) - 200 * COUNT(*) FILTER (WHERE small = 'x') AS n FROM t"
     with pytest.raises(QueryError, match=r"'n' tells more than 50 classes.*big \(202 pieces\), small \(3 pieces\)"):
-        cells_of(read_queries(sql, described), described, most=50)
-    assert cells_of(read_queries(sql, described), described, most=199).sizes == (199,)
+        cells_of(read_queries(sql, described), described, most=50, ends=False)
+    assert cells_of(read_queries(sql, described), described, most=199, ends=False).sizes == (199,)
+    assert cells_of(read_queries(sql, described), described, most=50).sizes == (3,)
 
 
 def test_a_query_with_astronomically_many_classes_is_refused_in_time() -> None:

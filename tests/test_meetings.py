@@ -43,7 +43,8 @@ def test_meetings_are_those_of_all_records(case: tuple[str, Domain], data: st.Da
     queries = read_queries(sql, described)
     home = [data.draw(st.integers(0, 2)) for _ in queries]
     partition = [[q for q, own in enumerate(home) if own == block] for block in sorted(set(home))]
-    cells = cells_of(queries, described, partition=partition)
+    by_ends = data.draw(st.booleans())
+    cells = cells_of(queries, described, partition=partition, ends=by_ends)
     samples = [examples_of(atoms) for atoms in cells.atoms]
     found, zero = set(), [not np.any(block.classes.matrix.toarray()) for block in cells.blocks]
     for code in product(*(range(len(values)) for values in samples)):
@@ -59,6 +60,8 @@ def test_meetings_are_those_of_all_records(case: tuple[str, Domain], data: st.Da
     every = tuple(range(len(cells.blocks)))
     if cells.meetings is None:
         assert expected == (every,) or {block for own in expected for block in own} != set(every)
+    elif by_ends:  # between two ends a record is in what either end is in
+        assert all(any(set(own) <= set(met) for met in cells.meetings) for own in expected)
     else:
         assert cells.meetings == expected
 
@@ -66,7 +69,7 @@ def test_meetings_are_those_of_all_records(case: tuple[str, Domain], data: st.Da
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
 @pytest.mark.parametrize("sql", [BY_CARRIER, "SELECT carrier, SUM(distance) FROM flights GROUP BY carrier"])
 def test_groups_by_one_column_are_charged_once(sql: str, privacy: Any) -> None:
-    planned = plan(sql, SMALL, privacy=privacy, max_cells=12)
+    planned = plan(sql, SMALL, privacy=privacy, max_cells=2)
     W = planned.workload
     assert len(W.blocks) > 1
     assert len(W.meetings) > 1
@@ -83,7 +86,7 @@ def test_groups_by_one_column_are_charged_once(sql: str, privacy: Any) -> None:
 
 def test_sums_and_counts_by_16_carriers_are_no_worse_than_noise_on_results() -> None:
     planned = plan(BY_CARRIER, FLIGHTS, seconds=2.0)
-    assert len(planned.workload.meetings) == 16
+    assert planned.workload.blocks == (32,)
     on_results = 2 * 32 * 5001**2
     assert planned.strategy.expected_squared_error(epsilon=1.0) <= on_results
 
@@ -100,7 +103,7 @@ def test_an_audit_does_not_believe_a_plan_that_says_too_much(tmp_path: Any) -> N
     assert "in other blocks" in found.figures
     honest = Workload(cells.matrix, cells.names, blocks=cells.sizes)
     assert records_finding(cells, quantise(Strategy(honest, honest.matrix, np.eye(2)), largest_total=10**6)).held
-    by_carrier = plan(BY_CARRIER, SMALL, max_cells=12)
+    by_carrier = plan(BY_CARRIER, SMALL, max_cells=2)
     wrong = replace(by_carrier, strategy=_forged(by_carrier))
     checked = audit(wrong, epsilon=1.0, runs=1000)
     assert not next(one for one in checked.findings if one.check == "records that exist").held
@@ -124,7 +127,7 @@ def _forged(planned: Plan) -> Strategy:
     """The same strategy, for a workload all of whose blocks exclude each other."""
     W = planned.workload
     alone = [[block] for block in range(len(W.blocks))]
-    forged = Workload(W.matrix, W.names, W.weights, W.blocks, meetings=alone)
+    forged = Workload(W.matrix, W.names, W.weights, W.blocks, meetings=alone, ends=W.ends)
     return replace(planned.strategy, workload=forged, proven=())
 
 
@@ -217,7 +220,7 @@ def test_a_release_made_before_blocks_could_exclude_each_other_is_repeated(
     """Less noise leaves room for less bias, and so for another cap, which the id must not depend on."""
     columns = {"g": {"values": ["a", "b", "c", "d"]}, "y": {"integers": [0, 500]}}
     sql = "SELECT g, SUM(y) AS s FROM t GROUP BY g"
-    made = plan(sql, {"table": "t", "columns": columns}, max_cells=501, seconds=0.2, cache=False)
+    made = plan(sql, {"table": "t", "columns": columns}, max_cells=1, seconds=0.2, cache=False)
     assert len(made.workload.meetings) > 1
     made.save(tmp_path / "a.plan")
     table = pd.DataFrame({"g": ["a", "b", "a"], "y": [1, 2, 3]})

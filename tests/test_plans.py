@@ -74,6 +74,7 @@ SQL = """
     SELECT state, COUNT(*) AS by_state FROM people GROUP BY state;
     SELECT age, COUNT(*) AS by_age FROM people WHERE state = 'NY' GROUP BY age
 """
+CHOICES = "SELECT SUM(CASE state WHEN 'NY' THEN 1 WHEN 'NJ' THEN 2 WHEN 'CA' THEN 3 END) AS s FROM people"
 FAST: dict[str, Any] = {"seconds": 0.5}
 UNITS = DESCRIBED | {"privacy": {"max_rows": 10**6, "unit": "age"}}
 
@@ -200,7 +201,7 @@ def test_sql_and_domain_are_taken_in_every_form(tmp_path: Path) -> None:
         ({"max_cells": 0}, StrategyError, "max_cells="),
         ({"max_cells": True}, StrategyError, "max_cells="),
         ({"max_cells": "many"}, StrategyError, "max_cells="),
-        ({"max_cells": 2}, QueryError, "raise max_cells"),
+        ({"max_cells": 2, "sql": CHOICES}, QueryError, "raise max_cells"),
     ],
 )
 @pytest.mark.parametrize("cache", [True, False])

@@ -192,6 +192,7 @@ def atom_of(value: Any, atoms: Atoms, single: bool) -> int | None:
             return None
         found = [i for i, group in enumerate(atoms.groups) if value is not None and value in group]
         return found[0] if found else len(atoms.groups) + (value is None)
+    assert isinstance(atoms, LineAtoms)
     if atoms.declared is not None:
         low, high = atoms.declared
         if value is None or not exactly(low) <= value <= exactly(high) or (atoms.whole and value != int(value)):

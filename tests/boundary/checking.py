@@ -11,10 +11,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
 
+from batchdp.cells import Cells
 from batchdp.cells.atoms import LineAtoms
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError
@@ -39,7 +43,9 @@ class Outcome:
     heard: str
     """Standard error and output, warnings and log records."""
     counts: tuple[np.ndarray[Any, Any], ...] = field(default=(), compare=False)
-    """Of every block."""
+    """Of every block; of amounts, the two ends' shares, as fractions."""
+    measured: tuple[int, ...] = field(default=(), compare=False)
+    """What noise would be added to."""
 
 
 @contextmanager
@@ -107,19 +113,37 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
             return [Outcome(None, f"{type(error).__name__}: {error}", heard())] * tables
         said = heard()
     if tables == 1:
-        return [Outcome(None, None, said, blocks(case, counted))]
+        return [_counted(case, counted, said)]
     found = []
     for part in range(tables):
         # The first atom of PART is what lies before the first of its values.
         own = [(codes[codes[:, -1] == part + 1, :-1], numbers[codes[:, -1] == part + 1]) for codes, numbers in counted]
-        found.append(Outcome(None, None, said, blocks(case, own)))
+        found.append(_counted(case, own, said))
     return found
 
 
-def blocks(case: Case, counted: list[Any]) -> tuple[np.ndarray[Any, Any], ...]:
-    """The counts of every block; of every table, where tables are counted."""
-    if not case.sets:
-        return tuple(np.split(case.cells.counts(counted), np.cumsum(case.cells.sizes)[:-1]))
+def _counted(case: Case, counted: list[Any], said: str) -> Outcome:
+    if case.sets:
+        return Outcome(None, None, said, by_table(case, counted))
+    counts = case.cells.counts(counted)
+    return Outcome(None, None, said, shares(case.cells, counts), tuple(case.lattice.measured(counts)))
+
+
+def shares(cells: Cells, counts: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
+    """How many records every cell of each block has, and last none; those between two ends as a mixture."""
+    starts = np.cumsum((0, *cells.sizes))
+    found = np.array([Fraction(int(n)) for n in counts[: starts[-1]]], dtype=object)
+    blocks = [np.array([*found[a:b], Fraction(0)], dtype=object) for a, b in pairwise(starts)]
+    for (low, high, steps), along in zip(cells.ends, counts[starts[-1] :], strict=True):
+        block = int(np.searchsorted(starts, max(low, high), side="right")) - 1
+        share = Fraction(int(along), steps)
+        blocks[block][low - starts[block] if low >= 0 else -1] -= share if low >= 0 else 0
+        blocks[block][high - starts[block] if high >= 0 else -1] += share
+    return tuple(blocks)
+
+
+def by_table(case: Case, counted: list[Any]) -> tuple[np.ndarray[Any, Any], ...]:
+    """The counts of every table, where tables are counted."""
     found = []
     for own in case.sets:
         sizes = [case.cells.atoms[i].size for i in own]
@@ -168,9 +192,12 @@ def compared(case: Case, one: Outcome, other: Outcome, factor: int, *, measured:
         return Verdict(None, refused=True, allowed=allowed)
     distance = farthest(one.counts, other.counts) if measured else 0
     problem = f"the counts of a block differ by {distance}, allowed {allowed}" if distance > allowed else None
+    moved = sum(abs(a - b) for a, b in zip(one.measured, other.measured, strict=True)) if measured else 0
+    if moved > allowed * case.lattice.sensitivity:
+        problem = f"the measurements differ by {moved}, allowed {allowed} times {case.lattice.sensitivity}"
     return Verdict(problem, distance=distance, allowed=allowed)
 
 
 def farthest(one: Sequence[np.ndarray[Any, Any]], other: Sequence[np.ndarray[Any, Any]]) -> int:
     """The largest L1 distance of a block's counts."""
-    return max(int(np.abs(a - b).sum()) for a, b in zip(one, other, strict=True))
+    return max(ceil(Fraction(np.abs(a - b).sum())) for a, b in zip(one, other, strict=True))

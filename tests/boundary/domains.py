@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import cached_property
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -11,12 +12,17 @@ from typing import Any
 from batchdp.cells import Cells, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.domain.columns import Dates, Integers, Listed, Numbers
+from batchdp.measuring.amounts import AmountLattice, lattice_of
+from batchdp.measuring.lattice import Lattice
 from batchdp.sql import read_queries
+from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.tables.kinds import Kind, kind_of
+from batchdp.workloads.workload import Workload
 
 TABLE = "visits"
 UNIT = "who"
 TOWNS = [f"town {i}" for i in range(45)] + ["Ω", "it's", 'a "b"', "x,y", "ß"]
+OUTSIDE: list[dict[str, Any]] = [{}, {"outside": "clip"}]
 CODES = [*range(1, 45), -7, 10**9, 2**53]
 
 
@@ -40,6 +46,13 @@ class Case:
         """The columns of the table: the declared ones, and the unit's."""
         declared = tuple(self.domain.columns)
         return declared if self.unit is None or self.unit in declared else (*declared, self.unit)
+
+    @cached_property
+    def lattice(self) -> Lattice | AmountLattice:
+        """What would be measured to put noise on the results."""
+        cells = self.cells
+        workload = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings, ends=cells.ends)
+        return lattice_of(noise_on_results(workload), largest_total=10**6)
 
     def kind(self, name: str) -> Kind | None:
         """What a column is declared to hold; None for a unit that is not declared."""
@@ -80,7 +93,8 @@ def ordinary(column: Any) -> list[Any]:
         case Listed(values=values):
             return [*values[:3], *values[-4:], 0, 12345]
         case Numbers(range=(low, high)):
-            return [low, high, (low + high) / 2, low - 1, high + 0.5, 0, 1.5]
+            between = [] if column.step is None else [low + 2.5 * column.step, low + column.step / 2, 0.285, 0.1 + 0.2]
+            return [low, high, (low + high) / 2, low - 1, high + 0.5, 0, 1.5, *between]
         case Integers(integers=(low, high)):
             return [low, high, (low + high) // 2, low + 1, low - 1, high + 1, low + 0.5]
         case Dates(dates=(first, last)):
@@ -105,6 +119,9 @@ def _few(rng: Random) -> dict[str, dict[str, Any]]:
         "age": {"range": [0, 120], "bins": [0, 18, 40, 65]},
         "weight": {"range": [-0.5, 99.75]},
         "children": {"integers": [0, 12]},
+        "income": {"integers": [-5, 2**53 - 1], "bins": [-5, 0, 10**9], **rng.choice(OUTSIDE)},
+        "charge": {"range": [0, 99_999.99], "step": 0.01, "bins": [0, 9.995, 100], **rng.choice(OUTSIDE)},
+        "fare": {"range": [-2.5, 2.5], "step": 0.25, **rng.choice(OUTSIDE)},
         "visited": {"dates": ["2020-01-01", "2025-12-31"], "bins": ["2020-01-01", "2021-01-01", "2024-02-29"]},
     }
     return {name: kinds[name] for name in rng.sample(sorted(kinds), rng.randint(2, 4))}
@@ -128,8 +145,9 @@ def _statements(rng: Random, domain: Domain) -> list[str]:
             _condition(rng, *rng.choice(list(domain.columns.items()))) for _ in range(rng.randint(1, 2))
         )
         found.append(f"SELECT COUNT(*) AS c{i} FROM {TABLE} WHERE {conditions}")
-        if isinstance(column, Integers):
+        if isinstance(column, (Integers, Numbers)) and column.grid is not None:
             found.append(f"SELECT SUM({name}) AS s{i} FROM {TABLE}")
+            found.append(f"SELECT SUM({name}) AS f{i}, COUNT(*) AS g{i} FROM {TABLE} WHERE {conditions}")
     rng.shuffle(found)
     return found
 

@@ -17,6 +17,7 @@ from scipy.stats import beta
 
 from batchdp.audits.finding import Finding
 from batchdp.linalg.matrix import Dense
+from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.lattice import Lattice
 from batchdp.measuring.mechanism import Mechanism
 from batchdp.measuring.neighbours import Neighbours
@@ -31,7 +32,9 @@ PILOT = 0.1
 """Share of the runs that choose the event; the others measure it."""
 
 
-def attacked(lattice: Lattice, noise: Mechanism, neighbours: Neighbours, budget: float, runs: int) -> Iterator[Finding]:
+def attacked(
+    lattice: Lattice | AmountLattice, noise: Mechanism, neighbours: Neighbours, budget: float, runs: int
+) -> Iterator[Finding]:
     """The checks that run the noise itself."""
     if not (math.isfinite(noise.scale) and noise.scale > 0):
         yield Finding("noise", False, f"a scale of {noise.scale}")
@@ -49,7 +52,7 @@ def attacked(lattice: Lattice, noise: Mechanism, neighbours: Neighbours, budget:
     yield _fork_finding(noise)
 
 
-def worst_records(lattice: Lattice) -> dict[str, np.ndarray]:
+def worst_records(lattice: Lattice | AmountLattice) -> dict[str, np.ndarray]:
     """How a record moves the measurements: one that moves them most, and one whose movement is most concentrated."""
     columns = sparse.csc_array(lattice.integers)
     sums = np.asarray(abs(columns).sum(axis=0)).ravel()

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from batchdp.audits.amounts import amount_sensitivity, amounts_finding
 from batchdp.audits.finding import Finding
+from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.cap import MOST_BIAS
 from batchdp.measuring.lattice import LARGEST, Lattice
 from batchdp.measuring.law import NoiseLaw
@@ -21,10 +23,11 @@ from batchdp.privacy import Noise
 
 
 def exact(
-    lattice: Lattice, noise: Mechanism, law: NoiseLaw, neighbours: Neighbours, budget: float
+    lattice: Lattice | AmountLattice, noise: Mechanism, law: NoiseLaw, neighbours: Neighbours, budget: float
 ) -> Iterator[Finding]:
     """The checks that need no randomness, in whole numbers and fractions."""
-    true = true_sensitivity(lattice, neighbours)
+    rederived = amount_sensitivity if isinstance(lattice, AmountLattice) else true_sensitivity
+    true = rederived(lattice, neighbours)  # type: ignore[arg-type]
     used = noise.sensitivity
     covers = used**lattice.noise.norm >= true
     kind = "Δ₁" if lattice.noise.norm == 1 else "Δ₂²"
@@ -38,6 +41,14 @@ def exact(
         f"{float(loss) if loss is not None else math.inf:.9g} of {budget:.9g} charged",
     )
 
+    yield amounts_finding(lattice) if isinstance(lattice, AmountLattice) else _measurements_finding(lattice)
+
+    bias, errors = lattice.bias_bound, law.standard_errors
+    share = float(np.max(bias / np.where(errors > 0, errors, 1), initial=0.0))
+    yield Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
+
+
+def _measurements_finding(lattice: Lattice) -> Finding:
     rng = np.random.default_rng(0)
     cells = lattice.cells
     totals = rng.multinomial(min(lattice.largest_total, 2**40), np.full(cells, 1 / cells))
@@ -48,11 +59,7 @@ def exact(
         [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, _merged(lattice, x))
         for x in (totals, at_cap, far)
     )
-    yield Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
-
-    bias, errors = lattice.bias_bound, law.standard_errors
-    share = float(np.max(bias / np.where(errors > 0, errors, 1), initial=0.0))
-    yield Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
+    return Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
 
 
 def _merged(lattice: Lattice, counts: np.ndarray) -> np.ndarray:

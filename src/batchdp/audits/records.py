@@ -13,13 +13,14 @@ from batchdp.audits.finding import Finding
 from batchdp.cells import Cells
 from batchdp.cells.meetings import looked_at
 from batchdp.cells.splitting import possible
+from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.lattice import Lattice
 
 CHUNK = 200_000
 MOST_RECORDS = 8_000_000
 
 
-def records_finding(cells: Cells, lattice: Lattice) -> Finding:
+def records_finding(cells: Cells, lattice: Lattice | AmountLattice) -> Finding:
     """Every combination of atoms, the cell that it has in every block, and what it changes: never more than Δ."""
     met = [frozenset(own) for own in lattice.workload.meetings]
     many = prod(int(possible(cells.atoms[i]).sum()) for i in looked_at(cells.blocks))

@@ -7,8 +7,10 @@ to drop have none.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
+from batchdp.domain.grid import Grid
 from batchdp.queries.conditions import Cut, Place, Value
 
 
@@ -55,4 +57,75 @@ class LineAtoms:
         return len(self.cuts) + 2
 
 
-Atoms = ListedAtoms | LineAtoms
+@dataclass(frozen=True)
+class Stretch:
+    """Values between two cuts, and the atoms that stand for them; None where there is no such record."""
+
+    first: int
+    last: int
+    """Steps of the grid; no step where the last is before the first."""
+    low: int | None
+    high: int | None
+    """The atoms of the stretch's two ends; of a single step, both are one."""
+    beside: int | None
+    """The atom of values that are not on the grid."""
+
+
+@dataclass(frozen=True)
+class AmountAtoms:
+    """A column of amounts on a grid: the two ends of every stretch between cuts, what is not on the grid, then NULL.
+
+    Every COUNT and SUM is affine in a value within a stretch, so that a record there is a mixture of records at its two
+    ends. In engines it has the atom of the lower end, and the number of its step.
+    """
+
+    column: str
+    grid: Grid
+    ends: tuple[Place, Place]
+    """As declared: values beyond them are not on the grid, unless they are clipped."""
+    cuts: tuple[Cut, ...]
+    """In ascending order, among them those before the lower end and after the upper one."""
+    dropping: bool
+    """Whether records that are not on the grid are dropped."""
+    whole: bool
+    """Whether values between the steps are not on the grid; if not, they are rounded to the nearest step."""
+    clip: bool
+    """Whether values beyond the ends count as these."""
+    summed: bool
+    """Whether a query sums the column."""
+    kind: Literal["number"] = "number"
+
+    @cached_property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """One for every pair of neighbouring cuts, the outer ones open-ended."""
+        found: list[Stretch] = []
+        atom = 0
+        bottom, top = Cut(self.ends[0]), Cut(self.ends[1], after=True)
+        for i in range(len(self.cuts) + 1):
+            start = self.cuts[i - 1] if i else None
+            end = self.cuts[i] if i < len(self.cuts) else None
+            inside = start is not None and end is not None and bottom <= start and end <= top
+            first, last = (self._first(start), self._first(end) - 1) if inside and start and end else (0, -1)
+            low = high = beside = None
+            if first <= last:
+                low, high = atom, atom + (first < last)
+                atom = high + 1
+            # Between the cuts before and after a value there is nothing else.
+            wide = start is None or end is None or start.value < end.value
+            if not self.dropping and wide and (self.whole if inside else not self.clip):
+                beside = atom
+                atom += 1
+            found.append(Stretch(first, last, low, high, beside))
+        return tuple(found)
+
+    def _first(self, cut: Cut) -> int:
+        return self.grid.first(cut.value, after=cut.after)
+
+    @cached_property
+    def size(self) -> int:
+        """How many atoms there are."""
+        named = [atom for one in self.stretches for atom in (one.high, one.beside) if atom is not None]
+        return max(named, default=-1) + 2
+
+
+Atoms = ListedAtoms | LineAtoms | AmountAtoms

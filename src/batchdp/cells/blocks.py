@@ -8,17 +8,18 @@ belong together when joining them makes this smaller.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from batchdp.cells.atoms import Atoms
+from batchdp.cells.atoms import AmountAtoms, Atoms
 from batchdp.cells.classes import Classes, TooManyClassesError, classes_of, joined
+from batchdp.cells.ends import ends_of
 from batchdp.cells.splitting import parts_of
 from batchdp.errors import QueryError
 from batchdp.linalg.matrix import column_norms
-from batchdp.queries import Query
+from batchdp.queries import Query, ValueOf
 
 MOST_TO_JOIN = 1024
 """Classes of a block that was joined from several: small enough to be optimised well."""
@@ -33,6 +34,10 @@ class Block:
     queries: tuple[int, ...]
     columns: frozenset[str]
     classes: Classes
+    amount: str | None = None
+    """The column that its queries sum by the ends of stretches; there is one at most."""
+    ends: tuple[tuple[int, int, int], ...] = ()
+    """Of the stretches that its records can lie in: the cells of both ends, and which stretch."""
 
     @cached_property
     def cost(self) -> float:
@@ -44,12 +49,18 @@ class Block:
     def in_order(self) -> Block:
         """With queries and classes in an order that does not depend on how it was joined."""
         order = np.argsort(self.queries)
-        return Block(tuple(sorted(self.queries)), self.columns, self.classes.in_order(order))
+        return Block(tuple(sorted(self.queries)), self.columns, self.classes.in_order(order), self.amount)
+
+    def with_ends(self, atoms: Sequence[Atoms]) -> Block:
+        """With the stretches that its records can lie in."""
+        return replace(self, ends=ends_of(self.classes, atoms, self.amount)) if self.amount is not None else self
 
     def with_(self, other: Block, atoms: Sequence[Atoms], most: int) -> Block:
-        """Both as one; `TooManyClassesError` if it would have more than `most` classes."""
+        """Both as one; `TooManyClassesError` if it would have more than `most` classes, or sum two columns."""
+        if self.amount is not None and other.amount is not None and self.amount != other.amount:
+            raise TooManyClassesError  # a record between the ends of both is no mixture that two sums could tell
         both = joined(self.classes, other.classes, atoms, most)
-        return Block(self.queries + other.queries, self.columns | other.columns, both)
+        return Block(self.queries + other.queries, self.columns | other.columns, both, self.amount or other.amount)
 
 
 def blocks(
@@ -60,13 +71,16 @@ def blocks(
     partition: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Block, ...]:
     """One block with all queries if it has at most `most` classes, otherwise several; or those of a known partition."""
+    by_ends = {one.column for one in atoms if isinstance(one, AmountAtoms)}
     singles = []
     for q, query in enumerate(queries):
         if progress is not None:
             progress(q / len(queries), "Reading queries")
-        columns = frozenset(part.column for part in parts_of(query.amount))
+        parts = list(parts_of(query.amount))
+        columns = frozenset(part.column for part in parts)
+        amount = next((part.column for part in parts if isinstance(part, ValueOf) and part.column in by_ends), None)
         try:
-            singles.append(Block((q,), columns, classes_of(query, atoms, most)))
+            singles.append(Block((q,), columns, classes_of(query, atoms, most), amount))
         except TooManyClassesError:
             raise QueryError(_too_wide(query, columns, atoms, most)) from None
     if partition is not None:
@@ -75,7 +89,7 @@ def blocks(
         known = [_together([singles[q] for q in group], atoms, most, whole=True) for group in partition]
         if not all(known):
             raise QueryError(f"the blocks of queries tell more than {most} classes of records apart")
-        return tuple(group[0].in_order() for group in known)
+        return tuple(group[0].in_order().with_ends(atoms) for group in known)
     # Queries over the same columns first: their classes merge best.
     alike: dict[frozenset[str], list[Block]] = {}
     for single in sorted(singles, key=lambda block: -len(block.columns)):
@@ -83,7 +97,7 @@ def blocks(
     pieces = [piece for group in alike.values() for piece in _together(group, atoms, most)]
     whole = _together(pieces, atoms, most, whole=True)
     found = whole if len(whole) == 1 else _grouped(pieces, atoms, most, progress)
-    return tuple(sorted((block.in_order() for block in found), key=lambda block: block.queries))
+    return tuple(sorted((block.in_order().with_ends(atoms) for block in found), key=lambda block: block.queries))
 
 
 def _together(group: list[Block], atoms: Sequence[Atoms], most: int, *, whole: bool = False) -> list[Block]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.cells.atoms import Atoms
+from batchdp.cells.atoms import AmountAtoms, Atoms
 from batchdp.cells.blocks import Block, blocks
+from batchdp.cells.ends import counted
 from batchdp.cells.meetings import Meetings, meetings
 from batchdp.cells.splitting import split
 from batchdp.domain import Domain
@@ -51,14 +53,44 @@ class Cells:
         """Which blocks one record can have a cell in at once; None where that may be all of them."""
         return meetings(self.blocks, self.atoms)
 
-    def counts(self, batches: Iterable[tuple[NDArray[np.integer], NDArray[np.int64]]]) -> NDArray[np.int64]:
-        """How many records every cell has, from counted combinations of atoms."""
+    @cached_property
+    def ends(self) -> tuple[tuple[int, int, int], ...]:
+        """Pairs of cells that are the two ends of a stretch, −1 for none, and its steps, block after block."""
+        found = []
+        start = 0
+        for block in self.blocks:
+            column = next((one for one in self.atoms if one.column == block.amount), None)
+            for low, high, which in block.ends:
+                assert isinstance(column, AmountAtoms)
+                stretch = column.stretches[which]
+                below, above = (cell + start if cell >= 0 else -1 for cell in (low, high))
+                found.append((below, above, stretch.last - stretch.first))
+            start += block.classes.size
+        return tuple(found)
+
+    def counts(self, batches: Iterable[tuple[NDArray[np.integer], NDArray[Any]]]) -> NDArray[Any]:
+        """How many records every cell has, from counted combinations of atoms; behind them the sums of all `ends`."""
         totals = [np.zeros(size, dtype=np.int64) for size in self.sizes]
+        along = [np.zeros(len(block.ends), dtype=object) for block in self.blocks]
         for codes, numbers in batches:
-            for total, block in zip(totals, self.blocks, strict=True):
+            many = numbers if numbers.ndim == 1 else numbers[:, 0].astype(np.int64)
+            for total, sums, block in zip(totals, along, self.blocks, strict=True):
                 cells = block.classes.of(codes)
-                np.add.at(total, cells[cells >= 0], numbers[cells >= 0])
-        return np.concatenate(totals)
+                np.add.at(total, cells[cells >= 0], many[cells >= 0])
+                if block.ends:
+                    which, steps = counted(block, self.atoms, codes, numbers)
+                    np.add.at(sums, which[which >= 0], steps[which >= 0])
+        return np.concatenate(totals if not self.ends else [*(total.astype(object) for total in totals), *along])
+
+    def answers(self, counts: NDArray[Any]) -> NDArray[np.float64]:
+        """The queries without noise, hence secret: W on the counts, each stretch shared between its ends."""
+        W = sparse.csc_array(self.matrix)
+        x = counts[: W.shape[1]].astype(np.float64)
+        for (low, high, steps), along in zip(self.ends, counts[W.shape[1] :].tolist(), strict=True):
+            for cell, share in ((low, -along / steps), (high, along / steps)):
+                if cell >= 0:
+                    x[cell] += share
+        return np.asarray(W @ x)
 
 
 def cells_of(
@@ -68,12 +100,14 @@ def cells_of(
     most: int = MOST_CELLS,
     progress: Callable[[float, str], object] | None = None,
     partition: Sequence[Sequence[int]] | None = None,
+    ends: bool = True,
 ) -> Cells:
     """The cells that the queries tell apart, in one block if there are at most `most`, else in several.
 
-    A `partition` into blocks that was found before saves finding it again.
+    A `partition` into blocks that was found before saves finding it again. Summed columns have cells for the `ends` of
+    stretches; plans of version 0.1.0 have one for every value.
     """
     if not queries:
         raise QueryError("there are no queries; write at least one SELECT COUNT(*) FROM the table")
-    atoms = split(queries, domain)
+    atoms = split(queries, domain, ends=ends)
     return Cells(tuple(query.name for query in queries), atoms, blocks(queries, atoms, most, progress, partition))

@@ -64,6 +64,11 @@ class Classes:
         return int(self.counted.sum())
 
     @property
+    def cells(self) -> Indices:
+        """For every last state its cell, −1 where it is none."""
+        return np.where(self.counted, np.cumsum(self.counted, dtype=np.int32) - np.int32(1), np.int32(-1))
+
+    @property
     def matrix(self) -> sparse.csr_array:
         """W: query × cell."""
         return sparse.csr_array(self.amounts[:, np.flatnonzero(self.counted)])
@@ -88,8 +93,7 @@ class Classes:
         for column, table in enumerate(self.transitions):
             if table is not None:
                 states = table[states, codes[:, column]]
-        cells = np.where(self.counted, np.cumsum(self.counted, dtype=np.int32) - np.int32(1), np.int32(-1))
-        return np.asarray(cells[states], dtype=np.int32)
+        return np.asarray(self.cells[states], dtype=np.int32)
 
 
 def classes_of(query: Query, atoms: Sequence[Atoms], most: int) -> Classes:

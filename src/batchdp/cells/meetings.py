@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from batchdp.cells.atoms import Atoms
+from batchdp.cells.atoms import AmountAtoms, Atoms
 from batchdp.cells.blocks import Block
 from batchdp.cells.classes import Classes, TooManyClassesError, counting, joined
 from batchdp.cells.splitting import possible
@@ -31,13 +31,12 @@ def meetings(blocks: Sequence[Block], atoms: Sequence[Atoms]) -> Meetings | None
     """All largest sets of blocks that one record can have a cell in; None where that may be all of them."""
     if len(blocks) < 2 or records(blocks, atoms) > MOST_RECORDS:
         return None
+    looks = [(b, counting(one)) for b, block in enumerate(blocks) for one in at_ends(block, atoms)]
     try:
-        patterns = reduce(
-            lambda one, other: joined(one, other, atoms, MOST_MEETINGS), (counting(block.classes) for block in blocks)
-        )
+        patterns = reduce(lambda one, other: joined(one, other, atoms, MOST_MEETINGS), (one for _, one in looks))
     except TooManyClassesError:
         return None
-    found = largest(_sets(patterns))
+    found = largest(_sets(patterns, [b for b, _ in looks]))
     met = {block for own in found for block in own}
     if len(met) < len(blocks):  # a block that no record is in: nothing is claimed
         return None
@@ -64,7 +63,28 @@ def largest(found: set[tuple[int, ...]]) -> Meetings:
     return tuple(sorted(tuple(sorted(own)) for own in kept))
 
 
-def _sets(patterns: Classes) -> set[tuple[int, ...]]:
+def at_ends(block: Block, atoms: Sequence[Atoms]) -> list[Classes]:
+    """The block's classes; where it sums amounts, once with all records at the lower ends, and once at the upper ones.
+
+    A record between two ends is in every block that either end is in.
+    """
+    place = next((i for i, one in enumerate(atoms) if one.column == block.amount), None)
+    column = None if place is None else atoms[place]
+    table = None if place is None else block.classes.transitions[place]
+    if place is None or table is None or not isinstance(column, AmountAtoms):
+        return [block.classes]
+    found = []
+    for upper in (False, True):
+        moved = table.copy()
+        for one in column.stretches:
+            if one.low is not None and one.high is not None:
+                moved[:, [one.low, one.high]] = table[:, [one.high if upper else one.low]]
+        changed = (*block.classes.transitions[:place], moved, *block.classes.transitions[place + 1 :])
+        found.append(Classes(changed, block.classes.amounts))
+    return found
+
+
+def _sets(patterns: Classes, owners: Sequence[int]) -> set[tuple[int, ...]]:
     """For every state that a record reaches the blocks that count it."""
     counted = np.asarray(patterns.amounts.toarray()) != 0
-    return {tuple(np.flatnonzero(column).tolist()) for column in counted.T}
+    return {tuple(sorted({owners[row] for row in np.flatnonzero(column).tolist()})) for column in counted.T}

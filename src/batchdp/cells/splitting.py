@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
+from batchdp.cells.atoms import AmountAtoms, Atoms, LineAtoms, ListedAtoms
 from batchdp.domain import Column, Dates, Domain, Integers, Listed
 from batchdp.errors import QueryError
 from batchdp.queries import (
@@ -32,7 +32,9 @@ from batchdp.queries import (
 from batchdp.queries.conditions import Value
 
 MOST_SUMMED = 20_000
-"""Whole numbers that a summed column may have: each becomes an atom."""
+"""Whole numbers that a summed column may have where each becomes an atom."""
+
+APART = "write them as two queries and add the answers, which costs no privacy"
 
 Part = OneOf | Within | Missing | ValueOf
 """What looks at a column."""
@@ -57,24 +59,31 @@ def parts_of(node: Amount | Condition) -> Iterator[Part]:
             yield from parts_of(amount)
 
 
-def split(queries: Iterable[Query], domain: Domain) -> tuple[Atoms, ...]:
-    """The atoms of every column that a query looks at, or that decides which records are dropped."""
-    return split_by((part for query in queries for part in parts_of(query.amount)), domain)
+def split(queries: Iterable[Query], domain: Domain, *, ends: bool = False) -> tuple[Atoms, ...]:
+    """The atoms of every column that a query looks at, or that decides which records are dropped.
+
+    Summed columns have one atom for every whole number; with `ends`, two for every stretch, its ends. Columns that one
+    query sums together keep an atom for every number.
+    """
+    parts = [list(parts_of(query.amount)) for query in queries]
+    summed = [{part.column for part in own if isinstance(part, ValueOf)} for own in parts]
+    by_ends = set().union(*summed).difference(*(own for own in summed if len(own) > 1)) if ends else set()
+    return split_by((part for own in parts for part in own), domain, by_ends)
 
 
-def split_by(parts: Iterable[Part], domain: Domain) -> tuple[Atoms, ...]:
-    """The same for whatever looks at the columns."""
+def split_by(parts: Iterable[Part], domain: Domain, by_ends: Collection[str] = ()) -> tuple[Atoms, ...]:
+    """The same for whatever looks at the columns, of which some are summed by ends."""
     looking: dict[str, dict[Part, None]] = {}
     for part in parts:
         looking.setdefault(part.column, {})[part] = None
     return tuple(
-        _split_column(name, column, tuple(looking.get(name, ())))
+        _split_column(name, column, tuple(looking.get(name, ())), ends=name in by_ends)
         for name, column in domain.columns.items()
         if name in looking or column.other == "drop"
     )
 
 
-def _split_column(name: str, column: Column, parts: tuple[Part, ...]) -> Atoms:
+def _split_column(name: str, column: Column, parts: tuple[Part, ...], *, ends: bool) -> Atoms:
     dropping = column.other == "drop"
     if isinstance(column, Listed):
         chosen: dict[Value, list[int]] = {}  # in which of the lists every value is
@@ -88,11 +97,21 @@ def _split_column(name: str, column: Column, parts: tuple[Part, ...]) -> Atoms:
         return ListedAtoms(name, column.kind, tuple(map(tuple, groups.values())), column.values if dropping else None)
     low, high = column.ends()
     cuts = {cut for part in parts if isinstance(part, Within) for cut in (part.low, part.high) if cut is not None}
-    if any(isinstance(part, ValueOf) for part in parts):
+    summed = any(isinstance(part, ValueOf) for part in parts)
+    grid = None if isinstance(column, Dates) else column.grid
+    rounded = not isinstance(column, (Dates, Integers)) and grid is not None
+    clipped = not isinstance(column, Dates) and column.outside is not None
+    if grid is not None and (rounded or clipped or (summed and ends)):
+        if summed and not ends:
+            raise QueryError(f"SUM({name}) and the sum of another column in one query: {APART}")
+        cuts |= {Cut(low), Cut(high, after=True)}
+        whole = isinstance(column, Integers)
+        return AmountAtoms(name, grid, (low, high), tuple(sorted(cuts)), dropping, whole, clipped, summed)
+    if summed:
         if high - low >= MOST_SUMMED:
             raise QueryError(
-                f"SUM({name}): the column has {high - low + 1} whole numbers, more than {MOST_SUMMED}; declare fewer, "
-                "or sum a CASE over ranges of it"
+                f"SUM({name}): the column has {high - low + 1} whole numbers, more than {MOST_SUMMED}, and is summed "
+                f"together with another column: {APART}"
             )
         cuts.update(Cut(value, after) for value in range(int(low), int(high) + 1) for after in (False, True))
     return LineAtoms(
@@ -107,6 +126,9 @@ def _split_column(name: str, column: Column, parts: tuple[Part, ...]) -> Atoms:
 def possible(atoms: Atoms) -> NDArray[np.bool_]:
     """Which atoms a record that is not dropped can have."""
     alive = np.ones(atoms.size, dtype=bool)
+    if isinstance(atoms, AmountAtoms):
+        alive[-1] = not atoms.dropping
+        return alive
     if atoms.declared is None:
         return alive
     alive[-1] = False
@@ -134,6 +156,8 @@ def outcomes(part: Part, atoms: Atoms) -> NDArray[np.float64]:
         for i, group in enumerate(atoms.groups):
             results[i] = group[0] in part.values
         results[-1] = Truth.UNKNOWN.value
+    elif isinstance(atoms, AmountAtoms):
+        _amount_outcomes(part, atoms, results)
     else:
         assert isinstance(atoms, LineAtoms)
         if isinstance(part, ValueOf):
@@ -146,3 +170,19 @@ def outcomes(part: Part, atoms: Atoms) -> NDArray[np.float64]:
         results[first : last + 1] = Truth.TRUE.value
         results[-1] = Truth.UNKNOWN.value
     return results
+
+
+def _amount_outcomes(part: Within | ValueOf, atoms: AmountAtoms, results: NDArray[np.float64]) -> None:
+    if isinstance(part, ValueOf):
+        for stretch in atoms.stretches:
+            if stretch.low is not None and stretch.high is not None:
+                results[stretch.low] = float(atoms.grid.value(stretch.first))
+                results[stretch.high] = float(atoms.grid.value(stretch.last))
+        return
+    first = 0 if part.low is None else bisect_left(atoms.cuts, part.low) + 1
+    last = len(atoms.cuts) if part.high is None else bisect_left(atoms.cuts, part.high)
+    for stretch in atoms.stretches[first : last + 1]:
+        for atom in (stretch.low, stretch.high, stretch.beside):
+            if atom is not None:
+                results[atom] = Truth.TRUE.value
+    results[-1] = Truth.UNKNOWN.value

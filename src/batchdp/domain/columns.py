@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from batchdp.domain.grid import Grid, grid_of
 from batchdp.domain.names import checked_name, checked_text
 from batchdp.queries.conditions import Cut, OneOf, Place, Value, Within
 
@@ -62,6 +63,8 @@ Whole = Annotated[int, BeforeValidator(_number)]
 Listable = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_text)]
 Further: Any = Field(default=None, exclude_if=lambda groupings: groupings is None)
 """Groupings beside the bins, by the name that GROUP BY uses; not written where there are none, as in version 0.1.0."""
+Optional: Any = Field(default=None, exclude_if=lambda given: given is None)
+"""Keys of later versions: not written where they are left out, so that older digests stay."""
 
 
 class _Column(BaseModel):
@@ -144,16 +147,30 @@ class _Line(_Column):
 
 
 class Numbers(_Line):
-    """Any number from one end to the other, both included; optionally in bins, named by their lower edges."""
+    """Any number from one end to the other, both included; optionally in bins, named by their lower edges.
+
+    With a step, values are rounded to the nearest one, up where two are as near, and SUM is allowed.
+    """
 
     range: tuple[Number, Number]
     bins: tuple[Number, ...] | dict[str, Number] | None = None
     groupings: dict[str, tuple[Number, ...] | dict[str, Number]] | None = Further
+    step: Number | None = Optional
+    outside: Literal["clip"] | None = Optional
 
     @model_validator(mode="after")
     def _check(self) -> Numbers:
         self._check_line("range", *self.range)
+        if self.step is not None:
+            grid_of(*self.range, self.step)
+        elif self.outside is not None:
+            raise ValueError('outside = "clip" needs a step, like step = 0.01: what is clipped is then rounded to it')
         return self
+
+    @property
+    def grid(self) -> Grid | None:
+        """The values that records are rounded to; None where no step is declared."""
+        return None if self.step is None else grid_of(*self.range, self.step)
 
     def ends(self) -> tuple[Place, Place]:
         """The lowest and the highest declared value."""
@@ -166,11 +183,17 @@ class Integers(_Line):
     integers: tuple[Whole, Whole]
     bins: tuple[Whole, ...] | dict[str, Whole] | None = None
     groupings: dict[str, tuple[Whole, ...] | dict[str, Whole]] | None = Further
+    outside: Literal["clip"] | None = Optional
 
     @model_validator(mode="after")
     def _check(self) -> Integers:
         self._check_line("integers", *self.integers)
         return self
+
+    @property
+    def grid(self) -> Grid:
+        """The whole numbers."""
+        return grid_of(*self.integers, 1)
 
     def ends(self) -> tuple[Place, Place]:
         """The lowest and the highest declared value."""

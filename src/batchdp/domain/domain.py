@@ -35,8 +35,15 @@ EXAMPLES = {
     "bins": "bins = [0, 18, 40, 65]",
     "groupings": "[columns.age.groupings] ⏎ age_five = [0, 5, 10, 15]",
     "other": 'other = "drop"',
+    "step": "range = [0, 100_000] ⏎ step = 0.01",
+    "outside": 'range = [0, 100_000] ⏎ step = 0.01 ⏎ outside = "clip"',
 }
 """A line that works, for every key."""
+STRAY = {
+    "step": "only a column with range has a step; whole numbers (integers) have steps of 1",
+    "outside": "only a column with integers, or with range and step, can be clipped",
+}
+"""What to say of keys that belong to other columns."""
 
 
 class Protection(BaseModel):
@@ -159,13 +166,14 @@ def _explained(error: ValidationError) -> str:
     """The first complaint: the key, what is wrong, and a line that works."""
     first = error.errors(include_url=False)[0]
     place = [str(part) for part in first["loc"] if not _is_tag(part, first["loc"])]
-    known = next((part for part in reversed(place) if part in EXAMPLES), "columns")
     message = first["msg"].removeprefix("Value error, ")
+    blamed = re.split(r"\W", message, maxsplit=1)[0]
+    known = next((part for part in (blamed, *reversed(place)) if part in EXAMPLES), "columns")
     if first["type"] in ("bool_type", "int_type", "string_type") and "values" in place:
         message = f"{first['input']!r} is not a text, a whole number or a boolean; declare numbers as range"
         place = place[: place.index("values") + 2]
     if first["type"] == "extra_forbidden":
-        message = f"unknown key; known here: {', '.join(_siblings(place))}"
+        message = STRAY.get(place[-1]) or f"unknown key; known here: {', '.join(_siblings(place))}"
     more = "" if error.error_count() == 1 else f" (and {error.error_count() - 1} more)"
     return f"{'.'.join(place) or 'file'}: {message}{more}; for example: {_shown(known)}"
 
@@ -181,7 +189,7 @@ def _siblings(place: list[str]) -> tuple[str, ...]:
     return (
         tuple(Protection.model_fields)
         if place[0] == "privacy"
-        else ("values", "range", "integers", "dates", "bins", "groupings", "other")
+        else ("values", "range", "integers", "dates", "bins", "groupings", "other", "step", "outside")
     )
 
 

@@ -7,6 +7,7 @@ bits a measurement has. Whatever needs a cap asks here, so that plans, advice an
 from __future__ import annotations
 
 from batchdp.linalg.matrix import Dense
+from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, Lattice
 from batchdp.measuring.law import NoiseLaw
 from batchdp.workloads.workload import Workload
@@ -29,6 +30,6 @@ def caps_for(workload: Workload, max_rows: int | None) -> tuple[int, ...]:
     return tuple(cap for cap in CAPS if cap * len(workload.blocks) <= LARGEST >> FEWEST_BITS) or CAPS[-1:]
 
 
-def excess_bias(lattice: Lattice, law: NoiseLaw) -> Dense:
+def excess_bias(lattice: Lattice | AmountLattice, law: NoiseLaw) -> Dense:
     """For every answer, by how much its bias is above what its noise allows; the cap is good enough if none is."""
     return lattice.bias_bound - MOST_BIAS * law.standard_errors

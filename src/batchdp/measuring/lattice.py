@@ -108,13 +108,13 @@ class Lattice:
         squares = [(int(hh) << 2 * LIMB) + (int(hl) << LIMB + 1) + int(ll) for hh, hl, ll in zip(*parts, strict=True)]
         largest = self.workload.largest_by_block(np.array(squares, dtype=object))
         if len(largest) > 1 and rows_span(self.integers, self.workload.blocks):
-            return self.workload.most_together([_root_above(square) for square in largest]) ** 2
+            return self.workload.most_together([root_above(square) for square in largest]) ** 2
         return self.workload.most_together(largest.tolist())
 
     @property
     def sensitivity(self) -> int:
         """How much one record changes Q x, rounded up to an integer: Δ₁ for Laplace noise, Δ₂ for Gaussian."""
-        return self.column_sums if self.noise.norm == 1 else _root_above(self.column_squares)
+        return self.column_sums if self.noise.norm == 1 else root_above(self.column_squares)
 
     @property
     def cells(self) -> int:
@@ -186,15 +186,10 @@ class Lattice:
         return row_squares(self.reconstruct)
 
 
-def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
-    """The strategy on the finest lattice of 20 to 40 bits on which `largest_total` records cannot overflow."""
+def bits_for(workload: Workload, largest_total: int) -> int:
+    """How many bits measurements of at most 1 can have so that so many records stay in 64."""
     if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
         raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
-    workload, measurement, merging = _by_distinct_cells(strategy)
-    L = sparse.csr_array(measurement).astype(np.float64)
-    top = float(np.abs(L.data).max(initial=0.0)) or 1.0
-    # Entries of at most 1: the scale of a measurement is free. (Dividing the sparse array would multiply by 1 / top.)
-    L = sparse.csr_array((L.data / top, L.indices, L.indptr), shape=L.shape)
     times = len(workload.blocks)  # a record is counted once in every block
     bits = min(MOST_BITS, (LARGEST // (int(largest_total) * times)).bit_length() - 1)
     if bits < FEWEST_BITS:
@@ -202,6 +197,17 @@ def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
             f"largest_total={largest_total} leaves {bits} bits for the measurements, fewer than {FEWEST_BITS}; "
             f"lower the public cap to at most {LARGEST // times >> FEWEST_BITS}"
         )
+    return bits
+
+
+def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
+    """The strategy on the finest lattice of 20 to 40 bits on which `largest_total` records cannot overflow."""
+    workload, measurement, merging = _by_distinct_cells(strategy)
+    bits = bits_for(workload, largest_total)
+    L = sparse.csr_array(measurement).astype(np.float64)
+    top = float(np.abs(L.data).max(initial=0.0)) or 1.0
+    # Entries of at most 1: the scale of a measurement is free. (Dividing the sparse array would multiply by 1 / top.)
+    L = sparse.csr_array((L.data / top, L.indices, L.indptr), shape=L.shape)
     Q = sparse.csr_array((np.trunc(L.data * 2.0**bits).astype(np.int64), L.indices, L.indptr), shape=L.shape, copy=True)
     Q.eliminate_zeros()
     if np.abs(Q.data).max(initial=0) > 2**bits:  # what keeps Q x within 64 bits
@@ -230,7 +236,7 @@ def _merges(merging: sparse.csc_array, cells: int) -> bool:
     )
 
 
-def _root_above(square: int) -> int:
+def root_above(square: int) -> int:
     """The square root, rounded up, exactly."""
     return isqrt(square - 1) + 1 if square > 0 else 0
 
@@ -242,11 +248,17 @@ def _refitted(lattice: Lattice) -> Lattice:
         return replace(lattice, reconstruct=_refitted_by_block(lattice))
     if L.shape[0] > LARGEST_REFIT:
         return lattice
-    E = dense(W) - dense_product(B, L)
+    better = fitted(dense(W), B, L)
+    return lattice if better is None else replace(lattice, reconstruct=better)
+
+
+def fitted(W: Dense, B: Plain, L: sparse.csr_array) -> Dense | None:
+    """B + (W − B L) L⁺; None where B L is W."""
+    E = W - dense_product(B, L)
     if not np.any(E):
-        return lattice
+        return None
     correction = np.linalg.lstsq(np.asarray(L.toarray(), np.float64).T, E.T, rcond=1e-13)[0].T
-    return replace(lattice, reconstruct=np.asarray(dense(B) + correction, np.float64))
+    return np.asarray(dense(B) + correction, np.float64)
 
 
 def _refitted_by_block(lattice: Lattice) -> sparse.csr_array:

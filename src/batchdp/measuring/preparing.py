@@ -9,8 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from batchdp.errors import LatticeError
+from batchdp.measuring.amounts import AmountLattice, lattice_of
 from batchdp.measuring.cap import caps_for, excess_bias
-from batchdp.measuring.lattice import Lattice, quantise
+from batchdp.measuring.lattice import Lattice
 from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.mechanism import Mechanism, mechanism
 from batchdp.measuring.neighbours import Neighbours
@@ -23,13 +24,13 @@ LEAST_SCALE = 64.0
 
 def prepared(
     strategy: Strategy, neighbours: Neighbours, budget: float, max_rows: int | None, *, drawn: bool = False
-) -> tuple[Lattice, Mechanism, NoiseLaw]:
+) -> tuple[Lattice | AmountLattice, Mechanism, NoiseLaw]:
     """The lattice, the noise on it and its law; refused unless the bias is below 1 % of every answer's noise.
 
     Where the noise was `drawn` before, for a release that is asked for again, there is nothing left to refuse.
     """
     for cap in caps_for(strategy.workload, max_rows):
-        lattice = quantise(strategy, largest_total=cap)
+        lattice = lattice_of(strategy, largest_total=cap)
         # A workload of zeros measures nothing; noise for a sensitivity of 1 is then added to nothing.
         noise = mechanism(lattice.privacy, max(1, lattice.sensitivity * neighbours.factor), budget)
         if noise.scale < LEAST_SCALE and lattice.sensitivity and not drawn:

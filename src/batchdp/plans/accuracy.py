@@ -10,8 +10,8 @@ from scipy.special import erfinv
 
 from batchdp.errors import PrivacyParameterError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
+from batchdp.measuring.amounts import lattice_of
 from batchdp.measuring.cap import TABLE_CAPS, caps_for
-from batchdp.measuring.lattice import quantise
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.weighted.lattice import quantise_weighted
@@ -92,7 +92,7 @@ def margins(plan: Plan, confidence: float = 0.95) -> Dense:
 
 def _law(strategy: Strategy, relation: Neighbours, max_rows: int | None) -> NoiseLaw:
     """Of the answers at ε or ρ of 1, on the finest lattice of those that `answer` may take."""
-    lattice = quantise(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
+    lattice = lattice_of(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
     moved = lattice.sensitivity * relation.factor / 2.0**lattice.bits
     return NoiseLaw(lattice.reconstruct, strategy.noise.scale(moved, 1.0), strategy.privacy)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from batchdp import archive
 from batchdp.cells import Cells, cells_of
+from batchdp.cells.atoms import AmountAtoms, Atoms
 from batchdp.cells.classes import MOST_AMOUNTS
 from batchdp.checks import finite
 from batchdp.components.asking import asked
@@ -62,10 +63,16 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     archive.save(path, header, arrays | of_bounds, PlanError)
 
 
+def _by_ends(atoms: Atoms) -> bool:
+    """Whether a column is summed by the ends of its stretches."""
+    return isinstance(atoms, AmountAtoms) and atoms.summed
+
+
 def _described(plan: Plan) -> dict[str, Any]:
     """What the cells are found by again: the blocks' queries, or their columns and the measures of these."""
     if not isinstance(plan.cells, ComponentCells):
-        return {"blocks": [list(block.queries) for block in plan.cells.blocks]}
+        ends: dict[str, Any] = {"ends": True} if any(map(_by_ends, plan.cells.atoms)) else {}
+        return {"blocks": [list(block.queries) for block in plan.cells.blocks], **ends}
     return {
         "components": plan.cells.sets,
         "measures": [len(mu) for mu in plan.cells.averages],
@@ -79,7 +86,9 @@ def _cells(
     """The cells, and the weights of the queries."""
     weigh = weighing(queries, options)
     if "components" not in header:
-        cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
+        # Version 0.1.0 had a cell for every value of a summed column.
+        by_ends = header.get("ends", False) is True
+        cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"], ends=by_ends)
         return cells, weigh(own_sensitivities(cells))
     ends = np.cumsum(header["measures"])
     averages = np.split(archive.numbers("averages", arrays), ends[:-1])
@@ -123,7 +132,7 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         options = Options(**header["options"])
         cells, weights = _cells(header, arrays, queries, domain, options)
         met = None if isinstance(cells, ComponentCells) else cells.meetings
-        workload = Workload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=met)
+        workload = Workload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=met, ends=cells.ends)
         strategy = Strategy(
             workload,
             archive.whole("L", arrays, most_bytes),

@@ -159,7 +159,7 @@ def searched(
     weights = weigh(own_sensitivities(cells))
     watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     strategy = optimize(
-        Workload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=cells.meetings),
+        Workload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=cells.meetings, ends=cells.ends),
         **options.of_search(),
         progress=watching,
     )

@@ -15,8 +15,9 @@ from batchdp.errors import PlanError
 from batchdp.excerpt import NOTEBOOK, excerpt, titled
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import Excerpt, summary
+from batchdp.measuring.amounts import AmountLattice, lattice_of
 from batchdp.measuring.cap import caps_for
-from batchdp.measuring.lattice import Lattice, quantise
+from batchdp.measuring.lattice import Lattice
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
 from batchdp.plans.statements import Statement, statements_of
@@ -57,6 +58,12 @@ class Plan:
                 f"strategy: its workload has {_blocks(self.workload.blocks)}, the plan counts "
                 f"{_blocks(self.cells.sizes)}; optimise plan.workload itself, not its matrix"
             )
+        # Nor may it take records for cells that lie between two of them.
+        if self.workload.ends != self.cells.ends:
+            raise PlanError(
+                "strategy: its workload does not say between which cells the plan's amounts lie; optimise "
+                "plan.workload itself, not its matrix"
+            )
 
     @property
     def workload(self) -> Workload:
@@ -69,7 +76,7 @@ class Plan:
         if not isinstance(self.cells, ComponentCells):
             return self.workload
         cells = cells_of(self._queries, self.domain, most=self.options.max_cells)
-        return Workload(cells.matrix, cells.names, self.workload.weights, blocks=cells.sizes)
+        return Workload(cells.matrix, cells.names, self.workload.weights, blocks=cells.sizes, ends=cells.ends)
 
     @cached_property
     def _queries(self) -> tuple[Query, ...]:
@@ -91,9 +98,9 @@ class Plan:
         return self.strategy.privacy
 
     @cached_property
-    def lattice(self) -> Lattice:
+    def lattice(self) -> Lattice | AmountLattice:
         """The measurements as integers with their exact sensitivity, at the domain's cap or the default one."""
-        return quantise(self.strategy, largest_total=caps_for(self.workload, self.domain.privacy.max_rows)[0])
+        return lattice_of(self.strategy, largest_total=caps_for(self.workload, self.domain.privacy.max_rows)[0])
 
     @property
     def factor(self) -> int:

@@ -16,7 +16,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class ValueOf:
-    """The whole number in a column with declared integers; 0 for NULL and for anything else."""
+    """The number in a column with declared integers or a step; 0 for NULL and for anything else."""
 
     column: str
 

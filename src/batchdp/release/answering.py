@@ -21,6 +21,7 @@ from scipy import sparse
 from batchdp.errors import LedgerError, ReleaseError, TableError
 from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
+from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.lattice import Integers, Lattice
 from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
@@ -304,7 +305,7 @@ def _counted(counts: Callable[[], Integers], identity: str) -> Integers:
     raise TableError(f"{problem}; release {identity!r} was charged before and its budget stays spent")
 
 
-def plan_digest(lattice: Lattice, neighbours: Neighbours, asked: str = "") -> str:
+def plan_digest(lattice: Lattice | AmountLattice, neighbours: Neighbours, asked: str = "") -> str:
     """A fingerprint of everything that decides what is released, apart from the data and the budget."""
     digest = hashlib.sha256()
     Q = lattice.integers
@@ -313,14 +314,19 @@ def plan_digest(lattice: Lattice, neighbours: Neighbours, asked: str = "") -> st
     header = [*settings, workload.names, workload.blocks, asked]
     digest.update(json.dumps(header).encode())
     B = sparse.csr_array(lattice.reconstruct)
-    merging = () if lattice.merging is None else (sparse.csr_array(lattice.merging),)
+    merging: tuple[sparse.csr_array, ...] = ()
+    if isinstance(lattice, AmountLattice):
+        exact = [lattice.fine, workload.ends, [sorted(column.items()) for column in (*lattice.levels, *lattice.slopes)]]
+        digest.update(json.dumps(exact).encode())
+    elif lattice.merging is not None:
+        merging = (sparse.csr_array(lattice.merging),)
     for matrix in (Q, B, sparse.csr_array(plain(lattice.workload.matrix)), *merging):
         for part in (matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)):
             digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()
 
 
-def _reconstructed(lattice: Lattice, noisy: Dense) -> Dense:
+def _reconstructed(lattice: Lattice | AmountLattice, noisy: Dense) -> Dense:
     """B y, summed pairwise: rounding grows with the logarithm of the number of measurements."""
     B = lattice.reconstruct
     if not isinstance(B, np.ndarray):

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from batchdp.domain import Integers
+from batchdp.domain import Integers, Numbers
 from batchdp.queries import Amount, Choice, Constant, Missing, Negation, Scaled, Total, ValueOf
 from batchdp.sql.conditions import branches, check_branches, condition
 from batchdp.sql.literals import exact_number
@@ -94,9 +94,11 @@ def _summed(scope: Scope, node: Node, factor: Fraction) -> Amount:
         return _case(scope, inner, factor)
     if isinstance(inner, exp.Column):
         name, column = scope.column(inner)
-        if not isinstance(column, Integers):
+        if not isinstance(column, (Integers, Numbers)) or column.grid is None:
             remedy = f"declare {name} as integers = [lowest, highest], or write SUM(CASE WHEN … THEN number END)"
-            raise scope.refusal(inner, f"a sum of {name}, which is not declared as integers", remedy)
+            if isinstance(column, Numbers):
+                remedy = f"add a step to {name}, like step = 0.01, or declare it as integers = [lowest, highest]"
+            raise scope.refusal(inner, f"a sum of {name}, which is not declared as integers or with a step", remedy)
         return ValueOf(name) if factor == 1 else Scaled(_float(scope, inner, factor), ValueOf(name))
     if isinstance(inner, exp.Null):
         return _NOTHING

@@ -12,7 +12,7 @@ import ibis  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
-from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
+from batchdp.cells.atoms import AmountAtoms, Atoms, LineAtoms, ListedAtoms
 from batchdp.queries.conditions import Cut, Place
 from batchdp.tables.reading import is_whole, missing
 
@@ -77,9 +77,12 @@ def _decimal(value: Place | Decimal) -> Decimal:
 def code(column: Any, atoms: Atoms, stride: int, looked_up: Any = None) -> Any:
     """The number of the record's atom, times the stride, as a 64-bit integer.
 
-    `looked_up` is the number of a listed value's atom, or NULL for anything else, where a join has found it.
+    `looked_up` is the number of a listed value's atom, or NULL for anything else, where a join has found it; of an
+    amount it is the number of its step, or NULL for what is not on its grid.
     """
-    if isinstance(atoms, LineAtoms):
+    if isinstance(atoms, AmountAtoms):
+        found = _amount_code(column, atoms, stride, looked_up)
+    elif isinstance(atoms, LineAtoms):
         found = _line_code(column, atoms, stride)
     elif looked_up is None:
         found = _listed_code(column, atoms, stride)
@@ -103,6 +106,27 @@ def _line_code(column: Any, atoms: LineAtoms, stride: int) -> Any:
     return tree(0, len(atoms.cuts))
 
 
+def _amount_code(column: Any, atoms: AmountAtoms, stride: int, step: Any) -> Any:
+    """On the grid the lower end of the stretch, by the number of the step; elsewhere by the value itself."""
+    on_grid = [stretch for stretch in atoms.stretches if stretch.low is not None]
+
+    def by_step(first: int, last: int) -> Any:
+        if first == last:
+            return constant(stride * (on_grid[first].low or 0))
+        middle = (first + last) // 2
+        return ibis.ifelse(step <= constant(on_grid[middle].last), by_step(first, middle), by_step(middle + 1, last))
+
+    def by_value(first: int, last: int) -> Any:
+        if first == last:
+            return constant(stride * (atoms.stretches[first].beside or 0))  # where there is none, no record is
+        middle = (first + last) // 2
+        return ibis.ifelse(before(column, atoms.cuts[middle]), by_value(first, middle), by_value(middle + 1, last))
+
+    beside = any(stretch.beside is not None for stretch in atoms.stretches)
+    elsewhere = by_value(0, len(atoms.cuts)) if beside else constant(0)
+    return ibis.ifelse(step.isnull(), elsewhere, by_step(0, len(on_grid) - 1))
+
+
 def _listed_code(column: Any, atoms: ListedAtoms, stride: int) -> Any:
     branches = [
         (column.isin(values), constant(stride * i))
@@ -122,6 +146,8 @@ def values_of(group: Sequence[Any], dtype: Any) -> list[Any]:
 
 def kept(column: Any, atoms: Atoms, looked_up: Any = None) -> Any:
     """Whether the domain says to keep a record; None where it keeps every one."""
+    if isinstance(atoms, AmountAtoms):
+        return looked_up.notnull() if atoms.dropping else None
     if atoms.declared is None:
         return None
     if looked_up is not None:

@@ -13,19 +13,22 @@ import ibis  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
-from batchdp.cells.atoms import Atoms
+from batchdp.cells.atoms import AmountAtoms, Atoms
 from batchdp.errors import TableError
 from batchdp.progress import Progress
 from batchdp.tables.coding import code, constant, kept, packing, unpacked
 from batchdp.tables.compiling import Query
 from batchdp.tables.lookups import joined, lookup
 from batchdp.tables.lots import lot
+from batchdp.tables.places import joined as joined_sums
+from batchdp.tables.places import limb, limbs, place, total
 from batchdp.tables.reading import identified, missing, read, spelled
 from batchdp.tables.shield import shielded, shielded_all
 from batchdp.tables.source import Source
 
 POLL_SECONDS = 0.2
-Counted = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
+Counted = tuple[npt.NDArray[np.int32], npt.NDArray[Any]]
+"""Atoms' numbers, and how often; in further columns, whole numbers of any size, the steps of every summed column."""
 
 
 def count(
@@ -45,7 +48,8 @@ def counting(
 ) -> Callable[[Progress | None], Iterator[Counted]]:
     """What counts the records, once the engine has accepted the query; no record is read before it is called.
 
-    It gives batches of (codes, counts): a row of atoms' numbers for every combination that occurs, and how often.
+    It gives batches of (codes, counts): a row of atoms' numbers for every combination that occurs, and how often. Where
+    columns are summed by their ends, the counts have a column more for each: the sum of the records' steps.
     With a unit, at most `rows_per_unit` records of each are counted, drawn by a lot that depends on the unit and the
     record's atoms alone. Records that the domain drops are dropped before; so are records whose unit is NULL.
 
@@ -60,9 +64,27 @@ def counting(
         with _reported(source, progress):
             for columns in shielded_all(source.engine.batches(query), task):
                 if len(columns[0]):
-                    yield unpacked(columns[:-1], packs, [one.size for one in atoms]), columns[-1]
+                    codes = unpacked(columns[: len(packs)], packs, [one.size for one in atoms])
+                    yield codes, _with_sums(columns[len(packs) :], atoms)
 
     return run
+
+
+def _with_sums(columns: Sequence[npt.NDArray[np.int64]], atoms: Sequence[Atoms]) -> npt.NDArray[Any]:
+    """The counts; beside them, where there are any, the sums of steps, from their pieces."""
+    counts, *pieces = columns
+    if not pieces:
+        return counts
+    sums = [counts.astype(object)]
+    for one in summed(atoms).values():
+        sums.append(joined_sums(pieces[: limbs(one.grid)]))
+        del pieces[: limbs(one.grid)]
+    return np.stack(sums, axis=1)
+
+
+def summed(atoms: Sequence[Atoms]) -> dict[int, AmountAtoms]:
+    """The columns of which sums are asked for, by position."""
+    return {i: one for i, one in enumerate(atoms) if isinstance(one, AmountAtoms) and one.summed}
 
 
 def tabulating(
@@ -108,7 +130,10 @@ def _query(
     rows_per_unit: int,
     sets: Sequence[Sequence[int]] = (),
 ) -> Query:
-    """Columns p0, p1, … with the packed codes, then n with the count; by sets, columns g0, g1, … with single codes."""
+    """Columns p0, p1, … with the packed codes, then n with the count, then sums of the pieces of steps.
+
+    By sets, columns g0, g1, … with single codes.
+    """
     engine = source.engine
     columns = {f"c{i}": read(source.column(one.column), one.kind, engine.dialect) for i, one in enumerate(atoms)}
     if unit is not None:
@@ -124,32 +149,42 @@ def _query(
     }
     for i, table in tables.items():
         rows = joined(rows, f"c{i}", table, f"a{i}", engine.collates)
-    looked_up = {i: rows[f"a{i}"] for i in tables}
+    amounts = {i: one for i, one in enumerate(atoms) if isinstance(one, AmountAtoms)}
+    if amounts:
+        rows = rows.mutate(**{f"a{i}": place(rows[f"c{i}"], one, engine.dialect) for i, one in amounts.items()})
+    looked_up = {i: rows[f"a{i}"] for i in (*tables, *amounts)}
     conditions = [kept(rows[f"c{i}"], one, looked_up.get(i)) for i, one in enumerate(atoms)]
     conditions = [condition for condition in conditions if condition is not None]
     if unit is not None:
         conditions.append(~missing(rows["unit"]))
     if conditions:
         rows = rows.filter(*conditions)
-        looked_up = {i: rows[f"a{i}"] for i in tables}
+        looked_up = {i: rows[f"a{i}"] for i in looked_up}
     names = [f"p{i}" for i in range(len(packs))]
     codes = {
         name: reduce(add, (code(rows[f"c{i}"], atoms[i], stride, looked_up.get(i)) for i, stride in pack), constant(0))
         for name, pack in zip(names, packs, strict=True)
     }
+    steps = {f"s{i}": ibis.coalesce(looked_up[i], constant(0)) for i in summed(atoms)}
     wanted = _wanted(sets)
     single = {f"g{i}": code(rows[f"c{i}"], atoms[i], 1, looked_up.get(i)) for i in wanted}
     if unit is None:
-        rows = rows.select(**codes, **single)
+        rows = rows.select(**codes, **single, **steps)
     else:
-        rows = rows.select(**codes, **single, unit=rows["unit"], spelled=rows["spelled"])
-        rows = _first_by_lot(rows, names, rows_per_unit) if sets else _bounded(rows, names, rows_per_unit)
+        rows = rows.select(**codes, **single, **steps, unit=rows["unit"], spelled=rows["spelled"])
+        drawn = [*names, *steps]
+        rows = _first_by_lot(rows, drawn, rows_per_unit) if sets else _bounded(rows, drawn, rows_per_unit)
     if sets:
         named = tuple(tuple(f"g{i}" for i in own) for own in sets)
         packed = packing([atoms[i].size + 1 for i in wanted])
         inside = tuple(tuple((f"g{wanted[place]}", stride) for place, stride in pack) for pack in packed)
         return Query(rows.select(*(single or names)), tuple(tables.values()), named, inside)
-    return Query(rows.group_by(names).aggregate(n=rows.count()), tuple(tables.values()))
+    sums = {
+        f"{name}_{i}": total(limb(rows[name], i))
+        for name, one in zip(steps, summed(atoms).values(), strict=True)
+        for i in range(limbs(one.grid))
+    }
+    return Query(rows.group_by(names).aggregate(n=rows.count(), **sums), tuple(tables.values()))
 
 
 def _bounded(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:

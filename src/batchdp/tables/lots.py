@@ -1,8 +1,8 @@
 """Which records of a unit are counted when it has too many: every record draws a lot, the least ones win.
 
-The lot depends on the unit and on the record's atoms alone, so it is the same every time and in every engine, and one
-unit's records never decide about another's. It takes no side: of two combinations of atoms, each wins for about half of
-the units that have both.
+The lot depends on the unit and on the record's atoms and summed amounts alone, so it is the same every time and in
+every engine, and one unit's records never decide about another's. It takes no side: of two combinations of atoms, each
+wins for about half of the units that have both.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from batchdp.linalg.matrix import (
 )
 from batchdp.linalg.product import CellMap, Product
 from batchdp.markup import summary
+from batchdp.workloads.ends import checked_ends
 
 LARGEST = 1e100
 SMALLEST = 1e-100
@@ -48,6 +49,8 @@ class Workload:
         meetings: sets of blocks, by number, that one record can have a cell in at once; all blocks if left out. Blocks
             that meet nowhere exclude each other, and the same budget serves both.
         structure: the same batch as products of columns' factors, where it came as one.
+        ends: pairs of cells of one block between which a record can lie, as a mixture of both: the lower and the upper
+            cell, −1 for none, and in how many steps one gets from one to the other.
     """
 
     matrix: Matrix
@@ -56,6 +59,7 @@ class Workload:
     blocks: tuple[int, ...]
     meetings: tuple[tuple[int, ...], ...]
     structure: Any
+    ends: tuple[tuple[int, int, int], ...]
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Workload:
         blocks: Iterable[int] | None = None,
         structure: Any = None,
         meetings: Iterable[Iterable[int]] | None = None,
+        ends: Iterable[tuple[int, int, int]] = (),
     ) -> None:
         W = _checked_matrix(matrix)
         queries = W.shape[0]
@@ -74,6 +79,7 @@ class Workload:
         object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else _checked_blocks(blocks, W.shape[1]))
         object.__setattr__(self, "meetings", _checked_meetings(meetings, len(self.blocks)))
         object.__setattr__(self, "structure", structure)
+        object.__setattr__(self, "ends", checked_ends(ends, self.blocks))
         if isinstance(W, Product) and len(self.blocks) > 1:
             raise WorkloadError("workload is a product, which has one block; give blocks with a plain matrix")
 

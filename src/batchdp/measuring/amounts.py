@@ -1,0 +1,259 @@
+"""Measurements of amounts, as integers: a record between two ends adds α + β u, with whole α, β and number of steps u.
+
+α and β stand on a fine lattice, where they lose nothing that float64 holds, and are summed over all records exactly.
+The total alone is cut to the coarser lattice that noise is added on, which leaves 64 bits room for all records. This
+moves a measurement by less than one coarse step, and one record changes it by at most |α + β u| in coarse steps,
+rounded up. As |α + β u| is convex in u, no record between two ends changes more than one at either end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from batchdp.errors import LatticeError
+from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima, row_squares, rows_span
+from batchdp.measuring.lattice import (
+    LARGEST,
+    LARGEST_REFIT,
+    Lattice,
+    bits_for,
+    fitted,
+    quantise,
+    root_above,
+)
+from batchdp.privacy import Noise, Privacy, noise_of
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.workload import Workload
+
+SPARE = 64
+"""Bits of the fine lattice beyond those of the longest stretch: more than float64 has."""
+MOST_REFIT = 16_000_000
+"""Measurements times cells, and queries times cells, up to which B is fitted anew."""
+
+Column = dict[int, int]
+"""Whole numbers of any size, by measurement."""
+
+
+@dataclass(frozen=True, eq=False)
+class AmountLattice:
+    """Integer measurements of a workload whose records can lie between cells, and how to read them.
+
+    Args:
+        workload: the batch W, with pairs of ends.
+        levels: for every cell its column of the fine integers: α of records there.
+        slopes: for every pair of the workload's ends, β: what a step from the lower one adds.
+        reconstruct: B, for answers B (measurements + noise) / 2^bits.
+        bits: of the coarse lattice, which noise is added on.
+        fine: bits of the fine one.
+        largest_total: the public cap on the number of records that 64 bits have room for.
+        privacy: the kind of noise that the sensitivity is for.
+    """
+
+    workload: Workload
+    levels: tuple[Column, ...]
+    slopes: tuple[Column, ...]
+    reconstruct: Plain
+    bits: int
+    fine: int
+    largest_total: int
+    privacy: Privacy
+
+    def __post_init__(self) -> None:
+        if (len(self.levels), len(self.slopes)) != (self.workload.cells, len(self.workload.ends)):
+            raise LatticeError("levels and slopes do not have one column for every cell and every pair of ends")
+        if not 0 <= self.bits <= self.fine:
+            raise LatticeError(f"fine={self.fine} bits are fewer than the {self.bits} of the lattice for noise")
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise that `privacy` stands for."""
+        return noise_of(self.privacy)
+
+    @property
+    def cells(self) -> int:
+        """Of the tables that can be measured: counts of all cells, then sums of steps of all ends."""
+        return len(self.levels) + len(self.slopes)
+
+    @property
+    def measurements(self) -> int:
+        """How many there are."""
+        return int(self.reconstruct.shape[1])
+
+    @property
+    def shift(self) -> int:
+        """Bits by which a total is cut."""
+        return self.fine - self.bits
+
+    def level(self, cell: int) -> Column:
+        """α of a record in a cell; nothing for −1."""
+        return self.levels[cell] if cell >= 0 else {}
+
+    def upper(self, pair: int) -> Column:
+        """What a record at the upper end of a pair adds, by the lower end's α and the slope."""
+        low, _, steps = self.workload.ends[pair]
+        level, slope = self.level(low), self.slopes[pair]
+        return {i: level.get(i, 0) + steps * slope.get(i, 0) for i in level.keys() | slope.keys()}
+
+    def by_cell(self, power: int) -> list[int]:
+        """For every cell the most that Σ |z|^power is of a record in it, or between it and another.
+
+        z is the change of a coarse measurement: at most (|α + β u| + 2^s − 1) / 2^s, whose sums and sums of squares are
+        convex in u as well. Measurements that neither end changes are left out: they do not change between.
+        """
+        below = (1 << self.shift) - 1
+
+        def most(column: Column, rows: set[int]) -> int:
+            return sum((abs(column.get(i, 0)) + below) ** power for i in rows)
+
+        found = [most(level, {i for i, q in level.items() if q}) for level in self.levels]
+        for pair, (low, high, _) in enumerate(self.workload.ends):
+            level, upper = self.level(low), self.upper(pair)
+            rows = {i for i in level.keys() | upper.keys() if level.get(i, 0) or upper.get(i, 0)}
+            worst = max(most(level, rows), most(upper, rows))
+            for cell in (low, high):
+                if cell >= 0:
+                    found[cell] = max(found[cell], worst)
+        # A sum of whole numbers is at most the whole part of what it is at most.
+        return [total >> power * self.shift for total in found]
+
+    def _by_block(self, power: int) -> list[int]:
+        found: list[int] = self.workload.largest_by_block(np.array(self.by_cell(power), dtype=object)).tolist()
+        return found
+
+    @cached_property
+    def column_sums(self) -> int:
+        """Δ₁: the most that one record changes all measurements; over blocks that it can be in at once their sum."""
+        return self.workload.most_together(self._by_block(1))
+
+    @cached_property
+    def column_squares(self) -> int:
+        """Δ₂²; over blocks squares add up where no measurement sees two blocks, else their roots do, rounded up."""
+        by_block = self._by_block(2)
+        if len(by_block) > 1 and rows_span(self.measure, self.workload.blocks):
+            return self.workload.most_together([root_above(square) for square in by_block]) ** 2
+        return self.workload.most_together(by_block)
+
+    @property
+    def sensitivity(self) -> int:
+        """How much one record changes the measurements, rounded up to an integer: Δ₁ for Laplace noise, else Δ₂."""
+        return self.column_sums if self.noise.norm == 1 else root_above(self.column_squares)
+
+    def measured(self, counts: NDArray[np.integer] | NDArray[np.object_]) -> list[int]:
+        """The totals, exactly, cut to the coarse lattice and clamped to ±2^61; sums of steps may be left out."""
+        totals = [0] * self.measurements
+        for column, number in zip((*self.levels, *self.slopes), counts.tolist(), strict=False):
+            if number:
+                for i, q in column.items():
+                    totals[i] += q * number
+        return [max(-LARGEST, min(LARGEST, total >> self.shift)) for total in totals]
+
+    @cached_property
+    def measure(self) -> sparse.csr_array:
+        """L on the cells, cut to the coarse lattice toward zero."""
+        return self._matrix([{i: _cut(q, self.shift) for i, q in level.items()} for level in self.levels], self.bits)
+
+    @cached_property
+    def integers(self) -> sparse.csr_array:
+        """The same in coarse steps."""
+        return sparse.csr_array((self.measure * 2.0**self.bits).astype(np.int64))
+
+    def _matrix(self, columns: list[Column], bits: int) -> sparse.csr_array:
+        entries = [(i, j, q) for j, column in enumerate(columns) for i, q in column.items() if q]
+        rows, places, values = zip(*entries, strict=True) if entries else ((), (), ())
+        shape = (self.measurements, len(columns))
+        # Divided by whole numbers: exact, or rounded once.
+        data = np.array([value / (1 << bits) for value in values], dtype=np.float64)
+        return sparse.csr_array(sparse.coo_array((data, (np.array(rows, int), np.array(places, int))), shape=shape))
+
+    @cached_property
+    def extremes(self) -> tuple[sparse.csr_array, sparse.csr_array, tuple[int, ...]]:
+        """W and L of records at every cell and at the upper end of every pair, and the block of each."""
+        uppers = [self.upper(pair) for pair in range(len(self.slopes))]
+        L = self._matrix([*self.levels, *uppers], self.fine)
+        W = sparse.csc_array(plain(self.workload.matrix))
+        nothing = sparse.csc_array((W.shape[0], 1))
+        places = [high if high >= 0 else W.shape[1] for _, high, _ in self.workload.ends]
+        ends = sparse.csc_array(sparse.hstack([W, nothing]))[:, places]
+        block_of = np.repeat(np.arange(len(self.workload.blocks)), self.workload.blocks)
+        own = [int(block_of[max(low, high)]) for low, high, _ in self.workload.ends]
+        return sparse.csr_array(sparse.hstack([W, ends])), L, (*block_of.tolist(), *own)
+
+    @cached_property
+    def bias_per_record(self) -> Dense:
+        """For every query the most that one record adds to |(W − B L) x|: what is affine is largest at an end."""
+        W, L, block_of = self.extremes
+        E = sparse.csc_array(W - sparse.csr_array(self.reconstruct) @ L)
+        of = np.array(block_of)
+        worst = sum(row_maxima(sparse.csr_array(E[:, np.flatnonzero(of == block)])) for block in np.unique(of))
+        # Rounding of the products themselves, here and when the answers are computed, as for other lattices.
+        rounding = 2 * np.finfo(float).eps * (self.measurements + 64)
+        sums = float(np.abs(L.data).max(initial=0.0)) * L.shape[0]
+        return np.asarray(worst + rounding * row_maxima(self.reconstruct) * sums)
+
+    @property
+    def bias_bound(self) -> Dense:
+        """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
+        B = sparse.csr_array(self.reconstruct)
+        sizes = np.add.reduceat(np.append(np.abs(B.data), 0.0), B.indptr[:-1]) * (np.diff(B.indptr) > 0)
+        return np.asarray(self.bias_per_record * self.largest_total + sizes / 2.0**self.bits)  # totals are cut
+
+    @cached_property
+    def row_squares(self) -> Dense:
+        """‖B_i‖² of every query."""
+        return row_squares(self.reconstruct)
+
+
+def lattice_of(strategy: Strategy, *, largest_total: int) -> Lattice | AmountLattice:
+    """The strategy on the finest lattice on which `largest_total` records cannot overflow."""
+    if not strategy.workload.ends:
+        return quantise(strategy, largest_total=largest_total)
+    workload = strategy.workload
+    bits = bits_for(workload, largest_total)
+    longest = max(steps for _, _, steps in workload.ends)
+    fine = bits + SPARE + longest.bit_length()
+    L = sparse.csc_array(plain(strategy.measurement)).astype(np.float64)
+    L.sum_duplicates()
+    top = float(np.abs(L.data).max(initial=0.0)) or 1.0
+    data = [_scaled(value, fine) for value in (L.data / top).tolist()]  # entries of at most 1, as elsewhere
+    levels: list[Column] = []
+    for start, end in zip(L.indptr[:-1], L.indptr[1:], strict=True):
+        levels.append(dict(zip(L.indices[start:end].tolist(), data[start:end], strict=True)))
+    slopes = []
+    for low, high, steps in workload.ends:
+        below, above = (levels[cell] if cell >= 0 else {} for cell in (low, high))
+        slopes.append({i: _cut_by(above.get(i, 0) - below.get(i, 0), steps) for i in below.keys() | above.keys()})
+    B = plain(strategy.reconstruction)
+    scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
+    made = AmountLattice(
+        workload, tuple(levels), tuple(slopes), scaled, bits, fine, int(largest_total), strategy.privacy
+    )
+    return _refitted(made)
+
+
+def _refitted(lattice: AmountLattice) -> AmountLattice:
+    """With B fitted to what is really measured; as it is where it fits already, or where that would take too long."""
+    W, L, _ = lattice.extremes
+    if L.shape[0] > LARGEST_REFIT or max(L.shape[0], W.shape[0]) * L.shape[1] > MOST_REFIT:
+        return lattice
+    better = fitted(dense(W), lattice.reconstruct, L)
+    return lattice if better is None else replace(lattice, reconstruct=better)
+
+
+def _scaled(value: float, bits: int) -> int:
+    """value · 2^bits, toward zero, exactly."""
+    top, bottom = value.as_integer_ratio()
+    return _cut_by(top << bits, bottom)
+
+
+def _cut(number: int, bits: int) -> int:
+    return _cut_by(number, 1 << bits)
+
+
+def _cut_by(number: int, divisor: int) -> int:
+    """A quotient of whole numbers, toward zero."""
+    return number // divisor if number >= 0 else -(-number // divisor)
