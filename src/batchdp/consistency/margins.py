@@ -28,4 +28,4 @@ def onto_simplex(values: Dense, total: float) -> Dense:
     falling = np.sort(values)[::-1]
     lowered = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
     last = int(np.flatnonzero(falling > lowered)[-1])
-    return np.maximum(values - lowered[last], 0.0)
+    return np.asarray(np.maximum(values - lowered[last], 0.0))

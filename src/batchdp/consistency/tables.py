@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.consistency.components import Columns, Parts, closure, joined, maximal, split, spread
+from batchdp.consistency.components import Columns, Parts, closure, joined, maximal, split, spread, subsets
 from batchdp.consistency.margins import held_margins
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
@@ -38,6 +38,8 @@ class Settings:
     """Ends when less than this share of all records is missing below 0, and the gap is no more than 100 times that."""
     rounds: int = 3000
     relaxation: float = 1.6
+    press: float = 5.0
+    """How hard tables are pressed towards 0 and above, in units of one over the variance of their noise."""
     look: int = 10
     """Rounds between two looks at the gap."""
 
@@ -99,29 +101,31 @@ class _Search:
         self.held = held_margins(noisy, self.sets, sizes)
         self.free = [own for own in self.sets if own not in self.held]
         self.total = float(self.held[()])
+        self.empty = {C[0]: np.flatnonzero(z + self.total / len(z) <= 0) for C, z in self.held.items() if C}
         self.penalty = {A: self._penalty(A) for A in tables}
-        weights = dict.fromkeys(self.free, 0.0)
+        self.weight = {C: precision[C] for C in self.free}
         for A in tables:
-            for C in weights:
-                if set(C) <= set(A):
-                    weights[C] += self.penalty[A] / spread(C, A, sizes)
-        self.weight = {C: precision[C] + weights[C] for C in self.free}
+            for C in subsets(A):
+                if C in self.weight:
+                    self.weight[C] += self.penalty[A] / spread(C, A, sizes)
         self.z: dict[Columns, Dense] = {**self.held, **{C: noisy[C] for C in self.free}}
         self.v = {A: joined(self.z, A, sizes) for A in tables}
 
     def _penalty(self, A: Columns) -> float:
-        """One over the variance of the table's cells: rounds then treat noise of any size alike."""
+        """By the variance of the table's cells: rounds then treat noise of any size alike."""
         variance = 0.0
-        for C in closure([A]):
+        for C in subsets(A):
             n = [self.sizes[i] for i in C]
             share = float(np.prod([1 - 1 / k for k in n])) / spread(C, A, self.sizes) ** 2
             variance += share / self.p[C]
-        return 1 / variance if variance > 0 else 1.0
+        return self.settings.press / variance if variance > 0 else 1.0
 
     def run(self, progress: Progress | None) -> Fitted:
         status, gap, k = Outcome.OUT_OF_ROUNDS, np.inf, 0
         if self.total <= 0:
-            return Fitted({C: np.zeros_like(self.y[C]) for C in self.sets}, self.sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0)
+            return Fitted(
+                {C: np.zeros_like(self.y[C]) for C in self.sets}, self.sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0
+            )
         if not self.free:
             return Fitted(self.z, self.sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0)
         try:
@@ -131,7 +135,10 @@ class _Search:
                     continue
                 gap = self._gap()
                 if progress is not None:
-                    progress(k / self.settings.rounds, f"making tables agree: {missing / self.total:.1e} below 0, gap {gap:.1e}")
+                    progress(
+                        k / self.settings.rounds,
+                        f"making tables agree: {missing / self.total:.1e} below 0, gap {gap:.1e}",
+                    )
                 if missing <= self.settings.tolerance * self.total and gap <= 100 * self.settings.tolerance:
                     status = Outcome.CONVERGED
                     break
@@ -144,24 +151,33 @@ class _Search:
         """Average the components, cut the tables; returns how many counts are missing below 0."""
         found = {C: self.p[C] * self.y[C] for C in self.free}
         for A, v in self.v.items():
-            for C, part in split(np.abs(v), A).items():  # x − u, where v = x + u
+            for C, part in split(2 * self._cut(v, A) - v, A).items():  # x − u, where v = x + u
                 if C in found:
                     found[C] += part * (self.penalty[A] / spread(C, A, self.sizes))
         z = {**self.held, **{C: part / self.weight[C] for C, part in found.items()}}
         missing = 0.0
         alpha = self.settings.relaxation
         for A, v in self.v.items():
-            table = joined(z, A, self.sizes)
-            missing -= float(np.minimum(table, 0.0).sum())
-            self.v[A] = alpha * table + (1 - alpha) * np.maximum(v, 0.0) + np.minimum(v, 0.0)
+            table, x = joined(z, A, self.sizes), self._cut(v, A)
+            missing += float(np.maximum(self._cut(table, A) - table, 0.0).sum())
+            self.v[A] = alpha * (table - x) + v
         self.z = z
         return missing
+
+    def _cut(self, table: Dense, A: Columns) -> Dense:
+        """The closest table that is nowhere below 0, and 0 where a margin is: said outright, since a sum of 0 does not
+        press on its terms, and rounds without number would be needed to make them so."""
+        cut = np.maximum(table, 0.0)
+        for axis, i in enumerate(A):
+            if len(self.empty[i]):
+                np.moveaxis(cut, axis, 0)[self.empty[i]] = 0.0
+        return cut
 
     def _gap(self) -> float:
         """Between the squared distance of z and the least that any tables can have, by the dual, as a share of it."""
         pull = {C: np.zeros_like(self.y[C]) for C in self.sets}
         for A, v in self.v.items():
-            for C, part in split(-self.penalty[A] * np.minimum(v, 0.0), A).items():
+            for C, part in split(self.penalty[A] * (self._cut(v, A) - v), A).items():
                 pull[C] += part / spread(C, A, self.sizes)
         primal = dual = 0.0
         for C in self.free:
@@ -185,4 +201,3 @@ class _Search:
         missing = float(added[()])
         scale = self.total / (self.total + missing)
         return {C: scale * (self.z[C] + added[C]) for C in self.sets}, missing / self.total
-

@@ -18,6 +18,7 @@ from batchdp.markup import summary
 from batchdp.measuring.components.tables import TableReader
 from batchdp.measuring.conversion import checked_delta, epsilon_at
 from batchdp.measuring.law import checked_confidence
+from batchdp.progress import Progress
 from batchdp.release.components.certificate import ComponentCertificate
 from batchdp.release.records import Answer
 from batchdp.release.statements import headings
@@ -26,6 +27,8 @@ from batchdp.workloads.structure import Products, Table
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
+
+    from batchdp.release.consistent.tables import ConsistentTables
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -78,11 +81,11 @@ class TableRelease:
 
     def values(self, table: int) -> Dense:
         """The private answers of a table, by its number, as an array of the table's shape."""
-        return self.reader.values(self._checked(table), self.noisy)
+        return self.reader.values(self.checked(table), self.noisy)
 
     def standard_errors(self, table: int) -> Dense:
         """Of a table's answers, as an array of its shape."""
-        number = self._checked(table)
+        number = self.checked(table)
         return np.broadcast_to(np.sqrt(self.reader.variances(number)), self.reader.shape(number))
 
     def half_widths(self, table: int) -> Dense:
@@ -103,6 +106,21 @@ class TableRelease:
         order = [self._column(column) for column in columns] or list(shown)
         frame = pd.DataFrame(columns_of(self, number), copy=False)
         return frame.iloc[:, [*(shown.index(i) for i in order), *range(len(shown), frame.shape[1])]]
+
+    def consistent(self, *, whole: bool = False, progress: Progress | None = None) -> ConsistentTables:
+        """The closest tables that agree on everything they share and have no negative cell.
+
+        The total and the one-way margins are settled first, then the closest tables with these, in the metric of the
+        noise. Biased upwards where cells are near empty; the intervals stay those of the noisy answers. Ctrl-C gives
+        the best so far.
+
+        Args:
+            whole: round them; `rounding` says what no longer adds up.
+            progress: called with (share, what is being done).
+        """
+        from batchdp.release.consistent.tables import consistent_tables
+
+        return consistent_tables(self, whole=whole, progress=progress)
 
     def find(self, *columns: str | int, name: str | None = None) -> int:
         """The number of the table with these group columns, or this name; refused if it is none, or one of several."""
@@ -172,7 +190,8 @@ class TableRelease:
             return int(column)
         raise ReleaseError(f"column {column!r} is not one of {', '.join(map(repr, self.column_names[:20]))}")
 
-    def _checked(self, table: int) -> int:
+    def checked(self, table: int) -> int:
+        """The number of a table, from 0."""
         count = len(self.workload.tables)
         if isinstance(table, bool) or not isinstance(table, (int, np.integer)) or not -count <= table < count:
             raise ReleaseError(f"table={table!r} is not one of {count:,} tables; count from 0, or use find(…)")
