@@ -28,6 +28,8 @@ from .plans import outlook as outlook
 from .plans import plan as plan
 from .portfolio import optimize as optimize
 from .release import Answer as Answer
+from .release import Consistent as Consistent
+from .release import ConsistentTables as ConsistentTables
 from .release import Release as Release
 from .release import TableRelease as TableRelease
 from .release import answer as answer

@@ -11,16 +11,19 @@ from uuid import uuid4
 
 import typer
 
-from batchdp.cli.options import AsJson, Epsilon, Plan, Rho, either
+from batchdp.cli.options import AsJson, Epsilon, Plan, Rho, WantConsistent, Whole, either
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
     from batchdp.release import Release
+    from batchdp.release.consistent.records import Consistent
+    from batchdp.release.consistent.tables import ConsistentTables
     from batchdp.release.cost import Cost
 
 EXAMPLES = (
     "batchdp answer visits.plan -t visits.csv -e 0.5 -l budget.db -o answers.csv",
     "batchdp answer visits.plan -t clinic.duckdb -e 0.5 -l budget.db -o out.json -y",
+    "batchdp answer visits.plan -t visits.csv -e 1 -l budget.db -o out.csv --consistent",
     "batchdp answer visits.plan -t postgresql://host/db -e 1 -l my.db -o out.csv",
 )
 FREE = "the same command with --release-id {id} gets them, free of charge"
@@ -47,16 +50,27 @@ def command(
         ),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.", metavar="SHARE")] = 0.95,
+    consistent: WantConsistent = False,
+    whole: Whole = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.", metavar="")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Spend some of the budget and write private answers: name, value, standard_error, low, high.
 
     The budget is charged before the table is read. A .release file with everything that `batchdp report` needs is
-    written beside the answers.
+    written beside the answers. With --consistent the last columns have answers that agree and are not negative, and
+    that the intervals are those of value.
     """
     either(epsilon, rho)
-    from batchdp.cli.files import RELEASE_ENDINGS, answers_as_json, checked_output, open_ledger, write_release
+    from batchdp.cli.agreeing import made_consistent
+    from batchdp.cli.files import (
+        RELEASE_ENDINGS,
+        answers_as_json,
+        checked_output,
+        open_ledger,
+        write_answers,
+        write_release,
+    )
     from batchdp.cli.show import figure, print_json, progress, say
     from batchdp.errors import ReleaseError
     from batchdp.measuring.neighbours import in_words
@@ -94,24 +108,32 @@ def command(
             release_file = write_release(done, output)
         except ReleaseError as error:
             raise ReleaseError(f"{error}; the answers are in {ledger}: {FREE.format(id=identity)}") from error
+    agreeing = made_consistent(done, whole=whole) if consistent or whole else None
+    if agreeing is not None:
+        write_answers(done, output, agreeing)
     if as_json:
-        print_json(answers_as_json(done, books))
+        print_json(answers_as_json(done, books, agreeing))
         return
-    _show_answers(done)
+    _show_answers(done, agreeing)
     if stored:
         say(f"These are the stored answers of release {identity}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"Whose privacy: {in_words(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
     say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
+    for note in agreeing.notes if agreeing else ():
+        say(note)
 
 
-def _show_answers(done: Release) -> None:
+def _show_answers(done: Release, agreeing: Consistent | ConsistentTables | None) -> None:
     """Every answer with its interval, as a table."""
     from batchdp.cli.show import console, figure, table
 
-    rows = ((a.name, *(figure(x) for x in (a.value, a.standard_error, a.low, a.high))) for a in done.answers)
-    headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
+    rows = [(a.name, *(figure(x) for x in (a.value, a.standard_error, a.low, a.high))) for a in done.answers]
+    headings = ["query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to"]
+    if agreeing is not None:
+        rows = [(*row, figure(value)) for row, value in zip(rows, agreeing.each(), strict=True)]
+        headings.append("consistent")
     console.print(table(f"{len(done.answers)} private answers", headings, rows, important="answer"))
 
 

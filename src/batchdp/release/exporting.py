@@ -13,8 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from batchdp.errors import ReleaseError
 from batchdp.release.components.tables import TableRelease, columns_of
+from batchdp.release.consistent.notes import unused
+from batchdp.release.consistent.records import Consistent
+from batchdp.release.consistent.tables import ConsistentTables
 from batchdp.release.records import Release
 from batchdp.release.statements import statement_columns, statements
 
@@ -30,7 +36,7 @@ INDEX = "tables.json"
 
 
 def export(
-    release: Release | TableRelease,
+    release: Release | TableRelease | Consistent | ConsistentTables,
     folder: str | os.PathLike[str],
     *,
     format: Format = "parquet",
@@ -40,7 +46,8 @@ def export(
     """Write every table to a file of its own in a new folder; the files, in the order of the tables.
 
     Args:
-        release: what was released.
+        release: what was released; or what its `consistent()` gives, for a column of consistent values beside the
+            noisy ones, and the notes on them in the index.
         folder: made if it does not exist; one that holds anything is refused.
         format: "parquet" or "csv".
         overwrite: replace a folder that holds something.
@@ -50,19 +57,30 @@ def export(
         raise ReleaseError(f'format={format!r} must be "parquet" or "csv"')
     target = _checked(folder, overwrite)
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    agreeing = release if isinstance(release, Consistent | ConsistentTables) else None
+    source = release if agreeing is None else agreeing.release
     count = len(release.tables)
     index, written = [], []
     try:
         beside.mkdir()
-        for t, (name, columns) in enumerate(_tables(release)):
+        for t, (name, columns) in enumerate(_tables(source)):
+            groups = list(columns)[:-4]
+            if agreeing is not None:
+                columns = {**columns, unused("consistent", columns): _consistent(agreeing, t)}
             file = f"{t + 1:0{len(str(count))}d}-{_plain(name)}.{format}"
-            (_parquet if format == "parquet" else _csv)(beside / file, columns)
+            if format == "parquet":
+                _parquet(beside / file, columns, groups, () if agreeing is None else agreeing.notes)
+            else:
+                _csv(beside / file, columns)
             rows = len(next(iter(columns.values())))
-            index.append({"file": file, "name": name, "columns": list(columns)[:-4], "rows": rows})
+            index.append({"file": file, "name": name, "columns": groups, "rows": rows})
             written.append(target / file)
             if progress is not None:
                 progress((t + 1) / count, "writing tables")
-        text = json.dumps({"release_id": release.certificate.release_id, "tables": index}, ensure_ascii=False, indent=1)
+        about: dict[str, Any] = {"release_id": source.certificate.release_id, "tables": index}
+        if agreeing is not None:
+            about["notes"] = agreeing.notes
+        text = json.dumps(about, ensure_ascii=False, indent=1)
         (beside / INDEX).write_text(text, encoding="utf-8")
         _moved(beside, target)
     except OSError as error:
@@ -82,6 +100,13 @@ def _tables(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
         return
     for one in statements(release):
         yield one.name, statement_columns(release, one)
+
+
+def _consistent(agreeing: Consistent | ConsistentTables, table: int) -> NDArray[np.float64]:
+    """The consistent values of a table, in the order of its rows."""
+    if isinstance(agreeing, ConsistentTables):
+        return agreeing.values(table).reshape(-1)
+    return agreeing.values[list(agreeing.tables[table].answers)]
 
 
 def _checked(folder: str | os.PathLike[str], overwrite: bool) -> Path:
@@ -121,12 +146,14 @@ def _plain(name: str) -> str:
     return plain.encode()[:LONGEST_NAME].decode(errors="ignore") or "table"
 
 
-def _parquet(path: Path, columns: Columns) -> None:
+def _parquet(path: Path, columns: Columns, groups: list[str], said: tuple[str, ...]) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    groups = list(columns)[:-4]
-    pq.write_table(pa.table(dict(columns)), path, use_dictionary=[*groups, "standard_error"])
+    table = pa.table(dict(columns))
+    if said:
+        table = table.replace_schema_metadata({"notes": " ".join(said)})
+    pq.write_table(table, path, use_dictionary=[*groups, "standard_error"])
 
 
 def _csv(path: Path, columns: Columns) -> None:

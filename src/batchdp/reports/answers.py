@@ -8,6 +8,7 @@ from markupsafe import Markup
 from batchdp.markup import rendered
 from batchdp.plots.scale import Scale, scale_for, symmetric
 from batchdp.release import Answer, Release
+from batchdp.release.consistent.records import Consistent
 from batchdp.reports.figures import decimals_for, number, percent
 
 MOST_PLOTTED = 1000
@@ -16,7 +17,7 @@ MOST_UNBOXED = 60
 COLUMNS = ("Query", "Answer", "Standard error", "Low", "High")
 
 
-def answers_section(release: Release) -> Markup:
+def answers_section(release: Release, agreeing: Consistent | None = None) -> Markup:
     """Filter, plot and table; both follow the filter and the order that the reader chooses."""
     answers = release.answers
     return rendered(
@@ -26,8 +27,9 @@ def answers_section(release: Release) -> Markup:
         missed=f"{(1 - release.confidence) * len(answers):.2g}",
         plot=_plot(answers[:MOST_PLOTTED]),
         box=_box(answers),
-        columns=COLUMNS,
-        rows=_rows(answers),
+        columns=COLUMNS if agreeing is None else (*COLUMNS, "Consistent"),
+        rows=_rows(answers, agreeing),
+        notes=() if agreeing is None else agreeing.notes,
     )
 
 
@@ -75,16 +77,18 @@ def _short(tick: float) -> str:
     return f"{tick:.3g}".replace("-", "−")
 
 
-def _rows(answers: tuple[Answer, ...]) -> list[dict[str, object]]:
+def _rows(answers: tuple[Answer, ...], agreeing: Consistent | None) -> list[dict[str, object]]:
     decimals = decimals_for(np.array([one.standard_error for one in answers]))
+    beside = [()] * len(answers) if agreeing is None else [(value,) for value in agreeing.each()]
     return [
         {
             "name": one.name,
             "figures": [
-                (repr(value), number(value, decimals)) for value in (one.value, one.standard_error, one.low, one.high)
+                (repr(value), number(value, decimals))
+                for value in (one.value, one.standard_error, one.low, one.high, *more)
             ],
         }
-        for one in answers
+        for one, more in zip(answers, beside, strict=True)
     ]
 
 

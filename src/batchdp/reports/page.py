@@ -18,6 +18,7 @@ from batchdp.markup import part, rendered
 from batchdp.privacy import UNITS
 from batchdp.release import Release
 from batchdp.release.claims import check_charged, check_release
+from batchdp.release.consistent.records import Consistent
 from batchdp.reports.answers import answers_section
 from batchdp.reports.budget import budget_section
 from batchdp.reports.certificate import certificate_section
@@ -31,6 +32,7 @@ def report(
     release: Release,
     path: str | os.PathLike[str],
     *,
+    consistent: Consistent | None = None,
     ledger: Ledger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
@@ -43,6 +45,7 @@ def report(
     Args:
         release: from `answer` or `load_release`.
         path: of the page; a file of that name is replaced at once, never half.
+        consistent: what `release.consistent()` gives, to be shown beside the answers.
         ledger: what the release was charged to; its history becomes the budget's timeline. A release that says
             anything else about itself than this ledger does is refused.
         methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
@@ -52,7 +55,7 @@ def report(
     """
     if ledger is not None:
         ledger.verify()
-    content = page(release, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
+    content = page(release, consistent=consistent, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
     write_atomically(Path(path), content.encode(), ReleaseError)
     return Path(path)
 
@@ -60,6 +63,7 @@ def report(
 def page(
     release: Release,
     *,
+    consistent: Consistent | None = None,
     ledger: Ledger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
@@ -72,10 +76,12 @@ def page(
             "over many columns have none yet"
         )
     check_release(release)
+    if consistent is not None and consistent.release is not release:
+        raise ReleaseError("consistent is of another release; give release.consistent() of the one that is shown")
     if ledger is not None:
         check_charged(release, ledger)
     sections = {
-        "answers": ("Answers", answers_section(release)),
+        "answers": ("Answers", answers_section(release, consistent)),
         "privacy": ("Privacy", privacy_section(release)),
         "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else None),
         "methods": ("Methods", methods_section(list(methods), lower_bound)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,10 @@ class Consistent:
     def tables(self) -> Sequence[Statement]:
         """As those of the release."""
         return statements(self.release)
+
+    def each(self) -> Iterator[float]:
+        """The values one by one, in the order of the release's answers."""
+        return iter(self.values.tolist())
 
     @property
     def notes(self) -> tuple[str, ...]:

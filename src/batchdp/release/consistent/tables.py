@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
@@ -66,6 +66,11 @@ class ConsistentTables:
     def tables(self) -> Sequence[Table]:
         """As those of the release."""
         return self.release.tables
+
+    def each(self) -> Iterator[float]:
+        """The values one by one, in the order of the release's answers."""
+        for t in range(len(self.tables)):
+            yield from self.values(t).reshape(-1).tolist()
 
     @property
     def notes(self) -> tuple[str, ...]:
