@@ -29,17 +29,22 @@ from batchdp.progress import Progress
 
 Dense = NDArray[np.float64]
 
+BALANCED = 2.0
+"""How different the two halves of a round may be before the pressing is changed."""
+
 
 @dataclass(frozen=True)
 class Settings:
     """Of the search."""
 
-    tolerance: float = 1e-7
+    tolerance: float = 1e-6
     """Ends when less than this share of all records is missing below 0, and the gap is no more than 100 times that."""
     rounds: int = 3000
     relaxation: float = 1.6
     press: float = 5.0
-    """How hard tables are pressed towards 0 and above, in units of one over the variance of their noise."""
+    """How hard tables are pressed towards 0 and above at first, in units of one over the variance of their noise."""
+    adapting: int = 1000
+    """Rounds within which that changes, twice as hard or half, by how the search gets on."""
     look: int = 10
     """Rounds between two looks at the gap."""
 
@@ -102,23 +107,18 @@ class _Search:
         self.free = [own for own in self.sets if own not in self.held]
         self.total = float(self.held[()])
         self.empty = {C[0]: np.flatnonzero(z + self.total / len(z) <= 0) for C, z in self.held.items() if C}
-        self.penalty = {A: self._penalty(A) for A in tables}
-        self.weight = {C: precision[C] for C in self.free}
-        for A in tables:
-            for C in subsets(A):
-                if C in self.weight:
-                    self.weight[C] += self.penalty[A] / spread(C, A, sizes)
+        self.penalty = {A: settings.press / self._variance(A) for A in tables}
         self.z: dict[Columns, Dense] = {**self.held, **{C: noisy[C] for C in self.free}}
         self.v = {A: joined(self.z, A, sizes) for A in tables}
 
-    def _penalty(self, A: Columns) -> float:
-        """By the variance of the table's cells: rounds then treat noise of any size alike."""
+    def _variance(self, A: Columns) -> float:
+        """Of the noise in the table's cells: in its units, rounds treat noise of any size alike."""
         variance = 0.0
         for C in subsets(A):
             n = [self.sizes[i] for i in C]
             share = float(np.prod([1 - 1 / k for k in n])) / spread(C, A, self.sizes) ** 2
             variance += share / self.p[C]
-        return self.settings.press / variance if variance > 0 else 1.0
+        return variance
 
     def run(self, progress: Progress | None) -> Fitted:
         status, gap, k = Outcome.OUT_OF_ROUNDS, np.inf, 0
@@ -130,7 +130,7 @@ class _Search:
             return Fitted(self.z, self.sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0)
         try:
             for k in range(1, self.settings.rounds + 1):
-                missing = self._round()
+                missing, balance = self._round()
                 if k % self.settings.look and k < self.settings.rounds:
                     continue
                 gap = self._gap()
@@ -142,27 +142,44 @@ class _Search:
                 if missing <= self.settings.tolerance * self.total and gap <= 100 * self.settings.tolerance:
                     status = Outcome.CONVERGED
                     break
+                if k <= self.settings.adapting and not 1 / BALANCED < balance < BALANCED:
+                    self._press(2.0 if balance > 1 else 0.5)
         except KeyboardInterrupt:
             status = Outcome.CANCELLED
         parts, lifted = self._lifted()
         return Fitted(parts, self.sizes, status, k, float(gap), lifted)
 
-    def _round(self) -> float:
-        """Average the components, cut the tables; returns how many counts are missing below 0."""
+    def _round(self) -> tuple[float, float]:
+        """Average the components, cut the tables.
+
+        Returns how many counts are missing below 0, and how the distance of the averages from the tables compares with
+        how far the tables moved: where one is far above the other, pressing harder or less would get on faster.
+        """
         found = {C: self.p[C] * self.y[C] for C in self.free}
+        weight = {C: self.p[C] for C in self.free}
         for A, v in self.v.items():
             for C, part in split(2 * self._cut(v, A) - v, A).items():  # x − u, where v = x + u
                 if C in found:
-                    found[C] += part * (self.penalty[A] / spread(C, A, self.sizes))
-        z = {**self.held, **{C: part / self.weight[C] for C, part in found.items()}}
-        missing = 0.0
-        alpha = self.settings.relaxation
+                    share = self.penalty[A] / spread(C, A, self.sizes)
+                    found[C] += part * share
+                    weight[C] += share
+        self.z = {**self.held, **{C: part / weight[C] for C, part in found.items()}}
+        missing = apart = moved = 0.0
         for A, v in self.v.items():
-            table, x = joined(z, A, self.sizes), self._cut(v, A)
+            table, x = joined(self.z, A, self.sizes), self._cut(v, A)
             missing += float(np.maximum(self._cut(table, A) - table, 0.0).sum())
-            self.v[A] = alpha * (table - x) + v
-        self.z = z
-        return missing
+            v += self.settings.relaxation * (table - x)
+            after = self._cut(v, A)
+            apart += self.penalty[A] * float(np.square(table - after).sum())
+            moved += self.penalty[A] * float(np.square(after - x).sum())
+        return missing, float(np.sqrt(apart / moved)) if moved > 0 else 1.0
+
+    def _press(self, factor: float) -> None:
+        """Press harder: the dual stays the same, so that its scaled form shrinks."""
+        for A, v in self.v.items():
+            self.penalty[A] *= factor
+            x = self._cut(v, A)
+            self.v[A] = x + (v - x) / factor
 
     def _cut(self, table: Dense, A: Columns) -> Dense:
         """The closest table that is nowhere below 0, and 0 where a margin is: said outright, since a sum of 0 does not
