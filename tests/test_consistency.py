@@ -130,7 +130,7 @@ def test_the_closest_tables_are_those_of_the_exact_program(
     assert found.status in (Outcome.CONVERGED, Outcome.CLOSED_FORM)
     made = {own: found.table(own) for own in tables}
     total = max(0.0, float(y[()]))
-    for own, table in made.items():
+    for table in made.values():
         assert np.all(table >= 0)
         assert float(table.sum()) == pytest.approx(total, rel=1e-9, abs=1e-9)
     for first, second in combinations(tables, 2):
