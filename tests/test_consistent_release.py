@@ -197,7 +197,7 @@ def test_ordinary_releases_give_what_dense_least_squares_give(tmp_path: Path) ->
     assert whole.rounding is not None
     assert whole.rounding.moved_totals == 0
     assert whole.values[8] == whole.values[:6].sum()
-    assert list(found.table().columns) == ["query", "value", "raw"]
+    assert list(found.table("query").columns) == ["query", "value", "raw"]
 
 
 @pytest.mark.parametrize("counts", [[0], [7]])
@@ -223,10 +223,8 @@ def test_files_have_both_and_say_whose_the_intervals_are(tmp_path: Path) -> None
         index = json.loads((tmp_path / format_ / "tables.json").read_text())
         assert index["notes"] == list(found.notes)
         assert index["tables"][0]["columns"] == ["a1", "a2"]
-    assert (
-        b"intervals belong"
-        in pq.read_schema(tmp_path / "parquet" / files[0].with_suffix(".parquet").name).metadata[b"notes"]
-    )
+        if format_ == "parquet":
+            assert b"intervals belong" in pq.read_schema(files[0]).metadata[b"notes"]
 
 
 @pytest.fixture(scope="module")

@@ -63,25 +63,13 @@ def command(
     """
     either(epsilon, rho)
     from batchdp.cli.agreeing import made_consistent
-    from batchdp.cli.files import (
-        RELEASE_ENDINGS,
-        answers_as_json,
-        checked_output,
-        open_ledger,
-        write_answers,
-        write_release,
-    )
-    from batchdp.cli.show import figure, print_json, progress, say
+    from batchdp.cli.files import answers_as_json, open_ledger, write_answers, write_release
+    from batchdp.cli.show import print_json, progress
     from batchdp.errors import ReleaseError
-    from batchdp.measuring.neighbours import in_words
     from batchdp.plans import load_plan
-    from batchdp.privacy import UNITS
     from batchdp.release import answer
 
-    for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
-        checked_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
-    if Path(table).is_dir() and output.resolve().is_relative_to(Path(table).resolve()):
-        raise ReleaseError(f"{output} would become a part of the table in {table}; name an output outside of it")
+    _check_output(output, plan, table, ledger)
     made = load_plan(plan)
     books = open_ledger(ledger)
     identity = release_id or uuid4().hex
@@ -115,8 +103,36 @@ def command(
         print_json(answers_as_json(done, books, agreeing))
         return
     _show_answers(done, agreeing)
+    _say_the_rest(done, books, stored=stored, output=output, release_file=release_file, agreeing=agreeing)
+
+
+def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
+    """Refuse an output that could not be written, or would become a part of what is read."""
+    from batchdp.cli.files import RELEASE_ENDINGS, checked_output
+    from batchdp.errors import ReleaseError
+
+    for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
+        checked_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
+    if Path(table).is_dir() and output.resolve().is_relative_to(Path(table).resolve()):
+        raise ReleaseError(f"{output} would become a part of the table in {table}; name an output outside of it")
+
+
+def _say_the_rest(
+    done: Release,
+    books: Ledger,
+    *,
+    stored: bool,
+    output: Path,
+    release_file: Path,
+    agreeing: Consistent | ConsistentTables | None,
+) -> None:
+    """Where the answers are, whose privacy it is, what is left, and what consistent answers are not."""
+    from batchdp.cli.show import figure, say
+    from batchdp.measuring.neighbours import in_words
+    from batchdp.privacy import UNITS
+
     if stored:
-        say(f"These are the stored answers of release {identity}: nothing was read or spent.")
+        say(f"These are the stored answers of release {done.certificate.release_id}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"Whose privacy: {in_words(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
