@@ -147,7 +147,7 @@ def test_the_closest_tables_are_those_of_the_exact_program(
 def test_tables_that_are_fine_stay_as_they_are() -> None:
     rng = np.random.default_rng(0)
     joint = rng.integers(5, 20, size=(3, 4, 2)).astype(float)
-    tables = [(0, 1), (1, 2)]
+    tables: list[Columns] = [(0, 1), (1, 2)]
     y = {own: split(joint, (0, 1, 2))[own] for own in closure(tables)}
     found = closest_tables(y, dict.fromkeys(y, 1.0), tables, (3, 4, 2))
     for own in tables:
@@ -163,12 +163,12 @@ def test_nothing_is_nothing() -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_a_stop_leaves_tables_that_agree_and_are_not_negative(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, tables = (6, 5, 4), [(0, 1), (0, 2), (1, 2)]
+    sizes, tables = BATCHES[1]
     y, p = noisy(sizes, tables, 5)
     rounds = 0
     usual = searching._Search._round
 
-    def interrupted(self: Any) -> float:
+    def interrupted(self: Any) -> tuple[float, float]:
         nonlocal rounds
         rounds += 1
         if rounds > after:
@@ -185,13 +185,14 @@ def test_a_stop_leaves_tables_that_agree_and_are_not_negative(after: int, monkey
 
 
 def test_few_rounds_say_so() -> None:
-    y, p = noisy((6, 5, 4), [(0, 1), (0, 2), (1, 2)], 5)
+    sizes, tables = BATCHES[1]
+    y, p = noisy(sizes, tables, 5)
     told: list[float] = []
     found = closest_tables(
         y,
         p,
-        [(0, 1), (0, 2), (1, 2)],
-        (6, 5, 4),
+        tables,
+        sizes,
         settings=Settings(rounds=2),
         progress=lambda share, _: told.append(share),
     )
@@ -246,16 +247,16 @@ def test_two_passes_are_dense_least_squares(seed: int) -> None:
     tree = tree_of(sparse.csr_array(L))
     assert tree is not None
     assert np.allclose(L @ two_passes(tree, y), L @ np.linalg.lstsq(L, y)[0])
-    free = rng.random(L.shape[1]) < 0.6
+    free = np.asarray(rng.random(L.shape[1]) < 0.6)
     some = two_passes(tree, y, free)
     assert not np.any(some[~free])
     assert np.allclose(L @ some, L @ (free * np.linalg.lstsq(L * free, y)[0]))
 
 
 def test_rows_that_are_not_nested_are_no_tree() -> None:
-    assert tree_of(sparse.csr_array([[1.0, 1, 0], [0, 1, 1]])) is None
-    assert tree_of(sparse.csr_array([[1.0, 2, 0]])) is None
-    assert tree_of(sparse.csr_array([[1.0, 1, 0], [0, 0, 0], [1, 1, 1]])) is not None
+    assert tree_of(sparse.csr_array(np.array([[1.0, 1, 0], [0, 1, 1]]))) is None
+    assert tree_of(sparse.csr_array(np.array([[1.0, 2, 0]]))) is None
+    assert tree_of(sparse.csr_array(np.array([[1.0, 1, 0], [0, 0, 0], [1, 1, 1]]))) is not None
 
 
 @sometimes
@@ -278,7 +279,7 @@ def test_cells_fit_as_well_as_the_exact_program(seed: int) -> None:
 
 def counties() -> sparse.csr_array:
     states = sparse.csr_array((np.ones(3000), (np.arange(3000) // 60, np.arange(3000))))
-    return sparse.csr_array(sparse.vstack([sparse.eye_array(3000), states, np.ones((1, 3000))]))
+    return sparse.csr_array(sparse.vstack([sparse.eye_array(3000), states, sparse.csr_array(np.ones((1, 3000)))]))
 
 
 def test_a_hierarchy_of_three_thousand_counties() -> None:

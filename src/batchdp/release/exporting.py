@@ -57,9 +57,10 @@ def export(
         raise ReleaseError(f'format={format!r} must be "parquet" or "csv"')
     target = _checked(folder, overwrite)
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    agreeing = release if isinstance(release, Consistent | ConsistentTables) else None
-    source = release if agreeing is None else agreeing.release
-    count = len(release.tables)
+    agreeing, source = (
+        (release, release.release) if isinstance(release, Consistent | ConsistentTables) else (None, release)
+    )
+    count = len(source.tables)
     index, written = [], []
     try:
         beside.mkdir()
