@@ -1,14 +1,15 @@
 """Batches over many columns with published figures, as tables of factors, and what other programs reach on them.
 
 Figures are root mean squared errors a query, or the largest variance: with Gaussian noise at ρ = ½ (`PUBLISHED`), with
-Laplace noise at ε = √2, which has the same variance (`PURE`). ResidualPlanner's are those
-of its paper, HDMM's those of its journal experiments.
+Laplace noise at ε = √2, which has the same variance (`PURE`). ResidualPlanner's and
+ResidualPlanner+'s are those of their papers, HDMM's those of its journal experiments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from math import prod
 
@@ -27,6 +28,7 @@ CPS = (50, 100, 7, 4, 2)
 LOANS = (101, 101, 101, 101, 3, 8, 36, 6, 51, 4, 5, 15)
 NUMERIC_OF_ADULT = 5
 NUMERIC_OF_LOANS = 4
+NUMERIC_OF_CPS = 2
 MOST_CELLS_OF_LOANS = 5000
 """Of a table: all of at most so many are asked for."""
 
@@ -118,8 +120,17 @@ def cps_all() -> Products:
     return in_factors(CPS, [[with_total(n) for n in CPS]])
 
 
+def ways(sizes: Sequence[int], numeric: int, orders: Iterable[int]) -> Products:
+    """All tables of so many columns, with running totals over the first columns."""
+    return mixed(sizes, numeric, [kept for k in orders for kept in combinations(range(len(sizes)), k)])
+
+
+def _orders(orders: tuple[int, ...]) -> str:
+    return f"{'≤ ' if len(orders) > 1 else ''}{orders[-1]}-way"
+
+
 def adult_prefix() -> Products:
-    return mixed(ADULT, NUMERIC_OF_ADULT, combinations(range(14), 2))
+    return ways(ADULT, NUMERIC_OF_ADULT, [2])
 
 
 def loans(prefixes: bool = True) -> Products:
@@ -130,7 +141,7 @@ def cps_prefix() -> Products:
     return in_factors(CPS, [[running_totals(50), running_totals(100), *(with_total(n) for n in CPS[2:])]])
 
 
-RP, HDMM = "ResidualPlanner", "HDMM"
+RP, RP_PLUS, HDMM = "ResidualPlanner", "ResidualPlanner+", "HDMM"
 ORDERS = (0, 1, 2, 3)
 PUBLISHED = (
     *(
@@ -160,7 +171,16 @@ PUBLISHED = (
         "Adult 2-way prefixes",
         adult_prefix,
         17.274,
-        "ResidualPlanner+",
+        RP_PLUS,
+    ),
+    *(
+        Published(f"{name} {_orders(k)} prefixes", partial(ways, sizes, numeric, k), figure, RP_PLUS)
+        for name, sizes, numeric, figures in (
+            ("Adult", ADULT, NUMERIC_OF_ADULT, {(1,): 5.081}),
+            ("Loans", LOANS, NUMERIC_OF_LOANS, {(1,): 4.681, (2,): 14.502}),
+            ("CPS", CPS, NUMERIC_OF_CPS, {(1,): 3.081, (2,): 5.823, (3,): 7.302, (1, 2, 3): 7.570}),
+        )
+        for k, figure in figures.items()
     ),
     Published(
         "Loans prefixes",

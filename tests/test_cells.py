@@ -376,9 +376,9 @@ def test_300_conjunctions_over_20_columns_need_no_product_of_domains() -> None:
     described = as_domain(WIDE)
     queries = read_queries(wide_batch(300), described)
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     cells = cells_of(queries, described)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert seconds < 120

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from pathlib import Path
 from typing import get_args
 
 import duckdb
+import psycopg
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from hypothesis import example, given, settings
@@ -18,11 +20,13 @@ import batchdp
 from batchdp.cells import cells_of
 from batchdp.domain import Domain, Integers, Listed, read_domain
 from batchdp.domain.columns import Dates, Numbers
-from batchdp.domain.draft import RESERVED, ColumnType, draft
+from batchdp.domain.described import ColumnType, Described
+from batchdp.domain.draft import RESERVED, Draft, draft
 from batchdp.errors import DomainError
 from batchdp.queries import Query
 from batchdp.sql import read_queries
 from commands import refused, succeeds, unchanged
+from engines import postgres
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "60"))
 TYPES = st.sampled_from(get_args(ColumnType))
@@ -49,12 +53,28 @@ NAMES = st.one_of(st.sampled_from(ODD), st.text(max_size=12), st.sampled_from(so
 
 
 def loaded(table: str, columns: list[tuple[str, ColumnType]]) -> tuple[Domain, tuple[Query, ...]]:
-    drafted = draft(table, columns)
+    return loads(draft(table, described(columns)))
+
+
+def described(columns: list[tuple[str, ColumnType]]) -> list[Described]:
+    return [Described(name, kind) for name, kind in columns]
+
+
+def loads(drafted: Draft) -> tuple[Domain, tuple[Query, ...]]:
+    """What is drafted, as it is; with its comments it loads, too."""
     domain = read_domain(drafted.domain, source="domain.toml")
     queries = read_queries(drafted.queries, domain, source="queries.sql")
     assert read_queries(drafted.queries.replace("\n-- SELECT", "\nSELECT"), domain)  # what is in comments holds, too
     cells_of(queries, domain)
+    assert set(uncommented(drafted.domain).columns) == set(domain.columns)
     return domain, queries
+
+
+def uncommented(text: str) -> Domain:
+    """The domain with everything that is drafted as a comment behind the columns' heads."""
+    head, *sections = text.split("\n[columns.")
+    known = "bins|groupings|other" + "|step|outside" * ("step" in Numbers.model_fields)
+    return read_domain("\n[columns.".join([head, *(re.sub(rf"(?m)^# ({known}) =", r"\1 =", one) for one in sections)]))
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -64,10 +84,10 @@ def loaded(table: str, columns: list[tuple[str, ColumnType]]) -> tuple[Domain, t
 @example([("patient", "other"), ("x", "text")])
 def test_every_draft_loads(columns: list[tuple[str, ColumnType]]) -> None:
     try:
-        draft("visits", columns)
+        draft("visits", described(columns))
     except DomainError:
         with pytest.raises(DomainError, match="no column that can be declared"):
-            draft("visits", columns)
+            draft("visits", described(columns))
         return
     domain, queries = loaded("visits", columns)
     assert queries[0].name == "total"
@@ -100,7 +120,26 @@ def test_the_types_are_kept() -> None:
     domain, _ = loaded("visits", columns)
     kinds = {name: type(column) for name, column in domain.columns.items()}
     assert kinds == {"t": Listed, "n": Numbers, "w": Integers, "d": Dates, "b": Listed, "u": Listed}
-    assert "# Left out: 'o'" in draft("visits", columns).domain
+    assert "# Left out: 'o'" in draft("visits", described(columns)).domain
+
+
+def test_comments_say_what_else_there_is() -> None:
+    columns: list[tuple[str, ColumnType]] = [("t", "text"), ("n", "number"), ("w", "whole"), ("d", "date")]
+    text = draft(
+        "visits", [*described(columns), Described("paid", "number", step=0.001), Described("n_groups", "text")]
+    )
+    sections = {part.split("]")[0]: part for part in text.domain.split("\n[columns.")[1:]}
+    assert "# bins = [0, 3, 6, 9] " in sections["w"]
+    assert "# groupings = { w_groups = [0, 6] }" in sections["w"]
+    assert '# bins = ["2020-01-01", "2022-01-01", "2024-01-01"]' in sections["d"]
+    assert '# groupings = { t_groups = { first = ["A"], second = ["B"] } }' in sections["t"]
+    assert "# step = 0.01 " in sections["n"]
+    assert '# outside = "clip"' in sections["n"]
+    assert "# step = 0.001 " in sections["paid"]  # the last digit of the type
+    assert "# groupings" not in sections["n"], "its grouping would have the name of a column"
+    assert "step" not in sections["w"] + sections["d"] + sections["t"]
+    domain = uncommented(text.domain)
+    assert set(domain.columns["w"].groupings or ()) == {"w_groups"}
 
 
 def test_names_that_tell_something() -> None:
@@ -123,7 +162,7 @@ def test_three_hundred_and_three_thousand_columns() -> None:
 def test_no_columns_at_all() -> None:
     for columns in ([], [("", "unknown")], [("a", "text"), ("A", "text")], [("o", "other")]):
         with pytest.raises(DomainError, match="no column that can be declared"):
-            draft("visits", columns)  # type: ignore[arg-type]
+            draft("visits", described(columns))  # type: ignore[arg-type]
 
 
 # ── The command ──
@@ -218,6 +257,52 @@ def test_from_duckdb(folder: Path) -> None:
     line = refused("init", "clinic.duckdb", "--force")
     assert "'My Visits'" in line
     assert "duckdb://clinic.duckdb#" in line
+
+
+@pytest.mark.xdist_group("postgres")
+def test_from_postgresql(folder: Path) -> None:
+    schema = f"init_{os.getpid()}"
+    with psycopg.connect(postgres()) as connection:
+        for statement in POSTGRES:
+            connection.execute(statement.format(schema=schema).encode())
+    address = f"{postgres()}#{schema}.My Visits"
+    shown = succeeds("init", address)
+    assert "-o My_Visits.plan" in shown
+    assert "CANARY" not in shown + written()
+    assert "4711" not in written()
+    plan = planned()
+    kinds = {name: type(column) for name, column in plan.domain.columns.items()}
+    assert plan.domain.table == "My Visits"
+    assert plan.domain.privacy.unit == "patient_id"
+    assert kinds == {
+        "clinic": Listed,
+        "weight": Numbers,
+        "paid": Numbers,
+        "select": Integers,
+        "smokes": Listed,
+        "seen": Dates,
+        "born": Dates,
+        "mood": Listed,  # with placeholders: what a type lists may have been looked up in the data
+    }
+    for name in ("id", "tags", "doc"):
+        assert f"# Left out: '{name}'" in written()
+    assert uncommented(Path("domain.toml").read_text())
+    ledger = batchdp.Ledger.create("budget.db", epsilon=1)
+    assert batchdp.answer(plan, address, epsilon=1, ledger=ledger).answers
+    for wrong in (postgres(), f"{postgres()}#nothing", f"{postgres()}#{schema}.nothing"):
+        with unchanged(folder):
+            refused("init", wrong, "--force")
+
+
+POSTGRES = (
+    "CREATE SCHEMA {schema}",
+    "CREATE TYPE {schema}.mood AS ENUM ('CANARY', 'other')",
+    """CREATE TABLE {schema}."My Visits" (patient_id bigint, clinic varchar(40), weight double precision,
+    paid numeric(10, 2), "select" smallint, smokes boolean, seen timestamptz, born date, mood {schema}.mood, id uuid,
+    tags text[], doc jsonb CHECK (doc <> '"CANARY"'))""",
+    """INSERT INTO {schema}."My Visits" VALUES (4711, 'CANARY', 4711, 4711, 4711, true, now(), now(), 'CANARY',
+    gen_random_uuid(), ARRAY['CANARY'], '4711')""",
+)
 
 
 def test_from_a_folder_of_files(folder: Path) -> None:

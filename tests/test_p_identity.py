@@ -12,7 +12,7 @@ from scipy import sparse
 from batchdp import Workload, optimize, workloads
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads
-from batchdp.strategies.p_identity import SETTINGS, p_identity
+from batchdp.strategies.p_identity import SETTINGS, p_identity, tournament
 from batchdp.strategies.p_identity.error import error
 from batchdp.strategies.p_identity.moves import hop, split
 from batchdp.strategies.p_identity.packed import pack, reconstruct, unpack
@@ -159,3 +159,15 @@ def test_a_strategy_that_shares_nothing_can_be_measured_moved_and_split() -> Non
 def test_a_workload_that_gains_nothing_by_sharing_is_searched_to_the_end() -> None:
     workload = workloads.related(64, 1024, 32)
     assert optimize(workload, seconds=3).expected_squared_error(epsilon=1) <= 2 * workload.norm**2
+
+
+def test_leading_vectors_are_found_where_the_quick_routine_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    R = some(6, 9)
+    quick = tournament._right_vectors(R, 3)
+
+    def gives_up(*_: object, **__: object) -> None:
+        raise np.linalg.LinAlgError("Internal Error.")
+
+    monkeypatch.setattr(tournament, "eigh", gives_up)
+    slow = tournament._right_vectors(R, 3)
+    assert np.abs(np.abs(np.sum(quick * slow, axis=1)) - 1).max() < 1e-9

@@ -301,10 +301,10 @@ def test_ten_megabytes_of_queries_are_refused_at_once(tmp_path: Path) -> None:
     sql = "SELECT COUNT(*) AS n FROM people;\n" * 300_000
     (tmp_path / "large.sql").write_text(sql)
     for given in (sql, tmp_path / "large.sql"):
-        started = time.perf_counter()
+        started = time.process_time()
         with pytest.raises(QueryError, match="characters"):
             plan(given, DESCRIBED)
-        assert time.perf_counter() - started < 2
+        assert time.process_time() - started < 2
 
 
 def test_queries_that_can_never_be_true_are_answered_with_nothing(ledger: Ledger) -> None:
@@ -468,9 +468,9 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_the_same_batch_is_planned_once(searches: list[Any], cache_folder: Path) -> None:
     first = plan(SQL, DESCRIBED, **FAST)
-    started = time.perf_counter()
+    started = time.process_time()
     again = plan(SQL, as_domain(DESCRIBED), **FAST)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert same(first, again)
     assert len(searches) == 1
     assert len(list(cache_folder.iterdir())) == 1

@@ -514,10 +514,10 @@ def test_long_chains_need_no_recursion() -> None:
     ids=["constant", "factor", "fractions"],
 )
 def test_arithmetic_that_would_take_forever_is_refused(item: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(QueryError, match="too long"):
         read_queries(f"SELECT {item} FROM patients", DOMAIN)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_case_with_very_many_branches_is_refused() -> None:
@@ -534,9 +534,9 @@ def test_case_with_very_many_branches_is_refused() -> None:
 def test_three_hundred_queries_are_read_in_no_time() -> None:
     sql = "\n".join(f"SELECT COUNT(*) AS q{i} FROM patients WHERE state = 'NY' AND age < {i % 99};" for i in range(300))
     read_queries("SELECT COUNT(*) FROM patients", DOMAIN)
-    begin = time.perf_counter()
+    begin = time.process_time()  # its own: other work may run beside
     assert len(read_queries(sql, DOMAIN)) == 300
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 def test_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:

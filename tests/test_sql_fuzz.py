@@ -49,14 +49,14 @@ def table() -> list[dict[str, Any]]:
 
 def read(sql: str) -> tuple[Query, ...] | None:
     """The queries, or None if they are refused as they should be."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     message = ""
     queries = None
     try:
         queries = read_queries(sql, domain())
     except QueryError as error:
         message = str(error)
-    assert time.perf_counter() - begin < LONGEST
+    assert time.process_time() - begin < LONGEST
     assert message.isprintable()
     assert len(message) < 2000
     return queries
@@ -262,7 +262,7 @@ def test_any_text_as_a_domain_file(text: str) -> None:
     ids=["lists", "tables", "headers", "dots", "digits", "large", "twice"],
 )
 def test_domain_files_that_take_long_to_read_are_refused_soon(text: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(DomainError):
         read_domain(text)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10

@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from batchdp.domain.codebooks import Codebook
+    from batchdp.domain.described import Described
 
 EXAMPLES = (
     "batchdp init visits.csv",
     "batchdp init duckdb://clinic.duckdb#visits",
     "batchdp init postgresql://me@host/db#visits --folder study",
+    "batchdp init visits.csv --codebook tableschema.json",
 )
 
 
@@ -23,6 +30,13 @@ def command(
             metavar="TABLE", help="CSV or Parquet file or folder, or database address; an example if left out."
         ),
     ] = None,
+    codebook: Annotated[
+        str | None,
+        typer.Option(
+            help="JSON: Frictionless Table Schema or CSV on the Web; package.json#visits for one of several tables.",
+            metavar="FILE",
+        ),
+    ] = None,
     folder: Annotated[
         Path, typer.Option(help="Where to write domain.toml and queries.sql.", metavar="FOLDER", readable=False)
     ] = Path(),
@@ -31,29 +45,50 @@ def command(
     """Write a commented domain file and a query file to start from.
 
     Only the names and types of the table's columns are looked at, never its values: the domain must not depend on them.
+    A codebook adds values and ends; make sure that these were not looked up in the data either.
     """
     from batchdp.archive import write_atomically
     from batchdp.cli.files import checked_output
     from batchdp.cli.show import say
-    from batchdp.domain.draft import draft
+    from batchdp.domain.codebooks import joined, read_codebook
+    from batchdp.domain.draft import EXAMPLE, draft
     from batchdp.errors import DomainError
 
     domain, queries = folder / "domain.toml", folder / "queries.sql"
     for path in (domain, queries):
-        checked_output(path, DomainError, inputs=(table,))
+        checked_output(path, DomainError, inputs=(table, codebook))
         if path.exists() and not force:
             raise DomainError(f"{path} is there already; use --force to replace it or --folder for another place")
-    name, drafted = "patients", draft("patients")
+    name, columns, remarks = "patients", list(EXAMPLE), ""
     if table is not None:
         from batchdp.tables.schema import read_schema
 
         name, columns = read_schema(table)
-        drafted = draft(name, columns)
+    if codebook is not None:
+        book = read_codebook(codebook, table=None if table is None else name)
+        if table is None:
+            name, columns = book.table, list(book.columns)
+        else:
+            columns = joined(columns, book)
+            remarks = _differences(columns, book)
+    drafted = draft(name, columns, codebook=codebook)
     write_atomically(domain, drafted.domain.encode(), DomainError)
     write_atomically(queries, drafted.queries.encode(), DomainError)
     plan = re.sub(r"\W+", "_", name)
     say(
-        f"Wrote {domain} and {queries}. Edit both: declare what is public about each column, from what you know and "
-        "not from the data, and write your queries. Then run\n"
+        f"{remarks}Wrote {domain} and {queries}. Edit both: declare what is public about each column, from what you "
+        "know and not from the data, and write your queries. Then run\n"
         f"  batchdp plan {quote(str(queries))} --domain {quote(str(domain))} -o {quote(f'{plan}.plan')}"
     )
+
+
+def _differences(columns: Sequence[Described], book: Codebook) -> str:
+    """Which columns only one of the two knows, in a sentence each."""
+    from batchdp.domain.names import folded
+    from batchdp.tables.kinds import listing
+
+    there = {folded(column.name) for column in columns}
+    absent = [one.name for one in book.columns if not there & {folded(name) for name in (one.name, *one.also)}]
+    silent = [column.name for column in columns if not column.documented]
+    remarks = f"The table has no column {listing(absent)}, which the codebook describes.\n" if absent else ""
+    return remarks + (f"The codebook says nothing about {listing(silent)}.\n" if silent else "")

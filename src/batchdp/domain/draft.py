@@ -1,30 +1,30 @@
-"""A domain file and a query file to start from, drafted from the names and types of columns alone."""
+"""A domain file and a query file to start from, drafted from the names and types of columns, and from a codebook."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from datetime import date
 
+from batchdp.domain.described import Described
 from batchdp.domain.domain import MOST_COLUMNS, read_domain
 from batchdp.domain.names import LONGEST, folded, skeleton
+from batchdp.domain.sketch import ends, key, likely, quoted, section, short
 from batchdp.errors import DomainError
+from batchdp.terminal import harmless
 
-ColumnType = Literal["text", "number", "whole", "date", "boolean", "unknown", "other"]
-"""Unknown: a CSV file does not say. Other: no kind of declared column fits, such as a list."""
 MOST_ASKED = 3
 """Columns that the drafted queries use; queries for the next few are there as comments."""
 MOST_SHOWN = 20
 
-EXAMPLE: tuple[tuple[str, ColumnType], ...] = (
-    ("patient_id", "whole"),
-    ("state", "text"),
-    ("age", "number"),
-    ("children", "whole"),
-    ("visited", "date"),
+EXAMPLE = (
+    Described("patient_id", "whole"),
+    Described("state", "text"),
+    Described("age", "number"),
+    Described("children", "whole"),
+    Described("visited", "date"),
 )
 PERSON = re.compile(
     r"(person|patient|user|customer|client|member|subject|participant|student|pupil|employee|citizen|household|voter|"
@@ -57,6 +57,10 @@ NO_UNIT = """\
 UNIT = """\
 unit = {name:<25} # EDIT: whose privacy: one value = one person; left out, every row is a person
 rows_per_unit = 1                # at most this many rows of one person are counted"""
+CODEBOOK = """\
+# The codebook is {name}. Make sure that what it says was known without these data: values and ends that
+# were looked up in them give people away.
+"""
 RESERVED = frozenset(
     re.findall(
         r"\w+",
@@ -73,15 +77,6 @@ RESERVED = frozenset(
     )
 )
 """Words of SQL; a column or table of such a name is written in quotes."""
-KINDS: dict[ColumnType, str] = {
-    "text": 'values = ["A", "B"]              # EDIT: the values that can occur',
-    "number": "range = [0, 100]                 # EDIT: the lowest and the highest value\n"
-    "bins = [0, 25, 50, 75]           # EDIT: lower edges of the groups of GROUP BY",
-    "whole": "integers = [0, 10]               # EDIT: the lowest and the highest value",
-    "date": 'dates = ["2020-01-01", "2025-12-31"]   # EDIT: the first and the last day',
-    "boolean": "values = [true, false]",
-    "unknown": 'values = ["A", "B"]              # EDIT: the values that can occur, or range, integers, dates',
-}
 
 
 @dataclass(frozen=True)
@@ -92,45 +87,43 @@ class Draft:
     queries: str
 
 
-def draft(table: str, columns: Iterable[tuple[str, ColumnType]] = EXAMPLE) -> Draft:
+def draft(table: str, columns: Iterable[Described] = EXAMPLE, *, codebook: str | None = None) -> Draft:
     """A domain and queries to be edited, which load and can be planned as they are.
 
     Args:
         table: what the queries call it.
-        columns: names as the table has them, and their types; those that cannot be declared are left out and named in
-            a comment.
+        columns: as the table has them; those that cannot be declared are left out and named in a comment.
+        codebook: what the file is called that some of it is from.
     """
     given = list(columns)
-    unit = next((name for name, _ in given if PERSON.fullmatch(name)), None)
+    unit = next((column.name for column in given if PERSON.fullmatch(column.name)), None)
     kept, left_out = _sorted_out(given, unit)
     if not kept:
         raise DomainError(f"the table has no column that can be declared: {'; '.join(left_out[:3]) or 'it has none'}")
-    return Draft(_domain(table, kept, left_out, unit), _queries(table, kept))
+    return Draft(_domain(table, kept, left_out, unit, codebook), _queries(table, kept))
 
 
-def _sorted_out(
-    given: Sequence[tuple[str, ColumnType]], unit: str | None
-) -> tuple[list[tuple[str, ColumnType]], list[str]]:
+def _sorted_out(given: Sequence[Described], unit: str | None) -> tuple[list[Described], list[str]]:
     """The columns that can be declared, and why the others cannot."""
-    kept: list[tuple[str, ColumnType]] = []
+    kept: list[Described] = []
     left_out = []
-    taken = Counter(folded(name) for name, _ in given)
+    taken = Counter(folded(column.name) for column in given)
     reason: str | None
-    for name, kind in given:
-        if name == unit and len(given) > 1:
+    for column in given:
+        if column.name == unit and len(given) > 1:
             continue
-        if kind == "other":
+        if column.kind == "other":
             reason = "no kind of column below fits its type; cast it in a view"
-        elif taken[folded(name)] > 1:
+        elif taken[folded(column.name)] > 1:
             reason = "several columns have this name, upper or lower case; rename all but one"
         elif len(kept) == MOST_COLUMNS:
             reason = f"more than {MOST_COLUMNS} columns; declare those that you ask about"
         else:
-            reason = _problem(name)
+            reason = _problem(column.name) or _unreadable(column)
         if reason is None:
-            kept.append((name, kind))
+            kept.append(column)
         else:
-            left_out.append(f"{_visible(name)}: {reason}")
+            left_out.append(f"{short(column.name)}: {reason}")
     return kept, left_out
 
 
@@ -139,23 +132,46 @@ def _problem(name: str) -> str | None:
     if len(name) > LONGEST:
         return f"its name is longer than {LONGEST} characters; rename it"
     try:
-        read_domain(f"table = 't'\n[columns.{_key(name)}]\nvalues = [true]\n")
+        read_domain(f"table = 't'\n[columns.{key(name)}]\nvalues = [true]\n")
     except DomainError:
         return "its name is blank, or holds characters that cannot be seen or look like others; rename it"
     return None
 
 
-def _domain(table: str, columns: Iterable[tuple[str, ColumnType]], left_out: Sequence[str], unit: str | None) -> str:
-    named = NO_UNIT if unit is None or _problem(unit) else UNIT.format(name=_quoted(unit))
-    parts = [HEAD.format(table=_quoted(table), unit=named)]
-    parts += [f"[columns.{_key(name)}]\n{KINDS[_likely(name, kind)]}\n" for name, kind in columns]
+def _unreadable(column: Described) -> str | None:
+    """Why what a codebook says of a column cannot be declared."""
+    try:
+        read_domain(f"table = 't'\n{section(column, None)}")
+    except DomainError as error:
+        return f"what the codebook says of it cannot be declared: {harmless(error)}"
+    return None
+
+
+def _domain(
+    table: str, columns: Sequence[Described], left_out: Sequence[str], unit: str | None, codebook: str | None
+) -> str:
+    named = NO_UNIT if unit is None or _problem(unit) else UNIT.format(name=quoted(unit))
+    parts = [HEAD.format(table=quoted(table), unit=named)]
+    if codebook is not None:
+        parts[0] += CODEBOOK.format(name=short(codebook))
+    taken = {folded(column.name) for column in columns} | ({folded(unit)} if unit is not None else set())
+    parts += [section(column, _grouping(column.name, taken)) for column in columns]
     if left_out:
         more = [f"and {len(left_out) - MOST_SHOWN} more"] * (len(left_out) > MOST_SHOWN)
         parts.append("\n".join(f"# Left out: {line}" for line in [*left_out[:MOST_SHOWN], *more]) + "\n")
     return "\n".join(parts)
 
 
-def _queries(table: str, columns: Sequence[tuple[str, ColumnType]]) -> str:
+def _grouping(name: str, taken: set[str]) -> str | None:
+    """A name for a grouping of a column that nothing else has."""
+    grouping = f"{name}_groups"
+    if folded(grouping) in taken or _problem(grouping):
+        return None
+    taken.add(folded(grouping))
+    return grouping
+
+
+def _queries(table: str, columns: Sequence[Described]) -> str:
     lines = [
         "-- One SELECT after the other; each count becomes one private answer. COUNT, SUM, WHERE, CASE, FILTER and",
         "-- GROUP BY over declared columns are understood, and sums and multiples of counts.",
@@ -167,46 +183,28 @@ def _queries(table: str, columns: Sequence[tuple[str, ColumnType]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _statements(source: str, columns: Iterable[tuple[str, ColumnType]]) -> Iterator[str]:
+def _statements(source: str, columns: Iterable[Described]) -> Iterator[str]:
     """One query a column, each under a name of its own."""
     taken = {"total"}
-    for name, given in columns:
-        column, kind = _identifier(name), _likely(name, given)
-        alias = {"whole": "all_{}", "date": "{}_since_2024"}.get(kind, "by_{}").format(name)
+    for column in columns:
+        name, kind = _identifier(column.name), "text" if column.values else likely(column)
+        since = _since(*ends(column)) if kind == "date" else None
+        alias = f"{column.name}_since_{since.year}" if since else f"{'all' if kind == 'whole' else 'by'}_{column.name}"
         if folded(skeleton(alias)) in taken or len(alias) > LONGEST:
             continue
         taken.add(folded(skeleton(alias)))
         named = _identifier(alias)
-        if kind == "whole":
-            yield f"SELECT SUM({column}) AS {named} FROM {source};"
-        elif kind == "date":
-            yield f"SELECT COUNT(*) AS {named} FROM {source} WHERE {column} >= DATE '2024-01-01';"
+        if since:
+            yield f"SELECT COUNT(*) AS {named} FROM {source} WHERE {name} >= DATE '{since}';"
+        elif kind == "whole":
+            yield f"SELECT SUM({name}) AS {named} FROM {source};"
         else:
-            yield f"SELECT {column}, COUNT(*) AS {named} FROM {source} GROUP BY {column};"
+            yield f"SELECT {name}, COUNT(*) AS {named} FROM {source} GROUP BY {name};"
 
 
-def _likely(name: str, kind: ColumnType) -> ColumnType:
-    """A CSV file has no types, but its names may tell: an age is a number, a date a date."""
-    if kind != "unknown":
-        return kind
-    words = re.split(r"[\W_]+", name.lower())
-    return "number" if "age" in words else "date" if {"date", "day", "birthday"} & set(words) else kind
-
-
-def _visible(name: str) -> str:
-    """A name in one short line of a comment, whatever is in it."""
-    short = name if len(name) <= 60 else name[:59] + "…"
-    return "'" + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short) + "'"
-
-
-def _key(name: str) -> str:
-    """A bare TOML key where that is possible."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    """A TOML string: JSON's escapes are TOML's."""
-    return json.dumps(text, ensure_ascii=False)
+def _since(first: date, last: date) -> date:
+    """A day that leaves some to both sides: where the last year but one begins."""
+    return max(first, date(max(1, last.year - 1), 1, 1))
 
 
 def _identifier(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 LONGEST = 200
@@ -45,3 +46,8 @@ def skeleton(name: str) -> str:
 def folded(name: str) -> str:
     """The form under which two identifiers are the same: SQL does not tell upper from lower case."""
     return name.casefold()
+
+
+def plain_name(text: str) -> str:
+    """A name for a table that SQL takes without quotes, from whatever its file is called."""
+    return re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()[:100] or "records"

@@ -68,9 +68,12 @@ def frozen(matrix: Matrix, *, own: bool = False) -> Matrix:
         left, right = frozen(matrix.left), frozen(matrix.right)
         return matrix if left is matrix.left and right is matrix.right else Product(left, right)
     if isinstance(matrix, np.ndarray):
-        if not matrix.flags.writeable and matrix.base is None:
+        # Row after row in memory, whoever made it: what is computed from a matrix then does not change when it is saved
+        # and loaded, down to the last digit.
+        in_rows = matrix.flags.c_contiguous
+        if in_rows and not matrix.flags.writeable and matrix.base is None:
             return matrix
-        copy = matrix if own else matrix.copy()
+        copy = matrix if own and in_rows else matrix.copy(order="C")
         copy.flags.writeable = False
         return copy
     if not any(part.flags.writeable for part in _arrays(matrix)):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 from batchdp.domain import Domain, as_domain
-from batchdp.domain.draft import ColumnType
-from batchdp.domain.names import checked_name
+from batchdp.domain.described import ColumnType, Described
+from batchdp.domain.names import checked_name, plain_name
 from batchdp.errors import TableError
 from batchdp.tables.files import found, header, parquet_schema
 from batchdp.tables.kinds import listing
 from batchdp.tables.opening import is_database, open_database_table
 
-Schema = list[tuple[str, ColumnType]]
+Schema = list[Described]
 """Names need not be distinct in a CSV file."""
 
 
@@ -23,15 +22,15 @@ def read_schema(table: str) -> tuple[str, Schema]:
     if not is_database(table):
         path = Path(table).expanduser()
         files, kind = found(path)
-        name = _plain_name(path.resolve().name.split(".")[0])
+        name = plain_name(path.resolve().name.split(".")[0])
         if kind == "CSV":
-            return name, [(column, "unknown") for column in header(files[0])[0]]
+            return name, [Described(column, "unknown") for column in header(files[0])[0]]
         types = zip((schema := parquet_schema(files[0])).names, schema.types, strict=True)
-        return name, [(column, _type(_ibis_type(dtype))) for column, dtype in types]
+        return name, [_described(column, _ibis_type(dtype)) for column, dtype in types]
     name = _named(table)
     opened = open_database_table(table, _placeholder(name))
     try:
-        return name, [(column, _type(dtype)) for column, dtype in opened.table.schema().items()]
+        return name, [_described(column, dtype) for column, dtype in opened.table.schema().items()]
     finally:
         opened.engine.close()
 
@@ -82,8 +81,9 @@ def _placeholder(name: str) -> Domain:
     return as_domain({"table": name, "columns": {"any": {"values": [True]}}})
 
 
-def _plain_name(text: str) -> str:
-    return re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()[:100] or "records"
+def _described(name: str, dtype: Any) -> Described:
+    digits = dtype.scale if dtype.is_decimal() else None
+    return Described(name, _type(dtype), step=10.0**-digits if digits else None)
 
 
 def _type(dtype: Any) -> ColumnType:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import LinAlgError, eigh
 
 from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense, dense
@@ -218,6 +218,10 @@ def _value(one: Reached) -> float:
 def _right_vectors(R: Dense, count: int) -> Dense:
     """The leading right singular vectors."""
     k = len(R)
-    U = eigh(R @ R.T, subset_by_index=[max(0, k - count), k - 1], check_finite=False)[1]
+    G = R @ R.T
+    try:
+        U = eigh(G, subset_by_index=[max(0, k - count), k - 1], check_finite=False)[1]
+    except LinAlgError:  # some of them at a time is the quicker routine, and on some processors it gives up
+        U = np.linalg.eigh(G)[1][:, max(0, k - count) :]
     V = U.T[::-1] @ R
     return np.asarray(V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-300))
