@@ -57,7 +57,7 @@ def closest_cells(measure: sparse.sparray, measurements: Dense, *, progress: Pro
         statuses.append(own.status)
         if progress is not None:
             progress((k + 1) / len(blocks), "fitting cells that are not negative")
-        if own.status is Outcome.CANCELLED:  # the cells of later blocks stay at what they are without noise: none
+        if own.status is Outcome.CANCELLED:  # later blocks: least squares cut at 0
             for rest, others in blocks[k + 1 :]:
                 x[others] = np.maximum(lsmr(L[:, others][rest], measurements[rest])[0], 0.0)
             break
