@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "batchdp answer visits.plan -t visits.csv -e 0.5 -l budget.db -o answers.csv",
     "batchdp answer visits.plan -t clinic.duckdb -e 0.5 -l budget.db -o out.json -y",
-    "batchdp answer visits.plan -t visits.csv -e 1 -l budget.db -o out.csv --consistent",
+    "batchdp answer visits.plan -t visits.csv -e 1 -l my.db -o out.csv --consistent",
     "batchdp answer visits.plan -t postgresql://host/db -e 1 -l my.db -o out.csv",
 )
 FREE = "the same command with --release-id {id} gets them, free of charge"
