@@ -107,18 +107,6 @@ class TableReader:
                 found = found + float(self.scales[g]) ** 2 * own
         return found
 
-    def component_variances(self) -> dict[tuple[int, ...], float] | None:
-        """Of the noise in every component of whole tables, by its columns; None where tables are not whole."""
-        groups = self.lattice.groups
-        if not isinstance(groups, WholeGroups):
-            return None
-        found = {}
-        for g, group in enumerate(groups):
-            (part,) = group.parts()
-            (piece,) = part.pieces
-            found[part.columns] = (float(self.scales[g]) * float(piece.recover[0, 0])) ** 2
-        return found
-
     def worst_bias(self) -> tuple[float, int]:
         """The most that an answer can be off apart from noise, as a share of its standard error; and which table's."""
         cap = self.lattice.largest_total

@@ -81,11 +81,11 @@ class TableRelease:
 
     def values(self, table: int) -> Dense:
         """The private answers of a table, by its number, as an array of the table's shape."""
-        return self.reader.values(self.checked(table), self.noisy)
+        return self.reader.values(self._checked(table), self.noisy)
 
     def standard_errors(self, table: int) -> Dense:
         """Of a table's answers, as an array of its shape."""
-        number = self.checked(table)
+        number = self._checked(table)
         return np.broadcast_to(np.sqrt(self.reader.variances(number)), self.reader.shape(number))
 
     def half_widths(self, table: int) -> Dense:
@@ -190,8 +190,7 @@ class TableRelease:
             return int(column)
         raise ReleaseError(f"column {column!r} is not one of {', '.join(map(repr, self.column_names[:20]))}")
 
-    def checked(self, table: int) -> int:
-        """The number of a table, from 0."""
+    def _checked(self, table: int) -> int:
         count = len(self.workload.tables)
         if isinstance(table, bool) or not isinstance(table, (int, np.integer)) or not -count <= table < count:
             raise ReleaseError(f"table={table!r} is not one of {count:,} tables; count from 0, or use find(…)")

@@ -16,6 +16,7 @@ from batchdp.consistency.components import Columns, closure, maximal, split, spr
 from batchdp.consistency.rounding import controlled
 from batchdp.consistency.tables import closest_tables
 from batchdp.errors import ReleaseError
+from batchdp.measuring.components.lattice import WholeGroups
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.release.consistent.notes import Rounding, beside, notes
@@ -60,7 +61,10 @@ class ConsistentTables:
 
     def values(self, table: int) -> Dense:
         """The consistent values of a table, by its number, as an array of the table's shape."""
-        return self.read(self.release.checked(table))
+        count = len(self.tables)
+        if isinstance(table, bool) or not isinstance(table, (int, np.integer)) or not -count <= table < count:
+            raise ReleaseError(f"table={table!r} is not one of {count:,} tables; count from 0")
+        return self.read(range(count)[int(table)])
 
     @property
     def tables(self) -> Sequence[Table]:
@@ -127,7 +131,7 @@ def noisy_components(release: TableRelease, asked: Sequence[Columns]) -> dict[Co
 
 def precisions(release: TableRelease, asked: Sequence[Columns]) -> Mapping[Columns, float]:
     """One over the variance of the noise in every component: what the release knows, else from the standard errors."""
-    known = release.reader.component_variances()
+    known = component_variances(release)
     if known is not None:
         return {own: 1 / known[own] if known.get(own, 0.0) > 0 else 1.0 for own in closure(asked)}
     sizes = release.workload.sizes
@@ -136,6 +140,19 @@ def precisions(release: TableRelease, asked: Sequence[Columns]) -> Mapping[Colum
         precision = 1 / max(float(np.square(release.standard_errors(t)).mean()), 1e-300)
         for own in subsets(table):
             found[own] += precision / spread(own, table, sizes)
+    return found
+
+
+def component_variances(release: TableRelease) -> dict[Columns, float] | None:
+    """Of the noise in every component that was measured by itself; None where that is not what was measured."""
+    groups = getattr(release.reader.lattice, "groups", None)
+    if not isinstance(groups, WholeGroups):
+        return None
+    found = {}
+    for g, group in enumerate(groups):
+        (part,) = group.parts()
+        (piece,) = part.pieces
+        found[part.columns] = (float(release.reader.scales[g]) * float(piece.recover[0, 0])) ** 2
     return found
 
 
