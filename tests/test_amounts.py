@@ -272,7 +272,7 @@ def test_a_release_is_answered_saved_and_found_again(tmp_path: Path) -> None:
     for one in release.answers:
         exact = 500 if one.name.startswith("n[") else sums[one.name[4:-1]]
         assert abs(one.value - exact) <= 12 * one.standard_error
-    assert release.consistent().shape == release.values.shape
+    assert release.consistent().values.shape == release.values.shape
 
 
 # ── refusals ──

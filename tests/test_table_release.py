@@ -385,7 +385,7 @@ def test_an_export_that_fails_leaves_nothing(
 ) -> None:
     from batchdp.release import exporting
 
-    def full(path: Path, _: object) -> None:
+    def full(path: Path, *_: object) -> None:
         path.write_text("half")
         raise OSError(28, "No space left on device")
 

@@ -11,16 +11,19 @@ from uuid import uuid4
 
 import typer
 
-from batchdp.cli.options import All, AsJson, Epsilon, Plan, Rho, either
+from batchdp.cli.options import All, AsJson, Epsilon, Plan, Rho, WantConsistent, Whole, either
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
     from batchdp.release import Release, TableRelease
+    from batchdp.release.consistent.records import Consistent
+    from batchdp.release.consistent.tables import ConsistentTables
     from batchdp.release.cost import Cost
 
 EXAMPLES = (
     "batchdp answer visits.plan -t visits.csv -e 0.5 -l budget.db -o answers.csv",
     "batchdp answer visits.plan -t clinic.duckdb -e 0.5 -l budget.db -o out.json -y",
+    "batchdp answer visits.plan -t visits.csv -e 1 -l my.db -o out.csv --consistent",
     "batchdp answer visits.plan -t postgresql://host/db -e 1 -l my.db -o out.csv",
 )
 FREE = "the same command with --release-id {id} gets them, free of charge"
@@ -47,6 +50,8 @@ def command(
         ),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.", metavar="SHARE")] = 0.95,
+    consistent: WantConsistent = False,
+    whole: Whole = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.", metavar="")] = False,
     everything: All = False,
     as_json: AsJson = False,
@@ -54,21 +59,18 @@ def command(
     """Spend some of the budget and write private answers: name, value, standard_error, low, high.
 
     The budget is charged before the table is read. A .release file with everything that `batchdp report` needs is
-    written beside the answers.
+    written beside the answers. With --consistent the last columns have answers that agree and are not negative, and
+    that the intervals are those of value.
     """
     either(epsilon, rho)
-    from batchdp.cli.files import RELEASE_ENDINGS, answers_as_json, checked_output, open_ledger, write_release
-    from batchdp.cli.show import figure, print_json, progress, say
+    from batchdp.cli.agreeing import made_consistent
+    from batchdp.cli.files import answers_as_json, open_ledger, write_answers, write_release
+    from batchdp.cli.show import print_json, progress
     from batchdp.errors import ReleaseError
-    from batchdp.measuring.neighbours import in_words
     from batchdp.plans import load_plan
-    from batchdp.privacy import UNITS
     from batchdp.release import answer
 
-    for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
-        checked_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
-    if Path(table).is_dir() and output.resolve().is_relative_to(Path(table).resolve()):
-        raise ReleaseError(f"{output} would become a part of the table in {table}; name an output outside of it")
+    _check_output(output, plan, table, ledger)
     made = load_plan(plan)
     books = open_ledger(ledger)
     identity = release_id or uuid4().hex
@@ -95,25 +97,68 @@ def command(
             release_file = write_release(done, output)
         except ReleaseError as error:
             raise ReleaseError(f"{error}; the answers are in {ledger}: {FREE.format(id=identity)}") from error
+    agreeing = made_consistent(done, whole=whole) if consistent or whole else None
+    if agreeing is not None:
+        write_answers(done, output, agreeing)
     if as_json:
-        print_json(answers_as_json(done, books))
+        print_json(answers_as_json(done, books, agreeing))
         return
-    show_answers(done, everything=everything)
+    show_answers(done, agreeing, everything=everything)
+    _say_the_rest(done, books, stored=stored, output=output, release_file=release_file, agreeing=agreeing)
+
+
+def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
+    """Refuse an output that could not be written, or would become a part of what is read."""
+    from batchdp.cli.files import RELEASE_ENDINGS, checked_output
+    from batchdp.errors import ReleaseError
+
+    for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
+        checked_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
+    if Path(table).is_dir() and output.resolve().is_relative_to(Path(table).resolve()):
+        raise ReleaseError(f"{output} would become a part of the table in {table}; name an output outside of it")
+
+
+def _say_the_rest(
+    done: Release | TableRelease,
+    books: Ledger,
+    *,
+    stored: bool,
+    output: Path,
+    release_file: Path,
+    agreeing: Consistent | ConsistentTables | None,
+) -> None:
+    """Where the answers are, whose privacy it is, what is left, and what consistent answers are not."""
+    from batchdp.cli.show import figure, say
+    from batchdp.measuring.neighbours import in_words
+    from batchdp.privacy import UNITS
+
     if stored:
-        say(f"These are the stored answers of release {identity}: nothing was read or spent.")
+        say(f"These are the stored answers of release {done.certificate.release_id}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"Whose privacy: {in_words(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
     say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
+    for note in agreeing.notes if agreeing else ():
+        say(note)
 
 
-def show_answers(done: Release | TableRelease, *, everything: bool = False) -> None:
+def show_answers(
+    done: Release | TableRelease, agreeing: Consistent | ConsistentTables | None = None, *, everything: bool = False
+) -> None:
     """The tables with their typical errors and top rows, or with every answer and its interval."""
-    from batchdp.cli.show import Part, console, figure, parts, pieces
+    from batchdp.cli.show import Part, console, figure, parts, pieces, table
     from batchdp.release.looking import look_at
 
-    look = look_at(done, everything=everything)
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
+    title = f"{len(done.answers):,} private answers"
+    if agreeing is not None:
+        rows = (
+            (a.name, *map(figure, (a.value, a.standard_error, a.low, a.high, value)))
+            for a, value in zip(done.answers, agreeing.each(), strict=True)
+        )
+        console.print(table(title, (*headings, "consistent"), rows, important="consistent"))
+        return
+    look = look_at(done, everything=everything)
     found = (
         Part(
             None
@@ -124,7 +169,6 @@ def show_answers(done: Release | TableRelease, *, everything: bool = False) -> N
         )
         for one in look.tables
     )
-    title = f"{len(done.answers):,} private answers"
     for piece in pieces(found) if everything else [list(found)]:
         console.print(parts(title, headings, piece, important="answer", more=look.more))
         title = ""

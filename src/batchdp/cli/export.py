@@ -7,9 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from batchdp.cli.options import WantConsistent, Whole
+
 EXAMPLES = (
     "batchdp export answers.release -o tables",
     "batchdp export answers.release -o tables --format csv --overwrite",
+    "batchdp export answers.release -o tables --consistent --whole",
 )
 
 
@@ -23,8 +26,14 @@ def command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a folder that an earlier export wrote.", metavar="")
     ] = False,
+    consistent: WantConsistent = False,
+    whole: Whole = False,
 ) -> None:
-    """Write the tables of a release, one file each: group columns, value, standard_error, low, high."""
+    """Write the tables of a release, one file each: group columns, value, standard_error, low, high.
+
+    With --consistent a last column has values that agree and are not negative; the intervals stay those of value.
+    """
+    from batchdp.cli.agreeing import made_consistent
     from batchdp.cli.files import beside
     from batchdp.cli.show import progress, say
     from batchdp.release import load_release
@@ -34,6 +43,9 @@ def command(
         raise typer.BadParameter("give parquet or csv", param_hint="--format")
     chosen: Literal["parquet", "csv"] = "csv" if format == "csv" else "parquet"
     loaded = load_release(beside(release))
+    agreeing = made_consistent(loaded, whole=whole) if consistent or whole else None
     with progress("Writing tables") as report:
-        files = export(loaded, output, format=chosen, overwrite=overwrite, progress=report)
+        files = export(agreeing or loaded, output, format=chosen, overwrite=overwrite, progress=report)
     say(f"{len(files):,} tables written to {output}.")
+    for note in agreeing.notes if agreeing else ():
+        say(note)

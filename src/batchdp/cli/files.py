@@ -9,7 +9,7 @@ import os
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ from batchdp.workloads.workload import Workload
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
     from batchdp.release import Release
+    from batchdp.release.consistent.records import Consistent
+    from batchdp.release.consistent.tables import ConsistentTables
 
 READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
 RELEASE_ENDINGS = (".csv", ".json", ".release")
@@ -62,24 +64,43 @@ def write_release(release: Release, output: Path) -> Path:
     """The answers in the form that the ending asks for, and the whole release beside them; returns where that is."""
     release_file = output.with_suffix(".release")
     release.save(release_file)
+    write_answers(release, output)
+    return release_file
+
+
+def write_answers(release: Release, output: Path, agreeing: Consistent | ConsistentTables | None = None) -> None:
+    """The answers, with consistent ones beside them if there are; a .release holds neither."""
     if output.suffix.lower() == ".json":
-        rows = [asdict(answer) for answer in release.answers]
+        rows = [dict(row) for row in _rows(release, agreeing)]
         write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
     elif output.suffix.lower() == ".csv":
         from batchdp.release.exporting import no_formula
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("name", "value", "standard_error", "low", "high"))
-        writer.writerows((no_formula(a.name), a.value, a.standard_error, a.low, a.high) for a in release.answers)
+        more = ("consistent", "interval_of") if agreeing is not None else ()
+        writer.writerow(("name", "value", "standard_error", "low", "high", *more))
+        for row in _rows(release, agreeing):
+            writer.writerow((no_formula(row.pop("name")), *row.values()))
         write_atomically(output, text.getvalue().encode(), ReleaseError)
-    return release_file
 
 
-def answers_as_json(release: Release, ledger: Ledger) -> dict[str, Any]:
+def _rows(release: Release, agreeing: Consistent | ConsistentTables | None) -> Iterator[dict[str, Any]]:
+    """The answers as dictionaries; where there are two values, each row says which of them the interval is of."""
+    if agreeing is None:
+        yield from map(asdict, release.answers)
+        return
+    for answer, value in zip(release.answers, agreeing.each(), strict=True):
+        yield {**asdict(answer), "consistent": value, "interval_of": "value"}
+
+
+def answers_as_json(
+    release: Release, ledger: Ledger, agreeing: Consistent | ConsistentTables | None = None
+) -> dict[str, Any]:
     """The answers with their certificate."""
     return {
-        "answers": [asdict(answer) for answer in release.answers],
+        "answers": list(_rows(release, agreeing)),
+        **({"notes": agreeing.notes} if agreeing is not None else {}),
         "confidence": release.confidence,
         "certificate": asdict(release.certificate),
         "remaining": ledger.remaining,

@@ -15,6 +15,12 @@ Epsilon = Annotated[
 Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for plans with Gaussian noise.", metavar="R")]
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan written by `batchdp plan`.", readable=False)]
 
+WantConsistent = Annotated[
+    bool,
+    typer.Option("--consistent", help="Add answers that agree and are not negative.", metavar=""),
+]
+Whole = Annotated[bool, typer.Option("--whole", help="Consistent answers in whole numbers.", metavar="")]
+
 
 def either(epsilon: float | None, rho: float | None) -> None:
     """Refuse neither and both: wrong usage, whatever the plan is."""

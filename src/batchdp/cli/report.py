@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from batchdp.cli.options import WantConsistent, Whole
+
 EXAMPLES = (
     "batchdp report visits.plan --criteria wanted.toml -l budget.db -o page.html",
     "batchdp report answers.release -o page.html",
+    "batchdp report answers.release -o page.html --consistent",
     "batchdp report answers.csv -o page.html --ledger budget.db",
 )
 
@@ -34,6 +37,8 @@ def command(
         Path | None,
         typer.Option(help="For a plan: accuracies wanted, as for --accuracy.", metavar="FILE.toml", readable=False),
     ] = None,
+    consistent: WantConsistent = False,
+    whole: Whole = False,
     title: Annotated[str | None, typer.Option(help="Of the page.", metavar="TEXT")] = None,
 ) -> None:
     """Write one self-contained page: answers, intervals, the mechanism and why it is private.
@@ -71,10 +76,12 @@ def command(
         planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
         compared = compare(made.asked_workload, methods, progress=lambda names: tracked(names, "Comparing"))
+    agreeing = loaded.consistent(whole=whole) if consistent or whole else None
     with progress("Reading") as bar:
         report(
             loaded,
             output,
+            consistent=agreeing,
             ledger=books,
             methods=() if compared is None else compared.methods,
             lower_bound=None if compared is None else compared.lower_bound,

@@ -3,8 +3,21 @@
 from batchdp.release.answering import answer
 from batchdp.release.components.estimating import Estimate, estimate
 from batchdp.release.components.tables import TableRelease
+from batchdp.release.consistent.records import Consistent
+from batchdp.release.consistent.tables import ConsistentTables
 from batchdp.release.exporting import export
 from batchdp.release.loading import load_release
 from batchdp.release.records import Answer, Release
 
-__all__ = ["Answer", "Estimate", "Release", "TableRelease", "answer", "estimate", "export", "load_release"]
+__all__ = [
+    "Answer",
+    "Consistent",
+    "ConsistentTables",
+    "Estimate",
+    "Release",
+    "TableRelease",
+    "answer",
+    "estimate",
+    "export",
+    "load_release",
+]

@@ -10,9 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from batchdp.archive import checked_folder, whole_folder
 from batchdp.errors import ReleaseError
 from batchdp.release.components.tables import TableRelease, columns_of
+from batchdp.release.consistent.notes import unused
+from batchdp.release.consistent.records import Consistent
+from batchdp.release.consistent.tables import ConsistentTables
 from batchdp.release.records import Release
 from batchdp.release.statements import statement_columns, statements
 
@@ -28,7 +34,7 @@ INDEX = "tables.json"
 
 
 def export(
-    release: Release | TableRelease,
+    release: Release | TableRelease | Consistent | ConsistentTables,
     folder: str | os.PathLike[str],
     *,
     format: Format = "parquet",
@@ -38,7 +44,8 @@ def export(
     """Write every table to a file of its own in a new folder; the files, in the order of the tables.
 
     Args:
-        release: what was released.
+        release: what was released; or what its `consistent()` gives, for a column of consistent values beside the
+            noisy ones, and the notes on them in the index.
         folder: made if it does not exist; one that holds anything is refused.
         format: "parquet" or "csv".
         overwrite: replace a folder that holds something.
@@ -47,17 +54,28 @@ def export(
     if format not in ("parquet", "csv"):
         raise ReleaseError(f'format={format!r} must be "parquet" or "csv"')
     target = checked_folder(folder, "export", INDEX, ReleaseError, overwrite=overwrite)
-    count = len(release.tables)
+    agreeing, source = (
+        (release, release.release) if isinstance(release, Consistent | ConsistentTables) else (None, release)
+    )
+    count = len(source.tables)
     index, written = [], []
     with whole_folder(target, ReleaseError, overwrite=overwrite) as beside:
-        for t, (name, columns) in enumerate(tables_of(release)):
+        for t, (name, columns) in enumerate(tables_of(source)):
             entry = index_entry(t, count, name, columns, format)
-            (_parquet if format == "parquet" else _csv)(beside / entry["file"], columns)
+            if agreeing is not None:
+                columns = {**columns, unused("consistent", columns): _consistent(agreeing, t)}
+            if format == "parquet":
+                _parquet(beside / entry["file"], columns, entry["columns"], () if agreeing is None else agreeing.notes)
+            else:
+                _csv(beside / entry["file"], columns)
             index.append(entry)
             written.append(target / entry["file"])
             if progress is not None:
                 progress((t + 1) / count, "writing tables")
-        text = json.dumps({"release_id": release.certificate.release_id, "tables": index}, ensure_ascii=False, indent=1)
+        about: dict[str, Any] = {"release_id": source.certificate.release_id, "tables": index}
+        if agreeing is not None:
+            about["notes"] = agreeing.notes
+        text = json.dumps(about, ensure_ascii=False, indent=1)
         (beside / INDEX).write_text(text, encoding="utf-8")
     return written
 
@@ -78,18 +96,27 @@ def tables_of(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
         yield one.name, statement_columns(release, one)
 
 
+def _consistent(agreeing: Consistent | ConsistentTables, table: int) -> NDArray[np.float64]:
+    """The consistent values of a table, in the order of its rows."""
+    if isinstance(agreeing, ConsistentTables):
+        return agreeing.values(table).reshape(-1)
+    return agreeing.values[list(agreeing.tables[table].answers)]
+
+
 def _plain(name: str) -> str:
     """A name that every file system takes."""
     plain = re.sub(r"[^\w.+-]+", "_", name.replace(" × ", "_")).strip("._")
     return plain.encode()[:LONGEST_NAME].decode(errors="ignore") or "table"
 
 
-def _parquet(path: Path, columns: Columns) -> None:
+def _parquet(path: Path, columns: Columns, groups: list[str], said: tuple[str, ...]) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    groups = list(columns)[:-4]
-    pq.write_table(pa.table(dict(columns)), path, use_dictionary=[*groups, "standard_error"])
+    table = pa.table(dict(columns))
+    if said:
+        table = table.replace_schema_metadata({"notes": " ".join(said)})
+    pq.write_table(table, path, use_dictionary=[*groups, "standard_error"])
 
 
 def _csv(path: Path, columns: Columns) -> None:

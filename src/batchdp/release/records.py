@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import lsq_linear
 
 from batchdp import archive
 from batchdp.errors import ReleaseError
@@ -18,6 +17,7 @@ from batchdp.linalg.matrix import Dense
 from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.privacy import Budget
+from batchdp.progress import Progress
 from batchdp.queries.statements import Statement
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.statements import statement_frame, statements
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from batchdp.release.consistent.records import Consistent
 
 FORMAT = "batchdp-release-2"
 
@@ -113,14 +115,19 @@ class Release:
         """Answers below 0 raised to 0: closer to a truth that cannot be negative, but biased upwards near 0."""
         return np.maximum(self.values, 0.0)
 
-    def consistent(self) -> Dense:
+    def consistent(self, *, whole: bool = False, progress: Progress | None = None) -> Consistent:
         """Answers W x of the non-negative cell counts x that fit the noisy measurements best.
 
-        Answers agree with one another and with a table that could exist. Biased upwards where cells are near empty.
+        They agree with one another and with a table that could exist. Biased upwards where cells are near empty; the
+        intervals stay those of the noisy answers. Ctrl-C gives the best so far.
+
+        Args:
+            whole: round the cells, such that counts are whole numbers and still add up.
+            progress: called with (share, what is being done).
         """
-        L, kept = self._distinct_columns()
-        fitted = lsq_linear(L.toarray(), self.measurements, bounds=(0, np.inf))
-        return np.asarray(self.workload[:, kept] @ fitted.x)
+        from batchdp.release.consistent.records import consistent_answers
+
+        return consistent_answers(self, whole=whole, progress=progress)
 
     @property
     def tables(self) -> Sequence[Statement]:
@@ -171,16 +178,6 @@ class Release:
         errors = self.law.standard_errors
         rows = zip(self.names, self.values.tolist(), errors.tolist(), half_widths.tolist(), strict=True)
         return tuple(Answer(name, value, error, value - half, value + half) for name, value, error, half in rows)
-
-    def _distinct_columns(self) -> tuple[sparse.csc_array, np.ndarray]:
-        """Cells that neither L nor W tells apart can be fitted as one."""
-        both = sparse.csc_array(sparse.vstack([self.measure, self.workload]))
-        keys: dict[bytes, int] = {}
-        for j in range(both.shape[1]):
-            part = slice(both.indptr[j], both.indptr[j + 1])
-            keys.setdefault(both.indices[part].tobytes() + both.data[part].tobytes(), j)
-        kept = np.array(sorted(keys.values()))
-        return sparse.csc_array(self.measure)[:, kept], kept
 
     def __repr__(self) -> str:
         c = self.certificate

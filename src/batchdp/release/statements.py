@@ -50,10 +50,8 @@ def statement_columns(release: Release, one: Statement) -> dict[str, NDArray[Any
     return {**groups, "value": values, "standard_error": errors, "low": values - half, "high": values + half}
 
 
-def statement_frame(release: Release, columns: Sequence[str], name: str | None) -> pd.DataFrame:
-    """The one statement with these group columns or this name, as a frame."""
-    import pandas as pd
-
+def statement_of(release: Release, columns: Sequence[str], name: str | None) -> Statement:
+    """The one statement with these group columns or this name."""
     known = statements(release)
     fitting = [
         one
@@ -66,7 +64,14 @@ def statement_frame(release: Release, columns: Sequence[str], name: str | None) 
         names = ", ".join(repr(one.name) for one in (fitting or known)[:NAMES_SHOWN])
         problem = "no table has" if not fitting else f"{len(fitting)} tables have"
         raise ReleaseError(f"{problem} columns {asked}; give name=, for instance {names}")
-    (one,) = fitting
+    return fitting[0]
+
+
+def statement_frame(release: Release, columns: Sequence[str], name: str | None) -> pd.DataFrame:
+    """The same as a frame."""
+    import pandas as pd
+
+    one = statement_of(release, columns, name)
     frame = pd.DataFrame(statement_columns(release, one))
     shown = dict(zip(one.columns, headings(one.columns), strict=True))
     return frame[[*(shown[column] for column in columns or one.columns), *MADE]]

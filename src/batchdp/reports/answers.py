@@ -8,6 +8,7 @@ from markupsafe import Markup
 from batchdp.markup import rendered
 from batchdp.plots.scale import Scale, scale_for, symmetric
 from batchdp.release import Answer, Release
+from batchdp.release.consistent.records import Consistent
 from batchdp.reports.figures import decimals_for, number, percent
 from batchdp.reports.grids import single_answers
 
@@ -17,9 +18,11 @@ MOST_UNBOXED = 60
 COLUMNS = ("Query", "Answer", "Standard error", "Low", "High")
 
 
-def answers_section(release: Release) -> Markup | None:
-    """Filter, plot and table of the single answers; both follow the filter and the order that the reader chooses."""
-    answers = tuple(release.answers[q] for q in single_answers(release))
+def answers_section(release: Release, agreeing: Consistent | None = None) -> Markup | None:
+    """Filter, plot and table of the single answers, or of all where consistent ones stand beside them; both follow the
+    filter and the order that the reader chooses."""
+    shown = single_answers(release) if agreeing is None else range(len(release.answers))
+    answers = tuple(release.answers[q] for q in shown)
     if not answers:
         return None
     return rendered(
@@ -29,8 +32,9 @@ def answers_section(release: Release) -> Markup | None:
         missed=f"{(1 - release.confidence) * len(answers):.2g}",
         plot=_plot(answers[:MOST_PLOTTED]),
         box=_box(answers),
-        columns=COLUMNS,
-        rows=_rows(answers),
+        columns=COLUMNS if agreeing is None else (*COLUMNS, "Consistent"),
+        rows=_rows(answers, agreeing),
+        notes=() if agreeing is None else agreeing.notes,
     )
 
 
@@ -78,16 +82,18 @@ def _short(tick: float) -> str:
     return f"{tick:.3g}".replace("-", "−")
 
 
-def _rows(answers: tuple[Answer, ...]) -> list[dict[str, object]]:
+def _rows(answers: tuple[Answer, ...], agreeing: Consistent | None) -> list[dict[str, object]]:
     decimals = decimals_for(np.array([one.standard_error for one in answers]))
+    beside = [()] * len(answers) if agreeing is None else [(value,) for value in agreeing.each()]
     return [
         {
             "name": one.name,
             "figures": [
-                (repr(value), number(value, decimals)) for value in (one.value, one.standard_error, one.low, one.high)
+                (repr(value), number(value, decimals))
+                for value in (one.value, one.standard_error, one.low, one.high, *more)
             ],
         }
-        for one in answers
+        for one, more in zip(answers, beside, strict=True)
     ]
 
 

@@ -20,6 +20,7 @@ from batchdp.privacy import UNITS
 from batchdp.release import Release, TableRelease
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.claims import check_charged_tables, check_tables
+from batchdp.release.consistent.records import Consistent
 from batchdp.reports.answers import answers_section
 from batchdp.reports.beside import Progress, files_beside
 from batchdp.reports.budget import budget_section
@@ -35,6 +36,7 @@ def report(
     release: Release | TableRelease,
     path: str | os.PathLike[str],
     *,
+    consistent: Consistent | None = None,
     ledger: Ledger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
@@ -49,6 +51,7 @@ def report(
     Args:
         release: from `answer` or `load_release`.
         path: of the page; a file of that name is replaced at once, never half, and so is the folder.
+        consistent: what `release.consistent()` gives, to be shown beside the answers.
         ledger: what the release was charged to; its history becomes the budget's timeline. A release that says
             anything else about itself than this ledger does is refused.
         methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
@@ -60,14 +63,14 @@ def report(
     target = Path(path)
     if ledger is not None:
         ledger.verify()
-    _check(release, ledger)
+    _check(release, ledger, consistent)
     if fits_inside(release):
         tables = tables_of_page(release)
     else:
         folder = target.with_name(f"{target.stem}_files")
         with files_beside(release, folder, identity(release)) as put:
             tables = tables_of_page(release, folder=folder.name, put=put, progress=progress)
-    content = _page(release, tables, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
+    content = _page(release, tables, consistent, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
     write_atomically(target, content.encode(), ReleaseError)
     return target
 
@@ -75,26 +78,31 @@ def report(
 def page(
     release: Release | TableRelease,
     *,
+    consistent: Consistent | None = None,
     ledger: Ledger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
     title: str | None = None,
 ) -> str:
     """The page that `report` writes, as text; the same release always gives the same page."""
-    _check(release, ledger)
+    _check(release, ledger, consistent)
     if not fits_inside(release):
         raise ReleaseError("release has more answers than one page holds; report(release, path) writes files beside it")
     tables = tables_of_page(release)
-    return _page(release, tables, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
+    return _page(release, tables, consistent, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
 
 
-def _check(release: Any, ledger: Ledger | None) -> None:
+def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:
     if isinstance(release, TableRelease):
+        if consistent is not None:
+            raise ReleaseError("consistent tables over many columns are not on the page; export(consistent, folder)")
         check_tables(release)
         if ledger is not None:
             check_charged_tables(release, ledger)
     elif isinstance(release, Release):
         check_release(release)
+        if consistent is not None and consistent.release is not release:
+            raise ReleaseError("consistent is of another release; give release.consistent() of the one that is shown")
         if ledger is not None:
             check_charged(release, ledger)
     else:
@@ -104,6 +112,7 @@ def _check(release: Any, ledger: Ledger | None) -> None:
 def _page(
     release: Release | TableRelease,
     tables: Tables,
+    consistent: Consistent | None,
     *,
     ledger: Ledger | None,
     methods: Iterable[Compared],
@@ -111,7 +120,7 @@ def _page(
     title: str | None,
 ) -> str:
     sections = {
-        "answers": ("Answers", None if isinstance(release, TableRelease) else answers_section(release)),
+        "answers": ("Answers", None if isinstance(release, TableRelease) else answers_section(release, consistent)),
         "tables": ("Tables", tables.section),
         "privacy": ("Privacy", privacy_section(release)),
         "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else None),

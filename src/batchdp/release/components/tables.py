@@ -19,6 +19,7 @@ from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.weighted.tables import WeightedReader
 from batchdp.privacy import Budget
+from batchdp.progress import Progress
 from batchdp.release.components.certificate import ComponentCertificate
 from batchdp.release.records import Answer
 from batchdp.release.statements import headings
@@ -27,6 +28,8 @@ from batchdp.workloads.structure import Products, Table
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
+
+    from batchdp.release.consistent.tables import ConsistentTables
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -114,6 +117,21 @@ class TableRelease:
         order = [self._called(column) for column in columns] or shown
         frame = pd.DataFrame(columns_of(self, number), copy=False)
         return frame.iloc[:, [*(shown.index(one) for one in order), *range(len(shown), frame.shape[1])]]
+
+    def consistent(self, *, whole: bool = False, progress: Progress | None = None) -> ConsistentTables:
+        """The closest tables that agree on everything they share and have no negative cell.
+
+        The total and the one-way margins are settled first, then the closest tables with these, in the metric of the
+        noise. Biased upwards where cells are near empty; the intervals stay those of the noisy answers. Ctrl-C gives
+        the best so far.
+
+        Args:
+            whole: round them; `rounding` says what no longer adds up.
+            progress: called with (share, what is being done).
+        """
+        from batchdp.release.consistent.tables import consistent_tables
+
+        return consistent_tables(self, whole=whole, progress=progress)
 
     def find(self, *columns: str | int, name: str | None = None) -> int:
         """The number of the table with these group columns, or this name; refused if it is none, or one of several."""

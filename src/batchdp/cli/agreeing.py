@@ -1,0 +1,14 @@
+"""Consistent answers for several commands: a bar, and Ctrl-C for the best so far."""
+
+from __future__ import annotations
+
+from batchdp.cli.show import progress
+from batchdp.release import Release, TableRelease
+from batchdp.release.consistent.records import Consistent
+from batchdp.release.consistent.tables import ConsistentTables
+
+
+def made_consistent(release: Release | TableRelease, *, whole: bool) -> Consistent | ConsistentTables:
+    """What `release.consistent()` gives."""
+    with progress("Making answers agree (Ctrl-C: the best so far)") as bar:
+        return release.consistent(whole=whole, progress=bar)

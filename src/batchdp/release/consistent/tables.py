@@ -1,0 +1,194 @@
+"""Consistent tables of a release over many columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from batchdp.consistency.cells import closest_cells
+from batchdp.consistency.components import Columns, closure, maximal, split, spread, subsets
+from batchdp.consistency.rounding import controlled
+from batchdp.consistency.tables import closest_tables
+from batchdp.errors import ReleaseError
+from batchdp.measuring.components.lattice import WholeGroups
+from batchdp.outcome import Outcome
+from batchdp.progress import Progress
+from batchdp.release.consistent.notes import Rounding, beside, notes
+from batchdp.release.consistent.records import counted
+from batchdp.release.consistent.whole import Wholes, whole_tables
+from batchdp.workloads.structure import Products, Table
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+    from batchdp.release.components.tables import TableRelease
+
+Dense = NDArray[np.float64]
+
+MOST_ANSWERS = 150_000_000
+"""Cells of the tables that are no margin of another: each takes some 50 bytes."""
+MOST_CELLS = 100_000
+"""Combinations of all columns' values for which tables that are not whole are fitted."""
+MOST_ENTRIES = 20_000_000
+"""Coefficients of their queries."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConsistentTables:
+    """Tables that agree on everything they share and have no negative cell. Post-processing, free of charge.
+
+    Args:
+        release: what was released; its answers and intervals stay as they are.
+        read: the consistent values of a table, by its number.
+        status: how the search ended.
+        gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
+        lifted: counts that the search left below 0 and that were spread over the others, as a share of all.
+        rounding: what whole numbers cost; None where they were not asked for.
+    """
+
+    release: TableRelease = field(repr=False)
+    read: Callable[[int], Dense] = field(repr=False)
+    status: Outcome
+    gap: float
+    lifted: float
+    rounding: Rounding | None = None
+
+    def values(self, table: int) -> Dense:
+        """The consistent values of a table, by its number, as an array of the table's shape."""
+        count = len(self.tables)
+        if isinstance(table, bool) or not isinstance(table, (int, np.integer)) or not -count <= table < count:
+            raise ReleaseError(f"table={table!r} is not one of {count:,} tables; count from 0")
+        return self.read(range(count)[int(table)])
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """As those of the release."""
+        return self.release.tables
+
+    def each(self) -> Iterator[float]:
+        """The values one by one, in the order of the release's answers."""
+        for t in range(len(self.tables)):
+            yield from self.values(t).reshape(-1).tolist()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What must be said beside these tables."""
+        return notes(self.status, self.rounding)
+
+    def table(self, *columns: str | int, name: str | None = None) -> pd.DataFrame:
+        """A table as a frame: its group columns, value and raw, which is the noisy answer."""
+        number = self.release.find(*columns, name=name)
+        return beside(self.release.table(*columns, name=name), self.values(number).reshape(-1))
+
+    def __repr__(self) -> str:
+        whole = ", whole" if self.rounding is not None else ""
+        return f"ConsistentTables({len(self.tables):,} tables that agree{whole}; {self.status})"
+
+
+def consistent_tables(release: TableRelease, *, whole: bool, progress: Progress | None) -> ConsistentTables:
+    """Fit components, or cells where tables are not whole; round them if asked."""
+    batch = release.workload
+    if not all(factor.given is None for t in range(len(batch.tables)) for factor in batch.factors_of(t).values()):
+        return _from_cells(release, whole=whole, progress=progress)
+    asked = [table.columns for table in release.tables]
+    answers = sum(prod(batch.sizes[i] for i in own) for own in maximal(asked))
+    if answers > MOST_ANSWERS:
+        raise ReleaseError(
+            f"consistent: {answers:,} cells in the largest tables, more than the {MOST_ANSWERS:,} that fit into 8 GB; "
+            "release tables of fewer columns"
+        )
+    fitted = closest_tables(
+        noisy_components(release, asked), precisions(release, asked), asked, batch.sizes, progress=progress
+    )
+
+    def read(table: int) -> Dense:
+        return fitted.table(asked[table])
+
+    if not whole:
+        return ConsistentTables(release, read, fitted.status, fitted.gap, fitted.lifted)
+    wholes = whole_tables(read, asked, release.column_names, progress)
+    return ConsistentTables(release, _reader(wholes), fitted.status, fitted.gap, fitted.lifted, wholes.rounding)
+
+
+def _reader(wholes: Wholes) -> Callable[[int], Dense]:
+    return lambda table: wholes.tables[table].astype(np.float64)
+
+
+def noisy_components(release: TableRelease, asked: Sequence[Columns]) -> dict[Columns, Dense]:
+    """The components of the answers; tables agree on them already."""
+    found: dict[Columns, Dense] = {}
+    for own in maximal(asked):
+        values = release.values(asked.index(own))
+        found.update((part, z) for part, z in split(values, own).items() if part not in found)
+    return found
+
+
+def precisions(release: TableRelease, asked: Sequence[Columns]) -> Mapping[Columns, float]:
+    """One over the variance of the noise in every component: what the release knows, else from the standard errors."""
+    known = component_variances(release)
+    if known is not None:
+        return {own: 1 / known[own] if known.get(own, 0.0) > 0 else 1.0 for own in closure(asked)}
+    sizes = release.workload.sizes
+    found = dict.fromkeys(closure(asked), 0.0)
+    for t, table in enumerate(asked):
+        precision = 1 / max(float(np.square(release.standard_errors(t)).mean()), 1e-300)
+        for own in subsets(table):
+            found[own] += precision / spread(own, table, sizes)
+    return found
+
+
+def component_variances(release: TableRelease) -> dict[Columns, float] | None:
+    """Of the noise in every component that was measured by itself; None where that is not what was measured."""
+    groups = getattr(release.reader.lattice, "groups", None)
+    if not isinstance(groups, WholeGroups):
+        return None
+    found = {}
+    for g, group in enumerate(groups):
+        (part,) = group.parts()
+        (piece,) = part.pieces
+        found[part.columns] = (float(release.reader.scales[g]) * float(piece.recover[0, 0])) ** 2
+    return found
+
+
+def _from_cells(release: TableRelease, *, whole: bool, progress: Progress | None) -> ConsistentTables:
+    """Where tables ask for ranges or groups: non-negative cells that fit all answers, weighted by their variances."""
+    batch = release.workload
+    _check_fits(batch)
+    rows = [batch.matrix_of(t) for t in range(len(batch.tables))]
+    values = [release.values(t).reshape(-1) for t in range(len(rows))]
+    errors = [np.maximum(release.standard_errors(t).reshape(-1), 1e-300) for t in range(len(rows))]
+    W = sparse.csr_array(sparse.vstack(rows))
+    precision = 1 / np.concatenate(errors)
+    fitted = closest_cells(
+        sparse.csr_array(sparse.diags_array(precision) @ W), precision * np.concatenate(values), progress=progress
+    )
+    x, rounding = fitted.x, None
+    if whole:
+        x = controlled(fitted.x, counted(W))[0].astype(np.float64)
+        moves = np.abs(W @ x - W @ fitted.x)
+        rounding = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))
+
+    def read(table: int) -> Dense:
+        return np.asarray(rows[table] @ x).reshape(batch.tables[table].shape)
+
+    return ConsistentTables(release, read, fitted.status, 0.0, 0.0, rounding)
+
+
+def _check_fits(batch: Products) -> None:
+    """Refuse tables that are not whole over too many cells."""
+    entries = 0
+    for t in range(len(batch.tables)) if batch.cells <= MOST_CELLS else ():
+        own = batch.factors_of(t)
+        entries += prod(int(np.count_nonzero(own[i].matrix)) if i in own else n for i, n in enumerate(batch.sizes))
+    if batch.cells > MOST_CELLS or entries > MOST_ENTRIES:
+        raise ReleaseError(
+            f"consistent: some tables ask for ranges or groups of values, and all columns together have more than "
+            f"{MOST_CELLS:,} cells or {MOST_ENTRIES:,} coefficients; ask for whole tables of these columns, whose "
+            "ranges and groups are then sums of consistent cells, or of fewer columns"
+        )

@@ -1,0 +1,361 @@
+"""Tables that agree and are not negative, against exact quadratic programs; trees, whole numbers, stops."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import nnls
+
+from batchdp.consistency import tables as searching
+from batchdp.consistency.cells import closest_cells
+from batchdp.consistency.components import Columns, closure, joined, maximal, split, subsets
+from batchdp.consistency.margins import held_margins, onto_simplex
+from batchdp.consistency.rounding import controlled, nested_families, onto_margins, whole_margin
+from batchdp.consistency.tables import Settings, closest_tables
+from batchdp.consistency.trees import tree_of, two_passes
+from batchdp.outcome import Outcome
+
+Dense = NDArray[np.float64]
+
+SEEDS = st.integers(0, 10**6)
+sometimes = settings(max_examples=25, deadline=None)
+BATCHES: list[tuple[tuple[int, ...], list[Columns]]] = [
+    ((3, 4), [(0, 1)]),
+    ((3, 2, 4), [(0, 1), (0, 2), (1, 2)]),
+    ((2, 3, 2), [(0, 1, 2), (0,), ()]),
+    ((2, 2, 2, 3), [(0, 1), (2, 3)]),
+    ((2, 3, 2, 2), [(0, 1, 2), (1, 2, 3)]),
+    ((3, 1, 2), [(0, 1), (2,)]),
+    ((4,), [(0,)]),
+    ((3, 2), [()]),
+]
+
+
+def margin(table: Dense, columns: Columns, own: Columns) -> Dense:
+    return np.asarray(table.sum(axis=tuple(a for a, i in enumerate(columns) if i not in own)))
+
+
+def noisy(
+    sizes: tuple[int, ...], tables: list[Columns], seed: int
+) -> tuple[dict[Columns, Dense], dict[Columns, float]]:
+    """Components of noisy margins of sparse records, and the precision of each."""
+    rng = np.random.default_rng(seed)
+    joint = rng.poisson(rng.gamma(0.3, 5.0, size=sizes)).astype(float)
+    every = tuple(range(len(sizes)))
+    exact = split(joint, every)
+    precision = {own: float(rng.uniform(0.05, 2)) for own in closure(tables)}
+    found = {}
+    for own in closure(tables):
+        noise = rng.normal(size=[sizes[i] for i in own]) / np.sqrt(precision[own])
+        found[own] = exact[own] + split(noise, own)[own]
+    return found, precision
+
+
+# ── Components ──
+
+
+@sometimes
+@given(SEEDS)
+def test_tables_are_the_sums_of_their_components(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = tuple(int(n) for n in rng.integers(1, 5, size=rng.integers(1, 5)))
+    table = rng.normal(size=sizes)
+    every = tuple(range(len(sizes)))
+    parts = split(table, every)
+    assert set(parts) == set(subsets(every))
+    assert np.allclose(joined(parts, every, sizes), table)
+    for own in subsets(every):
+        assert np.allclose(joined(parts, own, sizes), margin(table, every, own))
+        for axis in range(len(own)):
+            assert np.allclose(parts[own].sum(axis=axis), 0)
+
+
+def test_maximal_tables_are_those_that_are_no_margin() -> None:
+    assert maximal([(0,), (0, 1), (2,), (), (0, 1)]) == [(2,), (0, 1)]
+    assert closure([(0, 2)]) == [(), (0,), (2,), (0, 2)]
+
+
+# ── The closest tables ──
+
+
+def least_distance(y: dict[Columns, Dense], p: dict[Columns, float], tables: list[Columns], sizes: Any) -> float:
+    """½ Σ p ‖z − y‖² of the exact quadratic program, by Lawson and Hanson's problem of least distance.
+
+    Components beyond the held ones, times √p, in coordinates of their own: min ‖w‖² subject to G w ≥ h.
+    """
+    held = held_margins(y, closure(tables), sizes)
+    free = [own for own in closure(tables) if own not in held]
+    rows: list[Dense] = []
+    offsets: list[Dense] = []
+    start = {**held, **{own: y[own] for own in free}}
+    nothing = {own: np.zeros_like(z) for own, z in start.items()}
+    for table in maximal(tables):
+        offsets.append(-joined(start, table, sizes).reshape(-1))
+        columns = []
+        for own in free:
+            for k in range(y[own].size):
+                one = np.zeros(y[own].size)
+                one[k] = 1
+                one = split(one.reshape(y[own].shape), own)[own] if own else one.reshape(())
+                part = {**nothing, own: one / np.sqrt(p[own])}
+                there = set(own) <= set(table)
+                columns.append(joined(part, table, sizes).reshape(-1) if there else np.zeros(offsets[-1].size))
+        rows.append(np.column_stack(columns) if columns else np.zeros((offsets[-1].size, 0)))
+    G, h = np.vstack(rows), np.concatenate(offsets)
+    E = np.vstack([G.T, h])
+    f = np.zeros(len(E))
+    f[-1] = 1
+    u, _ = nnls(E, f, maxiter=10_000)
+    r = E @ u - f
+    w = -r[:-1] / r[-1]
+    assert np.all(G @ w >= h - 1e-6)
+    return float(w @ w) / 2
+
+
+@pytest.mark.parametrize(("sizes", "tables"), BATCHES)
+@settings(max_examples=8, deadline=None)
+@given(seed=SEEDS)
+def test_the_closest_tables_are_those_of_the_exact_program(
+    sizes: tuple[int, ...], tables: list[Columns], seed: int
+) -> None:
+    y, p = noisy(sizes, tables, seed)
+    found = closest_tables(y, p, tables, sizes)
+    assert found.status in (Outcome.CONVERGED, Outcome.CLOSED_FORM)
+    made = {own: found.table(own) for own in tables}
+    total = max(0.0, float(y[()]))
+    for table in made.values():
+        assert np.all(table >= 0)
+        assert float(table.sum()) == pytest.approx(total, rel=1e-9, abs=1e-9)
+    for first, second in combinations(tables, 2):
+        shared = tuple(i for i in first if i in second)
+        ours, theirs = margin(made[first], first, shared), margin(made[second], second, shared)
+        assert np.all(np.abs(ours - theirs) <= 1e-6 * np.maximum(1, theirs))
+    if total > 0:
+        free = [own for own in closure(tables) if len(own) > 1]
+        distance = sum(p[own] * float(np.square(found.parts[own] - y[own]).sum()) for own in free) / 2
+        least = least_distance(y, p, tables, sizes)
+        assert distance == pytest.approx(least, rel=1e-4, abs=1e-4 * total)
+
+
+def test_tables_that_are_fine_stay_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    joint = rng.integers(5, 20, size=(3, 4, 2)).astype(float)
+    tables: list[Columns] = [(0, 1), (1, 2)]
+    y = {own: split(joint, (0, 1, 2))[own] for own in closure(tables)}
+    found = closest_tables(y, dict.fromkeys(y, 1.0), tables, (3, 4, 2))
+    for own in tables:
+        assert np.allclose(found.table(own), margin(joint, (0, 1, 2), own), rtol=1e-6)
+
+
+def test_nothing_is_nothing() -> None:
+    for total in (0.0, -7.0):
+        y = {own: np.zeros([(3, 2)[i] for i in own]) for own in closure([(0, 1)])} | {(): np.array(total)}
+        found = closest_tables(y, dict.fromkeys(y, 1.0), [(0, 1)], (3, 2))
+        assert not np.any(found.table((0, 1)))
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_stop_leaves_tables_that_agree_and_are_not_negative(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, tables = BATCHES[1]
+    y, p = noisy(sizes, tables, 5)
+    rounds = 0
+    usual = searching._Search._round
+
+    def interrupted(self: Any) -> tuple[float, float]:
+        nonlocal rounds
+        rounds += 1
+        if rounds > after:
+            raise KeyboardInterrupt
+        return usual(self)
+
+    monkeypatch.setattr(searching._Search, "_round", interrupted)
+    found = closest_tables(y, p, tables, sizes)
+    assert found.status is Outcome.CANCELLED
+    assert min(float(found.table(own).min()) for own in tables) >= 0
+    for first, second in combinations(tables, 2):
+        shared = tuple(i for i in first if i in second)
+        assert np.allclose(margin(found.table(first), first, shared), margin(found.table(second), second, shared))
+
+
+def test_few_rounds_say_so() -> None:
+    sizes, tables = BATCHES[1]
+    y, p = noisy(sizes, tables, 5)
+    told: list[float] = []
+    found = closest_tables(
+        y,
+        p,
+        tables,
+        sizes,
+        settings=Settings(rounds=2),
+        progress=lambda share, _: told.append(share),
+    )
+    assert found.status is Outcome.OUT_OF_ROUNDS
+    assert told == [1.0]
+    assert found.lifted > 0
+
+
+@sometimes
+@given(SEEDS)
+def test_margins_go_to_the_closest_with_their_total(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, total = rng.normal(size=rng.integers(1, 9)) * 5, float(rng.uniform(0, 20))
+    found = onto_simplex(values, total)
+    assert np.all(found >= 0)
+    assert found.sum() == pytest.approx(total)
+    weight = 1e4  # the total as one more equation
+    reference, _ = nnls(
+        np.vstack([np.eye(len(values)), weight * np.ones(len(values))]), np.append(values, weight * total)
+    )
+    assert np.allclose(found, reference, atol=1e-4 * (1 + total))
+
+
+# ── Cells and trees ──
+
+
+def random_tree(rng: np.random.Generator) -> Dense:
+    n = int(rng.integers(1, 12))
+    rows: list[NDArray[np.int64]] = [np.arange(n)]
+
+    def grow(cells: NDArray[np.int64]) -> None:
+        if rng.random() < 0.7:
+            rows.append(cells)
+        if len(cells) > 1 and rng.random() < 0.85:
+            cut = int(rng.integers(1, len(cells)))
+            grow(cells[:cut])
+            grow(cells[cut:])
+
+    grow(rng.permutation(n))
+    L = np.zeros((len(rows), n))
+    for k, own in enumerate(rows):
+        L[k, own] = rng.uniform(0.2, 3)
+    return L[rng.permutation(len(L))]
+
+
+@sometimes
+@given(SEEDS)
+def test_two_passes_are_dense_least_squares(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    L = random_tree(rng)
+    y = 10 * rng.normal(size=len(L))
+    tree = tree_of(sparse.csr_array(L))
+    assert tree is not None
+    assert np.allclose(L @ two_passes(tree, y), L @ np.linalg.lstsq(L, y)[0])
+    free = np.asarray(rng.random(L.shape[1]) < 0.6)
+    some = two_passes(tree, y, free)
+    assert not np.any(some[~free])
+    assert np.allclose(L @ some, L @ (free * np.linalg.lstsq(L * free, y)[0]))
+
+
+def test_rows_that_are_not_nested_are_no_tree() -> None:
+    assert tree_of(sparse.csr_array(np.array([[1.0, 1, 0], [0, 1, 1]]))) is None
+    assert tree_of(sparse.csr_array(np.array([[1.0, 2, 0]]))) is None
+    assert tree_of(sparse.csr_array(np.array([[1.0, 1, 0], [0, 0, 0], [1, 1, 1]]))) is not None
+
+
+@sometimes
+@given(SEEDS)
+def test_cells_fit_as_well_as_the_exact_program(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    if seed % 3 == 0:
+        L = random_tree(rng)
+    else:
+        m, n = rng.integers(1, 16, size=2)
+        L = rng.normal(size=(m, n)) * (rng.random((m, n)) < 0.4)
+        L = np.abs(np.rint(L)) if seed % 3 == 1 else L
+    y = 10 * rng.normal(size=len(L))
+    found = closest_cells(sparse.csr_array(L), y)
+    assert np.all(found.x >= 0)
+    reference, least = nnls(L, y, maxiter=10_000)
+    assert np.linalg.norm(L @ found.x - y) <= least + 1e-6 * (1 + least)
+    assert np.allclose(L @ found.x, L @ reference, atol=1e-4 * (1 + least))
+
+
+def counties() -> sparse.csr_array:
+    states = sparse.csr_array((np.ones(3000), (np.arange(3000) // 60, np.arange(3000))))
+    return sparse.csr_array(sparse.vstack([sparse.eye_array(3000), states, sparse.csr_array(np.ones((1, 3000)))]))
+
+
+def test_a_hierarchy_of_three_thousand_counties() -> None:
+    rng = np.random.default_rng(0)
+    L = counties()
+    y = L @ rng.poisson(rng.gamma(0.3, 100, size=3000)) + rng.laplace(scale=20, size=L.shape[0])
+    found = closest_cells(L, y)
+    assert found.status is Outcome.OPTIMAL
+    gradient = L.T @ (L @ found.x - y)
+    assert np.all(found.x >= 0)
+    assert np.all(gradient >= -1e-6)
+    assert np.all(np.abs(gradient[found.x > 0]) <= 1e-6)
+    whole, unkept = controlled(found.x, L)
+    assert unkept == []
+    assert np.abs(L @ whole - L @ found.x).max() < 1
+
+
+def test_a_stop_leaves_cells_that_are_not_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    from batchdp.consistency import cells
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells, "_stepped", interrupted)
+    found = closest_cells(sparse.csr_array(np.eye(3)), np.array([1.0, -2.0, 3.0]))
+    assert found.status is Outcome.CANCELLED
+    assert np.all(found.x >= 0)
+
+
+# ── Whole numbers ──
+
+
+@sometimes
+@given(SEEDS)
+def test_a_two_way_table_keeps_all_its_totals(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.integers(1, 7)), int(rng.integers(1, 7)))
+    table = rng.gamma(0.4, 3, size=shape) * (rng.random(shape) < 0.8)
+    n = table.size
+    rows = np.kron(np.eye(shape[0]), np.ones(shape[1]))
+    columns = np.kron(np.ones(shape[0]), np.eye(shape[1]))
+    T = sparse.csr_array(np.vstack([np.ones((1, n)), rows, columns]))
+    whole, unkept = controlled(table.reshape(-1), T)
+    assert unkept == []
+    assert np.all(whole >= 0)
+    assert np.abs(whole - table.reshape(-1)).max() < 1
+    assert np.abs(T @ whole - T @ table.reshape(-1)).max() < 1
+
+
+def test_three_families_are_two_and_a_rest() -> None:
+    cells = np.arange(8).reshape(2, 2, 2)
+    rows = [np.isin(np.arange(8), np.moveaxis(cells, axis, 0)[k]) for axis in range(3) for k in range(2)]
+    first, second, rest = nested_families(sparse.csr_array(np.array(rows, dtype=float)))
+    assert sorted(first + second + rest) == list(range(6))
+    assert len(first) == len(second) == len(rest) == 2
+
+
+@sometimes
+@given(SEEDS)
+def test_tables_of_any_order_get_the_margins_that_are_given(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.integers(1, 5, size=rng.integers(1, 5)))
+    table = rng.gamma(0.4, 2, size=shape) * (rng.random(shape) < 0.7)
+    total = round(float(table.sum()))
+    axes = range(len(shape))
+    margins = [whole_margin(table.sum(axis=tuple(a for a in axes if a != axis)), total) for axis in axes]
+    whole = onto_margins(table, margins)
+    assert np.all(whole >= 0)
+    for axis in axes:
+        assert np.array_equal(whole.sum(axis=tuple(a for a in axes if a != axis)), margins[axis])
+        assert np.abs(margins[axis] - table.sum(axis=tuple(a for a in axes if a != axis))).max() < 1
+
+
+def test_cells_that_are_nearly_whole_do_not_exceed_their_margins() -> None:
+    table = np.full((30, 30), 1 - 5e-8)
+    margins = [np.full(30, 29, dtype=np.int64), np.full(30, 29, dtype=np.int64)]
+    whole = onto_margins(table, margins)
+    assert np.array_equal(whole.sum(axis=0), margins[0])
+    assert np.array_equal(whole.sum(axis=1), margins[1])

@@ -1,0 +1,268 @@
+"""`release.consistent()`: of tables and of ordinary releases, in files, on pages and from the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
+
+import batchdp
+from batchdp.components.strategy import Components
+from batchdp.errors import ReleaseError
+from batchdp.release.consistent import tables as fitting
+from commands import copied, make_study, succeeds
+from test_components import structure
+
+SIZES = (6, 5, 4)
+
+
+def table_release(
+    tmp_path: Path,
+    *,
+    sizes: tuple[int, ...] = SIZES,
+    order: Any = (2,),
+    codes: NDArray[np.int64] | None = None,
+    rho: float = 0.05,
+    batch: Any = None,
+) -> batchdp.TableRelease:
+    rng = np.random.default_rng(0)
+    given = np.column_stack([rng.integers(0, max(1, n // 2), 60) for n in sizes]) if codes is None else codes
+    chosen = structure(batchdp.workloads.marginals(sizes, list(order)) if batch is None else batch)
+    strategy = batchdp.optimize(chosen, privacy="zcdp")
+    assert isinstance(strategy, Components)
+    ledger = batchdp.Ledger.create(tmp_path / "ledger.db", rho=rho)
+    done = batchdp.answer(strategy, given, rho=rho, ledger=ledger)
+    assert isinstance(done, batchdp.TableRelease)
+    return done
+
+
+def ordinary(tmp_path: Path, rows: Any, counts: list[int]) -> batchdp.Release:
+    ledger = batchdp.Ledger.create(tmp_path / "ordinary.db", epsilon=1)
+    done = batchdp.answer(batchdp.optimize(np.array(rows, dtype=float)), counts, epsilon=0.2, ledger=ledger)
+    assert isinstance(done, batchdp.Release)
+    return done
+
+
+def check_agreement(found: batchdp.ConsistentTables) -> None:
+    made = [found.values(t) for t in range(len(found.tables))]
+    for (t, first), (s, second) in combinations(enumerate(found.tables), 2):
+        shared = set(first.columns) & set(second.columns)
+        ours, theirs = (
+            made[k].sum(axis=tuple(a for a, i in enumerate(own.columns) if i not in shared))
+            for k, own in ((t, first), (s, second))
+        )
+        assert np.all(np.abs(ours - theirs) <= 1e-6 * np.maximum(1, theirs))
+
+
+# ── Tables ──
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2,), (1, 3), (0,), (1,)])
+def test_tables_agree_and_are_not_negative(order: tuple[int, ...], tmp_path: Path) -> None:
+    done = table_release(tmp_path, order=order)
+    before = [done.values(t).copy() for t in range(len(done.tables))]
+    found = done.consistent()
+    assert all(found.values(t).min() >= 0 for t in range(len(done.tables)))
+    check_agreement(found)
+    assert all(np.array_equal(done.values(t), before[t]) for t in range(len(before)))
+    assert "intervals belong to the noisy answers" in found.notes[0]
+
+
+def test_frames_have_both_values_and_no_interval(tmp_path: Path) -> None:
+    done = table_release(tmp_path)
+    found = done.consistent(whole=True)
+    frame = found.table("a2", "a1")
+    assert list(frame.columns) == ["a2", "a1", "value", "raw"]
+    assert np.array_equal(frame["raw"], done.table("a2", "a1")["value"])
+    assert np.array_equal(frame["value"], found.values(done.find("a1", "a2")).reshape(-1))
+    assert np.array_equal(frame["value"], np.rint(frame["value"]))
+    with pytest.raises(ReleaseError, match="not one of"):
+        found.values(99)
+
+
+def test_one_two_way_table_keeps_all_totals_when_whole(tmp_path: Path) -> None:
+    done = table_release(tmp_path, sizes=(7, 5), order=(0, 1, 2))
+    plain, whole = done.consistent(), done.consistent(whole=True)
+    assert whole.rounding is not None
+    assert whole.rounding.adds_up
+    check_agreement(whole)
+    for t in range(len(done.tables)):
+        assert np.array_equal(whole.values(t), np.rint(whole.values(t)))
+        assert np.abs(whole.values(t) - plain.values(t)).max() < 1
+        assert whole.values(t).min() >= 0
+    assert whole.rounding.largest_move < 1
+
+
+@pytest.mark.parametrize("order", [(2,), (1, 2, 3), (2, 3)])
+def test_several_tables_keep_one_way_margins_when_whole(order: tuple[int, ...], tmp_path: Path) -> None:
+    sizes = (6, 5, 4, 3)
+    done = table_release(tmp_path, sizes=sizes, order=order)
+    plain, whole = done.consistent(), done.consistent(whole=True)
+    margins: dict[int, NDArray[np.float64]] = {}
+    for t, table in enumerate(done.tables):
+        values = whole.values(t)
+        assert np.array_equal(values, np.rint(values))
+        assert values.min() >= 0
+        for axis, i in enumerate(table.columns):
+            own = values.sum(axis=tuple(a for a in range(values.ndim) if a != axis))
+            assert np.array_equal(margins.setdefault(i, own), own)
+    rounding = whole.rounding
+    assert rounding is not None
+    moves = max(float(np.abs(whole.values(t) - plain.values(t)).max()) for t in range(len(done.tables)))
+    assert rounding.largest_move == pytest.approx(moves, abs=1e-6)
+    disagreeing = False
+    try:
+        check_agreement(whole)
+    except AssertionError:
+        disagreeing = True
+    assert disagreeing == (not rounding.adds_up)
+    assert ("no longer do" in str(rounding)) == disagreeing
+
+
+def test_no_records_and_tables_without_overlap(tmp_path: Path) -> None:
+    batch = batchdp.workloads.products((3, 4, 2), [[np.eye(3), None, None], [None, np.eye(4), np.eye(2)]])
+    none = np.zeros((0, 3), dtype=np.int64)
+    done = table_release(tmp_path, sizes=(3, 4, 2), codes=none, batch=batch)
+    for whole in (False, True):
+        found = done.consistent(whole=whole)
+        check_agreement(found)
+        assert min(found.values(t).min() for t in range(2)) >= 0
+
+
+def test_ranges_come_from_cells_that_are_not_negative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = np.tril(np.ones((6, 6)))
+    batch = batchdp.workloads.products(
+        SIZES, [[prefix, np.eye(5), None], [np.eye(6), None, None], [None, None, np.eye(4)]]
+    )
+    done = table_release(tmp_path, batch=batch)
+    for whole in (False, True):
+        found = done.consistent(whole=whole)
+        first = found.values(0)
+        assert np.all(np.diff(np.vstack([np.zeros(5), first]), axis=0) >= -1e-9)
+        assert np.allclose(np.diff(np.append(0, first.sum(axis=1))), found.values(1), atol=1e-6)
+    assert np.array_equal(found.values(0), np.rint(found.values(0)))
+    monkeypatch.setattr(fitting, "MOST_CELLS", 10)
+    with pytest.raises(ReleaseError, match="ask for whole tables"):
+        done.consistent()
+
+
+def test_saved_releases_give_the_same(tmp_path: Path) -> None:
+    done = table_release(tmp_path)
+    done.save(tmp_path / "tables.release")
+    loaded = batchdp.load_release(tmp_path / "tables.release")
+    assert isinstance(loaded, batchdp.TableRelease)
+    assert np.array_equal(loaded.consistent().values(1), done.consistent().values(1))
+
+
+def test_too_many_cells_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = table_release(tmp_path)
+    monkeypatch.setattr(fitting, "MOST_ANSWERS", 10)
+    with pytest.raises(ReleaseError, match="fewer columns"):
+        done.consistent()
+
+
+def test_without_what_the_release_knows_the_metric_is_that_of_the_standard_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = table_release(tmp_path)
+    monkeypatch.setattr(fitting, "component_variances", lambda _: None)
+    found = done.consistent()
+    check_agreement(found)
+    assert min(found.values(t).min() for t in range(3)) >= 0
+
+
+# ── Ordinary releases ──
+
+
+def test_ordinary_releases_give_what_dense_least_squares_give(tmp_path: Path) -> None:
+    rows = np.vstack([np.eye(6), np.kron(np.eye(2), np.ones(3)), np.ones((1, 6))])
+    done = ordinary(tmp_path, rows, [0, 0, 3, 0, 0, 400])
+    fitted = lsq_linear(done.measure.toarray(), done.measurements, bounds=(0, np.inf), tol=1e-14)
+    found = done.consistent()
+    assert np.allclose(found.values, done.workload @ fitted.x, atol=1e-4)
+    assert np.asarray(found) == pytest.approx(found.values)
+    assert found.values.min() >= 0
+    whole = done.consistent(whole=True)
+    assert np.array_equal(whole.values, np.rint(whole.values))
+    assert np.abs(whole.values - found.values).max() < 1  # a hierarchy keeps all its totals
+    assert whole.rounding is not None
+    assert whole.rounding.moved_totals == 0
+    assert whole.values[8] == whole.values[:6].sum()
+    assert list(found.table("query").columns) == ["query", "value", "raw"]
+
+
+@pytest.mark.parametrize("counts", [[0], [7]])
+def test_a_release_of_one_query(counts: list[int], tmp_path: Path) -> None:
+    done = ordinary(tmp_path, [[1]], counts)
+    found = done.consistent()
+    assert found.values[0] == pytest.approx(max(0.0, float(done.values[0])))
+    assert done.consistent(whole=True).values[0] == pytest.approx(np.rint(found.values[0]), abs=1)
+
+
+# ── Files, pages, commands ──
+
+
+def test_files_have_both_and_say_whose_the_intervals_are(tmp_path: Path) -> None:
+    done = table_release(tmp_path)
+    found = done.consistent(whole=True)
+    for format_, read in (("parquet", pd.read_parquet), ("csv", pd.read_csv)):
+        files = batchdp.export(found, tmp_path / format_, format=format_)  # type: ignore[arg-type]
+        frame = read(files[0])
+        assert list(frame.columns) == ["a1", "a2", "value", "standard_error", "low", "high", "consistent"]
+        assert np.allclose(frame["consistent"], found.values(0).reshape(-1))
+        assert np.allclose(frame["value"], done.values(0).reshape(-1))
+        index = json.loads((tmp_path / format_ / "tables.json").read_text())
+        assert index["notes"] == list(found.notes)
+        assert index["tables"][0]["columns"] == ["a1", "a2"]
+        if format_ == "parquet":
+            assert b"intervals belong" in pq.read_schema(files[0]).metadata[b"notes"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    make_study(folder)
+    return folder
+
+
+def test_commands_write_consistent_answers_beside_the_noisy_ones(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    copied(made, tmp_path)
+    spend = ("answer", "pure.plan", "--table", "visits.csv", "--epsilon", 0.2, "--ledger", "budget.db")
+    shown = succeeds(*spend, "-o", "out.csv", "--consistent")
+    assert "intervals belong to the noisy answers" in shown.replace("\n", " ")
+    with open("out.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["name", "value", "standard_error", "low", "high", "consistent", "interval_of"]
+    loaded = batchdp.load_release("out.release")
+    assert isinstance(loaded, batchdp.Release)
+    assert np.allclose([float(row["value"]) for row in rows], loaded.values)
+    assert np.allclose([float(row["consistent"]) for row in rows], loaded.consistent().values)
+    succeeds(*spend, "-o", "out.json", "--whole")
+    found = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    assert all(row["consistent"] == round(row["consistent"]) and row["interval_of"] == "value" for row in found)
+    shown = succeeds("export", "out.release", "-o", "tables", "--format", "csv", "--consistent", "--whole")
+    assert "Whole numbers" in shown
+    assert all("consistent" in file.read_text().splitlines()[0] for file in Path("tables").glob("*.csv"))
+    succeeds("report", "out.release", "-o", "page.html", "--consistent")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "Consistent</button>" in page
+    assert "intervals belong to the noisy answers" in page
+
+
+def test_a_page_refuses_the_consistent_answers_of_another_release(tmp_path: Path) -> None:
+    done = ordinary(tmp_path, [[1, 0], [0, 1]], [3, 4])
+    other = batchdp.Release(**{**done._fields(), "confidence": 0.9})
+    with pytest.raises(ReleaseError, match="another release"):
+        batchdp.report(done, tmp_path / "page.html", consistent=other.consistent())
