@@ -23,12 +23,14 @@ from batchdp.errors import BatchDPError
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
 MADE = "<!-- Made from the code by tests/reference.py; change the docstrings and run it again. -->"
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "From SQL to answers": ("plan", "answer", "epsilon_for", "estimate", "outlook", "report", "export", "audit"),
+    "From SQL to answers": ("plan", "plan_for", "answer", "epsilon_for", "estimate", "outlook", "audit"),
+    "Looking and publishing": ("report", "report_plan", "export", "dossier", "verify"),
     "Files": ("load_domain", "load_plan", "load_release"),
     "Own matrices": ("optimize", "low_rank", "compare", "STRATEGIES", "workloads", "bounds"),
     "Values": (
         "Domain",
         "Plan",
+        "TablePlan",
         "Workload",
         "Product",
         "Products",
@@ -38,6 +40,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "Ledger",
         "Release",
         "TableRelease",
+        "Consistent",
+        "ConsistentTables",
         "Answer",
     ),
     "Errors": ("BatchDPError",),
