@@ -16,6 +16,8 @@ from batchdp import STRATEGIES, Strategy, Workload
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import dense
 from batchdp.measuring.lattice import LARGEST, Lattice, quantise
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import prepared
 from cases import small_workloads
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "300"))
@@ -122,3 +124,16 @@ def test_an_entry_in_many_pieces_counts_as_their_sum(privacy: Any) -> None:
         replace(
             lattice, integers=sparse.csr_array((np.ones(2, np.int64), np.zeros(2, int), np.array([0, 2])), shape=(1, 1))
         )
+
+
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def test_measurements_that_depend_on_one_another_keep_their_noise(privacy: Any) -> None:
+    rng = np.random.default_rng(0)
+    M, A, C = rng.normal(size=(4, 2)), rng.normal(size=(2, 6)), rng.normal(size=(5, 2))
+    strategy = Strategy(Workload(C @ A), M @ A, C @ np.linalg.pinv(M), privacy=privacy)
+    budget = strategy.noise.reference
+    expected = np.sqrt(strategy.per_query_variance(**budget.arguments))
+    _, _, law = prepared(strategy, Neighbours(), float(budget), None)
+    assert law.standard_errors == pytest.approx(expected, rel=1e-3)
+    _, _, exact = prepared(strategy, Neighbours(), float(budget), None, exactly=True)
+    assert exact.standard_errors.max() > 1.1 * expected.max()  # what rounding makes independent is no information

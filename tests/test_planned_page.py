@@ -303,3 +303,28 @@ def test_the_first_paint_of_two_thousand_queries_takes_less_than_a_second(browse
     type_budget(browser, 0.5)
     last = browser.execute_script("return document.querySelectorAll('#table tbody td:nth-child(3)')[1999].textContent")
     assert last == significant(float(plan.standard_errors(epsilon=0.5)[1999]))
+
+
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def test_a_plan_of_tables_has_a_page_too(privacy: Any, tmp_path: Path) -> None:
+    domain = {"table": "t", "columns": {"a": {"values": [1, 2]}, "b": {"values": [1, 2, 3], "other": "drop"}}}
+    made = batchdp.plan(domain=domain, marginals=2, privacy=privacy, cache=False)
+    text = report_plan(made, tmp_path / "p.html", criteria={"a": 2.0, "*": {"margin": 50}}).read_text()
+    assert 'type="range"' in text
+    for table, error in zip(made.tables, made.standard_errors(**made.strategy.noise.reference.arguments), strict=True):
+        assert table.name in text
+        assert repr(float(error)) in text
+    least = batchdp.epsilon_for(made, standard_error=2.0, query="a")
+    assert batchdp.epsilon_for(made, half_width=50) < least  # so that this one is what the page asks for
+    assert repr(least) in text
+
+
+def test_tables_weigh_alike_in_a_fair_plan() -> None:
+    domain = {"table": "t", "columns": {"a": {"values": [1, 2], "other": "drop"}, "b": {"integers": [1, 30]}}}
+    sql = "SELECT /*+ weight(4) */ a, COUNT(*) AS n FROM t GROUP BY a"
+    made = batchdp.plan(sql, domain, marginals=[2], weights={"a × b": 0.5}, privacy="zcdp", cache=False)
+    assert made.workload.weights == pytest.approx([4 / 2, 0.5 / made.tables[1].queries])
+    by_sum = batchdp.plan(sql, domain, marginals=[2], objective="sum", privacy="zcdp", cache=False)
+    assert by_sum.workload.weights == pytest.approx([4, 1])
+    fair, total = (float(one.standard_errors(rho=0.5)[0]) for one in (made, by_sum))
+    assert fair < total  # the small table matters more

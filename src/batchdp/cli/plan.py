@@ -103,38 +103,54 @@ def command(
 ) -> None:
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
     from batchdp.cli.files import checked_output
-    from batchdp.cli.show import print_json, progress, say
-    from batchdp.errors import AccuracyError, PlanError
-    from batchdp.plans import plan, plan_for
-    from batchdp.plans.outlook import outlook
+    from batchdp.cli.show import print_json, say
+    from batchdp.errors import PlanError
 
     if queries is None and marginals is None:
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
     half_width, criteria = _accuracy(accuracy)
     checked_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
-    options: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
-    weights = _weights(weight or [])
-    if criteria is not None and (weights or objective is not ObjectiveChoice.fair or marginals is not None):
-        raise AccuracyError(
-            "--accuracy FILE finds the weights of SQL queries by itself; leave out --weight, --objective, --marginals"
-        )
-    made: Any
-    with progress("Planning") as report:
-        if criteria is not None:
-            assert queries is not None
-            made = plan_for(queries, domain, criteria, **options, progress=report)
-            epsilon = _implying(made, epsilon)
-        else:
-            options |= {"objective": objective.value, "weights": weights, "epsilon": epsilon, "delta": delta}
-            options |= {"marginals": marginals, "cache": cache}
-            made = plan(queries, domain, **options, prove=True, progress=report)
-        expected = outlook(made, epsilon=epsilon, accuracy=half_width)
+    search = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
+    asked = {"objective": objective.value, "weights": _weights(weight or []), "marginals": marginals}
+    shown = {"epsilon": epsilon, "delta": delta, "cache": cache}
+    made, expected = _planned(queries, domain, criteria, search, asked, shown, half_width)
     made.save(output)
     if as_json:
         print_json(expected.as_dict())
     else:
         _show(expected, made, "all tables" if queries is None else str(queries), domain, everything=everything)
         say(f"Written to {output}.")
+
+
+def _planned(
+    queries: Path | None,
+    domain: Path,
+    criteria: Criteria | None,
+    search: dict[str, Any],
+    asked: dict[str, Any],
+    shown: dict[str, Any],
+    half_width: float | None,
+) -> tuple[Any, Any]:
+    """The plan and its outlook: for what is asked, or for the accuracies that are wanted."""
+    from batchdp.cli.show import progress
+    from batchdp.errors import AccuracyError
+    from batchdp.plans import plan, plan_for
+    from batchdp.plans.outlook import outlook
+
+    made: Any
+    epsilon = shown["epsilon"]
+    with progress("Planning") as report:
+        if criteria is None:
+            made = plan(queries, domain, **search, **asked, **shown, prove=True, progress=report)
+        elif queries is None or asked != {"objective": ObjectiveChoice.fair.value, "weights": {}, "marginals": None}:
+            raise AccuracyError(
+                "--accuracy FILE finds the weights of SQL queries by itself; leave out --weight, --objective, "
+                "--marginals"
+            )
+        else:
+            made = plan_for(queries, domain, criteria, **search, progress=report)
+            epsilon = _implying(made, epsilon)
+        return made, outlook(made, epsilon=epsilon, accuracy=half_width)
 
 
 def _show(

@@ -48,9 +48,9 @@ def command(
     left in the ledger; nothing is read or spent.
     """
     from batchdp.archive import format_of
-    from batchdp.plans.file import FORMAT
+    from batchdp.plans import file, tabled_file
 
-    if format_of(release) == FORMAT:
+    if format_of(release) in (file.FORMAT, tabled_file.FORMAT):
         if plan is not None:
             raise typer.BadParameter("a plan is shown by itself; leave --plan out", param_hint="--plan")
         _before(release, output, criteria, ledger, title)

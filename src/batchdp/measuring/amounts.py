@@ -208,10 +208,10 @@ class AmountLattice:
         return row_squares(self.reconstruct)
 
 
-def lattice_of(strategy: Strategy, *, largest_total: int) -> Lattice | AmountLattice:
-    """The strategy on the finest lattice on which `largest_total` records cannot overflow."""
+def lattice_of(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> Lattice | AmountLattice:
+    """The strategy on the finest lattice on which `largest_total` records cannot overflow; `exactly` as there."""
     if not strategy.workload.ends:
-        return quantise(strategy, largest_total=largest_total)
+        return quantise(strategy, largest_total=largest_total, exactly=exactly)
     workload = strategy.workload
     bits = bits_for(workload, largest_total)
     longest = max(steps for _, _, steps in workload.ends)

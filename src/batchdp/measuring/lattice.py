@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isqrt
+from math import isqrt, prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,8 +200,12 @@ def bits_for(workload: Workload, largest_total: int) -> int:
     return bits
 
 
-def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
-    """The strategy on the finest lattice of 20 to 40 bits on which `largest_total` records cannot overflow."""
+def quantise(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> Lattice:
+    """The strategy on the finest lattice of 20 to 40 bits on which `largest_total` records cannot overflow.
+
+    With more measurements than their rank, rounding makes all of them independent. To answer `exactly`, B must then
+    rest on differences that are nothing but rounding, at the price of noise; otherwise these are left to the bias.
+    """
     workload, measurement, merging = _by_distinct_cells(strategy)
     bits = bits_for(workload, largest_total)
     L = sparse.csr_array(measurement).astype(np.float64)
@@ -214,7 +218,7 @@ def quantise(strategy: Strategy, *, largest_total: int) -> Lattice:
         raise LatticeError("measurement has entries that do not become integers of the lattice's size")
     B = plain(strategy.reconstruction)
     scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
-    return _refitted(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.privacy, merging))
+    return _refitted(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.privacy, merging), exactly)
 
 
 def _by_distinct_cells(strategy: Strategy) -> tuple[Workload, Plain, sparse.csc_array | None]:
@@ -241,27 +245,30 @@ def root_above(square: int) -> int:
     return isqrt(square - 1) + 1 if square > 0 else 0
 
 
-def _refitted(lattice: Lattice) -> Lattice:
+def _refitted(lattice: Lattice, exactly: bool) -> Lattice:
     """With B + (W − B L) L⁺ for the L that Q stands for; as it is where B L is exact or too large to solve for."""
     W, B, L = plain(lattice.workload.matrix), lattice.reconstruct, lattice.measure
     if len(lattice.workload.blocks) > 1 and not rows_span(lattice.integers, lattice.workload.blocks):
-        return replace(lattice, reconstruct=_refitted_by_block(lattice))
+        return replace(lattice, reconstruct=_refitted_by_block(lattice, exactly))
     if L.shape[0] > LARGEST_REFIT:
         return lattice
-    better = fitted(dense(W), B, L)
+    rounding = 0.0 if exactly else sqrt(prod(L.shape)) / 2.0**lattice.bits
+    better = fitted(dense(W), B, L, rounding)
     return lattice if better is None else replace(lattice, reconstruct=better)
 
 
-def fitted(W: Dense, B: Plain, L: sparse.csr_array) -> Dense | None:
-    """B + (W − B L) L⁺; None where B L is W."""
+def fitted(W: Dense, B: Plain, L: sparse.csr_array, rounding: float = 0.0) -> Dense | None:
+    """B + (W − B L) L⁺, without what L has by rounding, whose singular values are at most this; None if B L is W."""
     E = W - dense_product(B, L)
     if not np.any(E):
         return None
-    correction = np.linalg.lstsq(np.asarray(L.toarray(), np.float64).T, E.T, rcond=1e-13)[0].T
+    M = np.asarray(L.toarray(), np.float64)
+    largest = sqrt(float(np.linalg.norm(M @ M.T, 2)))
+    correction = np.linalg.lstsq(M.T, E.T, rcond=max(1e-13, rounding / largest if largest else 0.0))[0].T
     return np.asarray(dense(B) + correction, np.float64)
 
 
-def _refitted_by_block(lattice: Lattice) -> sparse.csr_array:
+def _refitted_by_block(lattice: Lattice, exactly: bool) -> sparse.csr_array:
     """The same where every measurement sees one block: block by block, so that nothing of W's size is dense."""
     W, B, Q = (sparse.csc_array(one) for one in (plain(lattice.workload.matrix), lattice.reconstruct, lattice.integers))
     values, rows, columns = [np.zeros(0)], [np.zeros(0, int)], [np.zeros(0, int)]
@@ -281,7 +288,7 @@ def _refitted_by_block(lattice: Lattice) -> sparse.csr_array:
             lattice.largest_total,
             lattice.privacy,
         )
-        fitted = sparse.coo_array(_refitted(block).reconstruct)
+        fitted = sparse.coo_array(_refitted(block, exactly).reconstruct)
         values.append(fitted.data)
         rows.append(queries[fitted.coords[0]])
         columns.append(measured[fitted.coords[1]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 
@@ -23,14 +24,22 @@ LEAST_SCALE = 64.0
 
 
 def prepared(
-    strategy: Strategy, neighbours: Neighbours, budget: float, max_rows: int | None, *, drawn: bool = False
+    strategy: Strategy,
+    neighbours: Neighbours,
+    budget: float,
+    max_rows: int | None,
+    *,
+    drawn: bool = False,
+    exactly: bool = False,
 ) -> tuple[Lattice | AmountLattice, Mechanism, NoiseLaw]:
     """The lattice, the noise on it and its law; refused unless the bias is below 1 % of every answer's noise.
 
-    Where the noise was `drawn` before, for a release that is asked for again, there is nothing left to refuse.
+    Where the noise was `drawn` before, for a release that is asked for again, there is nothing left to refuse. Queries
+    are answered `exactly`, with more noise, only where nothing else keeps the bias small, or where that is asked for.
     """
-    for cap in caps_for(strategy.workload, max_rows):
-        lattice = lattice_of(strategy, largest_total=cap)
+    caps = caps_for(strategy.workload, max_rows)
+    for exact, cap in product((True,) if exactly else (False, True), caps):
+        lattice = lattice_of(strategy, largest_total=cap, exactly=exact)
         # A workload of zeros measures nothing; noise for a sensitivity of 1 is then added to nothing.
         noise = mechanism(lattice.privacy, max(1, lattice.sensitivity * neighbours.factor), budget)
         if noise.scale < LEAST_SCALE and lattice.sensitivity and not drawn:
@@ -40,7 +49,7 @@ def prepared(
             )
         law = NoiseLaw(lattice.reconstruct, noise.scale / 2.0**lattice.bits, lattice.privacy)
         over = excess_bias(lattice, law)
-        if drawn or np.all(over <= 0):
+        if (drawn and exact) or np.all(over <= 0):
             return lattice, noise, law
     worst = int(np.argmax(over))
     raise LatticeError(

@@ -19,6 +19,7 @@ from batchdp.measuring.weighted.tables import WeightedReader
 from batchdp.plans.criteria import Criteria, Wanted
 from batchdp.plans.planned import Plan
 from batchdp.plans.settling import given_neighbours, of_tables, settled
+from batchdp.plans.statements import Statement
 from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget, Noise
 from batchdp.strategies.over_tables import OverTables
@@ -82,6 +83,20 @@ def needed_by_query(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]
         part = NoiseLaw(plain(law.reconstruct)[own], law.scale, law.privacy)
         errors = part.standard_errors if criterion.margin is None else part.half_widths(criterion.confidence)
         found.append((wanted, _enough(errors / criterion.goal, plan.strategy.noise)))
+    return found
+
+
+def needed_by_table(plan: TablePlan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
+    """The same for each of the tables of a plan of tables; a table is both a statement and a name."""
+    names = [table.name for table in plan.tables]
+    found = []
+    for wanted in criteria.wanted(names, [Statement(name, (t,)) for t, name in enumerate(names)]):
+        goal, confidence = wanted.criterion.goal, wanted.criterion.confidence
+        width: dict[str, Any] = {"standard_error": goal} if wanted.criterion.margin is None else {"half_width": goal}
+        every = len(wanted.queries) == len(names)
+        asked = [None] if every else [names[t] for t in wanted.queries]  # the worst of all is quicker to find
+        own = [epsilon_for(plan, **width, confidence=confidence, query=name) for name in asked]
+        found.append((wanted, np.full(len(names), own[0]) if every else np.array(own)))
     return found
 
 

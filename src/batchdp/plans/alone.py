@@ -10,6 +10,7 @@ from scipy import sparse
 from batchdp.linalg.matrix import Dense, column_norms, plain, row_squares
 from batchdp.plans.planned import Plan
 from batchdp.plans.statements import Statement
+from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget, Noise
 from batchdp.workloads.workload import Workload
 
@@ -51,6 +52,18 @@ def beside(plan: Plan, budget: Budget) -> tuple[ExpectedStatement, ...]:
         error = float(np.sqrt(np.mean(variances[own])))
         made.append(ExpectedStatement(statement.name + again, len(own), error, float(np.sqrt(alone))))
     return tuple(made)
+
+
+def tables_beside(plan: TablePlan, budget: Budget) -> tuple[ExpectedStatement, ...]:
+    """Every table of a plan of tables at this budget."""
+    errors, batch, noise = plan.standard_errors(**budget.arguments), plan.workload, plan.strategy.noise
+    share = float(budget) / len(plan.tables)
+    # On its own results a record changes a product of its columns' norms; on its own data a query sums over the cells.
+    changes = batch.products_of(lambda factor: float(column_norms(sparse.csr_array(factor.matrix), noise.norm).max()))
+    cells = batch.products_of(lambda factor: float(np.square(factor.matrix).sum()) / factor.rows)
+    alone = [plan.factor**2 * noise.variance(float(min(c**2, d)), share) for c, d in zip(changes, cells, strict=True)]
+    rows = zip(plan.tables, errors.tolist(), np.sqrt(alone).tolist(), strict=True)
+    return tuple(ExpectedStatement(table.name, table.queries, error, own) for table, error, own in rows)
 
 
 def _squared_scale(statement: Statement, workload: Workload, matrix: sparse.csr_array, noise: Noise) -> float:

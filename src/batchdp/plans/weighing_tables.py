@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def weighed(batch: TableBatch, selections: Sequence[Selection], options: Options) -> TableBatch:
     """The tables with their weights: of a statement alike, and every table of the domain is a statement of its own."""
-    names = batch.workload.names or ()
+    names = [table.name for table in batch.workload.tables]
     statements = tuple(_statements(selections, names))
     weights = Weighing(tuple(names), statements, options).by_hand()
     if options.objective == FAIR:

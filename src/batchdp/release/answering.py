@@ -233,10 +233,14 @@ def release(
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
     charge, budget = exact_charge(checked_budget(strategy, epsilon, rho))
     stored = None if release_id is None else ledger.stored(release_id)
-    if stored is not None and max_rows is None:  # the cap of then: a later version may need less noise, and try another
-        max_rows = decoded(stored.output, stored.release_id)[0].largest_total
-    lattice, noise, law = prepared(strategy, neighbours, budget, max_rows, drawn=stored is not None)
+    before = None if stored is None else decoded(stored.output, stored.release_id)[0]
+    if before is not None and max_rows is None:  # the cap of then: a later version may need less noise, and try another
+        max_rows = before.largest_total
+    lattice, noise, law = prepared(strategy, neighbours, budget, max_rows, drawn=before is not None)
     digest = plan_digest(lattice, neighbours, asked)
+    if before is not None and before.plan_digest != digest:  # of a version that fitted B to all that was rounded
+        lattice, noise, law = prepared(strategy, neighbours, budget, max_rows, drawn=True, exactly=True)
+        digest = plan_digest(lattice, neighbours, asked)
 
     identity = release_id or uuid.uuid4().hex
     if confirm is not None:

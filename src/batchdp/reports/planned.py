@@ -21,9 +21,9 @@ from batchdp.errors import PlanError
 from batchdp.ledger import Ledger
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import part, rendered
-from batchdp.plans import Plan
-from batchdp.plans.accuracy import margins, needed_by_query
-from batchdp.plans.alone import ExpectedStatement, beside
+from batchdp.plans import Plan, TablePlan
+from batchdp.plans.accuracy import margins, needed_by_query, needed_by_table
+from batchdp.plans.alone import ExpectedStatement, beside, tables_beside
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
 from batchdp.plans.singly import singly
 from batchdp.privacy import GAUSSIAN, LAPLACE, UNITS, Budget, Noise
@@ -43,7 +43,7 @@ LEAST, MOST = 0.01, 10.0
 class Prospect:
     """A plan, what is wanted of it, and what is left to pay for it."""
 
-    plan: Plan
+    plan: Plan | TablePlan
     criteria: Criteria | None
     ledger: Ledger | None
 
@@ -60,12 +60,23 @@ class Prospect:
     @cached_property
     def statements(self) -> tuple[ExpectedStatement, ...]:
         """Every statement at the reference, beside answering it by itself."""
-        return beside(self.plan, self.reference)
+        plan, budget = self.plan, self.reference
+        return tables_beside(plan, budget) if isinstance(plan, TablePlan) else beside(plan, budget)
 
     @cached_property
     def wanted(self) -> list[tuple[Wanted, Dense]]:
         """What is wanted, and the budget that each of its queries needs."""
-        return [] if self.criteria is None else needed_by_query(self.plan, self.criteria)
+        if self.criteria is None:
+            return []
+        plan = self.plan
+        if isinstance(plan, TablePlan):
+            return needed_by_table(plan, self.criteria)
+        return needed_by_query(plan, self.criteria)
+
+    @property
+    def answers(self) -> int:
+        """How many there will be."""
+        return self.plan.workload.queries
 
     @property
     def least(self) -> float | None:
@@ -99,7 +110,7 @@ class Prospect:
 
 
 def report_plan(
-    plan: Plan,
+    plan: Plan | TablePlan,
     path: str | os.PathLike[str],
     *,
     criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None = None,
@@ -115,7 +126,7 @@ def report_plan(
         ledger: what the release would be charged to; the page says what is left.
         title: of the page.
     """
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, Plan | TablePlan):
         raise PlanError(f"plan is a {type(plan).__name__}; give what plan or load_plan returned")
     if ledger is not None:
         ledger.verify()
@@ -131,7 +142,7 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
         "budget": ("Budget", _dial(prospect)),
         "criteria": ("Criteria", _criteria(prospect) if prospect.wanted else None),
         "statements": ("Statements", _statements(prospect)),
-        "queries": ("Queries", _queries(prospect)),
+        "queries": ("Queries", None if isinstance(prospect.plan, TablePlan) else _queries(prospect, prospect.plan)),
     }
     script, plan = part("reports/planned.js"), prospect.plan
     return str(
@@ -139,7 +150,7 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
             "reports/page.html",
             policy=_policy([script], beside=False),
             kicker="Before anything is spent",
-            title=title or f"{len(plan.names):,} planned answers about {plan.domain.table}",
+            title=title or f"{prospect.answers:,} planned answers about {plan.domain.table}",
             lead="How accurate every answer will be, at the budget that you choose. No record was read for this page, "
             "and nothing was spent.",
             facts=_facts(prospect),
@@ -147,13 +158,14 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
             version=version("batchdp"),
             style=part("reports/page.css"),
             scripts=[script],
+            folder=None,
         )
     )
 
 
 def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
     strategy, letter = prospect.plan.strategy, prospect.noise.letter
-    facts = [("Queries", f"{len(prospect.plan.names):,}", f"in {len(prospect.statements):,} statements")]
+    facts = [("Queries", f"{prospect.answers:,}", f"in {len(prospect.statements):,} statements")]
     facts.append(("Noise", prospect.noise.name, f"{strategy.method}, {strategy.measurements:,} measurements"))
     if prospect.least is not None:
         facts.append(("Needed", f"{letter} = {_up(prospect.least):g}", "the least that meets all criteria"))
@@ -239,11 +251,11 @@ def _met_at(prospect: Prospect, few: list[float]) -> list[str]:
     return [f"{sum(budget >= one for one in needs)} of {len(needs)}" for budget in few] if needs else []
 
 
-def _queries(prospect: Prospect) -> Any:
+def _queries(prospect: Prospect, plan: Plan) -> Any:
     times, start = prospect.times(prospect.start), prospect.start
-    half = margins(prospect.plan) / prospect.times(1.0)
-    errors = prospect.plan.standard_errors(**prospect.reference.arguments)
-    alone = singly(prospect.plan, prospect.reference)
+    half = margins(plan) / prospect.times(1.0)
+    errors = plan.standard_errors(**prospect.reference.arguments)
+    alone = singly(plan, prospect.reference)
     needs = np.full(len(half), np.nan)
     for wanted, own in prospect.wanted:
         needs[list(wanted.queries)] = own
@@ -255,7 +267,7 @@ def _queries(prospect: Prospect) -> Any:
             "met": start >= need,
         }
         for name, own, need in zip(
-            prospect.plan.names, np.column_stack([errors, half, alone]).tolist(), needs.tolist(), strict=True
+            plan.names, np.column_stack([errors, half, alone]).tolist(), needs.tolist(), strict=True
         )
     ]
     return rendered(

@@ -113,13 +113,13 @@ class Products:
 
     def table_sizes(self) -> Dense:
         """How many queries every table has."""
-        return self._products_of(lambda factor: factor.rows)
+        return self.products_of(lambda factor: factor.rows)
 
     def table_tops(self) -> Dense:
         """For every table the most that one record can change one of its queries."""
-        return self._products_of(lambda factor: 1.0 if factor.given is None else float(np.abs(factor.given).max()))
+        return self.products_of(lambda factor: 1.0 if factor.given is None else float(np.abs(factor.given).max()))
 
-    def _products_of(self, value: Callable[[Factor], float]) -> Dense:
+    def products_of(self, value: Callable[[Factor], float]) -> Dense:
         """For every table the product of a value of its factors."""
         most = max(1, max(map(len, self.factors)))
         values = np.array([[*map(value, own), *[0.0] * (most - len(own))] for own in self.factors], dtype=float)
