@@ -3,6 +3,7 @@
 import gc
 import os
 import platform
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # quote are those of one kind, which most others can act as.
 if platform.machine() == "x86_64":
     os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background has not
 
 
 @pytest.fixture(autouse=True)

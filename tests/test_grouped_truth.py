@@ -135,7 +135,7 @@ def enumerated(number: int) -> Iterator[tuple[str, float]]:
     cells = cells_of(queries_of(read_selections(sql, domain())), domain(), most=100_000)
     with open_table(people(), domain()) as source:
         counts = cells.counts(counting(source, cells.atoms)(None))
-    return zip(cells.names, map(float, cells.matrix @ counts), strict=True)
+    return zip(cells.names, map(float, cells.answers(counts)), strict=True)
 
 
 @pytest.mark.parametrize("number", range(0, STATEMENTS, 8))

@@ -218,13 +218,13 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path, m
     own = tmp_path / "page_files"
     own.mkdir()
     (own / "mine.txt").write_text("mine")
-    with pytest.raises(ReleaseError, match="did not write"):
+    with pytest.raises(ReleaseError, match="no report wrote"):
         report(release, tmp_path / "page.html")
     assert (own / "mine.txt").read_text() == "mine"
     assert not (tmp_path / "page.html").exists()
     with pytest.raises(ReleaseError, match="does not exist"):
         report(release, tmp_path / "missing" / "page.html")
-    monkeypatch.setattr("batchdp.reports.beside.moved", _full)
+    monkeypatch.setattr("batchdp.archive._moved", _full)
     with pytest.raises(ReleaseError, match="No space left"):
         report(release, tmp_path / "other.html")
     assert not list(tmp_path.glob("*other*"))

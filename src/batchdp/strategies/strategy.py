@@ -93,8 +93,9 @@ class Strategy:
         for name, matrix in (("measurement", L), ("reconstruction", B)):
             if not _finite(matrix):
                 raise StrategyError(f"{name} holds NaN or infinite entries; the method that made it has failed")
-        object.__setattr__(self, "measurement", frozen(L))
-        object.__setattr__(self, "reconstruction", frozen(B))
+        L, B = frozen(L), frozen(B)
+        object.__setattr__(self, "measurement", L)
+        object.__setattr__(self, "reconstruction", B)
         norm = self.workload.norm
         misses = row_residuals(W, B, L)
         miss = float(np.linalg.norm(misses))
