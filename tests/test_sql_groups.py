@@ -6,11 +6,14 @@ import random
 import re
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
+import batchdp
 from batchdp import DomainError, QueryError, plan
 from batchdp.domain import Domain, as_domain, read_domain
 from batchdp.sql import read_queries
@@ -211,3 +214,20 @@ def test_a_plan_with_groupings_is_saved_and_a_domain_without_has_no_word_of_them
 
     assert load_plan(tmp_path / "a.plan").names == made.names
     assert "groupings" not in read_domain(DOMAIN).model_dump_json()
+
+
+def test_tables_have_nothing_where_rows_add_up_and_a_label_called_all_stays_one(tmp_path: Path) -> None:
+    domain = {"table": "t", "columns": {"a": {"values": ["x", "all"]}, "b": {"values": [1, 2]}}}
+    sql = "SELECT b, COUNT(*) AS n FROM t GROUP BY ROLLUP (b); SELECT a, COUNT(*) AS m FROM t GROUP BY a"
+    made = plan(sql, domain, seconds=0.2, cache=False)
+    assert made.names == ("n[b=1]", "n[b=2]", "n[b=all]", "m[a=x]", "m[a='all']")
+    ledger = batchdp.Ledger.create(tmp_path / "b.db", epsilon=1)
+    release = batchdp.answer(made, pd.DataFrame({"a": ["x"], "b": [1]}), epsilon=1, ledger=ledger)
+    assert release.table("b")["b"].fillna("NULL").tolist() == ["1", "2", "NULL"]
+    assert release.table("a")["a"].tolist() == ["x", "all"]
+    formats: tuple[tuple[Any, Any], ...] = (("csv", pd.read_csv), ("parquet", pd.read_parquet))
+    for format, read in formats:
+        files = batchdp.export(release, tmp_path / format, format=format)
+        assert read(files[0])["b"].isna().tolist() == [False, False, True]
+        batchdp.dossier(release, tmp_path / f"publication {format}", format=format)
+        assert batchdp.verify(tmp_path / f"publication {format}").checked

@@ -197,7 +197,8 @@ def _same(found: dict[str, list[Any]], columns: Mapping[str, NDArray[Any]], *, t
     size = np.maximum(np.abs(columns["value"]), columns["standard_error"])
     for number, (name, column) in enumerate(expected.items()):
         if number < len(expected) - 4:
-            words = [no_formula(str(one)) if text else str(one) for one in column.tolist()]
+            groups = [None if one is None else str(one) for one in column.tolist()]
+            words = [no_formula(one) if text else str(one) for one in groups]
             if [str(one) for one in found[name]] != words:
                 return False
             continue

@@ -8,10 +8,24 @@ from dataclasses import dataclass
 
 GROUPED = re.compile(r"(?P<name>.+?)\[(?P<groups>[^=\]]+=.*)\]", re.DOTALL)
 """What plans call a query of a statement with GROUP BY: name[column=group, …]."""
+ALL = "all"
+"""What a name says of a key that a row adds up over, where SQL engines have NULL."""
 QUERY = "query"
 """The group column of queries whose names say no more."""
 SINGLE = "answers"
 """What single answers are called together."""
+
+
+def in_name(title: str) -> str:
+    """A group's title as names have it: one that would look like a row that adds up is quoted."""
+    return f"'{title}'" if title.strip("'") == ALL else title
+
+
+def in_column(text: str) -> str | None:
+    """What a name says of a group as tables have it: the title, or nothing where the row adds up over the key."""
+    if text == ALL:
+        return None
+    return text[1:-1] if text.startswith("'") and text.strip("'") == ALL else text
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,8 @@ def _csv(path: Path, columns: Columns) -> None:
         writer.writerows(zip(*cells, strict=True))
 
 
-def no_formula(text: str) -> str:
-    """Spreadsheets take a text that starts like a formula for one; numbers stay numbers."""
+def no_formula(text: str | None) -> str:
+    """Spreadsheets take a text that starts like a formula for one; numbers stay numbers, and nothing is nothing."""
+    if text is None:
+        return ""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) and not NUMBER.fullmatch(text) else text

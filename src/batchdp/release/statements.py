@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import ReleaseError
-from batchdp.queries.statements import Statement, statements_of
+from batchdp.queries.statements import QUERY, Statement, in_column, statements_of
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -38,16 +38,20 @@ def statements(release: Release) -> Sequence[Statement]:
 
 
 def statement_columns(release: Release, one: Statement) -> dict[str, NDArray[Any]]:
-    """A statement's answers as columns: groups as texts, value, standard_error, low, high."""
+    """A statement's answers as columns: groups as texts, None in rows that add up, value, standard_error, low, high."""
     kept = list(one.answers)
     values = release.values[kept]
     errors = release.standard_errors[kept]
     half = release.half_widths[kept]
     groups = {
-        column: np.array([own[axis] for own in one.groups], dtype=object)
+        column: np.array([_group(one, own[axis]) for own in one.groups], dtype=object)
         for axis, column in enumerate(headings(one.columns))
     }
     return {**groups, "value": values, "standard_error": errors, "low": values - half, "high": values + half}
+
+
+def _group(one: Statement, text: str) -> str | None:
+    return text if one.columns == (QUERY,) else in_column(text)
 
 
 def statement_of(release: Release, columns: Sequence[str], name: str | None) -> Statement:

@@ -15,14 +15,13 @@ from batchdp.domain.columns import MOST_VALUES, label
 from batchdp.domain.names import checked_name, checked_text, folded
 from batchdp.errors import QueryError
 from batchdp.queries import All, Amount, Choice, Condition, Constant
+from batchdp.queries.statements import ALL
 from batchdp.sql.conditions import branches, check_branches
 from batchdp.sql.places import Node, Statement
 from batchdp.sql.scope import Scope, unwrapped
 
 MOST_QUERIES = 10_000
 """That are taken one by one; of more, each statement must be a table of products."""
-ALL = "all"
-"""What a name says of a key that a row is not grouped by, where SQL engines have NULL."""
 _NOTHING = Constant(0.0)
 
 

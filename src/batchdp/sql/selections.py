@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from batchdp.queries import Amount, Condition, Item, Query
+from batchdp.queries.statements import ALL, in_name
 from batchdp.sql.amounts import combination
 from batchdp.sql.conditions import condition
-from batchdp.sql.groupings import ALL, Grouping, alias_name, grouping, item_of, restricted
+from batchdp.sql.groupings import Grouping, alias_name, grouping, item_of, restricted
 from batchdp.sql.places import Node, Statement
 from batchdp.sql.scope import Declared, Scope, scope_of
 
@@ -44,7 +45,7 @@ class Selection:
             own = Item(item.name, self.statement.number, self.statement.weight)
             for row in self.grouping.rows():
                 amount = restricted(item.amount, [group for _, group in row if group is not None], self.where)
-                titles = [f"{key.name}={ALL if group is None else group.title}" for key, group in row]
+                titles = [f"{key.name}={ALL if group is None else in_name(group.title)}" for key, group in row]
                 made.append((item, Query(f"{item.name}[{', '.join(titles)}]" if titles else item.name, amount, own)))
         return made
 
