@@ -12,7 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchdp import STRATEGIES, Ledger, Release, ReleaseError, answer, archive, load_release, plan, report
+from batchdp import (
+    STRATEGIES,
+    Ledger,
+    Release,
+    ReleaseError,
+    answer,
+    archive,
+    load_release,
+    optimize,
+    plan,
+    report,
+    workloads,
+)
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import Reservation, StoredRelease, outputs
 from batchdp.measuring.law import NoiseLaw
@@ -327,3 +339,14 @@ def test_a_death_between_the_file_and_its_entry_wastes_the_budget_and_shows_noth
     with pytest.raises(BudgetError, match="its budget stays spent, choose a new release_id"):
         made(ledger)
     ledger.verify()
+
+
+def test_answers_of_other_queries_are_refused(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "l.db", epsilon=1)
+    release = answer(optimize(workloads.prefix(4)), np.arange(4), epsilon=0.5, ledger=ledger)
+    y = release.measurements
+    B = np.outer(np.full(4, 123456.0), y) / (y @ y)
+    forged = replace(release, law=replace(release.law, reconstruct=B), values=B @ y)
+    with pytest.raises(ReleaseError, match="is not the query"):
+        claims.check_release(forged)
+    claims.check_release(release)

@@ -25,7 +25,7 @@ from batchdp.measuring.law import laplace_quantiles
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.weighted import law, results
 from batchdp.measuring.weighted.integers import denominator
-from batchdp.measuring.weighted.lattice import IntegerTables, WeightedLattice
+from batchdp.measuring.weighted.lattice import IntegerTables, WeightedLattice, quantise_weighted
 from batchdp.measuring.weighted.results import IntegerResults
 from batchdp.measuring.weighted.sensitivity import Change, largest_change
 from batchdp.privacy import LAPLACE
@@ -426,3 +426,14 @@ def test_integers_stand_for_exactly_what_is_read() -> None:
     (own,) = tables_apart().lattice.measures  # type: ignore[union-attr]
     assert isinstance(own, IntegerTables)
     assert np.array_equal(own.group.theta, own.weights.astype(float))
+
+
+def test_differences_of_more_records_than_fit_are_clamped_and_never_wrap() -> None:
+    D, prefix = np.array([[1.0, -1.0]]), np.tril(np.ones((3, 3)))
+    batch = workloads.products((2, 2, 3), [[None, D, prefix], [D, None, None]]).structure
+    lattice = quantise_weighted(optimize(batch, privacy="pure"), largest_total=10**6, epsilon=0.01, factor=1)
+    assert any(own.tables.difference.any() for own in lattice.measures if isinstance(own, IntegerTables))
+    codes = np.array([[1, 0, 0], [1, 0, 1], [1, 0, 2]])
+    for times in ([2**62, 2**62, 0], [2**62, 2**62, 1]):
+        found = lattice.measured(Records(codes, np.array(times)), exact=True)
+        assert min(int(values.min()) for _, _, values in found) == -LARGEST

@@ -131,25 +131,22 @@ def _check_texts(
 ) -> list[str]:
     """Every text made again; what another version wrote, or drew, cannot be."""
     mine = installed()
-    if facts.versions.get("batchdp") != mine["batchdp"]:
-        return [f"the words of batchdp {facts.versions.get('batchdp')}, which this version does not write"]
     unchecked = []
     try:
         made = texts(facts, read_text(place / ABOUT, LARGEST_EVIDENCE), order, listed, listed[RELEASE])
     except DossierError as error:
         raise DossierError(f"{ABOUT}: {error}") from error
+    for path in sorted(set(listed) - {*made, *order, RELEASE, f"{TABLES}/{INDEX}"}):
+        raise DossierError(f"{path} is no part of a dossier")
+    if facts.versions.get("batchdp") != mine["batchdp"]:
+        return [f"the words of batchdp {facts.versions.get('batchdp')}, which this version does not write"]
     if COMPOSITION in made and facts.versions.get("matplotlib") != mine["matplotlib"]:
         drawings = {COMPOSITION, "checklist.html"}
         made = {name: text for name, text in made.items() if name not in drawings}
         unchecked.append("the picture of all releases together, drawn by another matplotlib")
-    else:
-        drawings = set()
     for name, text in made.items():
         if listed.get(name) != sha256(text.encode()):
             raise DossierError(f"{name} does not follow from {RELEASE}, {EVIDENCE} and {ABOUT}: it was edited")
-    expected = {*made, *drawings, *order, RELEASE, f"{TABLES}/{INDEX}"}
-    for path in sorted(set(listed) - expected):
-        raise DossierError(f"{path} is no part of a dossier")
     checked.append(f"{len(made):,} texts made again: record, checklist, note, metadata, evidence")
     return unchecked
 
@@ -181,6 +178,8 @@ def _columns(path: Path) -> dict[str, list[Any]]:
         if path.suffix == ".csv":
             with path.open(newline="", encoding="utf-8") as file:
                 head, *rows = csv.reader(file, strict=True)
+            if len(set(head)) < len(head) or any(len(row) != len(head) for row in rows):
+                raise ValueError("columns that are there twice, or fields of none")
             return {name: [row[i] for row in rows] for i, name in enumerate(head)}
         import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
@@ -223,8 +222,11 @@ def _check_ledger(facts: Facts, ledger: Ledger) -> str:
     except BatchDPError as error:
         raise DossierError(f"the ledger {ledger.path.name} and the dossier disagree: {error}") from error
     now = Books.of(ledger)
-    then, since = facts.books, now.entries[: len(facts.books.entries)]
-    for one, other in zip(then.entries, since, strict=True):
+    then = facts.books
+    missing = then.head == now.head and len(then.entries) < len(now.entries)
+    if missing or len(then.entries) > len(now.entries):
+        raise DossierError(f"the spends in {EVIDENCE} are not all of {ledger.path.name}; one of them was edited")
+    for one, other in zip(then.entries, now.entries, strict=False):
         if replace(one, state=other.state) != other:
             raise DossierError(f"spend {one.release_id!r} is not what {ledger.path.name} has; one of them was edited")
     if (then.unit, then.total) != (now.unit, now.total):

@@ -30,6 +30,10 @@ from batchdp.release.records import Release
 from batchdp.release.storing import decoded
 
 NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most (\d{1,7}) rows?")
+PROBES = 4
+"""Mixtures of cells on which a release's queries are compared with what its answers are made of."""
+CUT, SLACK = 4.0, 1e-6
+"""Times what the lattice cuts off, and of a query's size: how far they may be apart."""
 ROUNDING = 1e-9
 """Of sums in floats, relative: enough to tell an edited figure from a rounded one."""
 
@@ -124,6 +128,7 @@ def _contradictions(release: Release) -> Iterator[str]:
     yield from _false_loss(c)
     yield from _false_sensitivity(release)
     yield from _false_answers(release)
+    yield from _other_queries(release)
 
 
 def _false_loss(c: PrivacyCertificate) -> Iterator[str]:
@@ -155,6 +160,19 @@ def _false_sensitivity(release: Release) -> Iterator[str]:
     least = factor * float(norms.max(initial=0.0))
     if c.sensitivity < least * (1 - ROUNDING):
         yield f"sensitivity={c.sensitivity} is below the {least:.12g} of what it measured"
+
+
+def _other_queries(release: Release) -> Iterator[str]:
+    """B L must be W but for what the lattice cuts off: on random mixtures of the cells, which nobody can foresee."""
+    c, B = release.certificate, release.law.reconstruct
+    W, cells = release.workload, release.workload.shape[1]
+    x = np.random.default_rng().choice((-1.0, 1.0), (cells, PROBES))
+    misses = np.abs(W @ x - B @ (release.measure @ x)).max(axis=1)
+    cut = cells * np.asarray(abs(B) @ np.ones(B.shape[1])).ravel() / 2.0**c.bits
+    sums = np.asarray(abs(W) @ np.ones(cells)).ravel()
+    wrong = np.flatnonzero(misses > CUT * cut + SLACK * sums)
+    if wrong.size:
+        yield f"its answer {release.names[int(wrong[0])]!r} is not the query that it says"
 
 
 def _false_answers(release: Release) -> Iterator[str]:

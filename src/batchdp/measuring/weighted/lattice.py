@@ -102,7 +102,8 @@ class IntegerTables:
         for i in looked:
             K = self.insides[i].integers
             if i in differences:
-                y = y.take(0, axis=axis) - y.take(1, axis=axis)
+                # By lists of one: the difference of two single numbers would lose that they are of any size.
+                y = np.squeeze(y.take([0], axis=axis) - y.take([1], axis=axis), axis=axis)
                 continue
             if K is not None:
                 y = np.moveaxis(np.moveaxis(y, axis, -1) @ K.T.astype(y.dtype), -1, axis)
