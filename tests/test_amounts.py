@@ -25,6 +25,7 @@ from batchdp.audits.amounts import amount_sensitivity, amounts_finding
 from batchdp.cells import cells_of
 from batchdp.domain import Numbers, as_domain
 from batchdp.errors import DomainError, PlanError, QueryError, WorkloadError
+from batchdp.linalg.matrix import dense
 from batchdp.measuring.amounts import AmountLattice, lattice_of
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.preparing import prepared
@@ -408,3 +409,18 @@ def test_mutants_are_caught(name: str, tmp_path: Path) -> None:
         mutate(patch)
         with pytest.raises(AssertionError):
             check(tmp_path)
+
+
+def test_what_is_less_than_a_coarse_step_joins_blocks_all_the_same() -> None:
+    h = 2.0**-20
+    workload = Workload(
+        [[1, 1, 0, 0], [0, 5, 0, 0], [0, 0, 1, 1], [0, 0, 0, 5]], blocks=[2, 2], ends=[(0, 1, 5), (2, 3, 5)]
+    )
+    own = [[1, 1, 0, 0], [0, 0.5, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0, 0.5]]
+    L = np.array([*own, *[[0.5 + 0.5 * h, 0.5 + 0.5 * h, 0.9 * h, 0.9 * h]] * 40])
+    strategy = Strategy(workload, L, dense(workload.matrix) @ np.linalg.pinv(L), privacy="zcdp")
+    lattice = lattice_of(strategy, largest_total=10**12)
+    one = np.array([0, 0, 1, 0, 0, 0], dtype=object)
+    other = one + np.array([1, 0, 1, 0, 5, 5], dtype=object)  # a record more
+    moved = sum((a - b) ** 2 for a, b in zip(lattice.measured(one), lattice.measured(other), strict=True))
+    assert moved <= lattice.sensitivity**2

@@ -25,6 +25,8 @@ from batchdp.errors import TableError
 from batchdp.queries.conditions import Cut
 from batchdp.release.given import counts_of
 from batchdp.tables import open_table
+from batchdp.tables.cleaning import spelled
+from batchdp.tables.objects import as_unit
 from boundary_cases import MANY, counted, domain, quiet
 from engines import on_spark, postgres, spark
 
@@ -263,3 +265,28 @@ def test_whole_numbers_of_any_length_are_refused() -> None:
     connection.execute("CREATE TABLE t AS SELECT '1'::BIGNUM AS x")
     with pytest.raises(TableError, match="declared to hold numbers but"):
         open_table(connection, domain(x={"range": [0, 10]}))
+
+
+EQUAL_UNITS = [
+    (2.0**63, 2**63),
+    (1e22, 10**22),
+    (np.float64(2**63), np.uint64(2**63)),
+    (Decimal("1.50"), Decimal("1.5")),
+    (Decimal("1.50"), 1.5),
+    (Decimal("-0"), 0),
+    (Decimal("0E-400"), 0),
+    (Decimal("1E+301"), 10**301),
+    (np.bytes_(b"a"), b"a"),
+]
+
+
+@pytest.mark.parametrize("pair", EQUAL_UNITS, ids=repr)
+def test_equal_objects_are_one_person(pair: tuple[Any, Any]) -> None:
+    assert as_unit(pair[0]) == as_unit(pair[1])
+    assert as_unit(pair[0]) is not None
+
+
+def test_whole_numbers_of_any_type_are_spelled_alike_in_files() -> None:
+    number = 2**63 + 2**20
+    types = (number, pa.uint64()), (float(number), pa.float64()), (Decimal(number), pa.decimal128(38, 2))
+    assert {str(spelled(pa.array([value], type_))[0]) for value, type_ in types} == {str(number)}

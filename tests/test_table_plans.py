@@ -450,3 +450,16 @@ def test_a_hundred_columns_stay_small_and_fast(tmp_path: Path) -> None:
     made.save(tmp_path / "x.plan")
     assert (tmp_path / "x.plan").stat().st_size < 20_000
     assert len(batchdp.load_plan(tmp_path / "x.plan").tables) == len(made.tables)
+
+
+def test_columns_with_a_step_or_clipped_are_tables_too(tmp_path: Path) -> None:
+    columns = {
+        "c": {"integers": [0, 9], "bins": [0, 5], "outside": "clip"},
+        "s": {"range": [0, 1], "step": 0.5, "bins": [0]},
+    }
+    made = batchdp.plan(domain={"table": "t", "columns": columns}, marginals=1, privacy="zcdp", cache=False)
+    frame = pd.DataFrame({"c": [-3.0, 1, 7, 99, None], "s": [0.1, 0.9, 0.3, 5.0, None]})
+    ledger = batchdp.Ledger.create(tmp_path / "b.db", rho=10**6)
+    release = batchdp.answer(made, frame, rho=10**5, ledger=ledger)
+    assert release.table("c")["value"].round().tolist() == [2, 2, 1]
+    assert release.table("s")["value"].round().tolist() == [3, 1, 1]

@@ -50,12 +50,16 @@ def of_column(
         for i, values in enumerate(column.groups):
             group[i] = home.get(values[0], -1)
     else:
-        assert isinstance(column, LineAtoms)
         for g, one in enumerate(groups):
             assert isinstance(one, Within)
             first = 0 if one.low is None else bisect_left(column.cuts, one.low) + 1
             last = len(column.cuts) if one.high is None else bisect_left(column.cuts, one.high)
-            group[first : last + 1] = g
+            if isinstance(column, LineAtoms):
+                group[first : last + 1] = g
+                continue
+            for stretch in column.stretches[first : last + 1]:
+                own = (stretch.low, stretch.high, stretch.beside)
+                group[[atom for atom in own if atom is not None]] = g
         group[-1] = -1
     found, count = group[alive], len(groups)
     if not every:

@@ -134,7 +134,8 @@ class AmountLattice:
     def column_squares(self) -> int:
         """Δ₂²; over blocks squares add up where no measurement sees two blocks, else their roots do, rounded up."""
         by_block = self._by_block(2)
-        if len(by_block) > 1 and rows_span(self.measure, self.workload.blocks):
+        # On the fine lattice: what is less than a coarse step is summed all the same.
+        if len(by_block) > 1 and rows_span(self._matrix(list(self.levels), self.fine), self.workload.blocks):
             return self.workload.most_together([root_above(square) for square in by_block]) ** 2
         return self.workload.most_together(by_block)
 

@@ -157,7 +157,7 @@ def spelled(array: Any) -> Any:
     """Numbers, truths and days as texts; a whole number is spelled as one, whatever its type."""
     dtype = array.type
     if pa.types.is_decimal(dtype):
-        return pa.array([None if value is None else _digits(value) for value in array.to_pylist()], TEXT)
+        return pa.array([None if value is None else digits(value) for value in array.to_pylist()], TEXT)
     if not pa.types.is_floating(dtype):
         return array.cast(TEXT)
     numbers = np.asarray(array.cast(pa.float64()).to_numpy(zero_copy_only=False))
@@ -165,11 +165,21 @@ def spelled(array: Any) -> Any:
     known = pa.array(~np.isnan(numbers))
     wholes = pa.array(np.where(whole, numbers, 0.0).astype(np.int64)).cast(TEXT)
     text = pc.if_else(pa.array(whole), wholes, array.cast(TEXT))
+    large = np.flatnonzero(np.isfinite(numbers) & ~whole & (np.abs(numbers) >= 2.0**63))  # which are whole too
+    if large.size:
+        texts = text.to_pylist()
+        for i in large.tolist():
+            texts[i] = str(int(numbers[i]))
+        text = pa.array(texts, TEXT)
     return pc.if_else(known, text, pa.scalar(None, TEXT))
 
 
-def _digits(value: Decimal) -> str:
-    return format(value.to_integral_value() if value == value.to_integral_value() else value, "f")
+def digits(value: Decimal) -> str:
+    """A decimal as any other type would spell the same number: no exponent, no zeros at its end, no sign of 0."""
+    if value == 0:
+        return "0"
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _days(array: Any) -> Any:

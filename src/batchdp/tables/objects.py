@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from batchdp.tables.cleaning import MARK, told
+from batchdp.tables.cleaning import MARK, digits, told
 
 LONGEST_NUMBER = 300
-"""Digits up to which a decimal or whole number is spelled out."""
+"""Digits up to which a whole number is spelled out."""
+MOST_DIGITS = 4000
+"""Before and after the point, up to which a decimal is; Python refuses to read more."""
 
 
 def as_text(value: Any) -> str | None:
@@ -38,6 +41,8 @@ def as_unit(value: Any) -> str | None:
 
 
 def _kind(value: Any) -> str:
+    if isinstance(value, bytes):
+        return bytes.__name__
     return "moment" if isinstance(value, (datetime, np.datetime64)) else type(value).__name__
 
 
@@ -61,15 +66,15 @@ def _text(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     if isinstance(value, (int, np.integer)):
-        number = int(value)
-        return str(number) if abs(number) < 10**LONGEST_NUMBER else f"{MARK}{number:x}"
+        return _whole(int(value))
     if isinstance(value, (float, np.floating)):
         real = float(value)
-        return str(int(real)) if abs(real) < 2.0**63 and real == int(real) else repr(real)
+        return _whole(int(real)) if isfinite(real) and real == int(real) else repr(real)
     if isinstance(value, Decimal):
-        if abs(value.adjusted()) > LONGEST_NUMBER or not value.is_finite():
+        if not value.is_finite() or (value and abs(value.adjusted()) > MOST_DIGITS):
             return str(value)
-        return format(value.to_integral_value() if value == value.to_integral_value() else value, "f")
+        text = digits(value)
+        return text if "." in text else _whole(int(text))
     if isinstance(value, datetime):
         return (value.astimezone(UTC) if value.tzinfo else value).date().isoformat()
     if isinstance(value, date):
@@ -77,6 +82,10 @@ def _text(value: Any) -> str:
     if isinstance(value, np.datetime64):
         return str(value.astype("datetime64[D]"))
     return MARK
+
+
+def _whole(number: int) -> str:
+    return str(number) if abs(number) < 10**LONGEST_NUMBER else f"{MARK}{number:x}"
 
 
 def _is_missing(value: Any) -> bool:
