@@ -695,3 +695,28 @@ def test_evidence_of_something_else_is_refused(written: Path, tmp_path: Path, ch
     resummed(place)
     with pytest.raises(DossierError):
         verify(place)
+
+
+@pytest.mark.parametrize(
+    ("head", "field"), [("99999,", "99999,"), ("", "x,")], ids=["a column twice", "a field of none"]
+)
+def test_tables_with_more_than_their_columns_are_refused(written: Path, tmp_path: Path, head: str, field: str) -> None:
+    place = copied(written, tmp_path / "edited")
+    table = place / "tables/08-patients.csv"
+    first, *rows = table.read_text().splitlines()
+    names = f"value,{first}" if twice else first
+    table.write_text("\n".join([names, *(field + row for row in rows), ""]))
+    resummed(place)
+    with pytest.raises(DossierError, match="cannot be read as a table"):
+        verify(place)
+
+
+def test_a_file_of_nobody_is_refused_whatever_version_the_evidence_names(written: Path, tmp_path: Path) -> None:
+    place = copied(written, tmp_path / "edited")
+    evidence = json.loads((place / "evidence.json").read_text())
+    evidence["versions"]["batchdp"] = "0.0.9"
+    (place / "evidence.json").write_text(json.dumps(evidence))
+    (place / "exact.csv").write_text("1\n")
+    resummed(place)
+    with pytest.raises(DossierError, match=r"exact.csv is no part of a dossier"):
+        verify(place)
