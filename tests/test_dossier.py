@@ -330,7 +330,7 @@ def test_the_metadata_and_the_evidence_are_those_of_the_release(study: Study, wr
 def test_a_dossier_is_what_it_claims_to_be(study: Study, written: Path) -> None:
     found = verify(written, ledger=study.ledger)
     assert found.unchecked == ALWAYS
-    assert any("2 spends until then, 0 later" in line for line in found.checked)
+    assert any("spends until then: 2, later: 0" in line for line in found.checked)
     assert found.digest == hashlib.sha256((written / SUMS).read_bytes()).hexdigest()
     assert "against a ledger" in verify(written).unchecked
 
@@ -339,7 +339,7 @@ def test_a_later_spend_is_no_contradiction(study: Study, written: Path, tmp_path
     shutil.copy(study.ledger.path, tmp_path / "budget.db")
     later = Ledger.open(tmp_path / "budget.db")
     later.reserve("later", epsilon=0.5, plan_digest="x", table="t")
-    assert any("2 spends until then, 1 later" in line for line in verify(written, ledger=later).checked)
+    assert any("spends until then: 2, later: 1" in line for line in verify(written, ledger=later).checked)
 
 
 EDITED = (

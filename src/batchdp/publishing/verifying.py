@@ -275,4 +275,4 @@ def _check_ledger(facts: Facts, ledger: Ledger) -> str:
             f"the spends in {EVIDENCE} are not those that {name} had at head {then.head[:12]}…; one of them was edited"
         )
     later = len(ledger.history()) - len(then.entries)
-    return f"charged to {name}, with these answers; {len(then.entries):,} spends until then, {later:,} later"
+    return f"charged to {name}, with these answers; spends until then: {len(then.entries):,}, later: {later:,}"
