@@ -36,7 +36,7 @@ from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import Strategy
 from batchdp.tables import count, open_table, places
 from batchdp.workloads.workload import Workload
-from engines import ENGINES, every_engine
+from engines import ENGINES, every_engine, on_spark
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "100"))
 GROUPS = [f"g{i}" for i in range(16)]
@@ -45,11 +45,11 @@ GROUPS = [f"g{i}" for i in range(16)]
 # ── what SUM means ──
 
 
-def compare(engine: str, folder: Path, seeds: range) -> None:
+def compare(engine: str, folder: Path, seeds: range, each: int = 20) -> None:
     for seed in seeds:
         table = records(300, seed)
         exact = truth(table)
-        statements = [statement(20 * seed + i) for i in range(20)]
+        statements = [statement(each * seed + i) for i in range(each)]
         (folder / str(seed)).mkdir()
         mine = counted(ENGINES[engine](table, folder / str(seed)), statements)
         theirs = [value for sql in statements for value in expected(exact, sql)]
@@ -67,6 +67,12 @@ def test_sums_are_duckdbs_on_exact_decimals(engine: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("engine", ["duckdb connection", "pandas", "polars", "postgres"])
 def test_two_hundred_statements_are_duckdbs(engine: str, tmp_path: Path) -> None:
     compare(engine, tmp_path, range(10))
+
+
+@on_spark
+def test_two_hundred_statements_on_spark_are_duckdbs(tmp_path: Path) -> None:
+    """About one table: Spark takes its time for every query that it is asked."""
+    compare("spark", tmp_path, range(1), 200)
 
 
 STEPS = as_domain({"table": "t", "columns": {"v": {"range": [0, 100], "step": 0.01}}})
