@@ -201,6 +201,15 @@ def test_sensitivities_are_exact_at_and_between_the_ends(lattice: AmountLattice,
     check_lattice(lattice, Random(seed))
 
 
+def test_what_is_measured_decides_and_not_the_cell_of_the_upper_end() -> None:
+    """A record ten steps up adds 3 + 10, whatever stands for the upper end."""
+    columns, slopes = ({0: 3 << 4}, {0: 1 << 4}), ({0: 1 << 4},)
+    workload = Workload(np.eye(2), ends=[(0, 1, 10)])
+    lattice = AmountLattice(workload, columns, slopes, np.eye(2), 0, 4, 10**6, "pure")
+    assert lattice.upper(0) == {0: 13 << 4}
+    assert lattice.sensitivity == 13
+
+
 def test_a_plan_must_know_its_ends() -> None:
     plan = made("integers = [0, 5000]")
     plain = Workload(plan.workload.matrix, plan.names, blocks=plan.workload.blocks)
