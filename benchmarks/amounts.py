@@ -8,6 +8,7 @@ COUNT and SUM by 16 groups at ε = 1. Splitting the budget between the two would
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +16,13 @@ import batchdp
 from batchdp.plans.weighing import own_sensitivities
 
 GROUPS = [f"g{i}" for i in range(16)]
-COLUMNS = {
+COLUMNS: dict[str, dict[str, Any]] = {
     "integers = [0, 5000]": {"integers": [0, 5000]},
     "integers = [0, 1000000000]": {"integers": [0, 10**9]},
     "range = [0, 100000], step = 0.01": {"range": [0, 100_000], "step": 0.01},
     "integers = [4000, 5000]": {"integers": [4000, 5000]},
 }
+KINDS: tuple[tuple[Any, dict[str, Any]], ...] = (("pure", {"epsilon": 1.0}), ("zcdp", {"rho": 0.5}))
 ONE = "SELECT g, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY g"
 TWO = "SELECT g, COUNT(*) AS n, SUM(v) AS s, SUM(w) AS r FROM t GROUP BY g"
 
@@ -32,7 +34,7 @@ def main() -> None:
             own = {**column, "other": "drop"}
             domain = {"table": "t", "columns": {"g": {"values": GROUPS, "other": "drop"}, "v": own, "w": own}}
             found = []
-            for privacy, budget in (("pure", {"epsilon": 1.0}), ("zcdp", {"rho": 0.5})):
+            for privacy, budget in KINDS:
                 start = time.process_time()
                 plan = batchdp.plan(sql, domain, privacy=privacy, cache=False)
                 seconds = time.process_time() - start
