@@ -1,1 +1,1 @@
-"""What is computed from answers: expressions over them, ratios and quantiles with their intervals. Knows no data."""
+"""Answers computed from private answers, which costs no privacy: ratios, sums of ratios, quantiles, their intervals."""
