@@ -115,6 +115,14 @@ class Asked(Generic[Part]):
         return isinstance(self.of, Combination | Crossing)
 
 
+def parts_of(of: int | Combination[int] | Crossing[int]) -> Iterator[int]:
+    """The queries that an answer is computed from."""
+    if isinstance(of, Combination | Crossing):
+        yield from of.parts
+    else:
+        yield of
+
+
 def written(asked: Sequence[Asked[int]]) -> list[dict[str, Any]]:
     """For files."""
     return [{"name": one.name, "of": _written(one.of)} for one in asked]
