@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from batchdp.release.consistent.records import Consistent
     from batchdp.release.consistent.tables import ConsistentTables
     from batchdp.release.cost import Cost
+    from batchdp.release.looking import Seen
 
 EXAMPLES = (
     "batchdp answer visits.plan -t visits.csv -e 0.5 -l budget.db -o answers.csv",
@@ -165,10 +166,7 @@ def show_answers(
             None
             if one.single
             else (_marked(f"{one.title} ({one.answers:,})", one.derived), "", _median(one.standard_error), "", ""),
-            (
-                (_marked(label, derived and one.single), *_figures(*figures))
-                for label, *figures, derived in one.rows
-            ),
+            _rows(one),
             one.more,
         )
         for one in look.tables
@@ -176,6 +174,12 @@ def show_answers(
     for piece in pieces(found) if everything else [list(found)]:
         console.print(parts(title, headings, piece, important="answer", more=look.more))
         title = ""
+
+
+def _rows(one: Seen) -> Iterator[Sequence[str]]:
+    """The rows of a table as texts; where derived answers stand beside others, they say so themselves."""
+    for label, *figures, derived in one.rows:
+        yield _marked(label, derived and one.single), *_figures(*figures)
 
 
 def _marked(name: str, derived: bool) -> str:

@@ -37,9 +37,7 @@ def statements_of(queries: Sequence[Query]) -> tuple[Statement, ...]:
         own = Item(query.name) if query.item is None else query.item
         for item in (own, *query.also):
             found.setdefault((item.select, item.name), (item, []))[1].append(q)
-    return tuple(
-        Statement(item.name, tuple(own), item.weight, item.of, item.share) for item, own in found.values()
-    )
+    return tuple(Statement(item.name, tuple(own), item.weight, item.of, item.share) for item, own in found.values())
 
 
 def named(
@@ -55,9 +53,7 @@ def named(
 
     A derived answer stands for its parts, where these are meant.
     """
-    places = [
-        q for one in statements if one.name == name or (with_parts and one.of == name) for q in one.queries
-    ]
+    places = [q for one in statements if one.name == name or (with_parts and one.of == name) for q in one.queries]
     if not places and name in names:
         places = [names.index(name)]
     if not places and any(one.of == name for one in statements):

@@ -143,8 +143,9 @@ class Release:
         return Release(**{**self._fields(), **parts})
 
     def evaluated(self, values: Dense) -> Dense:
-        """What was asked for, from other answers to the queries than the private ones."""
-        return evaluated(self.asked, values) if self.asked else values
+        """What was asked for, from other answers to the queries than the private ones; what these do not determine is
+        not determined by others either."""
+        return np.where(np.isnan(self.shown.values), np.nan, evaluated(self.asked, values)) if self.asked else values
 
     @cached_property
     def standard_errors(self) -> Dense:

@@ -110,7 +110,9 @@ def refuse_derived(selections: Sequence[Selection]) -> None:
         for item in selected.counted:
             if isinstance(item.amount, Combination | Crossing):
                 problem = "an average, ratio, quantile or constant in a batch of tables is not supported"
-                remedy = "leave out marginals and ask for at most 10,000 queries in all, or plan it as a batch of its own"
+                remedy = (
+                    "leave out marginals and ask for at most 10,000 queries in all, or plan it as a batch of its own"
+                )
                 raise selected.statement.refusal(item.node, problem, remedy)
 
 

@@ -76,16 +76,6 @@ def grid(column: Integers | Numbers) -> list[Fraction]:
     return [low + place * even for place in range(ceil((high - low) / even))]
 
 
-def described(column: Integers | Numbers) -> str:
-    """The bins in words."""
-    edges = grid(column)
-    if column.bins is not None:
-        return f"{len(edges)} declared bins"
-    if column.grid is not None and column.grid.steps < MOST_BINS:
-        return f"each of its {len(edges)} values"
-    return f"{len(edges)} bins of {float(edges[1] - edges[0]):g}" if len(edges) > 1 else "one bin"
-
-
 def _asked(scope: Scope, node: Node) -> tuple[Node, Fraction]:
     """The column, and the share of its records that lies below."""
     if isinstance(node, exp.Median):
