@@ -1,4 +1,4 @@
-"""Derived answers with their intervals, from the answers they are computed from and the joint law of the noise in these.
+"""Derived answers with their intervals, from the answers that they are computed from and the joint law of the noise.
 
 Every figure here is a function of what was released, so it costs no privacy. Not a number stands for what is not
 determined, because the interval of a denominator, or of the size of a group, holds 0.
@@ -126,7 +126,7 @@ def _snapped(one: Crossing[int], at: float, to: Any) -> float:
     if one.step is None:
         return at
     last = round((one.edges[-1] - one.start) / one.step - 0.5)
-    place = to(round((at - one.start) / one.step, 9))
+    place = int(to(round((at - one.start) / one.step, 9)))
     return one.start + min(max(place, 0), last) * one.step
 
 

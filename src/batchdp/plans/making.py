@@ -29,7 +29,7 @@ from batchdp.portfolio import optimize
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
 from batchdp.queries import Query
-from batchdp.sql import is_many, load_text, queries_of, read_selections, refuse_derived
+from batchdp.sql import is_many, load_text, queries_of, read_selections
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
@@ -142,7 +142,6 @@ def _made(
     selections = () if text is None else read_selections(text, domain, source=source)
     watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     if text is None or orders is not None or is_many(selections):
-        refuse_derived(selections)
         batch = weighed(tables_of(selections, orders, domain, text=text), selections, options)
         tabled = optimize(batch.workload, **options.of_search(), progress=watching)
         return TablePlan(text, orders, domain, batch, tabled, options)

@@ -100,7 +100,8 @@ def _rows(answers: tuple[Answer, ...], agreeing: Consistent | None) -> list[dict
 
 def _plain_values(agreeing: Consistent) -> list[float]:
     """Of the answers that are no derived ones."""
-    return agreeing.values[~agreeing.release.shown.derived].tolist()
+    found: list[float] = agreeing.values[~agreeing.release.shown.derived].tolist()
+    return found
 
 
 def _box(answers: tuple[Answer, ...]) -> str:

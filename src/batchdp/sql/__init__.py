@@ -10,7 +10,6 @@ from batchdp.sql.batch import (
     read_batch,
     read_queries,
     read_selections,
-    refuse_derived,
 )
 
 __all__ = [
@@ -23,5 +22,4 @@ __all__ = [
     "read_batch",
     "read_queries",
     "read_selections",
-    "refuse_derived",
 ]

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from batchdp.domain import Integers, Numbers
 from batchdp.domain.grid import Grid
-from batchdp.queries import Amount, Choice, Constant, Missing, Negation, Scaled, Total, ValueOf
+from batchdp.queries import Amount, Choice, Constant, Missing, Negation, Scaled, ValueOf
 from batchdp.sql.conditions import branches, check_branches, condition
 from batchdp.sql.literals import exact_number
 from batchdp.sql.places import Node
@@ -227,6 +227,7 @@ def checked(scope: Scope, node: Node, number: Fraction) -> Fraction:
 
 
 def number_of(scope: Scope, node: Node, number: Fraction) -> float:
+    """A factor as a float; refused where it is beyond what can be computed with."""
     size = abs(number)
     if number != 0 and not Fraction(1, 10**100) < size < 10**100:
         raise scope.refusal(node, "a factor that is too large or too small", "use factors from 1e-100 to 1e100")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchdp.derived.expressions import Asked, Combination, Crossing
+from batchdp.derived.expressions import Asked
 from batchdp.domain import Domain
 from batchdp.domain.names import folded, skeleton
 from batchdp.errors import QueryError
@@ -102,18 +102,6 @@ def is_many(selections: Sequence[Selection]) -> bool:
     from batchdp.sql.groupings import MOST_QUERIES
 
     return sum(selected.size for selected in selections) > MOST_QUERIES
-
-
-def refuse_derived(selections: Sequence[Selection]) -> None:
-    """Refuse what tables over many columns cannot do: they have no parts that could be shared."""
-    for selected in selections:
-        for item in selected.counted:
-            if isinstance(item.amount, Combination | Crossing):
-                problem = "an average, ratio, quantile or constant in a batch of tables is not supported"
-                remedy = (
-                    "leave out marginals and ask for at most 10,000 queries in all, or plan it as a batch of its own"
-                )
-                raise selected.statement.refusal(item.node, problem, remedy)
 
 
 def comparable(name: str) -> str:

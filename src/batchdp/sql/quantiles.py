@@ -49,7 +49,7 @@ def crossing(scope: Scope, node: Node) -> Crossing[Amount]:
     half = Fraction(0) if step is None else step / 2
     return Crossing(
         share=float(share),
-        edges=tuple(float(max(edge, low) - half) for edge in edges) + (float(high + half),),
+        edges=(*(float(edge - half) for edge in edges), float(high + half)),
         below=tuple(counted(Cut(_plain(edge))) for edge in edges[1:]),
         total=counted(Cut(column.ends()[1], after=True)),
         step=None if step is None else float(step),

@@ -48,6 +48,17 @@ class Selection:
         """How many queries these are."""
         return sum(item.parts for item in self.counted) * self.grouping.size
 
+    def amounts(self) -> list[tuple[Counted, Amount]]:
+        """Every item with what each record adds; refused where one is derived: tables have no parts to share."""
+        found = []
+        for item in self.counted:
+            if isinstance(item.amount, Combination | Crossing):
+                problem = "a derived answer (an average, a ratio, a quantile, a constant) in a batch of tables"
+                remedy = "ask without marginals for at most 10,000 queries, parts included, or plan it by itself"
+                raise self.statement.refusal(item.node, problem, remedy)
+            found.append((item, item.amount))
+        return found
+
     def rows(self) -> Iterator[tuple[list[str], list[Group]]]:
         """What the name of every row of groups says of each key, in the declared order, and the groups; empty ones
         belong to it."""
