@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from typing import Any
@@ -84,13 +85,13 @@ def counted(table: Any, statements: list[str]) -> tuple[tuple[Asked[int], ...], 
 
 
 def expected(engine: duckdb.DuckDBPyConnection, sql: str) -> list[float | None]:
-    """DuckDB's answers in the order of ours; None for NULL and 0 / 0. A sum over nothing is 0, as for us."""
+    """DuckDB's answers in the order of ours; None for NULL and divisions by 0. A sum over nothing is 0, as for us."""
     asked = re.sub(r"SUM\((\w+)\)", r"COALESCE(SUM(\1), 0)", theirs(sql.replace("{key}", "")))
     whole, _, group = asked.partition(" GROUP BY ")
     joined = " AND" if " FROM patients WHERE " in whole else " WHERE"
     each = [f"{whole}{joined} state = '{state}'" for state in STATES] if group else [whole]
     found = [engine.execute(one).fetchall()[0][0] for one in each]
-    return [None if value is None or value != value else float(value) for value in found]
+    return [None if value is None or not math.isfinite(value) else float(value) for value in found]
 
 
 def ordered(engine: duckdb.DuckDBPyConnection, sql: str, name: str, holds: str) -> list[list[float]]:

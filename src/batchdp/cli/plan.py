@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchdp.cli.options import All, AsJson
+from batchdp.cli.options import All, AsJson, Assume
 
 if TYPE_CHECKING:
     from batchdp.plans import Plan
@@ -96,14 +96,7 @@ def command(
             metavar="NAME=N",
         ),
     ] = None,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="How many records the groups of a derived answer have, 1000 if left out: its accuracy depends on it; "
-            "a number alone is for all. Can be given several times.",
-            metavar="NAME=N",
-        ),
-    ] = None,
+    assume: Assume = None,
     seconds: Annotated[
         float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
     ] = None,

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any, overload
 
 import numpy as np
@@ -31,7 +30,7 @@ from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
-from batchdp.release.certificate import PrivacyCertificate
+from batchdp.release.certificate import certified
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
 from batchdp.release.components.counted import reading
@@ -259,24 +258,9 @@ def release(
         # From here on counts are read. Nothing below may raise because of what they are.
         noisy_integers = (draw or noise.draw)(lattice.measured(_counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
-        certificate = PrivacyCertificate(
-            release_id=identity,
-            privacy=lattice.privacy,
-            budget=budget,
-            neighbours=str(neighbours),
-            privacy_unit=whose,
-            sensitivity=noise.sensitivity,
-            scale=noise.scale,
-            loss=noise.loss,
-            bits=lattice.bits,
-            largest_total=lattice.largest_total,
-            bias_bound=float(lattice.bias_bound.max(initial=0.0)),
-            plan_digest=digest,
-            table=label,
-            ledger_head=reserved.head,
-            opendp=version("opendp"),
-            derived=sum(one.derived for one in answers),
-        )
+        derived = sum(one.derived for one in answers)
+        drawn = (lattice, noise, neighbours, budget)
+        certificate = certified(identity, *drawn, digest=digest, table=label, head=reserved.head, derived=derived)
         _stored(ledger, reserved, encoded(certificate, noisy))
     done = Release(
         names=strategy.workload.names,

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from importlib.metadata import version
 from typing import Any
 
 from batchdp.errors import ReleaseError
-from batchdp.measuring.neighbours import NOT_RECORDED
+from batchdp.measuring.amounts import AmountLattice
+from batchdp.measuring.lattice import Lattice
+from batchdp.measuring.mechanism import Mechanism
+from batchdp.measuring.neighbours import NOT_RECORDED, Neighbours
 from batchdp.privacy import NOISES, Noise, Privacy, noise_of
 
 LONGEST_TEXT = 1000
@@ -68,6 +72,39 @@ class PrivacyCertificate:
         if content["privacy"] not in NOISES:
             raise ReleaseError(f"certificate: privacy must be one of {', '.join(NOISES)}")
         return cls(**content)
+
+
+def certified(
+    release_id: str,
+    lattice: Lattice | AmountLattice,
+    noise: Mechanism,
+    neighbours: Neighbours,
+    budget: float,
+    *,
+    digest: str,
+    table: str,
+    head: str,
+    derived: int,
+) -> PrivacyCertificate:
+    """Of a release whose measurements lie on this lattice and got this noise."""
+    return PrivacyCertificate(
+        release_id=release_id,
+        privacy=lattice.privacy,
+        budget=budget,
+        neighbours=str(neighbours),
+        privacy_unit=neighbours.privacy_unit,
+        sensitivity=noise.sensitivity,
+        scale=noise.scale,
+        loss=noise.loss,
+        bits=lattice.bits,
+        largest_total=lattice.largest_total,
+        bias_bound=float(lattice.bias_bound.max(initial=0.0)),
+        plan_digest=digest,
+        table=table,
+        ledger_head=head,
+        opendp=version("opendp"),
+        derived=derived,
+    )
 
 
 def _is_whole(value: Any) -> bool:
