@@ -53,7 +53,7 @@ def test_the_five_commands_run(tmp_path: Path) -> None:
     assert "ε = 0.5 of 1 is left." in shown
     folder = Path(shown.rpartition("Everything is in ")[2].strip().rstrip("."))
     header, *answers = (folder / "answers.csv").read_text().splitlines()
-    assert header == "name,value,standard_error,low,high"
+    assert header == "name,value,standard_error,low,high,derived"
     assert len(answers) == 11
     assert "adults in the north" in (folder / "page.html").read_text(encoding="utf-8")
 
