@@ -266,7 +266,7 @@ def derived_table(expected: Outlook) -> Any:
     )
     caption = (
         f"At {expected}. Averages and shares have at most this margin, wherever in their range they lie; quantiles, if "
-        "values are spread evenly. --assume NAME=N assumes another size."
+        "every bin holds as many records. --assume NAME=N assumes another size."
     )
     headings = ("derived", "answers", "records each", "margin at 95 %", "running totals over")
     return table("Derived answers, computed at no cost", headings, rows, caption, important="margin at 95 %")

@@ -48,7 +48,7 @@ def expected_derived(plan: Plan, budget: Budget, assume: Assume | None = None) -
     """All derived answers of a plan at this budget.
 
     An average or share may lie anywhere in its range: the interval is the widest that there can be. A quantile's is
-    that of values that are spread evenly.
+    that of values of which every bin holds as many.
     """
     derived = plan.derived
     named = statements_of([one.name for one in derived]) if derived else []
@@ -86,8 +86,8 @@ def _sizes(assume: Assume, names: Sequence[str]) -> list[float]:
 def _assume(one: Asked[int], values: Dense, W: sparse.csr_array, size: float, *, highest: bool) -> None:
     """Put answers to the parts as a group of this size may have them, with every ratio at an end of its range."""
     if isinstance(one.of, Crossing):
-        e = np.array(one.of.edges)
-        values[list(one.of.below)] = size * (e[1:-1] - e[0]) / (e[-1] - e[0])
+        bins = len(one.of.edges) - 1
+        values[list(one.of.below)] = size * np.arange(1, bins) / bins
         values[one.of.total] = size
     elif isinstance(one.of, Combination):
         for ratio in one.of.ratios:
