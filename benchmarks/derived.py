@@ -24,6 +24,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ LARGEST = 200_000
 """The upper end of the declared range."""
 RICH = 60_000
 CONFIDENCE = 0.95
+OVER_THE_GROUP = ("AVG", "share", "AVG − AVG", "share − share")
+"""Answers whose denominators are the sizes of the groups; that of the others is the number of the rich."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,18 @@ def law_of(workload: batchdp.Workload, epsilon: float) -> NoiseLaw:
     return NoiseLaw(dense(strategy.reconstruct), strategy.sensitivity / epsilon, "pure")
 
 
+@cache
 def parts(epsilon: float) -> NoiseLaw:
     """The noise of sum, count and count of the rich of a group: records below RICH or not, at an end of a stretch."""
     W = np.array([[0, RICH - 1, RICH, LARGEST], [1, 1, 1, 1], [0, 0, 1, 1]], dtype=np.float64)
     ends = ((0, 1, RICH - 1), (2, 3, LARGEST - RICH))
     return law_of(batchdp.Workload(W, ("sum", "count", "rich"), (LARGEST**-2.0, 1, 1), ends=ends), epsilon)
+
+
+@cache
+def running_totals(bins: int, epsilon: float) -> NoiseLaw:
+    """The noise of all running totals over the bins of a group."""
+    return law_of(batchdp.Workload(np.tril(np.ones((bins, bins)))), epsilon)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +150,8 @@ def ratios(size: int, runs: int, epsilon: float, seed: int) -> Iterator[Row]:
 
 def medians(size: int, bins: int, runs: int, epsilon: float, seed: int) -> Row:
     """Of incomes in so many bins of equal width."""
-    law = law_of(batchdp.Workload(np.tril(np.ones((bins, bins)))), epsilon)
-    B = np.vstack([np.zeros(bins), dense(law.reconstruct)])
+    law = running_totals(bins, epsilon)
+    B = np.vstack([np.zeros(law.reconstruct.shape[1]), dense(law.reconstruct)])
     compared = replace(law, reconstruct=B - 0.5 * B[-1])
     alone, together = compared.half_widths(CONFIDENCE), compared.simultaneous_half_widths(CONFIDENCE)
     of_total = float(law.half_widths(CONFIDENCE)[-1])
@@ -150,7 +160,7 @@ def medians(size: int, bins: int, runs: int, epsilon: float, seed: int) -> Row:
     truth = np.searchsorted(data, edges, side="left")
     truth[-1] = size
     lower, upper = data[(size - 1) // 2], data[size // 2]
-    noise = np.random.default_rng([seed, size, bins]).laplace(scale=law.scale, size=(runs, bins)) @ B.T
+    noise = np.random.default_rng([seed, size, bins]).laplace(scale=law.scale, size=(runs, B.shape[1])) @ B.T
     private = truth + noise
     found = [quantile(c, edges, 0.5, alone, margin_of_total=of_total) for c in private]
     known = [(c, one) for c, one in zip(private, found, strict=True) if one is not None]
@@ -188,7 +198,7 @@ def main() -> None:
         start = time.process_time()
         found += ratios(size, asked.runs, asked.epsilon, asked.seed)
         found += [medians(size, bins, asked.runs, asked.epsilon, asked.seed) for bins in asked.bins]
-        print(f"# group of {size}: {time.process_time() - start:.1f} s of processor time")
+        print(f"group of {size}: {time.process_time() - start:.1f} s of processor time", flush=True)
     print("| answer | group | determined | coverage | wrong | width | beyond the band |")
     print("|---|---|---|---|---|---|---|")
     for row in found:
