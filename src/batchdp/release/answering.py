@@ -18,6 +18,7 @@ from typing import Any, overload
 import numpy as np
 from scipy import sparse
 
+from batchdp.derived.expressions import Asked
 from batchdp.errors import LedgerError, ReleaseError, TableError
 from batchdp.ledger import Ledger, Reservation, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
@@ -156,6 +157,7 @@ def answer(
             max_rows=cap,
             confidence=confidence,
             asked=_asked(planned) if isinstance(planned, Plan) else "",
+            answers=planned.asked if isinstance(planned, Plan) and planned.derived else (),
             confirm=confirm,
         )
 
@@ -221,12 +223,14 @@ def release(
     max_rows: int | None,
     confidence: float,
     asked: str = "",
+    answers: tuple[Asked[int], ...] = (),
     draw: Draw | None = None,
     confirm: Confirm | None = None,
 ) -> Release:
     """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise.
 
-    `asked` says what the workload's cells stand for: an id that was used for something else is refused.
+    `asked` says what the workload's cells stand for: an id that was used for something else is refused. `answers` are
+    those to be shown, where some are computed from others.
     """
     checked_confidence(confidence)
     if strategy.relaxation > 0:
@@ -271,6 +275,7 @@ def release(
             table=label,
             ledger_head=reserved.head,
             opendp=version("opendp"),
+            derived=sum(one.derived for one in answers),
         )
         _stored(ledger, reserved, encoded(certificate, noisy))
     done = Release(
@@ -282,6 +287,7 @@ def release(
         workload=sparse.csr_array(plain(lattice.workload.matrix)),
         certificate=certificate,
         confidence=confidence,
+        asked=answers,
     )
     if isinstance(reserved, StoredRelease):
         check_release(done)

@@ -39,6 +39,8 @@ class PrivacyCertificate:
     table: str
     ledger_head: str
     opendp: str
+    derived: int = field(default=0, kw_only=True)
+    """How many of the answers are computed from others, at no cost of privacy."""
 
     @property
     def noise(self) -> Noise:
@@ -56,7 +58,7 @@ class PrivacyCertificate:
         if not isinstance(content, Mapping):
             raise ReleaseError(f"certificate is a {type(content).__name__}, not a certificate")
         known = {one.name: one for one in fields(cls)}
-        missing = set(known) - set(content) - {"privacy_unit"}
+        missing = set(known) - set(content) - {"privacy_unit", "derived"}
         if missing or not set(content) <= set(known):
             raise ReleaseError("certificate: its fields are not those of a certificate")
         for name, value in content.items():
