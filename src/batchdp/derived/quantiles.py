@@ -60,10 +60,10 @@ def _leading(flags: NDArray[np.bool_]) -> int:
 
 
 def _crossing(c: Dense, e: Dense, p: float) -> float:
-    """Where the totals, kept from falling and within 0 and the last, cross p of it; in the middle of where they rest."""
+    """Where the totals, kept from falling and within 0 and the last, cross p of it; where they rest there, half way."""
     fitted = np.clip(isotonic_regression(c[1:-1]).x if len(c) > 2 else [], 0.0, c[-1])
     F, goal = np.concatenate([[0.0], fitted, c[-1:]]), p * c[-1]
-    last, first = int(np.flatnonzero(F <= goal)[-1]), int(np.argmax(F >= goal))
+    last, first = int(np.flatnonzero(goal >= F)[-1]), int(np.argmax(goal <= F))
     if first <= last:
         return float(e[first] + e[last]) / 2
     return float(e[last] + (e[first] - e[last]) * (goal - F[last]) / (F[first] - F[last]))
