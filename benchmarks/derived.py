@@ -29,13 +29,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 import batchdp
 from batchdp.derived.quantiles import quantile
 from batchdp.derived.ratios import combined_intervals
 from batchdp.linalg.matrix import dense
+from batchdp.measuring.derived import estimates
 from batchdp.measuring.law import NoiseLaw
+from batchdp.measuring.preparing import prepared
+from batchdp.plans.settling import settled
+from batchdp.tables import count, open_table
 
 Dense = NDArray[np.float64]
 
@@ -47,6 +52,30 @@ RICH = 60_000
 CONFIDENCE = 0.95
 OVER_THE_GROUP = ("AVG", "share", "AVG − AVG", "share − share")
 """Answers whose denominators are the sizes of the groups; that of the others is the number of the rich."""
+
+
+STEPS = 32
+"""Bins of the released medians."""
+EDGE = 62_500
+"""The rich of the released shares start at the edge of a bin."""
+GROUPS = {"ten": 10, "hundred": 100, "many": 10_000}
+DOMAIN = f"""
+table = "people"
+[columns.region]
+values = {list(GROUPS)}
+other = "drop"
+[columns.income]
+range = [0, {LARGEST}]
+step = 1
+bins = {[k * LARGEST // STEPS for k in range(STEPS)]}
+other = "drop"
+"""
+SQL = f"""
+SELECT region, AVG(income) AS mean, 100.0 * COUNT(*) FILTER (WHERE income >= {EDGE}) / COUNT(*) AS share,
+    MEDIAN(income) AS half
+FROM people GROUP BY region;
+SELECT AVG(income) FILTER (WHERE region = 'many') - AVG(income) FILTER (WHERE region = 'hundred') AS gap FROM people
+"""
 
 
 @dataclass(frozen=True)
@@ -184,6 +213,49 @@ def band_width(middle: Dense, half: Dense, edges: Dense) -> float:
     return float(max(end - start, 0.0))
 
 
+def released(runs: int, epsilon: float, seed: int) -> Iterator[Row]:
+    """The whole way from SQL and a table to derived answers, with OpenDP's noise; only the ledger is left out."""
+    columns = [(name, incomes(size, seed)) for name, size in GROUPS.items()]
+    frame = pd.DataFrame([(name, int(v)) for name, values in columns for v in values], columns=["region", "income"])
+    plan = batchdp.plan(SQL, DOMAIN, cache=False)
+    with open_table(frame, plan.domain, columns=[one.column for one in plan.cells.atoms]) as source:
+        counts = plan.cells.counts(count(source, plan.cells.atoms))
+    strategy, relation, cap = settled(plan, None, None, None)
+    lattice, noise, law = prepared(strategy, relation, epsilon, cap)
+    exact, B = lattice.measured(counts), dense(law.reconstruct)
+    found = []
+    for _ in range(runs):
+        values = B @ (np.array(noise.draw(exact), dtype=np.float64) / 2.0**lattice.bits)
+        one = estimates(plan.asked, values, law, CONFIDENCE)
+        found.append((one.low, one.high, one.standard_errors))
+    low, high, errors = np.moveaxis(np.array(found), 1, 0)
+    groups = dict(columns)
+    for k, asked in enumerate(plan.asked):
+        item, _, name = asked.name.rstrip("]").partition("[region=")
+        own = np.sort(groups.get(name, np.zeros(1)))
+        lower, upper = {
+            "mean": (own.mean(), own.mean()),
+            "share": (100 * (own >= EDGE).mean(),) * 2,
+            "half": (own[(len(own) - 1) // 2], own[len(own) // 2]),
+            "gap": (groups["many"].mean() - groups["hundred"].mean(),) * 2,
+        }[item]
+        known = ~np.isnan(low[:, k])
+        inside = (low[:, k] <= lower) & (upper <= high[:, k])
+        widths = (high[:, k] - low[:, k])[known]
+        if item == "half":
+            width = np.mean(widths) * STEPS / LARGEST
+        else:  # over the delta method's for Gaussian noise; that of a sum of Laplace draws is a little wider
+            width = np.median(widths / (2 * 1.96 * errors[known, k]))
+        yield Row(
+            f"{item}, released",
+            GROUPS.get(name, GROUPS["hundred"]),
+            float(known.mean()),
+            float(inside[known].mean()),
+            float((known & ~inside).mean()),
+            float(width),
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000)
@@ -192,6 +264,7 @@ def main() -> None:
     parser.add_argument("--bins", type=int, nargs="+", default=BINS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--released", type=int, default=200, help="runs of the whole way from SQL to answers")
     asked = parser.parse_args()
     found: list[Row] = []
     for size in asked.sizes:
@@ -199,6 +272,7 @@ def main() -> None:
         found += ratios(size, asked.runs, asked.epsilon, asked.seed)
         found += [medians(size, bins, asked.runs, asked.epsilon, asked.seed) for bins in asked.bins]
         print(f"group of {size}: {time.process_time() - start:.1f} s of processor time", flush=True)
+    found += released(asked.released, asked.epsilon, asked.seed)
     print("| answer | group | determined | coverage | wrong | width | beyond the band |")
     print("|---|---|---|---|---|---|---|")
     for row in found:

@@ -156,13 +156,14 @@ def test_sums_of_ratios_combine_their_intervals_as_deviations() -> None:
     noise = Pairs(above, below)
     terms = [Term(5.0, 11.0), Term(-7.0, 14.0)]
     found = combined_interval(terms, noise.margin, deviation=noise.deviation)
-    own = [Pairs(above[[k]], below[[k]]).interval(*terms[k]) for k in range(2)]
     assert found is not None
-    assert own[0] is not None
-    assert own[1] is not None
-    middles = [5 / 11, -0.5]
-    low = sum(middles) - math.hypot(*(middle - one.low for middle, one in zip(middles, own, strict=True)))
-    high = sum(middles) + math.hypot(*(middle - one.high for middle, one in zip(middles, own, strict=True)))
+    below_it, above_it = [], []
+    for k, (N, D) in enumerate(terms):
+        own = Pairs(above[[k]], below[[k]]).interval(N, D)
+        assert own is not None
+        below_it.append(N / D - own.low)
+        above_it.append(own.high - N / D)
+    low, high = 5 / 11 - 0.5 - math.hypot(*below_it), 5 / 11 - 0.5 + math.hypot(*above_it)
     assert found == pytest.approx((low, high), rel=1e-6)
 
 
