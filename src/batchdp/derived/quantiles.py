@@ -60,18 +60,10 @@ def _leading(flags: NDArray[np.bool_]) -> int:
 
 
 def _crossing(c: Dense, e: Dense, p: float) -> float:
-    """Where the totals, between 0 and the last and non-decreasing, cross p of it: the middle where they stay at it."""
+    """Where the totals, kept from falling and within 0 and the last, cross p of it; where they rest there, half way."""
     fitted = np.clip(isotonic_regression(c[1:-1]).x if len(c) > 2 else [], 0.0, c[-1])
-    F = np.concatenate([[0.0], fitted, c[-1:]])
-    target = p * c[-1]
-    return (
-        _first(F, e, target) + float(e[-1] + e[0] - _first(c[-1] - F[::-1], e[-1] + e[0] - e[::-1], c[-1] - target))
-    ) / 2
-
-
-def _first(F: Dense, e: Dense, target: float) -> float:
-    """The first point at which F, linear between edges and non-decreasing, is at least `target`."""
-    k = int(np.argmax(target <= F))
-    if k == 0:
-        return float(e[0])
-    return float(e[k - 1] + (e[k] - e[k - 1]) * (target - F[k - 1]) / (F[k] - F[k - 1]))
+    F, goal = np.concatenate([[0.0], fitted, c[-1:]]), p * c[-1]
+    last, first = int(np.flatnonzero(goal >= F)[-1]), int(np.argmax(goal <= F))
+    if first <= last:
+        return float(e[first] + e[last]) / 2
+    return float(e[last] + (e[first] - e[last]) * (goal - F[last]) / (F[first] - F[last]))

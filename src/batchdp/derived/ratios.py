@@ -93,8 +93,9 @@ def ratio_intervals(
         return np.where(g < 1, theta + moved, side * np.inf)
 
     first = _kappa(margin, deviation, one, -theta)
-    low, high = (np.where(known, _settled(end, side, first, margin, deviation), np.nan) for side in (-1, 1))
-    return low, high
+    low, high = (_settled(end, side, first, margin, deviation) for side in (-1, 1))
+    known &= np.isfinite(low) & np.isfinite(high)
+    return np.where(known, low, np.nan), np.where(known, high, np.nan)
 
 
 def _settled(end: Callable[[int, Dense], Dense], side: int, kappa: Dense, margin: Spread, deviation: Spread) -> Dense:
