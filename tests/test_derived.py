@@ -325,13 +325,15 @@ def test_expressions_come_back_from_files(planned: Plan) -> None:
     assert read(json.loads(json.dumps(written(planned.asked))), len(planned.names)) == planned.asked
 
 
-def test_a_forged_certificate_is_refused(released: Release, tmp_path: Path) -> None:
-    other = Release(
-        **{**{name: getattr(released, name) for name in released.__dataclass_fields__}, "asked": released.asked[:3]}
-    )
-    other.save(tmp_path / "x.release")
-    with pytest.raises(ReleaseError, match="derived=9 is not how many"):
-        load_release(tmp_path / "x.release")
+def test_forged_releases_are_refused(released: Release, tmp_path: Path) -> None:
+    fields = {name: getattr(released, name) for name in released.__dataclass_fields__}
+    renamed = tuple(Asked("x", one.of) if one.name == "n[g=a]" else one for one in released.asked)
+    for asked, problem in ((released.asked[:3], "derived=9 is not how many"), (renamed, "'x' is that to 'n")):
+        Release(**{**fields, "asked": asked}).save(tmp_path / "x.release")
+        with pytest.raises(ReleaseError, match=problem):
+            load_release(tmp_path / "x.release")
+    with pytest.raises(ReleaseError, match="other queries"):
+        Release(**{**fields, "asked": (Asked("x", 99),)})
 
 
 def test_pages_and_notebooks_say_derived(released: Release, planned: Plan, ledger: Ledger) -> None:
