@@ -20,8 +20,8 @@ reported (see `benchmarks/derived.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,42 +35,16 @@ CLOSE = 1e-3
 """How far κ may be from that of its own end, relatively."""
 
 
-class Interval(NamedTuple):
-    """Of a derived answer."""
-
-    low: float
-    high: float
-
-
-class Term(NamedTuple):
-    """A ratio in a sum of ratios."""
-
-    numerator: float
-    denominator: float
-
-
-def ratio_interval(numerator: float, denominator: float, margin: Spread, *, deviation: Spread) -> Interval | None:
-    """Fieller's interval of a ratio; None where it is not determined, as the denominator's own interval holds 0.
-
-    Args:
-        numerator, denominator: the private answers N and D.
-        margin: (a, b) to the half width of the noise in a N + b D at the wanted confidence.
-        deviation: (a, b) to its standard deviation.
-    """
-    return _one(
-        *ratio_intervals(
-            np.array([numerator]),
-            np.array([denominator]),
-            lambda a, b: np.array([margin(float(a[0]), float(b[0]))]),
-            deviation=lambda a, b: np.array([deviation(float(a[0]), float(b[0]))]),
-        )
-    )
-
-
+@np.errstate(over="ignore", invalid="ignore")
 def ratio_intervals(
     numerators: Dense, denominators: Dense, margin: Spread, *, deviation: Spread
 ) -> tuple[Dense, Dense]:
-    """The same for many ratios at once: `margin` and `deviation` take and give one number a ratio.
+    """Fieller's intervals of many ratios; not determined where the denominator's own interval holds 0.
+
+    Args:
+        numerators, denominators: the private answers N and D, one of each a ratio.
+        margin: (a, b) to the half width of the noise in a N + b D at the wanted confidence, for all ratios at once.
+        deviation: (a, b) to its standard deviation.
 
     Returns: the low and the high ends, not numbers where nothing is determined.
     """
@@ -78,8 +52,7 @@ def ratio_intervals(
     zero, one = np.zeros_like(D), np.ones_like(D)
     known = np.isfinite(N) & (np.abs(D) > margin(zero, one))
     D = np.where(known, D, 1.0)
-    with np.errstate(over="ignore"):
-        theta = np.where(known, N / D, 0.0)
+    theta = N / D
     known &= np.isfinite(theta)
     theta, spread = np.where(known, theta, 0.0), deviation(zero, one) / np.abs(D)
     u = deviation(one, -theta) / np.abs(D)
@@ -88,9 +61,10 @@ def ratio_intervals(
     def end(side: int, kappa: Dense) -> Dense:
         """Infinite where κ is too large for D."""
         g = np.square(kappa * spread)
-        r, rest = rho * np.sqrt(g), np.where(g < 1, 1 - g, 1.0)
-        moved = side * u * kappa * (np.sqrt(np.square(r) + rest) - side * r) / rest
-        return np.where(g < 1, theta + moved, side * np.inf)
+        r, rest = side * rho * np.sqrt(g), np.where(g < 1, 1 - g, 1.0)
+        both = np.sqrt(np.square(r) + rest) + np.abs(r)
+        moved = u * kappa * np.where(r > 0, 1 / both, both / rest)  # √(r² + 1 − g) − r is (1 − g) over the sum
+        return np.where(g < 1, theta + side * moved, side * np.inf)
 
     first = _kappa(margin, deviation, one, -theta)
     low, high = (_settled(end, side, first, margin, deviation) for side in (-1, 1))
@@ -111,8 +85,11 @@ def _settled(end: Callable[[int, Dense], Dense], side: int, kappa: Dense, margin
     return end(side, np.where(close, kappa, np.maximum(kappa, before)))
 
 
-def combined_interval(terms: Sequence[Term], margin: Spread, *, deviation: Spread) -> Interval | None:
-    """An interval of Σ_k N_k / D_k; None where one of the denominators' intervals holds 0.
+@np.errstate(over="ignore", invalid="ignore")
+def combined_intervals(
+    numerators: Dense, denominators: Dense, margin: Spread, *, deviation: Spread
+) -> tuple[Dense, Dense]:
+    """Intervals of many sums Σ_k N_k / D_k; not determined where one of the denominators' intervals holds 0.
 
     One term has Fieller's interval. Several have MOVER's (Zou and Donner 2008): each ratio's own interval, asymmetric
     as it may be, combined as standard deviations are, with the correlations that the linearised ratios have. Laplace
@@ -120,24 +97,12 @@ def combined_interval(terms: Sequence[Term], margin: Spread, *, deviation: Sprea
     with one denominator should be given as one: (N₁ + N₂) / D is exact.
 
     Args:
-        terms: the ratios; a plain answer has the denominator 1, without noise.
-        margin: (a, b) to the half width of the noise in Σ_k a_k N_k + b_k D_k, one weight a term.
+        numerators, denominators: term × sum; a plain answer has the denominator 1, without noise.
+        margin: (a, b), both term × sum, to the half width of the noise in Σ_k a_k N_k + b_k D_k, one a sum.
         deviation: (a, b) to its standard deviation.
+
+    Returns: the low and the high ends, not numbers where nothing is determined.
     """
-    columns = np.array([[float(x)] for x, _ in terms]), np.array([[float(x)] for _, x in terms])
-    return _one(
-        *combined_intervals(
-            *columns,
-            lambda a, b: np.array([margin(a[:, 0].tolist(), b[:, 0].tolist())]),
-            deviation=lambda a, b: np.array([deviation(a[:, 0].tolist(), b[:, 0].tolist())]),
-        )
-    )
-
-
-def combined_intervals(
-    numerators: Dense, denominators: Dense, margin: Spread, *, deviation: Spread
-) -> tuple[Dense, Dense]:
-    """The same for many sums at once, term × sum: `margin` and `deviation` take such weights, give a number a sum."""
     N, D = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
     J, K = N.shape
 
@@ -184,7 +149,3 @@ def _correlation(deviation: Spread, first: tuple[Dense, Dense], second: tuple[De
     )
     found = (np.square(deviation(a + c, b + d)) - np.square(deviation(a - c, b - d))) / 4
     return np.where(noisy, np.clip(found, -1.0, 1.0), 0.0)
-
-
-def _one(low: Dense, high: Dense) -> Interval | None:
-    return None if np.isnan(low[0]) else Interval(float(low[0]), float(high[0]))
