@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 import batchdp
@@ -26,6 +26,7 @@ from batchdp.plans import Plan, plan, plan_for
 from batchdp.plans.accuracy import law_at
 from batchdp.plans.outlook import outlook
 from batchdp.plans.statements import statements_of
+from batchdp.plans.weighing import own_sensitivities
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.publishing import dossier, verify
 from batchdp.release import Release, answer, export, load_release
@@ -136,7 +137,7 @@ def test_ratios_over_the_same_are_one() -> None:
 def test_a_derived_statement_counts_as_one() -> None:
     """Of two statements with as many groups, one derived, each has half of all weights times squared sensitivities."""
     made = plan("SELECT AVG(k) AS a FROM t; SELECT COUNT(*) AS n FROM t", DOMAIN, seconds=0.1, cache=False)
-    W, weights = abs(made.workload.matrix).max(axis=1).toarray().reshape(-1), made.workload.weights
+    W, weights = own_sensitivities(made.cells), made.workload.weights
     assert weights is not None
     relative = dict(zip(made.names, weights * W**2, strict=True))
     assert relative == pytest.approx({"n": 1, "a.numerator": 0.5, "a.denominator": 0.5})
@@ -228,7 +229,7 @@ def test_estimates_agree_with_simulation() -> None:
     """Coverage of what a release shows, by its own noise law; both kinds of noise."""
     B = np.array([[1.0, 0.5, 0.0], [0.2, 1.0, 0.0], [0.0, 0.3, 1.0]])
     true = np.array([400.0, 100.0, 60.0])
-    asked = [
+    asked: list[Asked[int]] = [
         Asked("r", Combination(Affine(2.0), (Ratio(Affine(0.0, ((3.0, 0),)), Affine(1.0, ((1.0, 1),))),))),
         Asked("p", Combination(Affine(5.0, ((1.0, 0),)))),
         Asked(
