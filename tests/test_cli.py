@@ -17,7 +17,7 @@ from commands import contents, copied, environment, make_study, refused, run, su
 
 LAPLACE = [name for name in batchdp.STRATEGIES if name != "gaussian"]
 COMMANDS = ("demo", "init", "plan", "budget", "answer", "report", "compare", "audit", "reproduce")
-COLUMNS = ["name", "value", "standard_error", "low", "high"]
+COLUMNS = ["name", "value", "standard_error", "low", "high", "derived"]
 
 
 @pytest.fixture(scope="module")

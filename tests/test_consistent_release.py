@@ -244,7 +244,7 @@ def test_commands_write_consistent_answers_beside_the_noisy_ones(
     assert "intervals belong to the noisy answers" in shown.replace("\n", " ")
     with open("out.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["name", "value", "standard_error", "low", "high", "consistent", "interval_of"]
+    assert list(rows[0]) == ["name", "value", "standard_error", "low", "high", "derived", "consistent", "interval_of"]
     loaded = batchdp.load_release("out.release")
     assert isinstance(loaded, batchdp.Release)
     assert np.allclose([float(row["value"]) for row in rows], loaded.values)

@@ -53,7 +53,7 @@ def test_the_five_commands_run(tmp_path: Path) -> None:
     assert "ε = 0.5 of 1 is left." in shown
     folder = Path(shown.rpartition("Everything is in ")[2].strip().rstrip("."))
     header, *answers = (folder / "answers.csv").read_text().splitlines()
-    assert header == "name,value,standard_error,low,high"
+    assert header == "name,value,standard_error,low,high,derived"
     assert len(answers) == 11
     assert "adults in the north" in (folder / "page.html").read_text(encoding="utf-8")
 
@@ -62,3 +62,22 @@ def test_the_five_commands_are_those_that_help_shows() -> None:
     lines = [line for line in (EXAMPLES / "five_commands.sh").read_text().splitlines() if line.startswith("batchdp ")]
     assert [line.split()[1] for line in lines] == ["init", "plan", "budget", "answer", "report"]
     assert lines[3] == ("batchdp answer visits.plan --table visits.csv --epsilon 0.5 --ledger budget.db -o answers.csv")
+
+
+@pytest.mark.slow
+def test_the_flights_run(tmp_path: Path) -> None:
+    shown = run(["sh", str(EXAMPLES / "flights.sh")], tmp_path)
+    assert "average_distance by carrier (10), derived" in shown
+    assert "ε = 2 of 3 is left." in shown
+    folder = Path(shown.rpartition("Everything is in ")[2].strip().rstrip("."))
+    header, *rows = (line.split(",") for line in (folder / "answers.csv").read_text().splitlines())
+    assert header == ["name", "value", "standard_error", "low", "high", "derived"]
+    derived = [row for row in rows if row[-1] == "true"]
+    assert len(rows) == 88
+    assert len(derived) == 30
+    for name, value, _, low, high, _ in derived:
+        assert not value or float(low) <= float(value) <= float(high), name
+    averages = [float(row[1]) for row in derived if row[0].startswith("average_distance") and row[1]]
+    assert averages
+    assert all(500 < one < 2500 for one in averages)
+    assert "Derived answers" in (folder / "page.html").read_text(encoding="utf-8")

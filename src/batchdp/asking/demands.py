@@ -89,8 +89,8 @@ def _looking(selections: Sequence[Selection], domain: Domain | None) -> Iterator
     from batchdp.sql.groupings import restricted
 
     for selected in selections:
-        for item in selected.counted:
-            yield from parts_of(restricted(item.amount, [], selected.where))
+        for _, amount in selected.amounts():
+            yield from parts_of(restricted(amount, [], selected.where))
         for key in selected.grouping.keys:
             for holds, _ in (case for group in key.groups for case in group.cases):
                 yield from parts_of(Choice(holds, Constant(1.0), Constant(0.0)))
@@ -121,8 +121,8 @@ def _add_statement(
 
     numbers = {key.name: _sql_key(found, key) for key in selected.grouping.keys}
     sets = selected.grouping.sets
-    for item in selected.counted:
-        amount = found.amount(Query(item.name, restricted(item.amount, [], selected.where)))
+    for item, added in selected.amounts():
+        amount = found.amount(Query(item.name, restricted(added, [], selected.where)))
         for own in sets:
             same = comparable(item.name), own
             if same in taken:

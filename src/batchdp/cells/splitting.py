@@ -163,7 +163,7 @@ def outcomes(part: Part, atoms: Atoms) -> NDArray[np.float64]:
         if isinstance(part, ValueOf):
             for i, (start, end) in enumerate(zip(atoms.cuts, atoms.cuts[1:], strict=False), start=1):
                 if start.value == end.value:
-                    results[i] = start.value
+                    results[i] = 1.0 if part.counted else start.value
             return results
         first = 0 if part.low is None else bisect_left(atoms.cuts, part.low) + 1
         last = len(atoms.cuts) if part.high is None else bisect_left(atoms.cuts, part.high)
@@ -176,8 +176,8 @@ def _amount_outcomes(part: Within | ValueOf, atoms: AmountAtoms, results: NDArra
     if isinstance(part, ValueOf):
         for stretch in atoms.stretches:
             if stretch.low is not None and stretch.high is not None:
-                results[stretch.low] = float(atoms.grid.value(stretch.first))
-                results[stretch.high] = float(atoms.grid.value(stretch.last))
+                results[stretch.low] = 1.0 if part.counted else float(atoms.grid.value(stretch.first))
+                results[stretch.high] = 1.0 if part.counted else float(atoms.grid.value(stretch.last))
         return
     first = 0 if part.low is None else bisect_left(atoms.cuts, part.low) + 1
     last = len(atoms.cuts) if part.high is None else bisect_left(atoms.cuts, part.high)

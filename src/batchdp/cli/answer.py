@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from batchdp.release.consistent.records import Consistent
     from batchdp.release.consistent.tables import ConsistentTables
     from batchdp.release.cost import Cost
+    from batchdp.release.looking import Seen
 
 EXAMPLES = (
     "batchdp answer visits.plan -t visits.csv -e 0.5 -l budget.db -o answers.csv",
@@ -56,7 +58,7 @@ def command(
     everything: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Spend some of the budget and write private answers: name, value, standard_error, low, high.
+    """Spend some of the budget and write private answers: name, value, standard_error, low, high, derived.
 
     The budget is charged before the table is read. A .release file with everything that `batchdp report` needs is
     written beside the answers. With --consistent the last columns have answers that agree and are not negative, and
@@ -146,14 +148,14 @@ def show_answers(
     done: Release | TableRelease, agreeing: Consistent | ConsistentTables | None = None, *, everything: bool = False
 ) -> None:
     """The tables with their typical errors and top rows, or with every answer and its interval."""
-    from batchdp.cli.show import Part, console, figure, parts, pieces, table
+    from batchdp.cli.show import Part, console, parts, pieces, table
     from batchdp.release.looking import look_at
 
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
     title = f"{len(done.answers):,} private answers"
     if agreeing is not None:
         rows = (
-            (a.name, *map(figure, (a.value, a.standard_error, a.low, a.high, value)))
+            (_marked(a.name, a.derived), *_figures(a.value, a.standard_error, a.low, a.high), _figure(value))
             for a, value in zip(done.answers, agreeing.each(), strict=True)
         )
         console.print(table(title, (*headings, "consistent"), rows, important="consistent"))
@@ -163,8 +165,8 @@ def show_answers(
         Part(
             None
             if one.single
-            else (f"{one.title} ({one.answers:,})", "", f"median {figure(one.standard_error)}", "", ""),
-            ((label, *map(figure, figures)) for label, *figures in one.rows),
+            else (_marked(f"{one.title} ({one.answers:,})", one.derived), "", _median(one.standard_error), "", ""),
+            _rows(one),
             one.more,
         )
         for one in look.tables
@@ -172,6 +174,35 @@ def show_answers(
     for piece in pieces(found) if everything else [list(found)]:
         console.print(parts(title, headings, piece, important="answer", more=look.more))
         title = ""
+
+
+def _rows(one: Seen) -> Iterator[Sequence[str]]:
+    """The rows of a table as texts; where derived answers stand beside others, they say so themselves."""
+    for label, *figures, derived in one.rows:
+        yield _marked(label, derived and one.single), *_figures(*figures)
+
+
+def _marked(name: str, derived: bool) -> str:
+    return f"{name}, derived" if derived else name
+
+
+def _figures(value: float, *others: float) -> list[str]:
+    """Value, standard error, low and high; words where there is no value."""
+    from batchdp.release.looking import NOT_DETERMINED
+
+    if math.isnan(value):
+        return [NOT_DETERMINED] + [""] * len(others)
+    return [_figure(one) for one in (value, *others)]
+
+
+def _figure(value: float) -> str:
+    from batchdp.cli.show import figure
+
+    return "" if math.isnan(value) else figure(value)
+
+
+def _median(error: float) -> str:
+    return "" if math.isnan(error) else f"median {_figure(error)}"
 
 
 def _ask(cost: Cost, ledger: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import tempfile
 import warnings
@@ -23,7 +24,7 @@ from batchdp.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.release import Release
+    from batchdp.release import Answer, Release
     from batchdp.release.consistent.records import Consistent
     from batchdp.release.consistent.tables import ConsistentTables
 
@@ -79,19 +80,29 @@ def write_answers(release: Release, output: Path, agreeing: Consistent | Consist
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         more = ("consistent", "interval_of") if agreeing is not None else ()
-        writer.writerow(("name", "value", "standard_error", "low", "high", *more))
+        writer.writerow(("name", "value", "standard_error", "low", "high", "derived", *more))
         for row in _rows(release, agreeing):
-            writer.writerow((no_formula(row.pop("name")), *row.values()))
+            derived = str(row["derived"]).lower()
+            writer.writerow((no_formula(row.pop("name")), *{**row, "derived": derived}.values()))
         write_atomically(output, text.getvalue().encode(), ReleaseError)
 
 
 def _rows(release: Release, agreeing: Consistent | ConsistentTables | None) -> Iterator[dict[str, Any]]:
     """The answers as dictionaries; where there are two values, each row says which of them the interval is of."""
     if agreeing is None:
-        yield from map(asdict, release.answers)
+        yield from map(_row, release.answers)
         return
     for answer, value in zip(release.answers, agreeing.each(), strict=True):
-        yield {**asdict(answer), "consistent": value, "interval_of": "value"}
+        yield {**_row(answer), "consistent": _known(value), "interval_of": "value"}
+
+
+def _row(answer: Answer) -> dict[str, Any]:
+    """An answer with nothing in the place of what is not determined."""
+    return {name: _known(figure) for name, figure in asdict(answer).items()}
+
+
+def _known(figure: Any) -> Any:
+    return None if isinstance(figure, float) and math.isnan(figure) else figure
 
 
 def answers_as_json(

@@ -8,6 +8,14 @@ from typing import Annotated
 import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.", metavar="")]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="How many records the groups of a derived answer have, 1000 if left out: its accuracy depends on it. A "
+        "number alone is for all; can be given several times.",
+        metavar="NAME=N",
+    ),
+]
 All = Annotated[bool, typer.Option("--all", help="Print every row of every table.", metavar="")]
 Epsilon = Annotated[
     float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchdp.cli.options import All, AsJson
+from batchdp.cli.options import All, AsJson, Assume
 
 if TYPE_CHECKING:
     from batchdp.plans import Plan
@@ -21,10 +21,13 @@ EXAMPLES = (
     "batchdp plan queries.sql --domain domain.toml -o visits.plan",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy 25",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --weight total=3",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --assume mean=200",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy wanted.toml",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --privacy zcdp",
     "batchdp plan --marginals 2 -d domain.toml -o tables.plan --privacy zcdp",
 )
+EVERY = "*"
+"""Stands for all derived answers."""
 UNEDITED = "# EDIT"
 """How `batchdp init` marks what it made up."""
 
@@ -93,6 +96,7 @@ def command(
             metavar="NAME=N",
         ),
     ] = None,
+    assume: Assume = None,
     seconds: Annotated[
         float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
     ] = None,
@@ -113,7 +117,8 @@ def command(
     search = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
     asked = {"objective": objective.value, "weights": _weights(weight or []), "marginals": marginals}
     shown = {"epsilon": epsilon, "delta": delta, "cache": cache}
-    made, expected = _planned(queries, domain, criteria, search, asked, shown, half_width)
+    seen = {"accuracy": half_width, "assume": _numbered(assume or [], "--assume", "mean=1000", every=EVERY)}
+    made, expected = _planned(queries, domain, criteria, search, asked, shown, seen)
     made.save(output)
     if as_json:
         print_json(expected.as_dict())
@@ -129,7 +134,7 @@ def _planned(
     search: dict[str, Any],
     asked: dict[str, Any],
     shown: dict[str, Any],
-    half_width: float | None,
+    seen: dict[str, Any],
 ) -> tuple[Any, Any]:
     """The plan and its outlook: for what is asked, or for the accuracies that are wanted."""
     from batchdp.cli.show import progress
@@ -150,7 +155,7 @@ def _planned(
         else:
             made = plan_for(queries, domain, criteria, **search, progress=report)
             epsilon = _implying(made, epsilon)
-        return made, outlook(made, epsilon=epsilon, accuracy=half_width)
+        return made, outlook(made, epsilon=epsilon, **seen)
 
 
 def _show(
@@ -166,6 +171,8 @@ def _show(
         console.print(expected_table(expected, title, everything=everything))
         if len(expected.statements) > 1:
             console.print(statements_table(expected))
+        if expected.derived:
+            console.print(derived_table(expected))
     say(expected.summary())
     if (needed := getattr(made, "needed", None)) is not None:
         say(f"The accuracies that are wanted need {needed}; the errors above are at that budget.")
@@ -189,21 +196,27 @@ def _accuracy(given: str | None) -> tuple[float | None, Criteria | None]:
 
 
 def _weights(given: list[str]) -> dict[str, float]:
-    """From NAME=N; a name may hold = itself, as those of groups do."""
+    return _numbered(given, "--weight", "total=3")
+
+
+def _numbered(given: list[str], option: str, example: str, *, every: str = "") -> dict[str, float]:
+    """From NAME=N, or N alone where that is for `every` name; a name may hold = itself, as those of groups do."""
     from batchdp.errors import StrategyError
 
     found: dict[str, float] = {}
     for one in given:
         name, equals, number = one.rpartition("=")
+        if every and not equals:
+            name, equals = every, "="
         try:
-            weight = float(number)
+            value = float(number)
         except ValueError:
             equals = ""
         if not equals or not name:
-            raise StrategyError(f"--weight {one}: give a name and a number, such as --weight total=3")
+            raise StrategyError(f"{option} {one}: give a name and a number, such as {option} {example}")
         if name in found:
-            raise StrategyError(f"--weight {one}: {name} has the weight {found[name]:g} already; give it once")
-        found[name] = weight
+            raise StrategyError(f"{option} {one}: {name} has {found[name]:g} already; give it once")
+        found[name] = value
     return found
 
 
@@ -233,6 +246,30 @@ def statements_table(expected: Outlook) -> Any:
     caption = f"By itself: its own noise on data or on results, whichever is better, with {share} of the budget."
     headings = ("statement", "queries", "standard error", "by itself", "")
     return table("Statements", headings, rows, caption, important="standard error")
+
+
+def derived_table(expected: Outlook) -> Any:
+    """Per derived answer: the size that its groups are assumed to have, and the margin that follows."""
+    import math
+
+    from batchdp.cli.show import figure, table
+
+    rows = (
+        (
+            one.name,
+            f"{one.answers:,}",
+            figure(one.size),
+            "not determined" if math.isnan(one.half_width) else f"± {figure(one.half_width)}",
+            one.bins,
+        )
+        for one in expected.derived
+    )
+    caption = (
+        f"At {expected}. Averages and shares have at most this margin, wherever in their range they lie; quantiles, if "
+        "every bin holds as many records. --assume NAME=N assumes another size."
+    )
+    headings = ("derived", "answers", "records each", "margin at 95 %", "running totals over")
+    return table("Derived answers, computed at no cost", headings, rows, caption, important="margin at 95 %")
 
 
 def expected_table(expected: Outlook, title: str, *, everything: bool = False) -> Any:

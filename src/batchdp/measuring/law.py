@@ -118,18 +118,30 @@ def _quantiles(B: Dense, often: Dense, confidence: float) -> Dense:
     large, small = squares[:, :EXACT_TERMS], 2 * (squares * counts)[:, EXACT_TERMS:].sum(axis=1)
     asked = max(confidence, LEAST_INVERTED)
     t, steps = _frequencies(asked)
-    log_phi = -0.5 * small[:, None] * t**2
-    for k in range(large.shape[1]):
-        log_phi -= counts[:, k : k + 1] * np.log1p(large[:, k : k + 1] * t**2)
-    weights = np.exp(log_phi) * (2 / np.pi) * steps / t
+    phi = np.exp(-0.5 * small[:, None] * t**2)
+    with np.errstate(over="ignore"):  # far out, where φ is 0
+        for k in range(int(np.max(np.count_nonzero(large, axis=1)))):
+            factor, often_k = 1 + large[:, k : k + 1] * t**2, counts[:, k : k + 1]
+            phi /= factor if np.all(often_k == 1) else factor**often_k
+    weights = phi * (2 / np.pi) * steps / t
+    slopes = weights * t
     # P(|Y| ≤ h) = 2/π ∫ φ(t) sin(t h) / t dt; the midpoint rule is exact up to the tail at 2π / STEP deviations.
     low, high = np.zeros(live.size), np.full(live.size, 20.0)
+    middle = np.full(live.size, np.sqrt(2) * erfinv(asked))
     for _ in range(40):
-        middle = (low + high) / 2
-        inside = np.einsum("ij,ij->i", weights, np.sin(middle[:, None] * t)) < asked
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+        inside = np.einsum("ij,ij->i", weights, np.sin(middle[:, None] * t))
+        density = np.einsum("ij,ij->i", slopes, np.cos(middle[:, None] * t))
+        low, high = np.where(inside < asked, middle, low), np.where(inside < asked, high, middle)
+        # Newton's step for log P(|Y| > h), nearly a line where few terms make up the sum; else halve.
+        beyond = np.clip(1 - inside, 1e-12, 1)
+        following = middle + np.log(beyond / (1 - asked)) * beyond / np.maximum(density, 1e-12)
+        following = np.where((low <= following) & (following <= high), following, (low + high) / 2)
+        close = np.abs(following - middle) <= 1e-9 * following
+        middle = following
+        if np.all(close):
+            break
     # Below, the density is that at 0, and the probability grows with the width.
-    widths[live] = sigma[live] * (low + high) / 2 * (confidence / asked)
+    widths[live] = sigma[live] * middle * (confidence / asked)
     return widths
 
 

@@ -105,11 +105,16 @@ def margins(plan: Plan, confidence: float = 0.95) -> Dense:
     return _law(*settled(plan, None, None, None)).half_widths(confidence)
 
 
-def _law(strategy: Strategy, relation: Neighbours, max_rows: int | None) -> NoiseLaw:
-    """Of the answers at ε or ρ of 1, on the finest lattice of those that `answer` may take."""
+def law_at(plan: Plan, budget: Budget) -> NoiseLaw:
+    """Of a plan's queries at this budget."""
+    return _law(*settled(plan, None, None, None), budget=float(budget))
+
+
+def _law(strategy: Strategy, relation: Neighbours, max_rows: int | None, budget: float = 1.0) -> NoiseLaw:
+    """Of the answers at an ε or ρ, on the finest lattice of those that `answer` may take."""
     lattice = lattice_of(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
     moved = lattice.sensitivity * relation.factor / 2.0**lattice.bits
-    return NoiseLaw(lattice.reconstruct, strategy.noise.scale(moved, 1.0), strategy.privacy)
+    return NoiseLaw(lattice.reconstruct, strategy.noise.scale(moved, budget), strategy.privacy)
 
 
 def _enough(times: Any, noise: Noise) -> Any:

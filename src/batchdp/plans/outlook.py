@@ -9,11 +9,12 @@ from typing import Any, overload
 
 import numpy as np
 
-from batchdp.errors import ReleaseError
+from batchdp.errors import QueryError, ReleaseError
 from batchdp.excerpt import excerpt, titled
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
 from batchdp.plans.alone import ExpectedStatement, beside
+from batchdp.plans.assuming import Assume, ExpectedDerived, expected_derived
 from batchdp.plans.objectives import described, error_of, lower_bound
 from batchdp.plans.options import FAIR
 from batchdp.plans.planned import Plan
@@ -88,6 +89,8 @@ class Outlook:
     wanted: bool = False
     """Whether the plan was made for accuracies by name: who names them says what may be worse."""
     reason: str = ""
+    derived: tuple[ExpectedDerived, ...] = ()
+    """What is computed from the queries, for groups of an assumed size."""
 
     def __str__(self) -> str:
         return f"{UNITS[self.unit].letter} = {self.budget:g}"
@@ -154,24 +157,33 @@ class Outlook:
 
 
 @overload
-def outlook(plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None) -> Outlook: ...
+def outlook(
+    plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None, assume: Assume | None = None
+) -> Outlook: ...
 
 
 @overload
-def outlook(plan: TablePlan, *, epsilon: float = 1.0, accuracy: float | None = None) -> TableOutlook: ...
+def outlook(
+    plan: TablePlan, *, epsilon: float = 1.0, accuracy: float | None = None, assume: Assume | None = None
+) -> TableOutlook: ...
 
 
-def outlook(plan: Plan | TablePlan, *, epsilon: float = 1.0, accuracy: float | None = None) -> Outlook | TableOutlook:
+def outlook(
+    plan: Plan | TablePlan, *, epsilon: float = 1.0, accuracy: float | None = None, assume: Assume | None = None
+) -> Outlook | TableOutlook:
     """The plan's expected errors at ε (at ρ = ε²/2 for Gaussian noise), beside those of the simple mechanisms.
 
     Args:
         plan: what would be released.
         epsilon: the budget.
         accuracy: a half width at 95 % for which the budget is worked out; a round one near the worst if left out.
+        assume: how many records the groups of derived answers have, by name, "*" for all others; 1000 if left out.
 
     Returns: an `Outlook`, or a `TableOutlook` with a line a table for a plan of tables.
     """
     if isinstance(plan, TablePlan):
+        if assume:
+            raise QueryError("assume: a plan of tables has no derived answers; leave it out")
         return table_outlook(plan, epsilon, accuracy)
     if not isinstance(plan, Plan):
         raise ReleaseError(
@@ -212,6 +224,7 @@ def outlook(plan: Plan | TablePlan, *, epsilon: float = 1.0, accuracy: float | N
         statements=beside(plan, budget),
         wanted=options.accuracy is not None,
         reason=strategy.reason,
+        derived=expected_derived(plan, budget, assume),
     )
 
 

@@ -10,6 +10,7 @@ from importlib.metadata import version
 import numpy as np
 
 from batchdp.cells import Cells, cells_of
+from batchdp.derived.expressions import Asked
 from batchdp.domain import Domain
 from batchdp.errors import PlanError
 from batchdp.excerpt import NOTEBOOK, excerpt, titled
@@ -24,7 +25,7 @@ from batchdp.plans.statements import Statement, statements_of
 from batchdp.privacy import Budget, Privacy
 from batchdp.queries import Query
 from batchdp.queries.statements import QUERY, tables_of
-from batchdp.sql import read_queries
+from batchdp.sql import Batch, read_batch
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
@@ -79,8 +80,22 @@ class Plan:
         return Workload(cells.matrix, cells.names, self.workload.weights, blocks=cells.sizes, ends=cells.ends)
 
     @cached_property
+    def _batch(self) -> Batch:
+        return read_batch(self.sql, self.domain)
+
+    @property
     def _queries(self) -> tuple[Query, ...]:
-        return read_queries(self.sql, self.domain)
+        return self._batch.queries
+
+    @property
+    def asked(self) -> tuple[Asked[int], ...]:
+        """What was asked for, in order: queries as they are, and what is computed from several of them."""
+        return self._batch.asked
+
+    @property
+    def derived(self) -> tuple[Asked[int], ...]:
+        """Those that are computed from several queries, at no cost of privacy."""
+        return tuple(one for one in self.asked if one.derived)
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:

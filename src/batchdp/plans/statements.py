@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from batchdp.errors import BatchDPError, QueryError
-from batchdp.queries import Query
+from batchdp.queries import Item, Query
 from batchdp.terminal import harmless
 
 SUGGESTED = 3
@@ -24,17 +24,20 @@ class Statement:
     queries: tuple[int, ...]
     weight: float = 1.0
     """By a hint in the SQL."""
+    of: str = ""
+    """The derived answers that these are a part of."""
+    share: float = 1.0
+    """Of what counts alike: all parts of a derived answer are one statement together."""
 
 
 def statements_of(queries: Sequence[Query]) -> tuple[Statement, ...]:
     """The statements of a batch, in order; grouping sets of one statement belong to it."""
-    found: dict[tuple[int, str], list[int]] = {}
-    weights: dict[tuple[int, str], float] = {}
+    found: dict[tuple[int, str], tuple[Item, list[int]]] = {}
     for q, query in enumerate(queries):
-        key = (0, query.name) if query.item is None else (query.item.select, query.item.name)
-        found.setdefault(key, []).append(q)
-        weights[key] = 1.0 if query.item is None else query.item.weight
-    return tuple(Statement(key[1], tuple(own), weights[key]) for key, own in found.items())
+        own = Item(query.name) if query.item is None else query.item
+        for item in (own, *query.also):
+            found.setdefault((item.select, item.name), (item, []))[1].append(q)
+    return tuple(Statement(item.name, tuple(own), item.weight, item.of, item.share) for item, own in found.values())
 
 
 def named(
@@ -44,14 +47,24 @@ def named(
     *,
     argument: str,
     error: type[BatchDPError] = QueryError,
+    with_parts: bool = False,
 ) -> tuple[int, ...]:
-    """The positions of the queries of this name: those of a statement, or a single one; an unknown name is refused."""
-    places = [q for statement in statements if statement.name == name for q in statement.queries]
+    """The positions of the queries of this name: those of a statement, or a single one; an unknown name is refused.
+
+    A derived answer stands for its parts, where these are meant.
+    """
+    places = [q for one in statements if one.name == name or (with_parts and one.of == name) for q in one.queries]
     if not places and name in names:
         places = [names.index(name)]
+    if not places and any(one.of == name for one in statements):
+        parts = " and ".join(dict.fromkeys(harmless(one.name) for one in statements if one.of == name))
+        raise error(
+            f"{argument}: {harmless(name)!r} is computed from other answers, and how accurate it is depends on them; "
+            f"name its parts, {parts}"
+        )
     if not places:
         raise error(unknown(name, names, statements, argument=argument))
-    return tuple(places)
+    return tuple(dict.fromkeys(places))
 
 
 def unknown(name: str, names: Sequence[str], statements: Sequence[Statement], *, argument: str) -> str:

@@ -38,9 +38,11 @@ class Weighing:
             return within(self._by_accuracy(self.options.accuracy, sizes))
         weights = self.by_hand()
         if self.options.objective == FAIR:
-            for statement in self.statements:
+            fair = np.zeros(len(self.names))
+            for statement in self.statements:  # a query that several need counts for each of them
                 own = list(statement.queries)
-                weights[own] *= 1 / (len(own) * np.square(sizes[own]))
+                fair[own] += statement.share / (len(own) * np.square(sizes[own]))
+            weights *= fair
         return None if np.all(weights == 1) else within(weights)
 
     def by_hand(self) -> Dense:
@@ -49,7 +51,8 @@ class Weighing:
         for statement in self.statements:
             weights[list(statement.queries)] *= statement.weight
         for name, weight in self.options.weights:
-            weights[list(named(name, self.names, self.statements, argument="weights"))] *= weight
+            own = named(name, self.names, self.statements, argument="weights", with_parts=True)
+            weights[list(own)] *= weight
         return weights
 
     def _by_accuracy(self, criteria: Criteria, sizes: Dense) -> Dense:

@@ -19,13 +19,17 @@ MOST_NAMED = 60
 def plot_release(
     names: Sequence[str], values: Dense, half_widths: Dense, *, confidence: float, axes: Axes | None = None
 ) -> Figure:
-    """Answers with intervals, on axes of one's own if given; else also the intervals around 0, where they show."""
+    """Answers with intervals, on axes of one's own if given; else also the intervals around 0, where they show.
+
+    Half widths are one a name, or two: how far an interval goes below and above its answer.
+    """
+    largest = half_widths if half_widths.ndim == 1 else half_widths.max(axis=0)
     if axes is None:
         sheet = figure(9, 1.1 + 0.24 * len(names) if len(names) <= MOST_NAMED else 9)
         axes, beside = sheet.subplots(1, 2, sharey=True, width_ratios=(2, 1))
-        _intervals(beside, np.zeros(len(names)), half_widths, symmetric(half_widths), marker="none")
+        _intervals(beside, np.zeros(len(names)), half_widths, symmetric(largest), marker="none")
         beside.set_xlabel("± margin", color=GREY)
-    _intervals(axes, values, half_widths, scale := scale_for(values, half_widths), marker="o")
+    _intervals(axes, values, half_widths, scale := scale_for(values, largest), marker="o")
     if len(names) <= MOST_NAMED:
         label_rows(axes, names)
     else:

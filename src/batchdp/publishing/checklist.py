@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,8 +109,11 @@ def _composition(facts: Facts, about: About) -> Item:
 
 
 def _accuracy(facts: Facts) -> str:
-    errors = [table.least_error for table in facts.tables], [table.largest_error for table in facts.tables]
-    return f"standard errors from {min(errors[0]):g} to {max(errors[1]):g} over {facts.answers:,} answers"
+    known = [table for table in facts.tables if not math.isnan(table.least_error)]
+    if not known:  # quantiles alone
+        return f"intervals at {facts.confidence} of {facts.answers:,} answers"
+    least, largest = min(table.least_error for table in known), max(table.largest_error for table in known)
+    return f"standard errors from {least:g} to {largest:g} over {facts.answers:,} answers"
 
 
 def _together(facts: Facts) -> list[Block]:

@@ -19,7 +19,7 @@ from batchdp.measuring.neighbours import in_words
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.publishing.books import Books
 from batchdp.release import Release, TableRelease
-from batchdp.release.exporting import tables_of
+from batchdp.release.exporting import derived_in, tables_of
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 """At which ρ is also said as (ε, δ)."""
@@ -40,7 +40,9 @@ class TableFacts:
     typical_error: float
     largest_error: float
     typical_margin: float
-    """Half of an interval; both typical figures are medians."""
+    """Half of an interval; both typical figures are medians, and not numbers where no answer has them."""
+    derived: bool = False
+    """Whether its answers are computed from others."""
 
     @property
     def title(self) -> str:
@@ -100,7 +102,10 @@ class Facts:
     @cached_property
     def tables(self) -> tuple[TableFacts, ...]:
         """Every table, read once."""
-        return tuple(_table(name, columns) for name, columns in tables_of(self.release))
+        return tuple(
+            _table(name, columns, derived=len(derived_in(self.release, t)) == len(columns["value"]))
+            for t, (name, columns) in enumerate(tables_of(self.release))
+        )
 
     @property
     def answers(self) -> int:
@@ -114,9 +119,14 @@ class Facts:
         return len(held)
 
     @cached_property
+    def linear(self) -> Release | TableRelease:
+        """The answers that are not computed from others."""
+        return self.release.linear if isinstance(self.release, Release) else self.release
+
+    @cached_property
     def covariance(self) -> NDArray[np.float64] | None:
-        """Of all answers, where they are few."""
-        return self.release.covariance if self.answers <= MOST_COVARIANCES else None
+        """Of all answers that are not computed from others, where they are few."""
+        return self.linear.covariance if 0 < len(self.linear.answers) <= MOST_COVARIANCES else None
 
     @property
     def noise_drawn(self) -> str:
@@ -171,16 +181,22 @@ def installed() -> dict[str, str]:
     return {**{name: version(name) for name in PACKAGES}, "python": python_version()}
 
 
-def _table(name: str, columns: Mapping[str, NDArray[Any]]) -> TableFacts:
-    errors, half = columns["standard_error"], columns["high"] - columns["value"]
+def _table(name: str, columns: Mapping[str, NDArray[Any]], *, derived: bool) -> TableFacts:
+    errors, half = columns["standard_error"], (columns["high"] - columns["low"]) / 2
+    errors, half = (some[~np.isnan(some)] if np.isnan(some).any() else some for some in (errors, half))
+    rows = len(columns["value"])
+    if not len(errors) or not len(half):  # quantiles have no standard errors
+        margin = _six(np.median(half)) if len(half) else math.nan
+        return TableFacts(name, tuple(columns)[:-4], rows, math.nan, math.nan, math.nan, margin, derived)
     return TableFacts(
         name=name,
         columns=tuple(columns)[:-4],
-        rows=len(errors),
+        rows=rows,
         least_error=_six(np.min(errors)),
         typical_error=_six(np.median(errors)),
         largest_error=_six(np.max(errors)),
         typical_margin=_six(np.median(half)),
+        derived=derived,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -71,12 +72,13 @@ def _resources(facts: Facts, files: Mapping[str, str], order: Sequence[str]) -> 
         }
     if COVARIANCE in files:
         fields = [{"name": "answer", "type": "string", "description": "the name of an answer"}]
-        fields += [{"name": f"{i}", "type": "number"} for i in range(1, facts.answers + 1)]
+        size = len(facts.linear.answers)
+        fields += [{"name": f"{i}", "type": "number"} for i in range(1, size + 1)]
         yield {
             **_file("covariance", COVARIANCE, files[COVARIANCE]),
             "title": "Covariances of the noise in all answers, in the order of the answers of the release",
             "schema": {"fields": fields},
-            "rows": facts.answers,
+            "rows": size,
             "noise": {"release_id": facts.certificate.release_id},
         }
 
@@ -98,9 +100,14 @@ def _noise(facts: Facts, table: TableFacts) -> dict[str, Any]:
         "release_id": facts.certificate.release_id,
         "distribution": f"discrete {facts.noise.name}",
         facts.noise.unit: facts.budget,
-        "least_standard_error": table.least_error,
-        "typical_standard_error": table.typical_error,
-        "largest_standard_error": table.largest_error,
-        "typical_half_width": table.typical_margin,
+        "least_standard_error": _known(table.least_error),
+        "typical_standard_error": _known(table.typical_error),
+        "largest_standard_error": _known(table.largest_error),
+        "typical_half_width": _known(table.typical_margin),
         "confidence": facts.release.confidence,
+        **({"derived": True} if table.derived else {}),
     }
+
+
+def _known(figure: float) -> float | None:
+    return None if math.isnan(figure) else figure

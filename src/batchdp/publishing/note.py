@@ -48,8 +48,14 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
     c = facts.certificate
     kind = "pure differential privacy" if facts.noise == LAPLACE else "zero-concentrated differential privacy"
     said = tuple(one for one in (about.basic.description, about.basic.intended_use) if one)
+    computed = (
+        f"{c.derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "
+        "answers, which costs no privacy. Their intervals take the noise of all of these into account; where the size "
+        "of a group cannot be told from 0 they are not determined, and their fields are empty.",
+    )
     return (
         *said,
+        *(computed if getattr(c, "derived", 0) else ()),
         f"The release has {kind} with {facts.strength}. It compares any two tables that differ by {c.neighbours}; "
         f"whose privacy: {facts.whose}.",
         "Every value is the true answer plus noise whose law is known. The noise is as likely to be above as below 0: "
@@ -60,7 +66,11 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
 
 def _width(facts: Facts) -> list[Block]:
     rows = tuple(
-        (one.title, f"{one.rows:,}", *map(significant, (one.typical_error, one.largest_error, one.typical_margin)))
+        (
+            f"{one.title}{' (derived)' * one.derived}",
+            f"{one.rows:,}",
+            *(_figure(figure) for figure in (one.typical_error, one.largest_error, one.typical_margin)),
+        )
         for one in facts.tables[:MOST_TABLES]
     )
     headings = ("table", "answers", "typical standard error", "largest standard error")
@@ -75,6 +85,10 @@ def _width(facts: Facts) -> list[Block]:
     return blocks
 
 
+def _figure(figure: float) -> str:
+    return "" if math.isnan(figure) else significant(figure)
+
+
 def _adding(facts: Facts) -> list[Block]:
     blocks: list[Block] = [
         "Answers of this release share their noise. The standard error of a sum or a difference is therefore not the "
@@ -84,7 +98,12 @@ def _adding(facts: Facts) -> list[Block]:
         blocks.append(example)
         blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each answer.")
     if facts.covariance is not None:
-        blocks.append(Code(EXAMPLE))
+        derived = getattr(facts.certificate, "derived", 0)  # whose parts have covariances too
+        blocks.append(
+            Code(EXAMPLE.replace("release.covariance ", "release.linear.covariance ") if derived else EXAMPLE)
+        )
+    elif not len(facts.linear.answers):
+        blocks.append("All answers are derived; none of them may be added up.")
     else:
         blocks.append(
             "There are too many answers for a list of all covariances. Where a sum of answers is itself an answer of a "
@@ -102,7 +121,7 @@ def _example(facts: Facts) -> str | None:
     C = facts.covariance
     first = 0
     for table in facts.tables:
-        if C is not None and table.rows > 1:
+        if C is not None and table.rows > 1 and not table.derived:
             i, j = _places(facts, first)
             a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
             return (
@@ -121,7 +140,7 @@ def _places(facts: Facts, first: int) -> tuple[int, int]:
 
     if not isinstance(facts.release, Release):
         return first, first + 1
-    table = next(one for one in facts.release.tables if len(one.answers) > 1)
+    table = next(one for one in facts.release.linear.tables if len(one.answers) > 1)
     return table.answers[0], table.answers[1]
 
 

@@ -26,7 +26,7 @@ from batchdp.publishing.note import COVARIANCE
 from batchdp.publishing.writing import check_against
 from batchdp.release import Release, TableRelease, load_release
 from batchdp.release.claims import answers_digest_of, differences, is_older
-from batchdp.release.exporting import INDEX, index_entry, index_text, no_formula, tables_of
+from batchdp.release.exporting import INDEX, derived_in, index_entry, index_text, no_formula, tables_of
 from batchdp.release.loading import unknown_parts
 
 ROUNDING = 1e-9
@@ -204,7 +204,7 @@ def _check_tables(place: Path, release: Release | TableRelease) -> list[str]:
     if index["release_id"] != release.certificate.release_id or len(listed) != count or format not in MEDIA:
         raise DossierError(f"{TABLES}/{INDEX} is about another release")
     for t, (entry, (name, columns)) in enumerate(zip(listed, tables_of(release), strict=True)):
-        expected = index_entry(t, count, name, columns, format)
+        expected = index_entry(t, count, name, columns, format, derived_in(release, t))
         path = f"{TABLES}/{expected['file']}"
         if entry != expected:
             raise DossierError(f"{TABLES}/{INDEX} does not name {path} as the table that it is")
@@ -238,7 +238,8 @@ def _same(found: dict[str, list[Any]], columns: Mapping[str, NDArray[Any]], *, t
     expected = {no_formula(name) if text else name: column for name, column in columns.items()}
     if list(found) != list(expected):
         return False
-    size = np.maximum(np.abs(columns["value"]), columns["standard_error"])
+    # A derived answer may have an interval far wider than itself, and no standard error.
+    size = np.fmax(np.fmax(np.abs(columns["value"]), columns["standard_error"]), columns["high"] - columns["low"])
     for number, (name, column) in enumerate(expected.items()):
         if number < len(expected) - 4:
             groups = [None if one is None else str(one) for one in column.tolist()]
@@ -247,12 +248,15 @@ def _same(found: dict[str, list[Any]], columns: Mapping[str, NDArray[Any]], *, t
                 return False
             continue
         try:
-            if text and not all(PLAIN_NUMBER.fullmatch(one) for one in found[name]):
+            if text and not all(one == "" or PLAIN_NUMBER.fullmatch(one) for one in found[name]):
                 return False
-            figures = np.array([float(one) for one in found[name]])
+            figures = np.array([np.nan if text and one == "" else float(one) for one in found[name]])
         except (ValueError, TypeError):
             return False
-        if figures.shape != column.shape or not np.all(np.abs(figures - column) <= ROUNDING * size):
+        if figures.shape != column.shape:
+            return False
+        alike = (np.isnan(figures) & np.isnan(column)) | (np.abs(figures - column) <= ROUNDING * size)
+        if not np.all(alike):
             return False
     return True
 

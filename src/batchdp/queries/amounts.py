@@ -19,6 +19,8 @@ class ValueOf:
     """The number in a column with declared integers or a step; 0 for NULL and for anything else."""
 
     column: str
+    counted: bool = False
+    """1 in the place of the number: how many numbers a sum has."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ class Item:
     """The number of its SELECT: two may give the same name to different groups."""
     weight: float = 1.0
     """How much it matters, by a hint in the SELECT."""
+    of: str = ""
+    """The derived answer that it is a part of."""
+    share: float = 1.0
+    """Of what counts as one statement: the parts of a derived answer are one together."""
 
 
 @dataclass(frozen=True)
@@ -29,3 +33,7 @@ class Query:
     amount: Amount
     item: Item | None = field(default=None, compare=False)
     """Of which it is a group; itself if left out."""
+    also: tuple[Item, ...] = field(default=(), compare=False)
+    """Further items that need the same: parts of derived answers."""
+    asked: bool = field(default=True, compare=False)
+    """Whether somebody asked for it; if not, it is a part of a derived answer and no more."""

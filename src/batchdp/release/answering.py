@@ -11,12 +11,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any, overload
 
 import numpy as np
 from scipy import sparse
 
+from batchdp.derived.expressions import Asked
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
@@ -29,7 +29,7 @@ from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
-from batchdp.release.certificate import PrivacyCertificate
+from batchdp.release.certificate import certified
 from batchdp.release.charged import counted, store
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
@@ -157,6 +157,7 @@ def answer(
             max_rows=cap,
             confidence=confidence,
             asked=_asked(planned) if isinstance(planned, Plan) else "",
+            answers=planned.asked if isinstance(planned, Plan) and planned.derived else (),
             confirm=confirm,
         )
 
@@ -222,12 +223,14 @@ def release(
     max_rows: int | None,
     confidence: float,
     asked: str = "",
+    answers: tuple[Asked[int], ...] = (),
     draw: Draw | None = None,
     confirm: Confirm | None = None,
 ) -> Release:
     """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise.
 
-    `asked` says what the workload's cells stand for: an id that was used for something else is refused.
+    `asked` says what the workload's cells stand for: an id that was used for something else is refused. `answers` are
+    those to be shown, where some are computed from others.
     """
     checked_confidence(confidence)
     if strategy.relaxation > 0:
@@ -242,7 +245,7 @@ def release(
     whose = neighbours.privacy_unit
     asked_for: dict[str, Any] = {strategy.noise.unit: charge}
     names, W = strategy.workload.names, sparse.csr_array(plain(lattice.workload.matrix))
-    meant = answers_digest(said_of(names), lattice.measure, W)
+    meant = answers_digest(said_of(names, answers), lattice.measure, W)
     reserved = ledger.reserve(
         identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose, answers_digest=meant
     )
@@ -255,23 +258,9 @@ def release(
         # From here on counts are read. Nothing below may raise because of what they are.
         noisy_integers = (draw or noise.draw)(lattice.measured(counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
-        certificate = PrivacyCertificate(
-            release_id=identity,
-            privacy=lattice.privacy,
-            budget=budget,
-            neighbours=str(neighbours),
-            privacy_unit=whose,
-            sensitivity=noise.sensitivity,
-            scale=noise.scale,
-            loss=noise.loss,
-            bits=lattice.bits,
-            largest_total=lattice.largest_total,
-            bias_bound=float(lattice.bias_bound.max(initial=0.0)),
-            plan_digest=digest,
-            table=label,
-            ledger_head=reserved.head,
-            opendp=version("opendp"),
-        )
+        derived = sum(one.derived for one in answers)
+        drawn = (lattice, noise, neighbours, budget)
+        certificate = certified(identity, *drawn, digest=digest, table=label, head=reserved.head, derived=derived)
         values = _reconstructed(lattice, noisy)
         store(ledger, reserved, encoded(certificate, noisy, values, law.standard_errors))
     done = Release(
@@ -283,6 +272,7 @@ def release(
         workload=W,
         certificate=certificate,
         confidence=confidence,
+        asked=answers,
     )
     if isinstance(reserved, StoredRelease):
         check_release(done)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from importlib.metadata import version
 from typing import Any
 
 from batchdp.errors import ReleaseError
-from batchdp.measuring.neighbours import NOT_RECORDED
+from batchdp.measuring.amounts import AmountLattice
+from batchdp.measuring.lattice import Lattice
+from batchdp.measuring.mechanism import Mechanism
+from batchdp.measuring.neighbours import NOT_RECORDED, Neighbours
 from batchdp.privacy import NOISES, Noise, Privacy, noise_of
 
 LONGEST_TEXT = 1000
@@ -39,6 +43,8 @@ class PrivacyCertificate:
     table: str
     ledger_head: str
     opendp: str
+    derived: int = field(default=0, kw_only=True)
+    """How many of the answers are computed from others, at no cost of privacy."""
 
     @property
     def noise(self) -> Noise:
@@ -56,7 +62,7 @@ class PrivacyCertificate:
         if not isinstance(content, Mapping):
             raise ReleaseError(f"certificate is a {type(content).__name__}, not a certificate")
         known = {one.name: one for one in fields(cls)}
-        missing = set(known) - set(content) - {"privacy_unit"}
+        missing = set(known) - set(content) - {"privacy_unit", "derived"}
         if missing or not set(content) <= set(known):
             raise ReleaseError("certificate: its fields are not those of a certificate")
         for name, value in content.items():
@@ -66,6 +72,39 @@ class PrivacyCertificate:
         if content["privacy"] not in NOISES:
             raise ReleaseError(f"certificate: privacy must be one of {', '.join(NOISES)}")
         return cls(**content)
+
+
+def certified(
+    release_id: str,
+    lattice: Lattice | AmountLattice,
+    noise: Mechanism,
+    neighbours: Neighbours,
+    budget: float,
+    *,
+    digest: str,
+    table: str,
+    head: str,
+    derived: int,
+) -> PrivacyCertificate:
+    """Of a release whose measurements lie on this lattice and got this noise."""
+    return PrivacyCertificate(
+        release_id=release_id,
+        privacy=lattice.privacy,
+        budget=budget,
+        neighbours=str(neighbours),
+        privacy_unit=neighbours.privacy_unit,
+        sensitivity=noise.sensitivity,
+        scale=noise.scale,
+        loss=noise.loss,
+        bits=lattice.bits,
+        largest_total=lattice.largest_total,
+        bias_bound=float(lattice.bias_bound.max(initial=0.0)),
+        plan_digest=digest,
+        table=table,
+        ledger_head=head,
+        opendp=version("opendp"),
+        derived=derived,
+    )
 
 
 def _is_whole(value: Any) -> bool:

@@ -164,6 +164,11 @@ def _contradictions(release: Release) -> Iterator[str]:
         return
     if not 0 < release.confidence <= MOST_CONFIDENCE:
         yield f"confidence={release.confidence!r} is not above 0 and at most {MOST_CONFIDENCE}"
+    if c.derived != sum(one.derived for one in release.asked):
+        yield f"derived={c.derived} is not how many of its answers are computed from others"
+    for one in release.asked:
+        if isinstance(one.of, int) and release.names[one.of] != one.name:
+            yield f"its answer {one.name!r} is that to {release.names[one.of]!r}"
     yield from _false_loss(c)
     yield from _false_sensitivity(release)
     yield from _false_answers(release)

@@ -61,7 +61,7 @@ def export(
     index, written = [], []
     with whole_folder(target, ReleaseError, overwrite=overwrite) as beside:
         for t, (name, columns) in enumerate(tables_of(source)):
-            entry = index_entry(t, count, name, columns, format)
+            entry = index_entry(t, count, name, columns, format, derived_in(source, t))
             if agreeing is not None:
                 columns = {**columns, unused("consistent", columns): _consistent(agreeing, t)}
             if format == "parquet":
@@ -82,10 +82,21 @@ def index_text(release_id: str, tables: list[dict[str, Any]], **more: Any) -> st
     return json.dumps({"release_id": release_id, "tables": tables, **more}, ensure_ascii=False, indent=1)
 
 
-def index_entry(number: int, count: int, name: str, columns: Columns, format: str) -> dict[str, Any]:
-    """What the index says about one of so many tables."""
+def index_entry(
+    number: int, count: int, name: str, columns: Columns, format: str, derived: list[str]
+) -> dict[str, Any]:
+    """What the index says about one of so many tables, its derived answers among them where it has any."""
     file = f"{number + 1:0{len(str(count))}d}-{_plain(name)}.{format}"
-    return {"file": file, "name": name, "columns": list(columns)[:-4], "rows": len(columns["value"])}
+    found = {"file": file, "name": name, "columns": list(columns)[:-4], "rows": len(columns["value"])}
+    return {**found, "derived": derived} if derived else found
+
+
+def derived_in(release: Release | TableRelease, table: int) -> list[str]:
+    """The names of a table's derived answers."""
+    if isinstance(release, TableRelease) or not release.asked:
+        return []
+    own = statements(release)[table].answers
+    return [release.asked[q].name for q in own if release.asked[q].derived]
 
 
 def tables_of(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
@@ -125,8 +136,13 @@ def _csv(path: Path, columns: Columns) -> None:
     with path.open("x", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(map(no_formula, columns))
-        cells = ([no_formula(one) for one in c] if c.dtype == object else c.tolist() for c in columns.values())
+        cells = ([no_formula(one) for one in c] if c.dtype == object else _known(c) for c in columns.values())
         writer.writerows(zip(*cells, strict=True))
+
+
+def _known(figures: NDArray[Any]) -> list[Any]:
+    """Figures with nothing in the place of what is not determined."""
+    return ["" if one != one else one for one in figures.tolist()]
 
 
 def no_formula(text: str | None) -> str:

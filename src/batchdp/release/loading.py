@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from batchdp import archive
+from batchdp.derived.expressions import read
 from batchdp.errors import ReleaseError
 from batchdp.measuring.law import NoiseLaw
 from batchdp.privacy import NOISES
@@ -18,7 +19,7 @@ from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_release
 from batchdp.release.components.file import FORMAT as TABLES
 from batchdp.release.components.file import load_tables
-from batchdp.release.records import FORMAT, Release
+from batchdp.release.records import FORMAT, FORMAT_DERIVED, Release
 
 
 def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Any:
@@ -32,7 +33,8 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
     """
     if archive.format_of(path) == TABLES:
         return load_tables(path, most_bytes)
-    header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
+    derived = archive.format_of(path) == FORMAT_DERIVED
+    header, arrays = archive.load(path, FORMAT_DERIVED if derived else FORMAT, ReleaseError, "release", most_bytes)
     try:
         names = header["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -49,6 +51,7 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
             workload=sparse.csr_array(archive.whole("W", arrays, most_bytes)),
             certificate=PrivacyCertificate.read(header["certificate"]),
             confidence=float(header["confidence"]),
+            asked=read(header["asked"], len(names)) if derived else (),
         )
         check_release(release)
         return release

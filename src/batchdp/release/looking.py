@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,10 @@ from batchdp.queries.statements import QUERY, Statement, tables_of
 from batchdp.release.components.tables import TableRelease, columns_of
 from batchdp.release.records import Release
 
-Row = tuple[str, float, float, float, float]
-"""What tells the answer apart, then its value, standard error, low and high."""
+Row = tuple[str, float, float, float, float, bool]
+"""What tells the answer apart, then its value, standard error, low and high, and whether it is derived."""
+NOT_DETERMINED = "not determined"
+"""What stands in the place of a derived answer that there is not."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Seen:
     """Rows that are not shown."""
     single: bool = False
     """Whether its answers have nothing in common but the batch."""
+    derived: bool = False
+    """Whether they are computed from others."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,8 @@ def look_at(release: Release | TableRelease, *, everything: bool = False, whole:
         sizes = [round(size) for size in release.workload.table_sizes().tolist()]
         see: Callable[[int, int], Seen] = lambda t, rows: _table(release, t, rows)  # noqa: E731
     else:
-        found, errors = tables_of(release.names), release.law.standard_errors
+        found, see = _seeing(release)
         sizes = [len(one.answers) for one in found]
-        see = lambda t, rows: _statement(release, found[t], errors, rows)  # noqa: E731
     shown = sizes if everything else excerpt(sizes, whole)
     made = (see(t, rows) for t, rows in enumerate(shown))
     return Look(made if everything else list(made), len(sizes) - len(shown))
@@ -77,10 +81,10 @@ def in_notebook(release: Release | TableRelease) -> str:
         Excerpt(
             ("query", "value", "standard error", "low", "high"),
             [
-                (name, f"{v:,.6g}", f"{error:,.3g}", f"{low:,.6g}", f"{high:,.6g}")
-                for name, v, error, low, high in one.rows
+                (_marked(name, derived), *_figures(v, error, low, high))
+                for name, v, error, low, high, derived in one.rows
             ],
-            "" if one.single else f"{one.title} ({one.answers:,}), standard error {one.standard_error:,.3g}",
+            "" if one.single else _heading(one),
             one.more,
         )
         for one in look.tables
@@ -96,6 +100,50 @@ def title_of(release: TableRelease, table: int) -> str:
     own = release.tables[table]
     columns = [release.column_names[i] for i in own.columns]
     return titled(own.name, columns) if release.workload.names is not None else " × ".join(columns) or own.name
+
+
+def _seeing(release: Release) -> tuple[list[Statement], Callable[[int, int], Seen]]:
+    """The tables of a release, and how to see so many rows of one."""
+    found = tables_of(release.shown_names)
+    if release.asked:
+        return found, lambda t, rows: _shown(release, found[t], rows)
+    errors = release.law.standard_errors
+    return found, lambda t, rows: _statement(release, found[t], errors, rows)
+
+
+def _marked(name: str, derived: bool) -> str:
+    return f"{name} (derived)" if derived else name
+
+
+def _figures(*figures: float) -> tuple[str, ...]:
+    """Value, standard error, low and high as texts; words where there is no value."""
+    value, error, low, high = figures
+    if math.isnan(value):
+        return NOT_DETERMINED, "", "", ""
+    return f"{value:,.6g}", "" if math.isnan(error) else f"{error:,.3g}", f"{low:,.6g}", f"{high:,.6g}"
+
+
+def _heading(one: Seen) -> str:
+    error = "" if math.isnan(one.standard_error) else f", standard error {one.standard_error:,.3g}"
+    return f"{one.title} ({one.answers:,}){', derived' * one.derived}{error}"
+
+
+def typical_error(errors: NDArray[np.float64]) -> float:
+    """The median of those that there are."""
+    known = errors[~np.isnan(errors)]
+    return float(np.median(known)) if known.size else math.nan
+
+
+def _shown(release: Release, one: Statement, rows: int) -> Seen:
+    """A table of a release with derived answers, whose figures are all computed already."""
+    kept, shown = np.array(one.answers), release.shown
+    single = one.columns == (QUERY,)
+    top = _top(np.nan_to_num(shown.values[kept], nan=-np.inf), rows, as_they_come=single)
+    labels, errors = one.labels, shown.standard_errors[kept]
+    figures = (shown.values, shown.standard_errors, shown.low, shown.high, shown.derived)
+    found = zip([labels[k] for k in top], *(figure[kept[top]].tolist() for figure in figures), strict=True)
+    title, derived = titled(one.name, one.columns), bool(shown.derived[kept].all())
+    return Seen(title, len(kept), typical_error(errors), list(found), len(kept) - len(top), single, derived)
 
 
 def _statement(release: Release, one: Statement, errors: NDArray[np.float64], rows: int) -> Seen:
@@ -132,4 +180,5 @@ def _top(values: NDArray[np.float64], rows: int, *, as_they_come: bool = False) 
 
 
 def _rows(labels: Sequence[str], *figures: NDArray[np.float64]) -> Iterator[Row]:
-    yield from zip(labels, *(part.tolist() for part in figures), strict=True)
+    for label, *row in zip(labels, *(part.tolist() for part in figures), strict=True):
+        yield label, *row, False

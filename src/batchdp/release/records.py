@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,13 +10,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp import archive
+from batchdp.derived.expressions import Asked, parts_of, written
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.measuring.conversion import epsilon_of
-from batchdp.measuring.law import NoiseLaw, checked_confidence
+from batchdp.measuring.derived import estimates, evaluated
+from batchdp.measuring.law import MOST_CONFIDENCE, NoiseLaw, checked_confidence
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.queries.statements import Statement
@@ -31,17 +35,41 @@ if TYPE_CHECKING:
     from batchdp.release.consistent.records import Consistent
 
 FORMAT = "batchdp-release-2"
+FORMAT_DERIVED = "batchdp-release-derived-1"
+"""With derived answers, which earlier versions would leave out and show the parts of."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One private answer; the interval holds the truth with the release's confidence."""
+    """One private answer; the interval holds the truth with the release's confidence.
+
+    A derived one is computed from others; its figures are not numbers where it is not determined, and a quantile has
+    no standard error.
+    """
 
     name: str
     value: float
     standard_error: float
     low: float
     high: float
+    derived: bool = False
+
+    @property
+    def determined(self) -> bool:
+        """Whether there is an answer: a ratio has none where the interval of its denominator holds 0."""
+        return not math.isnan(self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """The answers that were asked for, as arrays; not numbers where not determined."""
+
+    names: tuple[str, ...]
+    values: Dense
+    standard_errors: Dense
+    low: Dense
+    high: Dense
+    derived: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +77,15 @@ class Release:
     """Private answers with intervals, covariance and certificate; holds no exact count.
 
     Args:
-        names: of the queries.
-        values: the private answers.
+        names: of the queries, parts of derived answers among them.
+        values: the private answers to these.
         law: of the noise in them.
         measurements: the noisy measurements that the answers were computed from; as public as the answers.
         measure: L, what was measured; where cells were merged, one column each that the workload tells apart.
         workload: W, with the same columns.
         certificate: why this is private.
         confidence: of the intervals in `answers`.
+        asked: what was asked for, in the order of `answers`, where that is not every query as it is.
     """
 
     names: tuple[str, ...]
@@ -67,17 +96,56 @@ class Release:
     workload: sparse.csr_array
     certificate: PrivacyCertificate
     confidence: float = 0.95
+    asked: tuple[Asked[int], ...] = ()
 
     def __post_init__(self) -> None:
         m, (r, n) = len(self.names), self.measure.shape
         shapes = (self.values.shape, self.measurements.shape, self.law.reconstruct.shape, self.workload.shape)
         if shapes != ((m,), (r,), (m, r), (m, n)):
             raise ReleaseError(f"release: its parts do not fit together, shapes {shapes} for {m} answers")
+        if any(not 0 <= part < m for one in self.asked for part in parts_of(one.of)):
+            raise ReleaseError(f"release: what was asked for is about other queries than its {m}")
 
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
-        """Every query's answer with its standard error and interval, computed when first asked for."""
-        return self._answers(self.half_widths)
+        """Every answer that was asked for with its standard error and interval, computed when first asked for."""
+        return self._answers(self.shown)
+
+    @cached_property
+    def shown(self) -> Shown:
+        """The same as arrays."""
+        if not self.asked:
+            half = self.half_widths
+            none = np.zeros(len(self.names), dtype=bool)
+            return Shown(self.names, self.values, self.standard_errors, self.values - half, self.values + half, none)
+        found = estimates(self.asked, self.values, self.law, self.confidence)
+        figures = (found.values, found.standard_errors, found.low, found.high)
+        return Shown(self.shown_names, *figures, np.array([one.derived for one in self.asked]))
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """Of the answers that were asked for."""
+        return tuple(one.name for one in self.asked) if self.asked else self.names
+
+    @cached_property
+    def linear(self) -> Release:
+        """The release of the answers that are no derived ones: itself where there are none."""
+        if not self.asked:
+            return self
+        own = [one.of for one in self.asked if isinstance(one.of, int)]
+        parts = {
+            "names": tuple(one.name for one in self.asked if not one.derived),
+            "values": self.values[own],
+            "law": NoiseLaw(self.law.reconstruct[own], self.law.scale, self.law.privacy),
+            "workload": sparse.csr_array(self.workload[own]),
+            "asked": (),
+        }
+        return Release(**{**self._fields(), **parts})
+
+    def evaluated(self, values: Dense) -> Dense:
+        """What was asked for, from other answers to the queries than the private ones; what these do not determine is
+        not determined by others either."""
+        return np.where(np.isnan(self.shown.values), np.nan, evaluated(self.asked, values)) if self.asked else values
 
     @cached_property
     def standard_errors(self) -> Dense:
@@ -91,7 +159,28 @@ class Release:
 
     def simultaneous(self, confidence: float | None = None) -> tuple[Answer, ...]:
         """The answers with intervals that hold all truths at once with this confidence."""
-        return self._answers(self.law.simultaneous_half_widths(confidence or self.confidence))
+        confidence = confidence or self.confidence
+        derived = sum(one.derived for one in self.asked)
+        if not derived:
+            plain = self.linear
+            half = plain.law.simultaneous_half_widths(confidence)
+            figures = (plain.values, plain.standard_errors, plain.values - half, plain.values + half)
+            return self._answers(Shown(plain.names, *figures, np.zeros(len(half), dtype=bool)))
+        # Half of what may miss for the queries at once, and the other half shared by the derived answers.
+        missed = (1 - confidence) / 2
+        each = estimates(self.asked, self.values, self.law, min(1 - missed / derived, MOST_CONFIDENCE))
+        if missed / derived < 1 - MOST_CONFIDENCE:
+            raise ReleaseError(
+                f"simultaneous intervals of {derived:,} derived answers at {confidence:g} need a confidence beyond "
+                f"{MOST_CONFIDENCE} for each; ask for a lower one"
+            )
+        half = self.law.simultaneous_half_widths(1 - missed)
+        low, high = each.low.copy(), each.high.copy()
+        for i, one in enumerate(self.asked):
+            if isinstance(one.of, int):
+                low[i], high[i] = each.values[i] - half[one.of], each.values[i] + half[one.of]
+        own = self.shown
+        return self._answers(Shown(own.names, own.values, own.standard_errors, low, high, own.derived))
 
     def with_confidence(self, confidence: float) -> Release:
         """The same release with other intervals."""
@@ -104,16 +193,22 @@ class Release:
 
     @property
     def covariance(self) -> Dense:
-        """Of the noise in all answers, m × m, computed on demand."""
+        """Of the noise in all queries' answers, m × m, computed on demand; derived answers are not among them."""
         return self.law.covariance
 
     def rounded(self) -> Dense:
-        """Whole numbers nearest to the answers: adds an error of at most ½, unbiased for wide noise."""
-        return np.rint(self.values)
+        """Whole numbers nearest to the answers: adds an error of at most ½, unbiased for wide noise.
+
+        Derived answers stay as they are.
+        """
+        return np.where(self.shown.derived, self.shown.values, np.rint(self.shown.values))
 
     def non_negative(self) -> Dense:
-        """Answers below 0 raised to 0: closer to a truth that cannot be negative, but biased upwards near 0."""
-        return np.maximum(self.values, 0.0)
+        """Answers below 0 raised to 0: closer to a truth that cannot be negative, but biased upwards near 0.
+
+        Derived answers stay as they are.
+        """
+        return np.where(self.shown.derived, self.shown.values, np.maximum(self.shown.values, 0.0))
 
     def consistent(self, *, whole: bool = False, progress: Progress | None = None) -> Consistent:
         """Answers W x of the non-negative cell counts x that fit the noisy measurements best.
@@ -147,8 +242,11 @@ class Release:
         """Every answer with its interval, on matplotlib axes of one's own if given."""
         from batchdp.plots.release import plot_release
 
-        half_widths = self.law.half_widths(self.confidence)
-        return plot_release(self.names, self.values, half_widths, confidence=self.confidence, axes=axes)
+        one = self.shown
+        known = np.flatnonzero(~np.isnan(one.values))
+        names = [f"{one.names[i]}{' (derived)' * bool(one.derived[i])}" for i in known]
+        ends = np.stack([one.values - one.low, one.high - one.values])[:, known]
+        return plot_release(names, one.values[known], ends, confidence=self.confidence, axes=axes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""
@@ -164,11 +262,11 @@ class Release:
     @property
     def said(self) -> dict[str, Any]:
         """What the file says of its answers, beside their queries; the ledger has a digest of it."""
-        return said_of(self.names)
+        return said_of(self.names, self.asked)
 
     def _header(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": FORMAT_DERIVED if self.asked else FORMAT,
             **self.said,
             "confidence": self.confidence,
             "scale": self.law.scale,
@@ -179,15 +277,14 @@ class Release:
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-    def _answers(self, half_widths: Dense) -> tuple[Answer, ...]:
-        errors = self.law.standard_errors
-        rows = zip(self.names, self.values.tolist(), errors.tolist(), half_widths.tolist(), strict=True)
-        return tuple(Answer(name, value, error, value - half, value + half) for name, value, error, half in rows)
+    def _answers(self, shown: Shown) -> tuple[Answer, ...]:
+        figures = (shown.values, shown.standard_errors, shown.low, shown.high, shown.derived)
+        return tuple(Answer(*row) for row in zip(shown.names, *(one.tolist() for one in figures), strict=True))
 
     def __repr__(self) -> str:
         c = self.certificate
         whose = harmless(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
-        return f"Release({len(self.names)} answers, {c.strength}, {whose})"
+        return f"Release({len(self.shown_names)} answers, {c.strength}, {whose})"
 
     def _repr_html_(self) -> str:
         from batchdp.release.looking import in_notebook
@@ -195,6 +292,6 @@ class Release:
         return in_notebook(self)
 
 
-def said_of(names: Sequence[str]) -> dict[str, Any]:
-    """What a release's file says of its answers, as it is serialised."""
-    return {"names": list(names)}
+def said_of(names: Sequence[str], asked: Sequence[Asked[int]]) -> dict[str, Any]:
+    """What a release's file says of its answers, as it is serialised; what is derived, where something is."""
+    return {"names": list(names), "asked": written(asked)} if asked else {"names": list(names)}

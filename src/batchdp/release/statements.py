@@ -34,20 +34,19 @@ def headings(columns: Sequence[str]) -> list[str]:
 
 def statements(release: Release) -> Sequence[Statement]:
     """One for every name before the groups; queries that are none of them grouped are one table together."""
-    return statements_of(release.names)
+    return statements_of(release.shown_names)
 
 
 def statement_columns(release: Release, one: Statement) -> dict[str, NDArray[Any]]:
     """A statement's answers as columns: groups as texts, None in rows that add up, value, standard_error, low, high."""
     kept = list(one.answers)
-    values = release.values[kept]
-    errors = release.standard_errors[kept]
-    half = release.half_widths[kept]
+    shown = release.shown
+    figures = zip(MADE, (shown.values, shown.standard_errors, shown.low, shown.high), strict=True)
     groups = {
         column: np.array([_group(one, own[axis]) for own in one.groups], dtype=object)
         for axis, column in enumerate(headings(one.columns))
     }
-    return {**groups, "value": values, "standard_error": errors, "low": values - half, "high": values + half}
+    return {**groups, **{name: figure[kept] for name, figure in figures}}
 
 
 def _group(one: Statement, text: str) -> str | None:

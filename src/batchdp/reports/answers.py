@@ -21,8 +21,9 @@ COLUMNS = ("Query", "Answer", "Standard error", "Low", "High")
 def answers_section(release: Release, agreeing: Consistent | None = None) -> Markup | None:
     """Filter, plot and table of the single answers, or of all where consistent ones stand beside them; both follow the
     filter and the order that the reader chooses."""
-    shown = single_answers(release) if agreeing is None else range(len(release.answers))
-    answers = tuple(release.answers[q] for q in shown)
+    plain = release.linear
+    shown = single_answers(plain) if agreeing is None else range(len(plain.answers))
+    answers = tuple(plain.answers[q] for q in shown)
     if not answers:
         return None
     return rendered(
@@ -84,7 +85,7 @@ def _short(tick: float) -> str:
 
 def _rows(answers: tuple[Answer, ...], agreeing: Consistent | None) -> list[dict[str, object]]:
     decimals = decimals_for(np.array([one.standard_error for one in answers]))
-    beside = [()] * len(answers) if agreeing is None else [(value,) for value in agreeing.each()]
+    beside = [()] * len(answers) if agreeing is None else [(value,) for value in _plain_values(agreeing)]
     return [
         {
             "name": one.name,
@@ -95,6 +96,12 @@ def _rows(answers: tuple[Answer, ...], agreeing: Consistent | None) -> list[dict
         }
         for one, more in zip(answers, beside, strict=True)
     ]
+
+
+def _plain_values(agreeing: Consistent) -> list[float]:
+    """Of the answers that are no derived ones."""
+    found: list[float] = agreeing.values[~agreeing.release.shown.derived].tolist()
+    return found
 
 
 def _box(answers: tuple[Answer, ...]) -> str:

@@ -31,6 +31,7 @@ MEANINGS = {
     "table": ("Table", "what the ledger calls the data"),
     "ledger_head": ("Ledger head", "the ledger’s hash right after the charge; ledger.verify looks for it"),
     "opendp": ("OpenDP", "version of the library that drew the noise"),
+    "derived": ("Derived answers", "computed from other answers of this release, at no cost of privacy"),
 }
 
 

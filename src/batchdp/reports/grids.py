@@ -48,7 +48,7 @@ def count_grids(release: Release | TableRelease) -> tuple[int, int]:
     """How many tables there are, and answers in them."""
     if isinstance(release, TableRelease):
         return len(release.tables), release.workload.queries
-    found = [one for one in tables_of(release.names) if one.columns != (QUERY,)]
+    found = [one for one in tables_of(release.linear.names) if one.columns != (QUERY,)]
     return len(found), sum(len(one.answers) for one in found)
 
 
@@ -58,6 +58,7 @@ def grids(release: Release | TableRelease) -> Iterator[Grid]:
         for t in range(len(release.tables)):
             yield _grid_of_table(release, t)
         return
+    release = release.linear  # derived answers have a section of their own
     errors, half = release.law.standard_errors, release.law.half_widths(release.confidence)
     for one in tables_of(release.names):
         if one.columns != (QUERY,):

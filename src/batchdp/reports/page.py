@@ -25,6 +25,7 @@ from batchdp.reports.answers import answers_section
 from batchdp.reports.beside import Progress, files_beside
 from batchdp.reports.budget import budget_section
 from batchdp.reports.certificate import certificate_section
+from batchdp.reports.derived import derived_section
 from batchdp.reports.figures import decimals_for, number
 from batchdp.reports.matrices import matrices_section
 from batchdp.reports.methods import Compared, methods_section
@@ -126,6 +127,7 @@ def _page(
     sections = {
         "answers": ("Answers", None if isinstance(release, TableRelease) else answers_section(release, consistent)),
         "tables": ("Tables", tables.section),
+        "derived": ("Derived", None if isinstance(release, TableRelease) else derived_section(release)),
         "privacy": ("Privacy", privacy_section(release)),
         "budget": ("Budget", _budget(release, ledger) if ledger else None),
         "methods": ("Methods", methods_section(list(methods), lower_bound)),
@@ -171,12 +173,13 @@ def _facts(release: Release | TableRelease, tables: Tables, ledger: Ledger | Non
         measured, half = release.certificate.measurements, np.array([tables.half_width])
     else:
         measured = release.measure.shape[0]
-        half = np.array([one.high - one.value for one in release.answers])
+        half = release.shown.high - release.shown.values
+        half = half[~np.isnan(half)] if np.isnan(half).any() else half
     facts = [
         ("Queries", f"{len(release.answers):,}", f"from {measured:,} noisy measurements"),
         ("Privacy budget", c.strength, "for the whole batch"),
         ("Typical margin", f"± {number(float(np.median(half)), decimals_for(half))}", _percent(release.confidence)),
-    ]
+    ][: 3 if len(half) else 2]
     if tables.count > 1:
         facts.insert(1, ("Tables", f"{tables.count:,}", "one a statement or set of columns"))
     if ledger is not None:

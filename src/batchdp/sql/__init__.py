@@ -1,5 +1,25 @@
 """SQL to linear queries: parsed to an allow-list of syntax; no text of the user's ever reaches an engine."""
 
-from batchdp.sql.batch import is_many, load_queries, load_text, queries_of, read_queries, read_selections
+from batchdp.sql.batch import (
+    Batch,
+    batch_of,
+    is_many,
+    load_queries,
+    load_text,
+    queries_of,
+    read_batch,
+    read_queries,
+    read_selections,
+)
 
-__all__ = ["is_many", "load_queries", "load_text", "queries_of", "read_queries", "read_selections"]
+__all__ = [
+    "Batch",
+    "batch_of",
+    "is_many",
+    "load_queries",
+    "load_text",
+    "queries_of",
+    "read_batch",
+    "read_queries",
+    "read_selections",
+]

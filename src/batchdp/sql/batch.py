@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from batchdp.derived.expressions import Asked
 from batchdp.domain import Domain
 from batchdp.domain.names import folded, skeleton
 from batchdp.errors import QueryError
@@ -15,6 +17,14 @@ from batchdp.sql.script import MOST_CHARACTERS, Script
 
 if TYPE_CHECKING:
     from batchdp.sql.selections import Selection
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Linear queries, and what was asked for: some of them as they are, or something computed from several."""
+
+    queries: tuple[Query, ...]
+    asked: tuple[Asked[int], ...]
 
 
 def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, ...]:
@@ -60,25 +70,31 @@ def read_selections(sql: str, domain: Domain, *, source: str = "queries") -> tup
     return tuple(selection(statement, declared) for statement in parsed(script))
 
 
-def queries_of(selections: Sequence[Selection]) -> tuple[Query, ...]:
-    """One query an item and row of groups; refused where these are too many."""
-    from batchdp.sql.groupings import MOST_QUERIES, too_many
+def read_batch(sql: str, domain: Domain, *, source: str = "queries") -> Batch:
+    """The same with what is computed from the queries."""
+    return batch_of(read_selections(sql, domain, source=source))
 
-    queries: list[Query] = []
-    names: set[str] = set()
+
+def queries_of(selections: Sequence[Selection]) -> tuple[Query, ...]:
+    """One query an item and row of groups, and the parts of derived ones; refused where these are too many."""
+    return batch_of(selections).queries
+
+
+def batch_of(selections: Sequence[Selection]) -> Batch:
+    """The queries that are asked, the parts of derived answers that are not among them, and all answers in order."""
+    from batchdp.sql.groupings import MOST_QUERIES, too_many
+    from batchdp.sql.parting import Parts
+
+    size = 0
     for selected in selections:
-        statement = selected.statement
-        if len(queries) + selected.size > MOST_QUERIES:
-            raise too_many(statement, len(queries) + selected.size)
-        for item, query in selected.queries():
-            # Two names may not differ in look-alike letters or case; groups are told apart by their values.
-            name = comparable(item.name) + query.name.removeprefix(item.name)
-            if name in names:
-                problem = f"the name {query.name} is taken by another query"
-                raise statement.refusal(item.node, problem, "give every query its own name with AS")
-            names.add(name)
-            queries.append(query)
-    return tuple(queries)
+        size += selected.size
+        if size > MOST_QUERIES:
+            raise too_many(selected.statement, size)
+    parts = Parts()
+    for selected in selections:
+        for item in selected.counted:
+            parts.add_plain(selected, item)
+    return parts.batch(selections)
 
 
 def is_many(selections: Sequence[Selection]) -> bool:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from batchdp.queries import Amount, Condition, Item, Query
+from batchdp.derived.expressions import Combination, Crossing
+from batchdp.queries import Amount, Condition
 from batchdp.queries.statements import ALL, in_name
-from batchdp.sql.amounts import combination
 from batchdp.sql.conditions import condition
-from batchdp.sql.groupings import Grouping, alias_name, grouping, item_of, restricted
+from batchdp.sql.derived import measured
+from batchdp.sql.groupings import Group, Grouping, alias_name, grouping, item_of
 from batchdp.sql.places import Node, Statement
 from batchdp.sql.scope import Declared, Scope, scope_of
 
 
 @dataclass(frozen=True)
 class Counted:
-    """An item of a SELECT that is counted or summed: its name, how it was written, and what each record adds."""
+    """An item of a SELECT that is counted or summed: its name, how it was written, and what each record adds.
+
+    A derived one is an expression of several amounts.
+    """
 
     name: str
     node: Node
-    amount: Amount
+    amount: Amount | Combination[Amount] | Crossing[Amount]
+
+    @property
+    def parts(self) -> int:
+        """How many queries a group takes."""
+        return len(set(self.amount.parts)) if isinstance(self.amount, Combination | Crossing) else 1
 
 
 @dataclass(frozen=True)
@@ -36,18 +46,25 @@ class Selection:
     @property
     def size(self) -> int:
         """How many queries these are."""
-        return len(self.counted) * self.grouping.size
+        return sum(item.parts for item in self.counted) * self.grouping.size
 
-    def queries(self) -> list[tuple[Counted, Query]]:
-        """One query an item and row of groups, in the declared order; empty groups belong to it."""
-        made = []
+    def amounts(self) -> list[tuple[Counted, Amount]]:
+        """Every item with what each record adds; refused where one is derived: tables have no parts to share."""
+        found = []
         for item in self.counted:
-            own = Item(item.name, self.statement.number, self.statement.weight)
-            for row in self.grouping.rows():
-                amount = restricted(item.amount, [group for _, group in row if group is not None], self.where)
-                titles = [f"{key.name}={ALL if group is None else in_name(group.title)}" for key, group in row]
-                made.append((item, Query(f"{item.name}[{', '.join(titles)}]" if titles else item.name, amount, own)))
-        return made
+            if isinstance(item.amount, Combination | Crossing):
+                problem = "a derived answer (an average, a ratio, a quantile, a constant) in a batch of tables"
+                remedy = "ask without marginals for at most 10,000 queries, parts included, or plan it by itself"
+                raise self.statement.refusal(item.node, problem, remedy)
+            found.append((item, item.amount))
+        return found
+
+    def rows(self) -> Iterator[tuple[list[str], list[Group]]]:
+        """What the name of every row of groups says of each key, in the declared order, and the groups; empty ones
+        belong to it."""
+        for row in self.grouping.rows():
+            titles = [f"{key.name}={ALL if group is None else in_name(group.title)}" for key, group in row]
+            yield titles, [group for _, group in row if group is not None]
 
 
 def selection(statement: Statement, declared: Declared) -> Selection:
@@ -62,7 +79,7 @@ def selection(statement: Statement, declared: Declared) -> Selection:
         inner = item_of(item)
         if _is_key(scope, inner, grouped):
             continue
-        amount = combination(scope, inner)
+        amount = measured(scope, inner)
         if isinstance(item, exp.Alias):
             name = alias_name(scope, item)
         else:

@@ -44,13 +44,13 @@ class Consistent:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the queries."""
-        return self.release.names
+        """Of the answers."""
+        return self.release.shown_names
 
     @property
     def raw(self) -> Dense:
         """The noisy answers as they were released."""
-        return self.release.values
+        return self.release.shown.values
 
     @property
     def tables(self) -> Sequence[Statement]:
@@ -86,12 +86,12 @@ def consistent_answers(release: Release, *, whole: bool, progress: Progress | No
     fitted = closest_cells(L, release.measurements, progress=progress)
     values = np.asarray(W @ fitted.x)
     if not whole:
-        return Consistent(release, values, fitted.status)
+        return Consistent(release, release.evaluated(values), fitted.status)
     rounded, _ = controlled(fitted.x, counted(sparse.csr_array(W)))
     answers = np.asarray(W @ rounded.astype(np.float64))
     moves = np.abs(answers - values)
     rounding = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))
-    return Consistent(release, answers, fitted.status, rounding)
+    return Consistent(release, release.evaluated(answers), fitted.status, rounding)
 
 
 def counted(workload: sparse.csr_array) -> sparse.csr_array:

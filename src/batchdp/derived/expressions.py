@@ -1,0 +1,202 @@
+"""What is computed from linear answers, as a value: ratios added up, or where a running total crosses a share.
+
+The parts are whatever stands for a linear query: amounts while SQL is read, positions of queries in a plan and in a
+release. Nothing here knows which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
+
+Part = TypeVar("Part")
+Other = TypeVar("Other")
+
+MOST_EDGES = 100_001
+"""Of the bins of a quantile."""
+SUM, QUANTILE = "sum", "quantile"
+"""The two kinds of expressions, in files."""
+
+
+@dataclass(frozen=True)
+class Affine(Generic[Part]):
+    """A constant, and multiples of parts."""
+
+    constant: float = 0.0
+    terms: tuple[tuple[float, Part], ...] = ()
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """Whatever is multiplied."""
+        return (part for _, part in self.terms)
+
+    def mapped(self, to: Callable[[Part], Other]) -> Affine[Other]:
+        """The same of other parts."""
+        return Affine(self.constant, tuple((factor, to(part)) for factor, part in self.terms))
+
+
+@dataclass(frozen=True)
+class Ratio(Generic[Part]):
+    """One over the other."""
+
+    numerator: Affine[Part]
+    denominator: Affine[Part]
+
+
+@dataclass(frozen=True)
+class Combination(Generic[Part]):
+    """A plain answer and ratios, added up; either may be missing."""
+
+    plain: Affine[Part]
+    ratios: tuple[Ratio[Part], ...] = ()
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """Every part, as often as it stands there."""
+        yield from self.plain.parts
+        for ratio in self.ratios:
+            yield from ratio.numerator.parts
+            yield from ratio.denominator.parts
+
+    def mapped(self, to: Callable[[Part], Other]) -> Combination[Other]:
+        """The same of other parts."""
+        ratios = tuple(Ratio(one.numerator.mapped(to), one.denominator.mapped(to)) for one in self.ratios)
+        return Combination(self.plain.mapped(to), ratios)
+
+
+@dataclass(frozen=True)
+class Crossing(Generic[Part]):
+    """Where the running total of a group crosses a share of its total: a quantile.
+
+    Args:
+        share: p, above 0 and below 1.
+        edges: of the bins, in ascending order, both ends of the line among them.
+        below: for every edge between the ends, the records below it.
+        total: all records between the ends.
+        step: the values are whole multiples of this from `start`; None where any number may be one.
+        start: the first of them.
+    """
+
+    share: float
+    edges: tuple[float, ...]
+    below: tuple[Part, ...]
+    total: Part
+    step: float | None = None
+    start: float = 0.0
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """The running totals, from the lowest, and the total."""
+        yield from self.below
+        yield self.total
+
+    def mapped(self, to: Callable[[Part], Other]) -> Crossing[Other]:
+        """The same of other parts."""
+        below = tuple(map(to, self.below))
+        return Crossing(self.share, self.edges, below, to(self.total), self.step, self.start)
+
+
+Expression = Combination[Part] | Crossing[Part]
+
+
+@dataclass(frozen=True)
+class Asked(Generic[Part]):
+    """An answer that somebody asked for: a part as it is, or something computed from parts."""
+
+    name: str
+    of: Part | Combination[Part] | Crossing[Part]
+
+    @property
+    def derived(self) -> bool:
+        """Whether it is computed from parts."""
+        return isinstance(self.of, Combination | Crossing)
+
+
+def parts_of(of: int | Combination[int] | Crossing[int]) -> Iterator[int]:
+    """The queries that an answer is computed from."""
+    if isinstance(of, Combination | Crossing):
+        yield from of.parts
+    else:
+        yield of
+
+
+def written(asked: Sequence[Asked[int]]) -> list[dict[str, Any]]:
+    """For files."""
+    return [{"name": one.name, "of": _written(one.of)} for one in asked]
+
+
+def _written(of: int | Combination[int] | Crossing[int]) -> Any:
+    if isinstance(of, Combination):
+        ratios = [[_affine(one.numerator), _affine(one.denominator)] for one in of.ratios]
+        return {"kind": SUM, "plain": _affine(of.plain), "ratios": ratios}
+    if isinstance(of, Crossing):
+        return {
+            "kind": QUANTILE,
+            "share": of.share,
+            "edges": list(of.edges),
+            "below": list(of.below),
+            "total": of.total,
+            "step": of.step,
+            "start": of.start,
+        }
+    return of
+
+
+def _affine(one: Affine[int]) -> dict[str, Any]:
+    return {"constant": one.constant, "terms": [[factor, part] for factor, part in one.terms]}
+
+
+def read(content: Any, queries: int) -> tuple[Asked[int], ...]:
+    """From a file, where anything can stand; a `ValueError` unless it is about so many queries."""
+    if not isinstance(content, list):
+        raise ValueError("what is asked is not a list")
+    return tuple(Asked(_text(one["name"]), _read(one["of"], queries)) for one in content)
+
+
+def _read(of: Any, queries: int) -> int | Combination[int] | Crossing[int]:
+    if not isinstance(of, dict):
+        return _place(of, queries)
+    if of["kind"] == SUM:
+        ratios = tuple(
+            Ratio(_read_affine(above, queries), _read_affine(below, queries)) for above, below in of["ratios"]
+        )
+        if any(not ratio.denominator.terms for ratio in ratios):
+            raise ValueError("a ratio divides by a constant")
+        return Combination(_read_affine(of["plain"], queries), ratios)
+    if of["kind"] != QUANTILE:
+        raise ValueError("an expression of another kind")
+    edges, share = tuple(map(_number, of["edges"])), _number(of["share"])
+    below = tuple(_place(part, queries) for part in of["below"])
+    step = None if of["step"] is None else _number(of["step"])
+    ordered = all(low < high for low, high in pairwise(edges))
+    if not (0 < share < 1 and ordered and 2 <= len(edges) <= MOST_EDGES and len(below) == len(edges) - 2):
+        raise ValueError("the bins of a quantile do not hang together")
+    if step is not None and step <= 0:
+        raise ValueError("a step that is none")
+    return Crossing(share, edges, below, _place(of["total"], queries), step, _number(of["start"]))
+
+
+def _read_affine(one: Any, queries: int) -> Affine[int]:
+    terms = tuple((_number(factor), _place(part, queries)) for factor, part in one["terms"])
+    return Affine(_number(one["constant"]), terms)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError("something that is no number")
+    return float(value)
+
+
+def _place(value: Any, queries: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < queries:
+        raise ValueError("a query that there is not")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a name that is no text")
+    return value

@@ -1,0 +1,177 @@
+"""Derived answers with their intervals, from the answers that they are computed from and the joint law of the noise.
+
+Every figure here is a function of what was released, so it costs no privacy. Not a number stands for what is not
+determined, because the interval of a denominator, or of the size of a group, holds 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import erfinv
+
+from batchdp.derived.expressions import Affine, Asked, Combination, Crossing
+from batchdp.derived.quantiles import quantile
+from batchdp.derived.ratios import combined_intervals
+from batchdp.linalg.matrix import Dense
+from batchdp.measuring.law import NoiseLaw, checked_confidence, laplace_quantiles
+from batchdp.privacy import GAUSSIAN
+
+AT_ONCE = 256
+"""Expressions whose noise is looked at together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Of every answer that was asked for: its value, standard error and interval; not numbers where not determined.
+
+    Quantiles have an interval and no standard error.
+    """
+
+    values: Dense
+    standard_errors: Dense
+    low: Dense
+    high: Dense
+
+
+def estimates(asked: Sequence[Asked[int]], values: Dense, law: NoiseLaw, confidence: float) -> Estimates:
+    """All that was asked for, from the answers to the queries and the law of the noise in them."""
+    checked_confidence(confidence)
+    found = np.full((4, len(asked)), np.nan)
+    plain = [i for i, one in enumerate(asked) if isinstance(one.of, int)]
+    own = [one.of for one in asked if isinstance(one.of, int)]
+    part = NoiseLaw(law.reconstruct[own], law.scale, law.privacy)
+    half = part.half_widths(confidence)
+    found[:, plain] = values[own], part.standard_errors, values[own] - half, values[own] + half
+    noise = _Noise(law, confidence)
+    by_terms: dict[int, list[int]] = {}
+    for i, one in enumerate(asked):
+        if isinstance(one.of, Combination):
+            by_terms.setdefault(len(_sides(one.of)), []).append(i)
+        elif isinstance(one.of, Crossing):
+            found[:, i] = _crossed(one.of, values, noise)
+    for places in by_terms.values():
+        for start in range(0, len(places), AT_ONCE):
+            some = places[start : start + AT_ONCE]
+            found[:, some] = _combined([asked[i].of for i in some], values, noise)  # type: ignore[misc]
+    return Estimates(*found)
+
+
+def evaluated(asked: Sequence[Asked[int]], values: Dense) -> Dense:
+    """What was asked for, from answers that are taken for true; not a number for a division by 0 or an empty group."""
+    return np.array([_value(one.of, values) for one in asked], dtype=np.float64)
+
+
+def _value(of: int | Combination[int] | Crossing[int], values: Dense) -> float:
+    if isinstance(of, Combination):
+        below = [_of(ratio.denominator, values) for ratio in of.ratios]
+        if 0.0 in below:
+            return math.nan
+        ratios = (_of(ratio.numerator, values) / D for ratio, D in zip(of.ratios, below, strict=True))
+        return _of(of.plain, values) + sum(ratios)
+    if isinstance(of, Crossing):
+        totals = _totals(of, values)
+        found = quantile(totals, of.edges, of.share, np.zeros(len(totals)), margin_of_total=0.0)
+        return math.nan if found is None else _snapped(of, found.value, round)
+    return float(values[of])
+
+
+def _sides(one: Combination[int]) -> list[tuple[Affine[int], Affine[int]]]:
+    """Numerators and denominators; what is plain, if more than a constant, is over 1."""
+    plain = [(Affine(0.0, one.plain.terms), Affine[int](1.0))] if one.plain.terms else []
+    return plain + [(ratio.numerator, ratio.denominator) for ratio in one.ratios]
+
+
+def _combined(some: Sequence[Combination[int]], values: Dense, noise: _Noise) -> Dense:
+    """Value, standard error, low and high of each; all have as many terms."""
+    sides = [_sides(one) for one in some]
+    N, D = (np.array([[_of(own[at], values) for own in each] for each in sides]).T for at in (0, 1))
+    rows = noise.rows([[one for own in each for one in own] for each in sides])  # expression × side × measurement
+
+    def weighed(a: Any, b: Any) -> Dense:
+        return np.asarray(np.einsum("jk,kjr->kr", a, rows[:, 0::2]) + np.einsum("jk,kjr->kr", b, rows[:, 1::2]))
+
+    low, high = combined_intervals(
+        N, D, lambda a, b: noise.margin(weighed(a, b)), deviation=lambda a, b: noise.deviation(weighed(a, b))
+    )
+    known = ~np.isnan(low)
+    D = np.where(known, D, 1.0)
+    theta = N / D
+    error = noise.deviation(weighed(1 / D, -theta / D))
+    constants = np.array([one.plain.constant for one in some])
+    return np.where(known, np.stack([theta.sum(axis=0), error, low, high]), np.nan) + np.outer((1, 0, 1, 1), constants)
+
+
+def _crossed(one: Crossing[int], values: Dense, noise: _Noise) -> tuple[float, float, float, float]:
+    """The quantile, no standard error, low and high."""
+    sums = [Affine(0.0, ((1.0, part), (-one.share, one.total))) for part in one.below]
+    (rows,) = noise.rows([[*sums, Affine(0.0, ((1.0, one.total),))]])
+    margins = noise.margin(rows)
+    band = np.concatenate([[0.0], margins[:-1], [0.0]])  # of each by itself: see `quantile`
+    found = quantile(_totals(one, values), one.edges, one.share, band, margin_of_total=float(margins[-1]))
+    if found is None:
+        return (math.nan,) * 4
+    # Edges lie half a step from the values on either side.
+    ends = _snapped(one, found.low, math.ceil), _snapped(one, found.high, math.floor)
+    return _snapped(one, found.value, round), math.nan, *ends
+
+
+def _snapped(one: Crossing[int], at: float, to: Any) -> float:
+    """The value of a column with a step that is meant by a place between the edges."""
+    if one.step is None:
+        return at
+    last = round((one.edges[-1] - one.start) / one.step - 0.5)
+    place = int(to(round((at - one.start) / one.step, 9)))
+    return one.start + min(max(place, 0), last) * one.step
+
+
+def _totals(one: Crossing[int], values: Dense) -> Dense:
+    return np.concatenate([[0.0], values[list(one.below)], values[[one.total]]])
+
+
+def _of(one: Affine[int], values: Dense) -> float:
+    return one.constant + math.fsum(factor * float(values[part]) for factor, part in one.terms)
+
+
+class _Noise:
+    """The noise in sums of answers: as rows of weights on the measurements, with what these say of its size."""
+
+    def __init__(self, law: NoiseLaw, confidence: float) -> None:
+        self._B = sparse.csr_array(law.reconstruct)
+        self._law, self._confidence = law, confidence
+        self._deviation = law.scale * math.sqrt(law.noise.variance_at_one)
+
+    def rows(self, sums: Sequence[Sequence[Affine[int]]]) -> Dense:
+        """Of several sums for every expression: expression × sum × measurement, those that an expression does not
+        use left out."""
+        packed = [self._packed(own) for own in sums]
+        found = np.zeros((len(packed), len(sums[0]), max(one.shape[1] for one in packed)))
+        for into, one in zip(found, packed, strict=True):
+            into[:, : one.shape[1]] = one
+        return found
+
+    def _packed(self, sums: Sequence[Affine[int]]) -> Dense:
+        parts = sorted({part for one in sums for part in one.parts})
+        B = self._B[parts]
+        used = np.unique(B.indices)
+        place = {part: i for i, part in enumerate(parts)}
+        weights = np.zeros((len(sums), len(parts)))
+        for row, one in zip(weights, sums, strict=True):
+            for factor, part in one.terms:
+                row[place[part]] += factor
+        return np.asarray(weights @ B[:, used].toarray())
+
+    def deviation(self, rows: Dense) -> Dense:
+        """The standard deviation of each."""
+        return np.asarray(self._deviation * np.sqrt(np.square(rows).sum(axis=-1)))
+
+    def margin(self, rows: Dense) -> Dense:
+        """The half width of each."""
+        if self._law.noise == GAUSSIAN:
+            return np.asarray(math.sqrt(2) * float(erfinv(self._confidence)) * self.deviation(rows))
+        return laplace_quantiles(rows, self._confidence) * self._law.scale

@@ -1,0 +1,111 @@
+"""The parts of derived answers as queries of the batch: those that are asked anyway are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from batchdp.derived.expressions import Asked, Combination, Crossing
+from batchdp.domain.columns import label
+from batchdp.queries import Amount, Item, Query
+from batchdp.queries.statements import in_name
+from batchdp.sql.batch import Batch, comparable
+from batchdp.sql.groupings import restricted
+from batchdp.sql.selections import Counted, Selection
+
+Labelled = tuple[str, str, Amount]
+"""What a part is called, what tells it apart within its group, and what records add to it."""
+
+
+class Parts:
+    """Queries that are found so far, by what records add to them."""
+
+    def __init__(self) -> None:
+        self._queries: list[Query] = []
+        self._places: dict[Amount, int] = {}
+        self._names: set[str] = set()
+        self._plain: dict[str, int] = {}
+
+    def add_plain(self, selected: Selection, item: Counted) -> None:
+        """The queries of an item that is no derived one."""
+        derived = isinstance(item.amount, Combination | Crossing)
+        own = Item(item.name, selected.statement.number, selected.statement.weight)
+        for titles, groups in selected.rows():
+            name = _named(item.name, titles)
+            # Two names may not differ in look-alike letters or case; groups are told apart by their values.
+            same = comparable(item.name) + name.removeprefix(item.name)
+            if same in self._names:
+                problem = f"the name {name} is taken by another query"
+                raise selected.statement.refusal(item.node, problem, "give every query its own name with AS")
+            self._names.add(same)
+            if not derived:
+                amount = restricted(item.amount, groups, selected.where)  # type: ignore[arg-type]
+                self._plain[name] = self._add(Query(name, amount, own))
+
+    def batch(self, selections: Sequence[Selection]) -> Batch:
+        """All queries, and what every item asks of them, in the order of the statements."""
+        asked = [one for selected in selections for item in selected.counted for one in self._asked(selected, item)]
+        return Batch(tuple(self._queries), tuple(asked))
+
+    def _asked(self, selected: Selection, item: Counted) -> Iterator[Asked[int]]:
+        expression = item.amount
+        for titles, groups in selected.rows():
+            name = _named(item.name, titles)
+            if not isinstance(expression, Combination | Crossing):
+                yield Asked(name, self._plain[name])
+                continue
+            labelled = _labelled(expression)
+            kinds = len({kind for kind, _, _ in labelled})
+            places: dict[Amount, int] = {}
+            for kind, cut, amount in labelled:
+                own = Item(f"{item.name}.{kind}", selected.statement.number, selected.statement.weight)
+                own = replace(own, of=item.name, share=1 / kinds)
+                name_of_part = _named(own.name, [*titles, *([cut] if cut else [])])
+                places[amount] = self._part(name_of_part, restricted(amount, groups, selected.where), own)
+            yield Asked(name, expression.mapped(places.__getitem__))
+
+    def _part(self, name: str, amount: Amount, item: Item) -> int:
+        """The query that adds this up: one that there is, or a new one that nobody asked for."""
+        place = self._places.get(amount)
+        if place is None:
+            while comparable(name) in self._names:
+                name += "_"
+            self._names.add(comparable(name))
+            return self._add(Query(name, amount, item, asked=False))
+        known = self._queries[place]
+        if item not in (known.item, *known.also):
+            self._queries[place] = replace(known, also=(*known.also, item))
+        return place
+
+    def _add(self, query: Query) -> int:
+        place = len(self._queries)
+        self._queries.append(query)
+        self._places.setdefault(query.amount, place)
+        return place
+
+
+def _labelled(expression: Combination[Amount] | Crossing[Amount]) -> list[Labelled]:
+    """The different parts of an expression."""
+    found: dict[Amount, Labelled] = {}
+    if isinstance(expression, Crossing):
+        half = 0.0 if expression.step is None else expression.step / 2
+        for edge, amount in zip(expression.edges[1:], expression.below, strict=False):
+            found.setdefault(amount, ("below", f"below={in_name(_edge(edge + half))}", amount))
+        found.setdefault(expression.total, ("total", "", expression.total))
+        return list(found.values())
+    sides = [("plain", expression.plain)]
+    for i, ratio in enumerate(expression.ratios, 1):
+        number = f"_{i}" if len(expression.ratios) > 1 else ""
+        sides += [(f"numerator{number}", ratio.numerator), (f"denominator{number}", ratio.denominator)]
+    for kind, side in sides:
+        for place, amount in enumerate(side.parts, 1):
+            found.setdefault(amount, (f"{kind}_{place}" if len(side.terms) > 1 else kind, "", amount))
+    return list(found.values())
+
+
+def _edge(edge: float) -> str:
+    return label(int(edge) if edge == int(edge) else round(edge, 12))
+
+
+def _named(name: str, titles: list[str]) -> str:
+    return f"{name}[{', '.join(titles)}]" if titles else name
