@@ -44,8 +44,8 @@ class Pairs:
 
     def interval(self, *terms: tuple[float, float]) -> Interval | None:
         """Of the sum of these numerators over denominators."""
-        columns = np.array(terms, float).T[:, :, None]
-        low, high = combined_intervals(*columns, self.margin, deviation=self.deviation)
+        N, D = np.array(terms, float).T[:, :, None]
+        low, high = combined_intervals(N, D, self.margin, deviation=self.deviation)
         return None if np.isnan(low[0]) else Interval(float(low[0]), float(high[0]))
 
 
