@@ -37,6 +37,7 @@ BATCHES: list[tuple[tuple[int, ...], list[Columns]]] = [
     ((4,), [(0,)]),
     ((3, 2), [()]),
 ]
+THREES: tuple[tuple[int, ...], list[Columns]] = ((4, 3, 3, 2), [(0, 1, 2), (0, 1, 3), (1, 2, 3)])
 
 
 def margin(table: Dense, columns: Columns, own: Columns) -> Dense:
@@ -178,9 +179,7 @@ def check_feasible(found: Any, y: dict[Columns, Dense], tables: list[Columns], s
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
-@pytest.mark.parametrize(
-    ("sizes", "tables"), [BATCHES[1], BATCHES[4], ((4, 3, 3, 2), [(0, 1, 2), (0, 1, 3), (1, 2, 3)])]
-)
+@pytest.mark.parametrize(("sizes", "tables"), [BATCHES[1], BATCHES[4], THREES])
 def test_a_stop_leaves_tables_that_agree_and_are_not_negative(
     sizes: tuple[int, ...], tables: list[Columns], after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +202,7 @@ def test_a_stop_leaves_tables_that_agree_and_are_not_negative(
 
 
 def test_few_rounds_say_so() -> None:
-    sizes, tables = (4, 3, 3, 2), [(0, 1, 2), (0, 1, 3), (1, 2, 3)]
+    sizes, tables = THREES
     y, p = noisy(sizes, tables, 5)
     told: list[float] = []
     found = closest_tables(

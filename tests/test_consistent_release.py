@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,23 @@ from scipy.optimize import lsq_linear
 
 import batchdp
 from batchdp.components.strategy import Components
+from batchdp.consistency.components import joined
 from batchdp.errors import ReleaseError
+from batchdp.markup import part
 from batchdp.release.consistent import tables as fitting
+from batchdp.reports import tables as page_tables
+from batchdp.reports.grids import grids
+from batchdp.reports.packing import Packer
+from batchdp.weighted.measured import Results
 from commands import copied, make_study, succeeds
 from test_components import structure
+from test_table_release import codes as laplace_codes
+from test_weighted_lattice import of_groups
+from test_weighted_release import KINDS
 
 SIZES = (6, 5, 4)
+FIELDS = re.findall(r'"(\w+)"', next(line for line in part("reports/tables.js").splitlines() if "FIELDS = " in line))
+"""What the page calls the entries of a packed table."""
 
 
 def table_release(
@@ -180,6 +193,34 @@ def test_without_what_the_release_knows_the_metric_is_that_of_the_standard_error
     assert min(found.values(t).min() for t in range(3)) >= 0
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_tables_with_laplace_noise(kind: str, tmp_path: Path) -> None:
+    ledger = batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=0.5)
+    done = batchdp.answer(KINDS[kind](), laplace_codes(), epsilon=0.5, ledger=ledger)
+    assert isinstance(done, batchdp.TableRelease)
+    found = done.consistent()
+    assert found.status in ("converged", "optimal")
+    assert all(found.values(t).min() >= 0 for t in range(len(done.tables)))
+    if kind == "whole":
+        check_agreement(found)
+    whole = done.consistent(whole=True)
+    if kind != "rounded":
+        assert all(np.array_equal(whole.values(t), np.rint(whole.values(t))) for t in range(len(done.tables)))
+
+
+def test_tables_that_were_measured_apart_are_averaged_by_their_precision(tmp_path: Path) -> None:
+    batch = structure(batchdp.workloads.products((3, 4), [[np.eye(3), np.eye(4)], [np.eye(3), None]]))
+    strategy = of_groups(batch, Results(batch, 0.5))
+    ledger = batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=1)
+    done = batchdp.answer(strategy, np.zeros((50, 2), dtype=np.int64), epsilon=1, ledger=ledger)
+    assert isinstance(done, batchdp.TableRelease)
+    y, p = fitting.estimates(done, [(0, 1), (0,)])
+    margin, alone = done.values(0).sum(axis=1), done.values(1)
+    assert joined(y, (0,), (3, 4)) == pytest.approx((margin / 4 + alone) / (1 / 4 + 1))
+    assert p[0,] == pytest.approx(p[0, 1] * (1 / 4 + 1))
+    check_agreement(done.consistent())
+
+
 # ── Ordinary releases ──
 
 
@@ -259,6 +300,39 @@ def test_commands_write_consistent_answers_beside_the_noisy_ones(
     page = Path("page.html").read_text(encoding="utf-8")
     assert "Consistent</button>" in page
     assert "intervals belong to the noisy answers" in page
+
+
+def test_the_page_of_tables_has_both_and_says_whose_the_intervals_are(tmp_path: Path, monkeypatch: Any) -> None:
+    done = table_release(tmp_path)
+    found = done.consistent(whole=True)
+    for most in (5000, 10):  # in the page itself, and beside it
+        monkeypatch.setattr(page_tables, "MOST_INSIDE", most)
+        page = batchdp.report(done, tmp_path / "page.html", consistent=found).read_text(encoding="utf-8")
+        assert "intervals belong to the noisy answers" in page
+        assert '<th scope="col">Consistent</th>' in page
+        assert (tmp_path / "page_files").is_dir() == (most == 10)
+    noisy_page = batchdp.report(done, tmp_path / "noisy.html").read_text(encoding="utf-8")
+    assert "Consistent</th>" not in noisy_page
+    parts: dict[str, Any] = {}
+    packer = Packer(parts.__setitem__)
+    for grid in grids(done, found):
+        packer.add(grid)
+    packer.finish()
+    for t, entry in enumerate(parts["list"]):
+        kept = dict(zip(FIELDS, entry, strict=True))
+        words = np.frombuffer(base64.b64decode(parts[f"part-{kept['part']}"]), "<i4")[kept["word"] :]
+        own = words[: kept["answers"] * kept["stride"]].reshape(-1, kept["stride"])
+        assert np.array_equal(own[:, -1] * kept["step"], found.values(t).reshape(-1))
+        assert np.allclose(own[:, 0] * kept["step"], done.values(t).reshape(-1), atol=kept["step"])
+
+
+def test_a_page_refuses_the_consistent_tables_of_another_release(tmp_path: Path) -> None:
+    done = table_release(tmp_path)
+    done.save(tmp_path / "tables.release")
+    with pytest.raises(ReleaseError, match="another release"):
+        batchdp.report(
+            batchdp.load_release(tmp_path / "tables.release"), tmp_path / "p.html", consistent=done.consistent()
+        )
 
 
 def test_a_page_refuses_the_consistent_answers_of_another_release(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.consistency.cells import closest_cells
-from batchdp.consistency.components import Columns, closure, maximal, split, spread, subsets
+from batchdp.consistency.components import Columns, closure, maximal, split, spread
 from batchdp.consistency.rounding import controlled
 from batchdp.consistency.tables import closest_tables
 from batchdp.errors import ReleaseError
 from batchdp.measuring.components.lattice import WholeGroups
+from batchdp.measuring.weighted.results import IntegerResults
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.release.consistent.notes import Rounding, beside, notes
@@ -48,7 +49,7 @@ class ConsistentTables:
         read: the consistent values of a table, by its number.
         status: how the search ended.
         gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
-        lifted: counts that the search left below 0 and that were spread over the others, as a share of all.
+        lifted: records that were moved to make tables agree where the search ended early, as a share of all.
         rounding: what whole numbers cost; None where they were not asked for.
     """
 
@@ -103,9 +104,8 @@ def consistent_tables(release: TableRelease, *, whole: bool, progress: Progress 
             f"consistent: {answers:,} cells in the largest tables, more than the {MOST_ANSWERS:,} that fit into 8 GB; "
             "release tables of fewer columns"
         )
-    fitted = closest_tables(
-        noisy_components(release, asked), precisions(release, asked), asked, batch.sizes, progress=progress
-    )
+    noisy, precision = estimates(release, asked)
+    fitted = closest_tables(noisy, precision, asked, batch.sizes, progress=progress)
 
     def read(table: int) -> Dense:
         return fitted.table(asked[table])
@@ -120,27 +120,36 @@ def _reader(wholes: Wholes) -> Callable[[int], Dense]:
     return lambda table: wholes.tables[table].astype(np.float64)
 
 
-def noisy_components(release: TableRelease, asked: Sequence[Columns]) -> dict[Columns, Dense]:
-    """The components of the answers; tables agree on them already."""
-    found: dict[Columns, Dense] = {}
-    for own in maximal(asked):
-        values = release.values(asked.index(own))
-        found.update((part, z) for part, z in split(values, own).items() if part not in found)
-    return found
+def estimates(release: TableRelease, asked: Sequence[Columns]) -> tuple[dict[Columns, Dense], dict[Columns, float]]:
+    """The components of the answers, and one over the variance of the noise in each.
 
-
-def precisions(release: TableRelease, asked: Sequence[Columns]) -> Mapping[Columns, float]:
-    """One over the variance of the noise in every component: what the release knows, else from the standard errors."""
+    What the release knows of its components, else from the standard errors: tables with noise of their own are averaged
+    and add up what they know; of tables that are read from the same measurements the best counts.
+    """
     known = component_variances(release)
     if known is not None:
-        return {own: 1 / known[own] if known.get(own, 0.0) > 0 else 1.0 for own in closure(asked)}
-    sizes = release.workload.sizes
-    found = dict.fromkeys(closure(asked), 0.0)
+        first: dict[Columns, Dense] = {}
+        for own in maximal(asked):  # tables agree on them already
+            parts = split(release.values(asked.index(own)), own)
+            first.update((C, z) for C, z in parts.items() if C not in first)
+        return first, {C: 1 / known[C] if known.get(C, 0.0) > 0 else 1.0 for C in first}
+    sizes, same = release.workload.sizes, _measured_together(release)
+    found: dict[Columns, Dense] = {}
+    total, best = dict.fromkeys(closure(asked), 0.0), dict.fromkeys(closure(asked), 0.0)
     for t, table in enumerate(asked):
-        precision = 1 / max(float(np.square(release.standard_errors(t)).mean()), 1e-300)
-        for own in subsets(table):
-            found[own] += precision / spread(own, table, sizes)
-    return found
+        variance = max(float(np.square(release.standard_errors(t)).mean()), 1e-300)
+        for C, part in split(release.values(t), table).items():
+            precision = 1 / variance / spread(C, table, sizes)
+            total[C] += precision
+            best[C] = max(best[C], precision)
+            found[C] = found[C] + (part - found[C]) * (precision / total[C]) if C in found else part
+    return found, best if same else total
+
+
+def _measured_together(release: TableRelease) -> bool:
+    """Whether all tables are read from one group of measurements, of which none has noise of its own for a table."""
+    measures = getattr(release.reader.lattice, "measures", ())
+    return len(measures) == 1 and not isinstance(measures[0], IntegerResults)
 
 
 def component_variances(release: TableRelease) -> dict[Columns, float] | None:
