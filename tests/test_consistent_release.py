@@ -6,6 +6,9 @@ import base64
 import csv
 import json
 import re
+import signal
+import subprocess
+import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ from batchdp.reports import tables as page_tables
 from batchdp.reports.grids import grids
 from batchdp.reports.packing import Packer
 from batchdp.weighted.measured import Results
-from commands import copied, make_study, succeeds
+from commands import copied, environment, make_study, succeeds
 from test_components import structure
 from test_table_release import codes as laplace_codes
 from test_weighted_lattice import of_groups
@@ -300,6 +303,74 @@ def test_commands_write_consistent_answers_beside_the_noisy_ones(
     page = Path("page.html").read_text(encoding="utf-8")
     assert "Consistent</button>" in page
     assert "intervals belong to the noisy answers" in page
+
+
+STOPPED = """
+import signal, sys, time
+from batchdp.cli import main
+from batchdp.consistency import cells, tables
+
+def waiting(*arguments, **named):
+    print("searching", flush=True)
+    time.sleep(60)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cells._stepped = waiting
+tables.newton_step = waiting
+sys.argv[0] = "batchdp"
+main()
+"""
+
+
+def stopped(folder: Path, *arguments: object) -> str:
+    """What a command prints whose search gets Ctrl-C; it must end well."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED, *map(str, arguments)],
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "searching\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    return out.replace("\n", " ")
+
+
+def test_ctrl_c_while_tables_are_made_to_agree_writes_the_best_so_far(tmp_path: Path) -> None:
+    done = table_release(tmp_path, sizes=(6, 5, 4, 3), order=(2, 3))
+    done.save(tmp_path / "tables.release")
+    said = stopped(tmp_path, "export", "tables.release", "-o", "tables", "--format", "csv", "--consistent")
+    assert "The search was stopped" in said
+    assert "of the records were spread" in said
+    exact = done.consistent()
+    margins: dict[str, list[Any]] = {}
+    for file in sorted((tmp_path / "tables").glob("*.csv")):
+        frame = pd.read_csv(file)
+        assert frame["consistent"].min() >= 0
+        for column in frame.columns[:-5]:
+            margins.setdefault(column, []).append(frame.groupby(column)["consistent"].sum().to_numpy())
+    for i, column in enumerate(("a1", "a2", "a3", "a4")):
+        t = next(t for t, own in enumerate(done.tables) if i in own.columns)
+        others = tuple(axis for axis, k in enumerate(done.tables[t].columns) if k != i)
+        for own in margins[column]:
+            assert np.allclose(own, exact.values(t).sum(axis=others), atol=1e-5)
+
+
+def test_ctrl_c_while_answers_are_made_to_agree_writes_the_best_so_far(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path)
+    spend = ("answer", "pure.plan", "--table", "visits.csv", "--epsilon", 0.2, "--ledger", "budget.db")
+    said = stopped(tmp_path, *spend, "-o", "out.csv", "--consistent")
+    assert "The search was stopped" in said
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()))
+    assert rows
+    assert all(float(row["consistent"]) >= 0 for row in rows)
+    assert batchdp.Ledger.open(tmp_path / "budget.db").spent == pytest.approx(0.2)
 
 
 def test_the_page_of_tables_has_both_and_says_whose_the_intervals_are(tmp_path: Path, monkeypatch: Any) -> None:

@@ -47,7 +47,7 @@ class Rounding:
         return text + f"the total and every column's margin add up, these shared margins no longer do: {named}{more}."
 
 
-def notes(status: Outcome, rounding: Rounding | None) -> tuple[str, ...]:
+def notes(status: Outcome, rounding: Rounding | None, lifted: float = 0.0) -> tuple[str, ...]:
     """Sentences for files, pages and the terminal."""
     found = [INTERVALS]
     if status is Outcome.CANCELLED:
@@ -55,6 +55,11 @@ def notes(status: Outcome, rounding: Rounding | None) -> tuple[str, ...]:
     elif status in (Outcome.OUT_OF_ROUNDS, Outcome.STALLED):
         found.append(
             f"The search ended early ({status}): the answers agree and are not negative, yet may not be the closest."
+        )
+    if lifted > 0:
+        found.append(
+            f"To make tables agree, {lifted:.2g} of the records were spread as every column's margin is: the total and "
+            "margins of one column are those of a search that ended, larger tables may be worse than the noisy ones."
         )
     if rounding is not None:
         found.append(str(rounding))

@@ -80,7 +80,7 @@ class ConsistentTables:
     @property
     def notes(self) -> tuple[str, ...]:
         """What must be said beside these tables."""
-        return notes(self.status, self.rounding)
+        return notes(self.status, self.rounding, self.lifted)
 
     def table(self, *columns: str | int, name: str | None = None) -> pd.DataFrame:
         """A table as a frame: its group columns, value and raw, which is the noisy answer."""
