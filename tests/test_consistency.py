@@ -214,6 +214,14 @@ def test_few_rounds_say_so() -> None:
     check_feasible(found, y, tables, sizes)
 
 
+def test_a_limit_of_time_leaves_tables_that_agree() -> None:
+    sizes, tables = THREES
+    y, p = noisy(sizes, tables, 5)
+    found = closest_tables(y, p, tables, sizes, settings=Settings(seconds=0.0))
+    assert (found.status, found.rounds) == (Outcome.OUT_OF_TIME, 1)
+    check_feasible(found, y, tables, sizes)
+
+
 @sometimes
 @given(SEEDS)
 def test_tables_that_nearly_agree_are_lifted_by_little(seed: int) -> None:

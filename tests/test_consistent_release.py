@@ -167,8 +167,31 @@ def test_ranges_come_from_cells_that_are_not_negative(tmp_path: Path, monkeypatc
         assert np.allclose(np.diff(np.append(0, first.sum(axis=1))), found.values(1), atol=1e-6)
     assert np.array_equal(found.values(0), np.rint(found.values(0)))
     monkeypatch.setattr(fitting, "MOST_CELLS", 10)
-    with pytest.raises(ReleaseError, match="ask for whole tables"):
+    with pytest.raises(ReleaseError, match="ask also for a whole table"):
         done.consistent()
+
+
+def test_groups_within_whole_tables_are_sums_of_consistent_cells(tmp_path: Path, monkeypatch: Any) -> None:
+    """A hierarchy among tables of many columns: counties by age, states by age, states, and counties by another."""
+    states = np.kron(np.eye(3), np.ones((1, 2)))
+    batch = batchdp.workloads.products(
+        (6, 5, 4),
+        [[np.eye(6), np.eye(5), None], [states, np.eye(5), None], [states, None, None], [np.eye(6), None, np.eye(4)]],
+    )
+    done = table_release(tmp_path, batch=batch)
+    monkeypatch.setattr(fitting, "MOST_CELLS", 10)
+    for whole in (False, True):
+        found = done.consistent(whole=whole)
+        counties, by_age, alone, other = (found.values(t) for t in range(4))
+        assert min(own.min() for own in (counties, by_age, alone, other)) >= 0
+        assert np.allclose(states @ counties, by_age)
+        assert np.allclose(by_age.sum(axis=1), alone)
+        assert np.allclose(counties.sum(axis=1), other.sum(axis=1), atol=1e-6)
+        assert found.table(name=done.tables[1].name).shape[0] == 15
+    assert found.rounding is not None
+    plain = done.consistent()
+    moves = max(float(np.abs(found.values(t) - plain.values(t)).max()) for t in range(4))
+    assert found.rounding.largest_move == pytest.approx(moves)
 
 
 def test_saved_releases_give_the_same(tmp_path: Path) -> None:
@@ -217,7 +240,7 @@ def test_tables_that_were_measured_apart_are_averaged_by_their_precision(tmp_pat
     ledger = batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=1)
     done = batchdp.answer(strategy, np.zeros((50, 2), dtype=np.int64), epsilon=1, ledger=ledger)
     assert isinstance(done, batchdp.TableRelease)
-    y, p = fitting.estimates(done, [(0, 1), (0,)])
+    y, p = fitting.estimates(done, [0, 1])
     margin, alone = done.values(0).sum(axis=1), done.values(1)
     assert joined(y, (0,), (3, 4)) == pytest.approx((margin / 4 + alone) / (1 / 4 + 1))
     assert p[0,] == pytest.approx(p[0, 1] * (1 / 4 + 1))

@@ -17,6 +17,7 @@ A search that ends before the tables agree has them lifted (`lifting`), so that 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -50,6 +51,8 @@ class Settings:
     """And when the squared distance is at most this share above the least."""
     rounds: int = 2000
     """Steps at most."""
+    seconds: float = 1500.0
+    """Of processor time at most, after which tables are lifted."""
     stiffness: float = 0.3
     """The least of a shared component's own, as a share of what all tables have on it: more makes steps easier and the
     centres slower."""
@@ -188,7 +191,7 @@ class _Search:
     def run(self, progress: Progress | None) -> Fitted:
         """Steps, and centres that follow, until tables agree and nothing moves."""
         status, gap, enough = Outcome.OUT_OF_ROUNDS, np.inf, self.settings.gap / 10
-        first, rounds = max(self.off, 1.0), 0
+        first, rounds, began = max(self.off, 1.0), 0, time.process_time()
         try:
             while rounds < self.settings.rounds:
                 gained = self._step()
@@ -206,6 +209,9 @@ class _Search:
                     enough, settled = enough / 10, False
                 if not gained and settled and self.damping >= MOST_DAMPING:
                     status = Outcome.STALLED
+                    break
+                if time.process_time() - began > self.settings.seconds:
+                    status = Outcome.OUT_OF_TIME
                     break
                 if not settled and (agree or gained <= move / 10):
                     self._centre({C: self.z[C] for C in self.inner})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from batchdp.outcome import Outcome
@@ -37,6 +37,18 @@ class Rounding:
         """Whether all tables still agree."""
         return not self.unkept
 
+    def with_moves(self, moves: Iterable[Any]) -> Rounding:
+        """The same where these answers moved too."""
+        found = self
+        for own in moves:
+            more = int((own >= 1).sum())
+            found = replace(
+                found,
+                largest_move=max(found.largest_move, float(own.max(initial=0.0))),
+                moved_totals=found.moved_totals + more,
+            )
+        return found
+
     def __str__(self) -> str:
         text = f"Whole numbers: no answer moved by more than {self.largest_move:.3g}"
         text += f", {self.moved_totals:,} by 1 or more; " if self.moved_totals else "; "
@@ -52,7 +64,7 @@ def notes(status: Outcome, rounding: Rounding | None, lifted: float = 0.0) -> tu
     found = [INTERVALS]
     if status is Outcome.CANCELLED:
         found.append("The search was stopped: the best so far agrees and is not negative, yet is not the closest.")
-    elif status in (Outcome.OUT_OF_ROUNDS, Outcome.STALLED):
+    elif status in (Outcome.OUT_OF_ROUNDS, Outcome.OUT_OF_TIME, Outcome.STALLED):
         found.append(
             f"The search ended early ({status}): the answers agree and are not negative, yet may not be the closest."
         )
