@@ -4,8 +4,9 @@
 
 All tables of so many of fourteen columns, of as many records as the Adult data set has, released anew in every run with
 real noise. Printed for every ρ: the mean absolute error of the noisy answers, of the same cut at 0 and of consistent
-ones; the worst run's ratios; the mean error by the true count, which is the bias; seconds of processor time, memory, and how well shared
-margins agree. The records are invented: skewed columns that hang together, so that most cells are nearly empty.
+ones; the worst run's ratios; the mean error by the true count, which is the bias; seconds of processor time, memory,
+and how well shared margins agree. The records are invented: skewed columns that hang together, so that most cells are
+nearly empty.
 """
 
 from __future__ import annotations
