@@ -23,6 +23,7 @@ from scipy.optimize import lsq_linear
 import batchdp
 from batchdp.components.strategy import Components
 from batchdp.consistency.components import joined
+from batchdp.consistency.tables import SLACK
 from batchdp.errors import ReleaseError
 from batchdp.markup import part
 from batchdp.release.consistent import tables as fitting
@@ -371,7 +372,7 @@ def test_ctrl_c_while_tables_are_made_to_agree_writes_the_best_so_far(tmp_path: 
     said = stopped(tmp_path, "export", "tables.release", "-o", "tables", "--format", "csv", "--consistent")
     assert "The search was stopped" in said
     assert "of the records were spread" in said
-    exact = done.consistent()
+    exact, (_, p) = done.consistent(), fitting.estimates(done, range(len(done.tables)))
     margins: dict[str, list[Any]] = {}
     for file in sorted((tmp_path / "tables").glob("*.csv")):
         frame = pd.read_csv(file)
@@ -382,7 +383,8 @@ def test_ctrl_c_while_tables_are_made_to_agree_writes_the_best_so_far(tmp_path: 
         t = next(t for t, own in enumerate(done.tables) if i in own.columns)
         others = tuple(axis for axis, k in enumerate(done.tables[t].columns) if k != i)
         for own in margins[column]:
-            assert np.allclose(own, exact.values(t).sum(axis=others), atol=1e-5)
+            off = np.abs(own - exact.values(t).sum(axis=others)).mean()
+            assert off <= 2 * SLACK * p[i,] ** -0.5 + 1e-5
 
 
 def test_ctrl_c_while_answers_are_made_to_agree_writes_the_best_so_far(made: Path, tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 Every table first gets its one-way margins (`with_margins`), then the averages of the margins that it shares, which may
 leave cells below 0. What is missing there is added to the whole as if it were records whose other columns are spread
 as these columns' margins are. Sums of non-negative tables that agree are non-negative and agree; scaled until no margin
-is too large, and filled up with the product of what the margins then lack, they have the same one-way margins and the
-same total as before.
+is too large but for a slack, and filled up with the product of what the margins then lack, they have the same total
+and, but for that slack, the same one-way margins as before.
 """
 
 from __future__ import annotations
@@ -31,32 +31,64 @@ def with_margins(table: Dense, margins: list[Dense]) -> Dense:
     return np.asarray(found + _product(lacking))
 
 
-def lifted(tables: Parts, margins: Mapping[int, Dense]) -> tuple[dict[Columns, Dense], float]:
+def lifted(
+    tables: Parts, margins: Mapping[int, Dense], slack: Mapping[int, float] | None = None
+) -> tuple[dict[Columns, Dense], float]:
     """Tables that agree exactly and are not negative, and which share of all records had to be moved for that.
 
     Args:
         tables: non-negative, over two columns or more.
         margins: of every column, at least 0, all with one total above 0.
+        slack: how many records of a column may be where its margin has none for them; none where left out.
     """
+    entangled = [A for A in tables if len(A) > 2]  # tables of two columns share no more than their margins
+    found: dict[Columns, Dense] = {}
+    moved, settled = 0.0, dict(margins)
+    if entangled:
+        found, moved = _entangled({A: tables[A] for A in entangled}, margins, slack or {})
+        settled |= {i: _margin(x, axis) for A, x in found.items() for axis, i in enumerate(A)}
+    for A, x in tables.items():
+        if A not in found:
+            found[A] = with_margins(x, [settled[i] for i in A])
+    return found, moved
+
+
+def _entangled(
+    tables: Parts, margins: Mapping[int, Dense], slack: Mapping[int, float]
+) -> tuple[dict[Columns, Dense], float]:
+    """The tables that share more than the margins of one column."""
     found = {A: with_margins(x, [margins[i] for i in A]) for A, x in tables.items()}
-    entangled = [A for A in found if len(A) > 2]  # tables of two columns share no more than their margins
-    if not entangled:
-        return found, 0.0
     total = float(next(iter(margins.values())).sum())
     shares = {i: margin / total for i, margin in margins.items()}
     sizes = tuple(len(margins[i]) if i in margins else 0 for i in range(max(margins) + 1))
-    _agree(found, entangled, shares)
-    added = {C: np.zeros([sizes[i] for i in C]) for C in closure(entangled)}
-    for A in entangled:
-        for C, part in split(np.maximum(-found[A], 0.0), A, shares).items():
+    _agree(found, list(found), shares)
+    added = {C: np.zeros([sizes[i] for i in C]) for C in closure(found)}
+    for A, x in found.items():
+        for C, part in split(np.maximum(-x, 0.0), A, shares).items():
             added[C] += part
-    grown = {i: margins[i] + joined(added, (i,), sizes, shares) for i in {i for A in entangled for i in A}}
-    kept = min(float((margins[i][own > 0] / own[own > 0]).min()) for i, own in grown.items())
+    grown = {i: margins[i] + joined(added, (i,), sizes, shares) for i in {i for A in found for i in A}}
+    most = total / (total + float(added[()]))
+    kept = min(_scale(own, margins[i], slack.get(i, 0.0), most) for i, own in grown.items())
     lacking = {i: np.maximum(margins[i] - kept * own, 0.0) for i, own in grown.items()}
-    for A in entangled:
-        own = kept * (found[A] + joined(added, A, sizes, shares)) + _product([lacking[i] for i in A])
+    missing = total - kept * (total + float(added[()]))
+    lacking = {i: own * (missing / max(float(own.sum()), 1e-300)) for i, own in lacking.items()}
+    for A, x in found.items():
+        own = kept * (x + joined(added, A, sizes, shares)) + _product([lacking[i] for i in A])
         found[A] = np.maximum(own, 0.0)  # what rounding leaves
     return found, 1.0 - kept
+
+
+def _scale(grown: Dense, margin: Dense, slack: float, most: float) -> float:
+    """The largest scale up to `most` at which a grown margin exceeds the right one by no more than the slack in all."""
+    allowed = slack + 1e-12 * float(margin.sum())
+    low, high = 0.0, 2 * most
+    while high - low > 1e-12 * most:
+        middle = (low + high) / 2
+        if middle <= most and float(np.maximum(middle * grown - margin, 0.0).sum()) <= allowed:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def _agree(tables: dict[Columns, Dense], entangled: list[Columns], shares: Mapping[int, Dense]) -> None:

@@ -37,6 +37,8 @@ Dense = NDArray[np.float64]
 SHORTEST = 2.0**-20
 """Of a step."""
 LEAST_DAMPING, MOST_DAMPING = 1e-10, 100.0
+SLACK = 0.005
+"""Of the standard error of a one-way margin: by how much, on average, lifting may add to its cells."""
 ROUNDING = 1e-14
 """Of sums over all cells, as a share."""
 
@@ -221,7 +223,8 @@ class _Search:
         found = {A: self.faces.table(self.fit.prices, A) for A in self.tables}
         if self.off <= self.settings.tolerance:
             return Fitted(found, self.sizes, status, rounds, float(gap), 0.0)
-        agreeing, moved = lifted(found, self.margins)
+        slack = {i: SLACK * len(margin) / self.p[i,] ** 0.5 for i, margin in self.margins.items()}
+        agreeing, moved = lifted(found, self.margins, slack)
         return Fitted(agreeing, self.sizes, status, rounds, float(gap), moved)
 
     def _step(self) -> float:
