@@ -71,7 +71,7 @@ def notes(status: Outcome, rounding: Rounding | None, lifted: float = 0.0) -> tu
     if lifted > 0:
         found.append(
             f"To make tables agree, {lifted:.2g} of the records were spread as every column's margin is: the total "
-            "and, nearly, margins of one column are those of a search that ended; larger tables may be worse than the noisy."
+            "and, nearly, margins of one column are those of a search that ended; larger tables may be worse."
         )
     if rounding is not None:
         found.append(str(rounding))
