@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
+import re
+import signal
+import subprocess
+import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,12 +22,24 @@ from scipy.optimize import lsq_linear
 
 import batchdp
 from batchdp.components.strategy import Components
+from batchdp.consistency.components import joined
+from batchdp.consistency.tables import SLACK
 from batchdp.errors import ReleaseError
+from batchdp.markup import part
 from batchdp.release.consistent import tables as fitting
-from commands import copied, make_study, succeeds
+from batchdp.reports import tables as page_tables
+from batchdp.reports.grids import grids
+from batchdp.reports.packing import Packer
+from batchdp.weighted.measured import Results
+from commands import copied, environment, make_study, succeeds
 from test_components import structure
+from test_table_release import codes as laplace_codes
+from test_weighted_lattice import of_groups
+from test_weighted_release import KINDS
 
 SIZES = (6, 5, 4)
+FIELDS = re.findall(r'"(\w+)"', next(line for line in part("reports/tables.js").splitlines() if "FIELDS = " in line))
+"""What the page calls the entries of a packed table."""
 
 
 def table_release(
@@ -151,8 +168,31 @@ def test_ranges_come_from_cells_that_are_not_negative(tmp_path: Path, monkeypatc
         assert np.allclose(np.diff(np.append(0, first.sum(axis=1))), found.values(1), atol=1e-6)
     assert np.array_equal(found.values(0), np.rint(found.values(0)))
     monkeypatch.setattr(fitting, "MOST_CELLS", 10)
-    with pytest.raises(ReleaseError, match="ask for whole tables"):
+    with pytest.raises(ReleaseError, match="ask also for a whole table"):
         done.consistent()
+
+
+def test_groups_within_whole_tables_are_sums_of_consistent_cells(tmp_path: Path, monkeypatch: Any) -> None:
+    """A hierarchy among tables of many columns: counties by age, states by age, states, and counties by another."""
+    states = np.kron(np.eye(3), np.ones((1, 2)))
+    batch = batchdp.workloads.products(
+        (6, 5, 4),
+        [[np.eye(6), np.eye(5), None], [states, np.eye(5), None], [states, None, None], [np.eye(6), None, np.eye(4)]],
+    )
+    done = table_release(tmp_path, batch=batch)
+    monkeypatch.setattr(fitting, "MOST_CELLS", 10)
+    for whole in (False, True):
+        found = done.consistent(whole=whole)
+        counties, by_age, alone, other = (found.values(t) for t in range(4))
+        assert min(own.min() for own in (counties, by_age, alone, other)) >= 0
+        assert np.allclose(states @ counties, by_age)
+        assert np.allclose(by_age.sum(axis=1), alone)
+        assert np.allclose(counties.sum(axis=1), other.sum(axis=1), atol=1e-6)
+        assert found.table(name=done.tables[1].name).shape[0] == 15
+    assert found.rounding is not None
+    plain = done.consistent()
+    moves = max(float(np.abs(found.values(t) - plain.values(t)).max()) for t in range(4))
+    assert found.rounding.largest_move == pytest.approx(moves)
 
 
 def test_saved_releases_give_the_same(tmp_path: Path) -> None:
@@ -178,6 +218,34 @@ def test_without_what_the_release_knows_the_metric_is_that_of_the_standard_error
     found = done.consistent()
     check_agreement(found)
     assert min(found.values(t).min() for t in range(3)) >= 0
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_tables_with_laplace_noise(kind: str, tmp_path: Path) -> None:
+    ledger = batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=0.5)
+    done = batchdp.answer(KINDS[kind](), laplace_codes(), epsilon=0.5, ledger=ledger)
+    assert isinstance(done, batchdp.TableRelease)
+    found = done.consistent()
+    assert found.status in ("converged", "optimal")
+    assert all(found.values(t).min() >= 0 for t in range(len(done.tables)))
+    if kind == "whole":
+        check_agreement(found)
+    whole = done.consistent(whole=True)
+    if kind != "rounded":
+        assert all(np.array_equal(whole.values(t), np.rint(whole.values(t))) for t in range(len(done.tables)))
+
+
+def test_tables_that_were_measured_apart_are_averaged_by_their_precision(tmp_path: Path) -> None:
+    batch = structure(batchdp.workloads.products((3, 4), [[np.eye(3), np.eye(4)], [np.eye(3), None]]))
+    strategy = of_groups(batch, Results(batch, 0.5))
+    ledger = batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=1)
+    done = batchdp.answer(strategy, np.zeros((50, 2), dtype=np.int64), epsilon=1, ledger=ledger)
+    assert isinstance(done, batchdp.TableRelease)
+    y, p = fitting.estimates(done, [0, 1])
+    margin, alone = done.values(0).sum(axis=1), done.values(1)
+    assert joined(y, (0,), (3, 4)) == pytest.approx((margin / 4 + alone) / (1 / 4 + 1))
+    assert p[0,] == pytest.approx(p[0, 1] * (1 / 4 + 1))
+    check_agreement(done.consistent())
 
 
 # ── Ordinary releases ──
@@ -259,6 +327,108 @@ def test_commands_write_consistent_answers_beside_the_noisy_ones(
     page = Path("page.html").read_text(encoding="utf-8")
     assert "Consistent</button>" in page
     assert "intervals belong to the noisy answers" in page
+
+
+STOPPED = """
+import signal, sys, time
+from batchdp.cli import main
+from batchdp.consistency import cells, tables
+
+def waiting(*arguments, **named):
+    print("searching", flush=True)
+    time.sleep(60)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cells._stepped = waiting
+tables.newton_step = waiting
+sys.argv[0] = "batchdp"
+main()
+"""
+
+
+def stopped(folder: Path, *arguments: object) -> str:
+    """What a command prints whose search gets Ctrl-C; it must end well."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED, *map(str, arguments)],
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "searching\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    return out.replace("\n", " ")
+
+
+def test_ctrl_c_while_tables_are_made_to_agree_writes_the_best_so_far(tmp_path: Path) -> None:
+    done = table_release(tmp_path, sizes=(6, 5, 4, 3), order=(2, 3))
+    done.save(tmp_path / "tables.release")
+    said = stopped(tmp_path, "export", "tables.release", "-o", "tables", "--format", "csv", "--consistent")
+    assert "The search was stopped" in said
+    assert "of the records were spread" in said
+    exact, (_, p) = done.consistent(), fitting.estimates(done, range(len(done.tables)))
+    margins: dict[str, list[Any]] = {}
+    for file in sorted((tmp_path / "tables").glob("*.csv")):
+        frame = pd.read_csv(file)
+        assert frame["consistent"].min() >= 0
+        for column in frame.columns[:-5]:
+            margins.setdefault(column, []).append(frame.groupby(column)["consistent"].sum().to_numpy())
+    for i, column in enumerate(("a1", "a2", "a3", "a4")):
+        t = next(t for t, own in enumerate(done.tables) if i in own.columns)
+        others = tuple(axis for axis, k in enumerate(done.tables[t].columns) if k != i)
+        for own in margins[column]:
+            off = np.abs(own - exact.values(t).sum(axis=others)).mean()
+            assert off <= 2 * SLACK * p[i,] ** -0.5 + 1e-5
+
+
+def test_ctrl_c_while_answers_are_made_to_agree_writes_the_best_so_far(made: Path, tmp_path: Path) -> None:
+    copied(made, tmp_path)
+    spend = ("answer", "pure.plan", "--table", "visits.csv", "--epsilon", 0.2, "--ledger", "budget.db")
+    said = stopped(tmp_path, *spend, "-o", "out.csv", "--consistent")
+    assert "The search was stopped" in said
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()))
+    assert rows
+    assert all(float(row["consistent"]) >= 0 for row in rows)
+    assert batchdp.Ledger.open(tmp_path / "budget.db").spent == pytest.approx(0.2)
+
+
+def test_the_page_of_tables_has_both_and_says_whose_the_intervals_are(tmp_path: Path, monkeypatch: Any) -> None:
+    done = table_release(tmp_path)
+    found = done.consistent(whole=True)
+    for most in (5000, 10):  # in the page itself, and beside it
+        monkeypatch.setattr(page_tables, "MOST_INSIDE", most)
+        page = batchdp.report(done, tmp_path / "page.html", consistent=found).read_text(encoding="utf-8")
+        assert "intervals belong to the noisy answers" in page
+        assert '<th scope="col">Consistent</th>' in page
+        assert (tmp_path / "page_files").is_dir() == (most == 10)
+    noisy_page = batchdp.report(done, tmp_path / "noisy.html").read_text(encoding="utf-8")
+    assert "Consistent</th>" not in noisy_page
+    parts: dict[str, Any] = {}
+    packer = Packer(parts.__setitem__)
+    for grid in grids(done, found):
+        packer.add(grid)
+    packer.finish()
+    for t, entry in enumerate(parts["list"]):
+        kept = dict(zip(FIELDS, entry, strict=True))
+        words = np.frombuffer(base64.b64decode(parts[f"part-{kept['part']}"]), "<i4")[kept["word"] :]
+        own = words[: kept["answers"] * kept["stride"]].reshape(-1, kept["stride"])
+        assert np.array_equal(own[:, -1] * kept["step"], found.values(t).reshape(-1))
+        assert np.allclose(own[:, 0] * kept["step"], done.values(t).reshape(-1), atol=kept["step"])
+
+
+def test_a_page_refuses_the_consistent_tables_of_another_release(tmp_path: Path) -> None:
+    done = table_release(tmp_path)
+    done.save(tmp_path / "tables.release")
+    with pytest.raises(ReleaseError, match="another release"):
+        batchdp.report(
+            batchdp.load_release(tmp_path / "tables.release"), tmp_path / "p.html", consistent=done.consistent()
+        )
 
 
 def test_a_page_refuses_the_consistent_answers_of_another_release(tmp_path: Path) -> None:

@@ -65,15 +65,17 @@ def sql_release(names: tuple[str, ...], folder: Path) -> Release:
 
 
 def unpacked(parts: dict[str, Any], entry: list[Any]) -> np.ndarray:
-    """What the page's script does: value, error and half width of every cell."""
-    _, _, _, sizes, _, _, part, word, each, stride, step, _, error, half = entry
+    """What the page's script does: value, error, half width and, where there is one, consistent value of every cell."""
+    _, _, _, sizes, _, _, part, word, each, stride, step, _, error, half, beside = entry
+    alone = stride - beside
     found = []
     for cell in range(int(np.prod(sizes))):
         content = base64.b64decode(parts[f"part-{part + cell // each}"])
         at = word + cell % each * stride
         whole = np.frombuffer(content, "<i4")[at]
-        own = np.frombuffer(content, "<f4")[at + 1 : at + 3] if stride > 1 else (error, half)
-        found.append((np.nan if whole == HOLE else whole * step, *own))
+        own = np.frombuffer(content, "<f4")[at + 1 : at + 3] if alone > 1 else (error, half)
+        more = [np.frombuffer(content, "<i4")[at + alone] * step] if beside else []
+        found.append((np.nan if whole == HOLE else whole * step, *own, *more))
     return np.array(found, dtype=float)
 
 
@@ -94,6 +96,7 @@ def test_packed_tables_are_the_tables(words: int, scale: float, monkeypatch: pyt
     rng = np.random.default_rng(3)
     shapes = [(), (5,), (3, 4), (1,), (2, 3, 4)]
     given = [random_grid(rng, shape, even=even, scale=scale) for shape in shapes for even in (True, False)]
+    given += [replace(one, consistent=np.abs(3 * one.values)) for one in given]
     parts: dict[str, Any] = {}
     packer = Packer(parts.__setitem__)
     for grid in given:
@@ -107,7 +110,9 @@ def test_packed_tables_are_the_tables(words: int, scale: float, monkeypatch: pyt
         asked = ~np.isnan(grid.values)
         assert np.array_equal(np.isnan(found[:, 0]), ~asked)
         assert np.all(np.abs(found[asked, 0] - grid.values[asked]) <= 0.01 * grid.errors[asked])
-        assert np.allclose(found[asked, 1:], np.column_stack([grid.errors, grid.half_widths])[asked], rtol=1e-6)
+        if grid.consistent is not None:
+            assert np.all(np.abs(found[asked, 3] - grid.consistent[asked]) <= 0.01 * grid.errors[asked])
+        assert np.allclose(found[asked, 1:3], np.column_stack([grid.errors, grid.half_widths])[asked], rtol=1e-6)
         assert [parts[f"axis-{a}"] for a in entry[2]] == [list(labels) for labels in grid.labels]
 
 
@@ -323,6 +328,19 @@ def test_every_kind_of_table_opens_with_its_figures(browser: Chrome, both: tuple
         error = frame["standard_error"].iloc[0]
         assert np.all(np.abs(figures - frame.iloc[: len(shown), -4:].to_numpy()) < 0.01 * error)
         assert len(details.find_elements(By.CSS_SELECTOR, ".map")) == (len(columns) > 1)
+
+
+def test_consistent_figures_stand_beside_in_the_browser(browser: Chrome, tmp_path: Path) -> None:
+    release = release_of((3, 4), [0, 1, 2], tmp_path, ("month", "origin"))
+    found = release.consistent(whole=True)
+    show(browser, report(release, tmp_path / "page.html", consistent=found))
+    details = opened(browser, "month × origin")
+    shown = rows(details)
+    t = release.find("month", "origin")
+    assert [float(row[-1]) for row in shown] == found.values(t).reshape(-1).tolist()
+    assert float(shown[0][-5]) == pytest.approx(release.values(t)[0, 0], abs=0.1)
+    headings = [th.text for th in details.find_elements(By.CSS_SELECTOR, ".answers-of thead th")]
+    assert headings[-1] == "Consistent"
 
 
 def test_columns_can_be_chosen_and_held(browser: Chrome, both: tuple[Path, TableRelease]) -> None:

@@ -57,6 +57,7 @@ def command(
         return
     if criteria is not None:
         raise typer.BadParameter(f"criteria are for plans, and {release} is none", param_hint="--criteria")
+    from batchdp.cli.agreeing import made_consistent
     from batchdp.cli.files import beside, checked_output, open_ledger
     from batchdp.cli.show import progress, say, tracked
     from batchdp.errors import ReleaseError
@@ -76,7 +77,7 @@ def command(
         planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
         compared = compare(made.asked_workload, methods, progress=lambda names: tracked(names, "Comparing"))
-    agreeing = loaded.consistent(whole=whole) if consistent or whole else None
+    agreeing = made_consistent(loaded, whole=whole) if consistent or whole else None
     with progress("Reading") as bar:
         report(
             loaded,
@@ -89,6 +90,8 @@ def command(
             progress=bar,
         )
     say(f"Written to {output}; open it in a browser.")
+    for note in agreeing.notes if agreeing else ():
+        say(note)
 
 
 def _before(plan: Path, output: Path, criteria: Path | None, ledger: Path | None, title: str | None) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Dense = NDArray[np.float64]
 Columns = tuple[int, ...]
 Parts = Mapping[Columns, Dense]
+Shares = Mapping[int, Dense]
 
 
 def subsets(columns: Columns) -> list[Columns]:
@@ -40,8 +41,14 @@ def maximal(tables: Iterable[Columns]) -> list[Columns]:
     return sorted(found, key=lambda own: (len(own), own))
 
 
-def split(table: Dense, columns: Columns) -> dict[Columns, Dense]:
-    """The components of a table; also of each, n_{A∖C} times the adjoint of `joined`."""
+def split(table: Dense, columns: Columns, shares: Shares | None = None) -> dict[Columns, Dense]:
+    """The components of a table; also of each, n_{A∖C} times the adjoint of `joined`.
+
+    Args:
+        table: over the columns.
+        columns: of the table.
+        shares: of a column's values in what is spread over them; even ones where left out.
+    """
     found: dict[Columns, Dense] = {}
 
     def into(part: Dense, axis: int, kept: Columns) -> None:
@@ -51,25 +58,33 @@ def split(table: Dense, columns: Columns) -> dict[Columns, Dense]:
         place = part.ndim - len(kept) - 1  # axes before are still to come, those after are centred already
         total = part.sum(axis=place)
         into(total, axis - 1, kept)
-        into(part - np.expand_dims(total / part.shape[place], place), axis - 1, (columns[axis], *kept))
+        even = np.expand_dims(total, place)
+        even = even / part.shape[place] if shares is None else even * along(shares[columns[axis]], part.ndim, place)
+        into(part - even, axis - 1, (columns[axis], *kept))
 
     into(np.asarray(table, dtype=np.float64), len(columns) - 1, ())
     return found
 
 
-def joined(parts: Parts, columns: Columns, sizes: tuple[int, ...]) -> Dense:
-    """The table that these components add up to."""
+def joined(parts: Parts, columns: Columns, sizes: tuple[int, ...], shares: Shares | None = None) -> Dense:
+    """The table that these components add up to, spread as `split` has it."""
 
     def over(axis: int, kept: Columns) -> Dense:
         """The sum over all subsets of the columns before this axis, together with what is kept of the others."""
         if axis < 0:
             return parts[kept]
         with_axis = over(axis - 1, (columns[axis], *kept))
-        without = over(axis - 1, kept) / sizes[columns[axis]]
-        place = axis  # axes before this one are there already, those after are the kept ones
-        return with_axis + np.expand_dims(without, place)
+        without = np.expand_dims(over(axis - 1, kept), axis)  # axes before are there already, those after are kept
+        if shares is None:
+            return with_axis + without / sizes[columns[axis]]
+        return with_axis + without * along(shares[columns[axis]], with_axis.ndim, axis)
 
     return over(len(columns) - 1, ())
+
+
+def along(values: Dense, axes: int, axis: int) -> Dense:
+    """One-dimensional values along an axis of an array of so many."""
+    return values.reshape([-1 if a == axis else 1 for a in range(axes)])
 
 
 def spread(own: Columns, columns: Columns, sizes: tuple[int, ...]) -> int:

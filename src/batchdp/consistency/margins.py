@@ -25,7 +25,12 @@ def onto_simplex(values: Dense, total: float) -> Dense:
     """The closest non-negative values with this total: all are lowered alike, and cut at 0."""
     if total <= 0:
         return np.zeros_like(values)
+    return np.asarray(np.maximum(values - lowering(values, total), 0.0))
+
+
+def lowering(values: Dense, total: float) -> float:
+    """By how much."""
     falling = np.sort(values)[::-1]
     lowered = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
     last = int(np.flatnonzero(falling > lowered)[-1])
-    return np.asarray(np.maximum(values - lowered[last], 0.0))
+    return float(lowered[last])

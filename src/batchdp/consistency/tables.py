@@ -1,72 +1,97 @@
-"""The closest tables without a negative cell: operator splitting on components.
+"""The closest tables without a negative cell.
 
 Minimise ½ Σ_C p_C ‖z_C − y_C‖² over components z such that every table made of them is ≥ 0, where y are the noisy
-components and 1/p_C is the variance of their noise. Components are orthogonal in every table, so that one half of a
-round of ADMM (Boyd et al. 2011, with over-relaxation) is a weighted average of each component, in closed form, and the
-other half cuts tables at 0.
+components and 1/p_C is the variance of their noise: the problem of GReM-LNN (Mullins et al. 2024).
 
 The components of no column and of one are settled first and then held: the total as it was estimated, and with it the
 closest one-way margins. Without that, the total would pay for the noise of every nearly empty table: 48 540 records
-become 77 259 (docs/consistency.md). A table with these margins always exists: their product.
+become 77 259 (docs/consistency.md). Tables with these margins always exist: their products.
 
-What a round leaves below 0 is lifted: the missing counts are added to the whole as if their records were spread evenly
-over all other columns, and everything is scaled to its total. Adding and scaling non-negative tables keeps them
-non-negative and in agreement, whatever the round, so that a search that is stopped has a result.
+A table of weight q = p_A pulls, by all its cells, also on the components below it, with q / n_{A∖C}; what their own
+precision leaves of that, p_C − Σ_A q / n_{A∖C}, can be below 0. A proximal term takes it above, and its centre follows
+the solution (Rockafellar 1976). What remains is a problem of prices on the tables' faces (`faces`), which damped Newton
+steps solve. Tables of two columns share nothing but what is held, and need no centre to move.
+
+A search that ends before the tables agree has them lifted (`lifting`), so that it always has a result.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.consistency.components import Columns, Parts, closure, joined, maximal, split, spread, subsets
-from batchdp.consistency.margins import held_margins
+from batchdp.consistency.components import Columns, Parts, closure, joined, maximal, split, spread
+from batchdp.consistency.faces import Faces, Fit, Shared, faces_of, newton_step
+from batchdp.consistency.lifting import lifted
+from batchdp.consistency.margins import held_margins, lowering
+from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 
 Dense = NDArray[np.float64]
 
-BALANCED = 2.0
-"""How different the two halves of a round may be before the pressing is changed."""
+SHORTEST = 2.0**-20
+"""Of a step."""
+LEAST_DAMPING, MOST_DAMPING = 1e-10, 100.0
+SLACK = 0.005
+"""Of the standard error of a one-way margin: by how much, on average, lifting may add to its cells."""
+ROUNDING = 1e-14
+"""Of sums over all cells, as a share."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Of the search."""
 
-    tolerance: float = 1e-6
-    """Ends when less than this share of all records is missing below 0, and the gap is no more than 100 times that."""
-    rounds: int = 3000
-    relaxation: float = 1.6
-    press: float = 5.0
-    """How hard tables are pressed towards 0 and above at first, in units of one over the variance of their noise."""
-    adapting: int = 1000
-    """Rounds within which that changes, twice as hard or half, by how the search gets on."""
-    look: int = 10
-    """Rounds between two looks at the gap."""
+    tolerance: float = 1e-8
+    """Ends when no shared margin differs by more than this, as a share of it where it is above 1."""
+    gap: float = 1e-4
+    """And when the squared distance is at most this share above the least."""
+    rounds: int = 2000
+    """Steps at most."""
+    seconds: float = 1500.0
+    """Of processor time at most, after which tables are lifted."""
+    stiffness: float = 0.3
+    """The least of a shared component's own, as a share of what all tables have on it: more makes steps easier and the
+    centres slower."""
+    damping: float = 1.0
+    """Cells that a step takes every face to have more at first; less after each full step, more after each other."""
+    products: int = 200
+    """Of the second derivative, at most in a step."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Components whose tables are non-negative, and how they were found."""
+    """Tables that agree and are not negative, and how they were found."""
 
-    parts: Parts
+    tables: Parts
+    """Those that are no margin of another, without columns of one value."""
     sizes: tuple[int, ...]
     status: Outcome
     rounds: int
     gap: float
     """How far the squared distance to the noisy tables may be above the least, as a share of it."""
     lifted: float
-    """Counts that were missing below 0 in the end and were spread, as a share of all records."""
+    """Records that were moved in the end to make tables agree, as a share of all."""
 
     def table(self, columns: Columns) -> Dense:
-        """Over these columns; what rounding leaves below 0 is 0."""
-        return np.maximum(joined(self.parts, columns, self.sizes), 0.0)
+        """Over these columns."""
+        told = _told_apart(columns, self.sizes)
+        whole = next(A for A in self.tables if set(told) <= set(A))
+        found = self.tables[whole].sum(axis=tuple(axis for axis, i in enumerate(whole) if i not in told))
+        return np.asarray(found).reshape([self.sizes[i] for i in columns])
 
 
+def _told_apart(columns: Columns, sizes: tuple[int, ...]) -> Columns:
+    """Without columns of one value, of which there is nothing to say."""
+    return tuple(i for i in columns if sizes[i] > 1)
+
+
+@one_thread
 def closest_tables(
     noisy: Parts,
     precision: Mapping[Columns, float],
@@ -86,135 +111,171 @@ def closest_tables(
         settings: of the search.
         progress: called with (share, what is being done).
     """
-    search = _Search(noisy, precision, maximal(tables), sizes, settings or Settings())
-    return search.run(progress)
+    asked = maximal(_told_apart(own, sizes) for own in tables)
+    sets = closure(asked)
+    held = held_margins({C: noisy[C] for C in sets}, sets, sizes)
+    total = float(held[()])
+    small = {A: joined(held, A, sizes) for A in asked if len(A) < 2}
+    if total <= 0 or len(small) == len(asked):
+        nothing = {A: np.zeros([sizes[i] for i in A]) for A in asked}
+        return Fitted(nothing if total <= 0 else small, sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0)
+    search = _Search(noisy, precision, [A for A in asked if len(A) > 1], held, sizes, settings or Settings())
+    found = search.run(progress)
+    return Fitted({**small, **found.tables}, sizes, found.status, found.rounds, found.gap, found.lifted)
 
 
 class _Search:
-    """The state: for every table v, whose positive part is the table x and whose negative part the scaled dual."""
+    """The prices, the tables that they make, and the centres of what tables share."""
 
     def __init__(
         self,
         noisy: Parts,
         precision: Mapping[Columns, float],
         tables: list[Columns],
+        held: Parts,
         sizes: tuple[int, ...],
         settings: Settings,
     ) -> None:
         self.y, self.p, self.tables, self.sizes, self.settings = noisy, precision, tables, sizes, settings
-        self.sets = closure(tables)
-        self.held = held_margins(noisy, self.sets, sizes)
-        self.free = [own for own in self.sets if own not in self.held]
-        self.total = float(self.held[()])
-        self.empty = {C[0]: np.flatnonzero(z + self.total / len(z) <= 0) for C, z in self.held.items() if C}
-        self.penalty = {A: settings.press / self._variance(A) for A in tables}
-        self.z: dict[Columns, Dense] = {**self.held, **{C: noisy[C] for C in self.free}}
-        self.v = {A: joined(self.z, A, sizes) for A in tables}
+        sets = closure(tables)
+        self.held = {C: held[C] for C in sets if C in held}
+        self.inner = [C for C in sets if C not in held and C not in tables]
+        self.total = float(held[()])
+        self.margins = {C[0]: np.maximum(z + self.total / len(z), 0.0) for C, z in self.held.items() if C}
+        empty = {i: np.flatnonzero(margin <= 0) for i, margin in self.margins.items()}
+        start = {C: noisy[C] for C in sets} | self.held
+        self.faces = Faces(
+            {A: joined(start, A, sizes) for A in tables}, {A: precision[A] for A in tables}, sizes, empty
+        )
+        from_tables = {
+            C: sum(precision[A] / spread(C, A, sizes) for A in tables if set(C) <= set(A)) for C in self.inner
+        }
+        self.left = {C: precision[C] - own for C, own in from_tables.items()}
+        self.proximal = {C: max(0.0, settings.stiffness * own - self.left[C]) for C, own in from_tables.items()}
+        self.stiffness = {C: self.left[C] + self.proximal[C] for C in self.inner}
+        self.damping, self.rounding = (
+            settings.damping,
+            1e-13 * max(float(np.abs(t).max()) for t in self.faces.t.values()),
+        )
+        self._centre({C: noisy[C] for C in self.inner})
+        self._take(self.faces.fit(self._start()))
 
-    def _variance(self, A: Columns) -> float:
-        """Of the noise in the table's cells: in its units, rounds treat noise of any size alike."""
-        variance = 0.0
-        for C in subsets(A):
-            n = [self.sizes[i] for i in C]
-            share = float(np.prod([1 - 1 / k for k in n])) / spread(C, A, self.sizes) ** 2
-            variance += share / self.p[C]
-        return variance
+    def _start(self) -> Dense:
+        """One price for all cells of a table, by which it has the right total."""
+        prices = np.zeros(self.faces.length)
+        for A, t in self.faces.t.items():
+            there = t[np.ix_(*(self.margins[i] > 0 for i in A))].reshape(-1)
+            for F in faces_of(A):
+                prices[self.faces.place[A, F]] = self.faces.q[A] * lowering(there, self.total) / len(A)
+        return prices
+
+    def _centre(self, centres: Parts) -> None:
+        self.centres = centres
+        towards = {
+            C: (self.left[C] * self.y[C] + self.proximal[C] * centres[C]) / self.stiffness[C] for C in self.inner
+        }
+        self.shared = Shared(towards, self.stiffness, self.held)
+
+    def _cost(self, fit: Fit) -> float:
+        return fit.cost + self.shared.cost(self._pull(fit))
+
+    def _pull(self, fit: Fit) -> dict[Columns, Dense]:
+        return self.faces.pulls(fit.prices, {**self.shared.centres, **self.held})
+
+    def _take(self, fit: Fit) -> None:
+        """These prices, and what follows from them."""
+        self.fit, self.cost, self.z = fit, self._cost(fit), self.shared.pulled(self._pull(fit))
+        wanted = self.faces.spread_out(self.z)
+        self.gradient = wanted - fit.margins
+        allowed = np.maximum(1.0, np.abs(wanted)) + self.rounding / self.settings.tolerance
+        self.off = float((np.abs(self.gradient) / allowed).max())
 
     def run(self, progress: Progress | None) -> Fitted:
-        status, gap, k = Outcome.OUT_OF_ROUNDS, np.inf, 0
-        if self.total <= 0:
-            return Fitted(
-                {C: np.zeros_like(self.y[C]) for C in self.sets}, self.sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0
-            )
-        if not self.free:
-            return Fitted(self.z, self.sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0)
+        """Steps, and centres that follow, until tables agree and nothing moves."""
+        status, gap, enough = Outcome.OUT_OF_ROUNDS, np.inf, self.settings.gap / 10
+        first, rounds, began = max(self.off, 1.0), 0, time.process_time()
         try:
-            for k in range(1, self.settings.rounds + 1):
-                missing, balance = self._round()
-                if k % self.settings.look and k < self.settings.rounds:
-                    continue
-                gap = self._gap()
+            while rounds < self.settings.rounds:
+                gained = self._step()
+                rounds += 1
+                agree, move = self.off <= self.settings.tolerance, self._moved()
                 if progress is not None:
-                    progress(
-                        k / self.settings.rounds,
-                        f"making tables agree: {missing / self.total:.1e} below 0, gap {gap:.1e}",
-                    )
-                if missing <= self.settings.tolerance * self.total and gap <= 100 * self.settings.tolerance:
-                    status = Outcome.CONVERGED
+                    done = np.log(first / max(self.off, 1e-300)) / np.log(first / self.settings.tolerance)
+                    progress(float(np.clip(done, 0, 1)), f"making tables agree: margins differ by {self.off:.1e}")
+                settled = move <= enough * self._distance()
+                if agree and settled:
+                    gap = self._gap()
+                    if gap <= self.settings.gap or not self.inner:
+                        status = Outcome.CONVERGED
+                        break
+                    enough, settled = enough / 10, False
+                if not gained and settled and self.damping >= MOST_DAMPING:
+                    status = Outcome.STALLED
                     break
-                if k <= self.settings.adapting and not 1 / BALANCED < balance < BALANCED:
-                    self._press(2.0 if balance > 1 else 0.5)
+                if time.process_time() - began > self.settings.seconds:
+                    status = Outcome.OUT_OF_TIME
+                    break
+                if not settled and (agree or gained <= move / 10):
+                    self._centre({C: self.z[C] for C in self.inner})
+                    self._take(self.fit)
         except KeyboardInterrupt:
             status = Outcome.CANCELLED
-        parts, lifted = self._lifted()
-        return Fitted(parts, self.sizes, status, k, float(gap), lifted)
+        found = {A: self.faces.table(self.fit.prices, A) for A in self.tables}
+        if self.off <= self.settings.tolerance:
+            return Fitted(found, self.sizes, status, rounds, float(gap), 0.0)
+        slack = {i: SLACK * len(margin) / self.p[i,] ** 0.5 for i, margin in self.margins.items()}
+        agreeing, moved = lifted(found, self.margins, slack)
+        return Fitted(agreeing, self.sizes, status, rounds, float(gap), moved)
 
-    def _round(self) -> tuple[float, float]:
-        """Average the components, cut the tables.
+    def _step(self) -> float:
+        """A damped Newton step as far as it pays; by how much it was to, 0 where it did not."""
+        step = newton_step(
+            self.faces,
+            self.shared,
+            self.fit,
+            self.gradient,
+            damping=min(self.damping, self.off),
+            accuracy=float(np.clip(np.sqrt(self.off), 1e-4, 0.1)),
+            most=self.settings.products,
+        )
+        slope, before, prices, length = float(self.gradient @ step), self.cost, self.fit.prices, 1.0
+        while length >= SHORTEST:
+            fit = self.faces.fit(prices + length * step)
+            if self._cost(fit) <= before + 1e-4 * length * slope + ROUNDING * abs(before):
+                self._take(fit)
+                self.damping = (
+                    max(LEAST_DAMPING, self.damping / 4) if length == 1 else min(MOST_DAMPING, 4 * self.damping)
+                )
+                return -slope
+            length /= 2
+        self.damping = MOST_DAMPING
+        return 0.0
 
-        Returns how many counts are missing below 0, and how the distance of the averages from the tables compares with
-        how far the tables moved: where one is far above the other, pressing harder or less would get on faster.
-        """
-        found = {C: self.p[C] * self.y[C] for C in self.free}
-        weight = {C: self.p[C] for C in self.free}
-        for A, v in self.v.items():
-            for C, part in split(2 * self._cut(v, A) - v, A).items():  # x − u, where v = x + u
-                if C in found:
-                    share = self.penalty[A] / spread(C, A, self.sizes)
-                    found[C] += part * share
-                    weight[C] += share
-        self.z = {**self.held, **{C: part / weight[C] for C, part in found.items()}}
-        missing = apart = moved = 0.0
-        for A, v in self.v.items():
-            table, x = joined(self.z, A, self.sizes), self._cut(v, A)
-            missing += float(np.maximum(self._cut(table, A) - table, 0.0).sum())
-            v += self.settings.relaxation * (table - x)
-            after = self._cut(v, A)
-            apart += self.penalty[A] * float(np.square(table - after).sum())
-            moved += self.penalty[A] * float(np.square(after - x).sum())
-        return missing, float(np.sqrt(apart / moved)) if moved > 0 else 1.0
+    def _moved(self) -> float:
+        """How far the shared components are from their centres."""
+        return sum(self.proximal[C] * float(np.square(self.z[C] - self.centres[C]).sum()) for C in self.inner) / 2
 
-    def _press(self, factor: float) -> None:
-        """Press harder: the dual stays the same, so that its scaled form shrinks."""
-        for A, v in self.v.items():
-            self.penalty[A] *= factor
-            x = self._cut(v, A)
-            self.v[A] = x + (v - x) / factor
-
-    def _cut(self, table: Dense, A: Columns) -> Dense:
-        """The closest table that is nowhere below 0, and 0 where a margin is: said outright, since a sum of 0 does not
-        press on its terms, and rounds without number would be needed to make them so."""
-        cut = np.maximum(table, 0.0)
-        for axis, i in enumerate(A):
-            if len(self.empty[i]):
-                np.moveaxis(cut, axis, 0)[self.empty[i]] = 0.0
-        return cut
+    def _distance(self) -> float:
+        """Of the shared components."""
+        return sum(self.p[C] * float(np.square(self.z[C] - self.y[C]).sum()) for C in self.inner) / 2
 
     def _gap(self) -> float:
-        """Between the squared distance of z and the least that any tables can have, by the dual, as a share of it."""
-        pull = {C: np.zeros_like(self.y[C]) for C in self.sets}
-        for A, v in self.v.items():
-            for C, part in split(self.penalty[A] * (self._cut(v, A) - v), A).items():
-                pull[C] += part / spread(C, A, self.sizes)
-        primal = dual = 0.0
-        for C in self.free:
-            primal += self.p[C] * float(np.square(self.z[C] - self.y[C]).sum()) / 2
+        """Between the squared distance and the least that any tables can have, by the dual, as a share of it."""
+        pull = {C: np.zeros_like(part) for C, part in {**self.shared.centres, **self.held}.items()}
+        primal, dual, cells = self._distance(), 0.0, 0
+        for A in self.tables:
+            uncut = self.faces.uncut(self.fit.prices, A)
+            x = self.faces.cut(uncut.copy(), A)
+            own = split(x, A)[A] - self.y[A]
+            primal += self.p[A] * float(np.square(own).sum()) / 2
+            for C, part in split(self.p[A] * (x - uncut), A).items():
+                if C == A:
+                    dual -= float(np.square(part).sum()) / (2 * self.p[A]) + float((part * self.y[A]).sum())
+                else:
+                    pull[C] += part / spread(C, A, self.sizes)
+            cells += x.size
+        for C in self.inner:
             dual -= float(np.square(pull[C]).sum()) / (2 * self.p[C]) + float((pull[C] * self.y[C]).sum())
         for C, part in self.held.items():
             dual -= float((pull[C] * part).sum())
-        scale = max(primal, dual, 1e-12 * self._noise())
-        return abs(primal - dual) / scale
-
-    def _noise(self) -> float:
-        """What the distance would be by noise alone."""
-        return float(sum(self.y[C].size for C in self.free)) / 2 or 1.0
-
-    def _lifted(self) -> tuple[Parts, float]:
-        """Components whose tables have nothing below 0 and the same total."""
-        added = {C: np.zeros_like(self.y[C]) for C in self.sets}
-        for A in self.tables:
-            for C, part in split(np.maximum(-joined(self.z, A, self.sizes), 0.0), A).items():
-                added[C] += part
-        missing = float(added[()])
-        scale = self.total / (self.total + missing)
-        return {C: scale * (self.z[C] + added[C]) for C in self.sets}, missing / self.total
+        return abs(primal - dual) / max(primal, dual, 1e-12 * cells)

@@ -46,11 +46,12 @@ class Packer:
         axes = [self._axis(labels) for labels in grid.labels]
         typical = float(np.nanmedian(grid.errors)) if len(grid.values) else 0.0
         words, step, decimals, constants = packed(grid)
-        stride = 3 if constants is None else 1
+        beside = int(grid.consistent is not None)
+        stride = (3 if constants is None else 1) + beside
         where = self._placed(words, stride)
         sizes = [len(labels) for labels in grid.labels]
         entry = [grid.title, list(grid.columns), axes, sizes, grid.answers, typical, *where, stride, step, decimals]
-        self.tables.append([*entry, *(constants or (0.0, 0.0))])
+        self.tables.append([*entry, *(constants or (0.0, 0.0)), beside])
 
     def finish(self) -> None:
         """Put what is left, and the list of all tables."""
@@ -90,18 +91,25 @@ class Packer:
 def packed(grid: Grid) -> tuple[Words, float, int | None, tuple[float, float] | None]:
     """The answers in steps, the step, the decimals to show, and the error and half width where all are the same.
 
-    Where they are not, every answer is followed by both, as floats of 32 bits.
+    Where they are not, every answer is followed by both, as floats of 32 bits; then by the consistent one in steps, if
+    there is one.
     """
     asked = ~np.isnan(grid.values)
     errors, half = grid.errors[asked], grid.half_widths[asked]
     decimals = decimals_for(errors)
-    step = _step(grid.values[asked], errors, decimals)
-    words = np.full(len(grid.values), HOLE, dtype=np.int32)
-    words[asked] = np.rint(grid.values[asked] / step).astype(np.int32)
+    in_steps = [own for own in (grid.values, grid.consistent) if own is not None]
+    step = _step(np.concatenate([own[asked] for own in in_steps]), errors, decimals)
+    words, *beside = [_in_steps(own, asked, step) for own in in_steps]
     if np.ptp(errors) <= 1e-9 * abs(errors[0]) and np.ptp(half) <= 1e-9 * abs(half[0]):
-        return words, step, decimals, (float(errors[0]), float(half[0]))
+        return np.column_stack([words, *beside]).reshape(-1), step, decimals, (float(errors[0]), float(half[0]))
     floats = np.column_stack([grid.errors, grid.half_widths]).astype("<f4")
-    return np.column_stack([words, floats.view(np.int32)]).reshape(-1), step, decimals, None
+    return np.column_stack([words, floats.view(np.int32), *beside]).reshape(-1), step, decimals, None
+
+
+def _in_steps(values: NDArray[np.float64], asked: NDArray[np.bool_], step: float) -> Words:
+    words = np.full(len(values), HOLE, dtype=np.int32)
+    words[asked] = np.rint(values[asked] / step).astype(np.int32)
+    return words
 
 
 def _step(values: NDArray[np.float64], errors: NDArray[np.float64], decimals: int | None) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
@@ -21,6 +22,7 @@ from batchdp.release import Release, TableRelease
 from batchdp.release.claims import check_charged, check_release, is_older
 from batchdp.release.components.claims import check_charged_tables, check_tables
 from batchdp.release.consistent.records import Consistent
+from batchdp.release.consistent.tables import ConsistentTables
 from batchdp.reports.answers import answers_section
 from batchdp.reports.beside import Progress, files_beside
 from batchdp.reports.budget import budget_section
@@ -37,7 +39,7 @@ def report(
     release: Release | TableRelease,
     path: str | os.PathLike[str],
     *,
-    consistent: Consistent | None = None,
+    consistent: Consistent | ConsistentTables | None = None,
     ledger: Ledger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
@@ -65,12 +67,13 @@ def report(
     if ledger is not None:
         ledger.verify()
     _check(release, ledger, consistent)
+    beside = consistent if isinstance(consistent, ConsistentTables) else None
     if fits_inside(release):
-        tables = tables_of_page(release)
+        tables = tables_of_page(release, beside)
     else:
         folder = target.with_name(f"{target.stem}_files")
         with files_beside(release, folder, identity(release)) as put:
-            tables = tables_of_page(release, folder=folder.name, put=put, progress=progress)
+            tables = tables_of_page(release, beside, folder=folder.name, put=put, progress=progress)
     content = _page(release, tables, consistent, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
     write_atomically(target, content.encode(), ReleaseError)
     return target
@@ -79,7 +82,7 @@ def report(
 def page(
     release: Release | TableRelease,
     *,
-    consistent: Consistent | None = None,
+    consistent: Consistent | ConsistentTables | None = None,
     ledger: Ledger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
@@ -89,25 +92,23 @@ def page(
     _check(release, ledger, consistent)
     if not fits_inside(release):
         raise ReleaseError("release has more answers than one page holds; report(release, path) writes files beside it")
-    tables = tables_of_page(release)
+    tables = tables_of_page(release, consistent if isinstance(consistent, ConsistentTables) else None)
     return _page(release, tables, consistent, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
 
 
 def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:
     if isinstance(release, TableRelease):
-        if consistent is not None:
-            raise ReleaseError("consistent tables over many columns are not on the page; export(consistent, folder)")
         check_tables(release)
         if ledger is not None:
             check_charged_tables(release, ledger)
     elif isinstance(release, Release):
         check_release(release)
-        if consistent is not None and consistent.release is not release:
-            raise ReleaseError("consistent is of another release; give release.consistent() of the one that is shown")
         if ledger is not None:
             check_charged(release, ledger)
     else:
         raise ReleaseError(f"release is a {type(release).__name__}; a report needs one from answer or load_release")
+    if consistent is not None and getattr(consistent, "release", None) is not release:
+        raise ReleaseError("consistent is of another release; give release.consistent() of the one that is shown")
 
 
 def _budget(release: Release | TableRelease, ledger: Ledger) -> str:
@@ -117,7 +118,7 @@ def _budget(release: Release | TableRelease, ledger: Ledger) -> str:
 def _page(
     release: Release | TableRelease,
     tables: Tables,
-    consistent: Consistent | None,
+    consistent: Consistent | ConsistentTables | None,
     *,
     ledger: Ledger | None,
     methods: Iterable[Compared],
@@ -125,7 +126,7 @@ def _page(
     title: str | None,
 ) -> str:
     sections = {
-        "answers": ("Answers", None if isinstance(release, TableRelease) else answers_section(release, consistent)),
+        "answers": ("Answers", _answers(release, consistent)),
         "tables": ("Tables", tables.section),
         "derived": ("Derived", None if isinstance(release, TableRelease) else derived_section(release)),
         "privacy": ("Privacy", privacy_section(release)),
@@ -148,6 +149,12 @@ def _page(
         folder=tables.folder,
     )
     return str(content)
+
+
+def _answers(release: Release | TableRelease, consistent: Consistent | ConsistentTables | None) -> Markup | None:
+    if isinstance(release, TableRelease):
+        return None
+    return answers_section(release, consistent if isinstance(consistent, Consistent) else None)
 
 
 def _policy(scripts: Iterable[str], *, beside: bool) -> str:

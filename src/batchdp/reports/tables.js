@@ -5,7 +5,7 @@
   if (!home) return;
   const { release, folder } = home.dataset;
   const MOST = { listed: 100, rows: 100, moreRows: 500, column: 20000, side: 500, options: 2000, written: 400, across: 14, parts: 64 };
-  const FIELDS = ["title", "columns", "axes", "sizes", "answers", "typical", "part", "word", "each", "stride", "step", "decimals", "error", "half"];
+  const FIELDS = ["title", "columns", "axes", "sizes", "answers", "typical", "part", "word", "each", "stride", "step", "decimals", "error", "half", "beside"];
   const HOLE = -(2 ** 31);
 
   const make = (tag, set = {}, ...inner) => {
@@ -69,15 +69,17 @@
       const buffer = await part(number);
       needed.set(number, [new Int32Array(buffer), new Float32Array(buffer)]);
     }));
-    const [values, errors, halves] = [0, 1, 2].map(() => new Float64Array(cells.length));
+    const [values, errors, halves, agreeing] = [0, 1, 2, 3].map(() => new Float64Array(cells.length));
+    const own = table.stride - table.beside; // words of an answer without the consistent one
     cells.forEach((cell, i) => {
       const [whole, floats] = needed.get(table.part + Math.floor(cell / table.each));
       const at = table.word + (cell % table.each) * table.stride;
       values[i] = whole[at] === HOLE ? NaN : whole[at] * table.step;
-      errors[i] = table.stride > 1 ? floats[at + 1] : table.error;
-      halves[i] = table.stride > 1 ? floats[at + 2] : table.half;
+      errors[i] = own > 1 ? floats[at + 1] : table.error;
+      halves[i] = own > 1 ? floats[at + 2] : table.half;
+      if (table.beside) agreeing[i] = whole[at + own] * table.step;
     });
-    return { values, errors, halves };
+    return { values, errors, halves, agreeing };
   };
   const labelled = (axis) => (typeof axis === "number" ? String : (i) => axis[i]);
 
@@ -136,7 +138,8 @@
       body.replaceChildren(...rows.map((i) => {
         const [value, error, half] = [slice.values[i], slice.errors[i], slice.halves[i]];
         const names = slice.names(i);
-        const cells = [value, error, value - half, value + half].map((one) => make("td", { "data-value": one }, show(one)));
+        const figures = [value, error, value - half, value + half, ...(table.beside ? [slice.agreeing[i]] : [])];
+        const cells = figures.map((one) => make("td", { "data-value": one }, show(one)));
         const ways = names.map((name, at) => make(at ? "td" : "th", at ? { className: "text" } : { scope: "row" }, named(name)));
         return make("tr", {}, ...ways, make("td", { className: "bars" }, bar(value, half, place)), ...cells);
       }));
@@ -150,7 +153,8 @@
     const headings = () => {
       const own = slice.headings.map((name, at) => [name, (i) => slice.position(i)[at], at ? "text" : ""]);
       const figures = [["", null, "bars"], ["Answer", (i) => slice.values[i]], ["Standard error", (i) => slice.errors[i]],
-        ["Low", (i) => slice.values[i] - slice.halves[i]], ["High", (i) => slice.values[i] + slice.halves[i]]];
+        ["Low", (i) => slice.values[i] - slice.halves[i]], ["High", (i) => slice.values[i] + slice.halves[i]],
+        ...(table.beside ? [["Consistent", (i) => slice.agreeing[i]]] : [])];
       keys.length = 0;
       head.replaceChildren(...[...own, ...figures].map(([name, key, kind], at) => {
         keys.push(key);
@@ -194,7 +198,7 @@
     const told = make("output", { className: "told", "aria-live": "polite" });
     const tell = (i) => {
       const value = slice.values[i];
-      told.replaceChildren(named(slice.names(i).join(", ")), Number.isNaN(value) ? ": not asked" : `: ${show(value)} ± ${show(slice.halves[i])}`);
+      told.replaceChildren(named(slice.names(i).join(", ")), Number.isNaN(value) ? ": not asked" : `: ${show(value)} ± ${show(slice.halves[i])}${table.beside ? `, consistent ${show(slice.agreeing[i])}` : ""}`);
     };
     const small = across <= MOST.across && down * across <= MOST.written;
     const drawn = small ? written(slice, show, share, tell) : painted(slice, share, tell);

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from batchdp.markup import rendered
 from batchdp.release.components.tables import TableRelease
+from batchdp.release.consistent.tables import ConsistentTables
 from batchdp.release.records import Release
 from batchdp.reports.beside import Progress
 from batchdp.reports.figures import decimals_for, number
@@ -56,12 +57,18 @@ class Tables:
 
 
 def tables_of_page(
-    release: Release | TableRelease, *, folder: str = "", put: Put | None = None, progress: Progress | None = None
+    release: Release | TableRelease,
+    agreeing: ConsistentTables | None = None,
+    *,
+    folder: str = "",
+    put: Put | None = None,
+    progress: Progress | None = None,
 ) -> Tables:
     """The list with the first tables as they stand, and all answers packed.
 
     Args:
         release: whose tables.
+        agreeing: consistent tables of the same, to be shown beside.
         folder: the name of the folder beside the page, empty where the page holds everything.
         put: where the parts go that belong into that folder.
         progress: called with (share, what is being done).
@@ -74,7 +81,7 @@ def tables_of_page(
     half, sizes = [], []
     opened, rows = (MOST_OPENED, MOST_ROWS) if folder else (tables, answers)
     packer = Packer(put or inside.__setitem__)
-    for t, grid in enumerate(grids(release)):
+    for t, grid in enumerate(grids(release, agreeing)):
         if t < max(opened, MOST_LISTED):
             listed.append(_entry(grid, rows if t < opened else 0))
         half.append(float(np.nanmedian(grid.half_widths)))
@@ -92,6 +99,7 @@ def tables_of_page(
         folder=quote(folder, safe=""),
         listed=listed,
         unlisted=tables - len(listed),
+        notes=() if agreeing is None else agreeing.notes,
         data=Markup(harmless_json(inside)) if inside else "",
     )
     return Tables(tables, section, folder, _median(half, sizes))
@@ -111,11 +119,10 @@ def _entry(grid: Grid, rows: int) -> dict[str, object]:
     sizes = [f"{len(labels):,}" for labels in grid.labels]
     places = np.unravel_index(shown, tuple(map(len, grid.labels))) if sizes else ()
     names = [[labels[k] for k in place.tolist()] for labels, place in zip(grid.labels, places, strict=True)]
+    parts = [grid.values, grid.errors, grid.half_widths, *(() if grid.consistent is None else (grid.consistent,))]
     figures = (
-        [number(x, decimals) for x in (v, e, v - h, v + h)]
-        for v, e, h in zip(
-            *(part[shown].tolist() for part in (grid.values, grid.errors, grid.half_widths)), strict=True
-        )
+        [number(x, decimals) for x in (v, e, v - h, v + h, *more)]
+        for v, e, h, *more in zip(*(part[shown].tolist() for part in parts), strict=True)
     )
     titles = zip(*names, strict=True) if names else [(grid.title,)] * len(shown)
     return {

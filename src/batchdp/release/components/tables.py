@@ -123,7 +123,7 @@ class TableRelease:
 
         The total and the one-way margins are settled first, then the closest tables with these, in the metric of the
         noise. Biased upwards where cells are near empty; the intervals stay those of the noisy answers. Ctrl-C gives
-        the best so far.
+        the best so far, as does half an hour of processor time.
 
         Args:
             whole: round them; `rounding` says what no longer adds up.

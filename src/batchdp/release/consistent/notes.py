@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from batchdp.outcome import Outcome
@@ -37,6 +37,18 @@ class Rounding:
         """Whether all tables still agree."""
         return not self.unkept
 
+    def with_moves(self, moves: Iterable[Any]) -> Rounding:
+        """The same where these answers moved too."""
+        found = self
+        for own in moves:
+            more = int((own >= 1).sum())
+            found = replace(
+                found,
+                largest_move=max(found.largest_move, float(own.max(initial=0.0))),
+                moved_totals=found.moved_totals + more,
+            )
+        return found
+
     def __str__(self) -> str:
         text = f"Whole numbers: no answer moved by more than {self.largest_move:.3g}"
         text += f", {self.moved_totals:,} by 1 or more; " if self.moved_totals else "; "
@@ -47,14 +59,19 @@ class Rounding:
         return text + f"the total and every column's margin add up, these shared margins no longer do: {named}{more}."
 
 
-def notes(status: Outcome, rounding: Rounding | None) -> tuple[str, ...]:
+def notes(status: Outcome, rounding: Rounding | None, lifted: float = 0.0) -> tuple[str, ...]:
     """Sentences for files, pages and the terminal."""
     found = [INTERVALS]
     if status is Outcome.CANCELLED:
         found.append("The search was stopped: the best so far agrees and is not negative, yet is not the closest.")
-    elif status in (Outcome.OUT_OF_ROUNDS, Outcome.STALLED):
+    elif status in (Outcome.OUT_OF_ROUNDS, Outcome.OUT_OF_TIME, Outcome.STALLED):
         found.append(
             f"The search ended early ({status}): the answers agree and are not negative, yet may not be the closest."
+        )
+    if lifted > 0:
+        found.append(
+            f"To make tables agree, {lifted:.2g} of the records were spread as every column's margin is: the total "
+            "and, nearly, margins of one column are those of a search that ended; larger tables may be worse."
         )
     if rounding is not None:
         found.append(str(rounding))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.consistency.cells import closest_cells
-from batchdp.consistency.components import Columns, closure, maximal, split, spread, subsets
+from batchdp.consistency.components import Columns, closure, maximal, split, spread
 from batchdp.consistency.rounding import controlled
 from batchdp.consistency.tables import closest_tables
 from batchdp.errors import ReleaseError
 from batchdp.measuring.components.lattice import WholeGroups
+from batchdp.measuring.weighted.results import IntegerResults
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.release.consistent.notes import Rounding, beside, notes
@@ -48,7 +49,7 @@ class ConsistentTables:
         read: the consistent values of a table, by its number.
         status: how the search ended.
         gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
-        lifted: counts that the search left below 0 and that were spread over the others, as a share of all.
+        lifted: records that were moved to make tables agree where the search ended early, as a share of all.
         rounding: what whole numbers cost; None where they were not asked for.
     """
 
@@ -79,7 +80,7 @@ class ConsistentTables:
     @property
     def notes(self) -> tuple[str, ...]:
         """What must be said beside these tables."""
-        return notes(self.status, self.rounding)
+        return notes(self.status, self.rounding, self.lifted)
 
     def table(self, *columns: str | int, name: str | None = None) -> pd.DataFrame:
         """A table as a frame: its group columns, value and raw, which is the noisy answer."""
@@ -94,53 +95,86 @@ class ConsistentTables:
 def consistent_tables(release: TableRelease, *, whole: bool, progress: Progress | None) -> ConsistentTables:
     """Fit components, or cells where tables are not whole; round them if asked."""
     batch = release.workload
-    if not all(factor.given is None for t in range(len(batch.tables)) for factor in batch.factors_of(t).values()):
+    fitting = [t for t in range(len(batch.tables)) if all(f.given is None for f in batch.factors_of(t).values())]
+    if len(fitting) < len(batch.tables) and _fits(batch):
         return _from_cells(release, whole=whole, progress=progress)
-    asked = [table.columns for table in release.tables]
+    asked = [release.tables[t].columns for t in fitting]
+    within = [next((A for A in asked if set(own.columns) <= set(A)), None) for own in release.tables]
+    if None in within:
+        raise ReleaseError(
+            f"consistent: some tables ask for ranges or groups of values, and all columns together have more than "
+            f"{MOST_CELLS:,} cells or {MOST_ENTRIES:,} coefficients; ask also for a whole table of these columns, of "
+            "which ranges and groups are sums, or release tables of fewer columns"
+        )
     answers = sum(prod(batch.sizes[i] for i in own) for own in maximal(asked))
     if answers > MOST_ANSWERS:
         raise ReleaseError(
             f"consistent: {answers:,} cells in the largest tables, more than the {MOST_ANSWERS:,} that fit into 8 GB; "
             "release tables of fewer columns"
         )
-    fitted = closest_tables(
-        noisy_components(release, asked), precisions(release, asked), asked, batch.sizes, progress=progress
-    )
+    fitted = closest_tables(*estimates(release, fitting), asked, batch.sizes, progress=progress)
+    read, rounding = _reader(release, fitting, fitted.table), None
+    if whole:
+        wholes = whole_tables(lambda k: fitted.table(asked[k]), asked, release.column_names, progress)
+        before, read = read, _reader(release, fitting, lambda own: _margin_of(wholes, asked, own))
+        rounding = wholes.rounding.with_moves(
+            np.abs(read(t) - before(t)) for t in range(len(batch.tables)) if t not in set(fitting)
+        )
+    return ConsistentTables(release, read, fitted.status, fitted.gap, fitted.lifted, rounding)
+
+
+def _reader(release: TableRelease, fitting: Sequence[int], cells: Callable[[Columns], Dense]) -> Callable[[int], Dense]:
+    """Whole tables as they are, others as what they ask of the whole table of their columns."""
+    known = set(fitting)
 
     def read(table: int) -> Dense:
-        return fitted.table(asked[table])
+        found = cells(release.tables[table].columns)
+        if table not in known:
+            for axis, factor in enumerate(release.workload.factors_of(table).values()):
+                if factor.given is not None:
+                    found = np.moveaxis(np.tensordot(factor.matrix, found, axes=(1, axis)), 0, axis)
+        return np.asarray(found)
 
-    if not whole:
-        return ConsistentTables(release, read, fitted.status, fitted.gap, fitted.lifted)
-    wholes = whole_tables(read, asked, release.column_names, progress)
-    return ConsistentTables(release, _reader(wholes), fitted.status, fitted.gap, fitted.lifted, wholes.rounding)
-
-
-def _reader(wholes: Wholes) -> Callable[[int], Dense]:
-    return lambda table: wholes.tables[table].astype(np.float64)
+    return read
 
 
-def noisy_components(release: TableRelease, asked: Sequence[Columns]) -> dict[Columns, Dense]:
-    """The components of the answers; tables agree on them already."""
-    found: dict[Columns, Dense] = {}
-    for own in maximal(asked):
-        values = release.values(asked.index(own))
-        found.update((part, z) for part, z in split(values, own).items() if part not in found)
-    return found
+def _margin_of(wholes: Wholes, asked: Sequence[Columns], own: Columns) -> Dense:
+    """A table of whole numbers, or the margin of the first that has its columns."""
+    k = asked.index(own) if own in asked else next(k for k, A in enumerate(asked) if set(own) <= set(A))
+    others = tuple(axis for axis, i in enumerate(asked[k]) if i not in own)
+    return np.asarray(wholes.tables[k].sum(axis=others), dtype=np.float64)
 
 
-def precisions(release: TableRelease, asked: Sequence[Columns]) -> Mapping[Columns, float]:
-    """One over the variance of the noise in every component: what the release knows, else from the standard errors."""
-    known = component_variances(release)
+def estimates(release: TableRelease, tables: Sequence[int]) -> tuple[dict[Columns, Dense], dict[Columns, float]]:
+    """The components of these whole tables, and one over the variance of the noise in each.
+
+    What the release knows of its components, else from the standard errors: tables with noise of their own are averaged
+    and add up what they know; of tables that are read from the same measurements the best counts.
+    """
+    asked, known = [release.tables[t].columns for t in tables], component_variances(release)
     if known is not None:
-        return {own: 1 / known[own] if known.get(own, 0.0) > 0 else 1.0 for own in closure(asked)}
-    sizes = release.workload.sizes
-    found = dict.fromkeys(closure(asked), 0.0)
-    for t, table in enumerate(asked):
-        precision = 1 / max(float(np.square(release.standard_errors(t)).mean()), 1e-300)
-        for own in subsets(table):
-            found[own] += precision / spread(own, table, sizes)
-    return found
+        first: dict[Columns, Dense] = {}
+        for own in maximal(asked):  # tables agree on them already
+            parts = split(release.values(tables[asked.index(own)]), own)
+            first.update((C, z) for C, z in parts.items() if C not in first)
+        return first, {C: 1 / known[C] if known.get(C, 0.0) > 0 else 1.0 for C in first}
+    sizes, same = release.workload.sizes, _measured_together(release)
+    found: dict[Columns, Dense] = {}
+    total, best = dict.fromkeys(closure(asked), 0.0), dict.fromkeys(closure(asked), 0.0)
+    for t, table in zip(tables, asked, strict=True):
+        variance = max(float(np.square(release.standard_errors(t)).mean()), 1e-300)
+        for C, part in split(release.values(t), table).items():
+            precision = 1 / variance / spread(C, table, sizes)
+            total[C] += precision
+            best[C] = max(best[C], precision)
+            found[C] = found[C] + (part - found[C]) * (precision / total[C]) if C in found else part
+    return found, best if same else total
+
+
+def _measured_together(release: TableRelease) -> bool:
+    """Whether all tables are read from one group of measurements, of which none has noise of its own for a table."""
+    measures: Sequence[object] = getattr(release.reader.lattice, "measures", ())
+    return len(measures) == 1 and not isinstance(measures[0], IntegerResults)
 
 
 def component_variances(release: TableRelease) -> dict[Columns, float] | None:
@@ -159,7 +193,6 @@ def component_variances(release: TableRelease) -> dict[Columns, float] | None:
 def _from_cells(release: TableRelease, *, whole: bool, progress: Progress | None) -> ConsistentTables:
     """Where tables ask for ranges or groups: non-negative cells that fit all answers, weighted by their variances."""
     batch = release.workload
-    _check_fits(batch)
     rows = [batch.matrix_of(t) for t in range(len(batch.tables))]
     values = [release.values(t).reshape(-1) for t in range(len(rows))]
     errors = [np.maximum(release.standard_errors(t).reshape(-1), 1e-300) for t in range(len(rows))]
@@ -180,15 +213,10 @@ def _from_cells(release: TableRelease, *, whole: bool, progress: Progress | None
     return ConsistentTables(release, read, fitted.status, 0.0, 0.0, rounding)
 
 
-def _check_fits(batch: Products) -> None:
-    """Refuse tables that are not whole over too many cells."""
+def _fits(batch: Products) -> bool:
+    """Whether all columns together have so few cells that each is fitted."""
     entries = 0
     for t in range(len(batch.tables)) if batch.cells <= MOST_CELLS else ():
         own = batch.factors_of(t)
         entries += prod(int(np.count_nonzero(own[i].matrix)) if i in own else n for i, n in enumerate(batch.sizes))
-    if batch.cells > MOST_CELLS or entries > MOST_ENTRIES:
-        raise ReleaseError(
-            f"consistent: some tables ask for ranges or groups of values, and all columns together have more than "
-            f"{MOST_CELLS:,} cells or {MOST_ENTRIES:,} coefficients; ask for whole tables of these columns, whose "
-            "ranges and groups are then sums of consistent cells, or of fewer columns"
-        )
+    return batch.cells <= MOST_CELLS and entries <= MOST_ENTRIES
