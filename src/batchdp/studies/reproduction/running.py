@@ -17,13 +17,14 @@ EFFORT = {
     "LM": 0.01,
     "WM": 0.01,
     "HM": 0.02,
-    "MM": 4.0,
     "LRM": 3.0,
-    "LRM-printed": 10.0,
+    "LRM-printed": 25.0,
     "p-Identity": 0.5,
     "optimize": 3.0,
 }
-"""Roughly how much work a mechanism is for the same workload; for the time that is left."""
+"""Roughly how much work a mechanism is for the same workload; for what comes first, and the time that is left."""
+CUBED = {"MM": 0.25}
+"""The same for those that work on n × n matrices, whatever the rank."""
 
 
 def run(
@@ -103,5 +104,8 @@ def _rows(ended: Ended, points: Sequence[Point]) -> list[Row]:
 
 
 def _effort(task: Task) -> float:
-    entries = float(task.batch.cells * task.batch.queries)
+    batch = task.batch
+    if task.mechanism in CUBED:
+        return CUBED[task.mechanism] * float(batch.cells) ** 3
+    entries = float(batch.cells * (batch.base or min(batch.queries, batch.cells)))
     return float(EFFORT.get(task.mechanism, 0.1) * entries**1.2 * max(task.ratio, 1.0) ** 2)
