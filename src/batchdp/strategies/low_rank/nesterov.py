@@ -18,7 +18,7 @@ from math import sqrt
 import numpy as np
 from scipy.sparse import csr_array
 
-from batchdp.linalg.l1_ball import projected_rows
+from batchdp.linalg.l1_ball import project_columns, projected_rows
 from batchdp.linalg.matrix import Dense
 
 BLOCK_ENTRIES = 49_152
@@ -49,7 +49,7 @@ class Descent:
     def __init__(self, columns: int, steps: int) -> None:
         """For so many columns of L, and so many steps a call."""
         self._omega, self._steps = 1.0, steps
-        self._multipliers = np.zeros(columns)
+        self._multipliers, self._few = np.zeros(columns), False
 
     def least(self, B: Dense, target: Dense, start: Dense, beta: float) -> Dense:
         """Minimise β/2 tr(Lᵀ Bᵀ B L) − tr(targetᵀ B L) with target = β R + π (Formula 10) from a start.
@@ -63,6 +63,7 @@ class Descent:
         older, newer = 0.0, 1.0  # δ(t−2), δ(t−1)
         for _ in range(self._steps):
             after = _Iterate(np.empty_like(L), np.empty_like(L))
+            self._few = bool(np.count_nonzero(now.point) <= FEW * L.size)
             while True:
                 moved, bent = self._step(now, before, (older - 1) / newer, after, H, F)
                 if moved < chi * chi:
@@ -87,16 +88,23 @@ class Descent:
             slope = _combined(now.slope[part], before.slope[part], momentum)
             X = slope * (-1 / self._omega)
             X += S
-            kept, thresholds = projected_rows(X, NEARLY / self._omega * self._multipliers[part])
-            self._multipliers[part] = self._omega * thresholds
             D, rise = after.point[part], after.slope[part]
-            kept.toarray(out=D)
-            np.subtract(kept @ H if kept.nnz <= FEW * D.size else D @ H, F[part], out=rise)
+            np.subtract(self._projected(X, part, D) @ H, F[part], out=rise)
             S -= D
             slope -= rise
             moved += float(np.vdot(S, S))
             bent += float(np.vdot(S, slope))
         return moved, bent
+
+    def _projected(self, X: Dense, part: slice, into: Dense) -> Dense | csr_array:
+        """Project columns of L, each a row, and return what the product with H goes by."""
+        if not self._few:
+            into[...] = project_columns(X.T).T
+            return into
+        kept, thresholds = projected_rows(X, NEARLY / self._omega * self._multipliers[part])
+        self._multipliers[part] = self._omega * thresholds
+        kept.toarray(out=into)
+        return kept
 
 
 def _combined(now: Dense, before: Dense, momentum: float) -> Dense:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from batchdp.progress import Progress
 from batchdp.studies.reproduction.datasets import Collection, merged
 from batchdp.studies.reproduction.journal import Journal, Row, row_for
-from batchdp.studies.reproduction.measuring import Job
+from batchdp.studies.reproduction.measuring import Job, Measured, measure
 from batchdp.studies.reproduction.parameters import Table
 from batchdp.studies.reproduction.points import Point, Task, points_of
 from batchdp.studies.reproduction.processes import Ended, run_jobs
@@ -46,7 +46,7 @@ def run(
             missing.setdefault(_found_by(point.task), []).append(point)
     everything = sum(map(_effort, missing)) or 1.0
     queue = _queue(missing, journal, collection, table)
-    for ended in run_jobs(queue, workers=workers, seconds=table.seconds):
+    for ended in run_jobs(queue, measure, workers=workers, seconds=table.seconds):
         journal.add(_rows(ended, missing.pop(ended.job.task)))
         if progress is not None:
             batch = ended.job.task.batch
@@ -96,10 +96,10 @@ def _too_slow(row: Row, task: Task, seconds: float) -> bool:
     )
 
 
-def _rows(ended: Ended, points: Sequence[Point]) -> list[Row]:
-    if ended.failure:
+def _rows(ended: Ended[Job, list[Measured]], points: Sequence[Point]) -> list[Row]:
+    if ended.result is None:
         return [row_for(point, {"status": ended.failure, "limit": ended.limit}) for point in points]
-    figures = dict(zip(ended.job.wanted, ended.measured, strict=True))
+    figures = dict(zip(ended.job.wanted, ended.result, strict=True))
     return [row_for(point, asdict(figures[_figures_of(point)])) for point in points]
 
 
