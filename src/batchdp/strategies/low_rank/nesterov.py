@@ -48,7 +48,7 @@ class Descent:
 
     def __init__(self, columns: int, steps: int) -> None:
         """For so many columns of L, and so many steps a call."""
-        self._omega, self._steps = 1.0, steps
+        self.omega, self._steps = 1.0, steps
         self._multipliers, self._few = np.zeros(columns), False
 
     def least(self, B: Dense, target: Dense, start: Dense, beta: float) -> Dense:
@@ -57,7 +57,7 @@ class Descent:
         ω starts at a quarter of the last accepted one: the same powers of two, found sooner.
         """
         H, F = beta * (B.T @ B), target.T @ B
-        chi, self._omega = start.size * 1e-12, max(1.0, self._omega / 4)
+        chi, self.omega = start.size * 1e-12, max(1.0, self.omega / 4)
         L = np.ascontiguousarray(start.T)
         now = before = _Iterate(L, times(L, H) - F)
         older, newer = 0.0, 1.0  # δ(t−2), δ(t−1)
@@ -68,9 +68,9 @@ class Descent:
                 moved, bent = self._step(now, before, (older - 1) / newer, after, H, F)
                 if moved < chi * chi:
                     return after.point.T
-                if bent <= self._omega * moved * (1 + 1e-12):  # line 12: ⟨D, β BᵀB D⟩ ≤ ω ‖D‖²
+                if bent <= self.omega * moved * (1 + 1e-12):  # line 12: ⟨D, β BᵀB D⟩ ≤ ω ‖D‖²
                     break
-                self._omega *= 2
+                self.omega *= 2
             before, now = now, after
             older, newer = newer, (1 + sqrt(1 + 4 * newer * newer)) / 2
         return now.point.T
@@ -86,7 +86,7 @@ class Descent:
             part = slice(first, first + width)
             S = _combined(now.point[part], before.point[part], momentum)
             slope = _combined(now.slope[part], before.slope[part], momentum)
-            X = slope * (-1 / self._omega)
+            X = slope * (-1 / self.omega)
             X += S
             D, rise = after.point[part], after.slope[part]
             np.subtract(self._projected(X, part, D) @ H, F[part], out=rise)
@@ -101,8 +101,8 @@ class Descent:
         if not self._few:
             into[...] = project_columns(X.T).T
             return into
-        kept, thresholds = projected_rows(X, NEARLY / self._omega * self._multipliers[part])
-        self._multipliers[part] = self._omega * thresholds
+        kept, thresholds = projected_rows(X, NEARLY / self.omega * self._multipliers[part])
+        self._multipliers[part] = self.omega * thresholds
         kept.toarray(out=into)
         return kept
 

@@ -50,7 +50,7 @@ def solve(
     for rounds in range(1, schedule.most_rounds + 1):
         target, last = beta * R + pi, np.inf
         for _ in range(schedule.alternations):
-            B = _ridge(L, target, beta)
+            B = ridge(L, target, beta)
             L = descent.least(B, target, L, beta)
             E = R - times(L.T, B.T).T
             J = 0.5 * float(np.vdot(B, B)) + float(np.vdot(pi, E)) + 0.5 * beta * float(np.vdot(E, E))
@@ -73,7 +73,7 @@ def solve(
     return repaired(R, L, B, rounds, outcome) if relaxation == 0 else None
 
 
-def _ridge(L: Dense, target: Dense, beta: float) -> Dense:
+def ridge(L: Dense, target: Dense, beta: float) -> Dense:
     """Equation (9): the best B, by one Cholesky factorisation."""
     both = times(L, np.hstack([L.T, target.T]))
     gram, right = beta * both[:, : len(L)], both[:, len(L) :]
