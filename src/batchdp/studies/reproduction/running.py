@@ -43,7 +43,7 @@ def run(
     for point in wanted:
         row = journal.rows.get(point)
         if row is None or not (row.ok or row.too_slow(table.seconds)):
-            missing.setdefault(_found_by(point.task), []).append(point)
+            missing.setdefault(found_by(point.task), []).append(point)
     everything = sum(map(_effort, missing)) or 1.0
     queue = _queue(missing, journal, collection, table)
     for ended in run_jobs(queue, measure, workers=workers, seconds=table.seconds):
@@ -55,7 +55,7 @@ def run(
     journal.tidy()
 
 
-def _found_by(task: Task) -> Task:
+def found_by(task: Task) -> Task:
     """The Gaussian optimum comes with the bound."""
     return replace(task, mechanism="Gaussian") if task.mechanism == "bound" else task
 

@@ -84,6 +84,8 @@ def load(folder: Path) -> dict[Task, Line]:
 
 
 def _line(row: dict[str, str]) -> Line:
+    if None in row or None in row.values():
+        raise ValueError("a line with more or fewer cells than columns")
     numbers = {field.name: float(row[field.name] or math.nan) for field in fields(Found)}
     found = None
     if row["queries"]:
