@@ -24,8 +24,6 @@ def rows(page: str, heading: str) -> dict[tuple[str, int, int, int], list[str]]:
         if not line.startswith("|"):
             break
         name, *cells = (re.sub(r"[*\s]", "", cell) for cell in line.strip("|").split("|"))
-            cell.strip().strip("*").replace(" ", "").replace(" ", "") for cell in line.strip("|").split("|")
-        )
         known = re.match(r"(W[A-Za-z]+|runningtotals),?(\d+)(?:×(\d+))?(?:,s=(\d+))?", name)
         assert known, name
         kind, m, n, s = known.groups()
