@@ -2,7 +2,9 @@
 
     python benchmarks/points.py FROM [docs/reproduction]
 
-Both must be of the same sizes and data. Then `batchdp reproduce all --draw -o docs/reproduction --page docs/reproduction.md`.
+Both must be of the same sizes and data. What is left is to draw the page:
+
+    batchdp reproduce all --draw -o docs/reproduction --page docs/reproduction.md
 """
 
 from __future__ import annotations
