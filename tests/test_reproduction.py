@@ -262,6 +262,7 @@ def test_what_takes_too_long_is_stopped_and_what_fails_says_why() -> None:
     assert [ended[name].limit for name in ("LRM-printed", "no such", "LM")] == pytest.approx(
         [0.2, nan, nan], nan_ok=True
     )
+    assert ended["LM"].result is not None
     assert ended["LM"].result[0].error == pytest.approx(2 * 17 / 4, rel=0.5)
 
 

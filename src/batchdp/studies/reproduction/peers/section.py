@@ -33,18 +33,18 @@ def draw(verdicts: Sequence[Verdict], folder: Path) -> None:
     left.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     left.minorticks_off()
     left.set_xlabel("found ÷ published")
-    label_rows(left, [f"{_batch(one.figure)}; {one.figure.program}" for one in shown])
+    label_rows(left, [f"{_short(one.figure)}; {one.figure.program}" for one in shown])
     found = [one.found.seconds if one.found else 0.0 for one in shown]
     right.scatter(found, rows, color=COLOURS[AHEAD], s=18, label="here")
     right.scatter([one.figure.seconds for one in shown], rows, color=GREY, marker="x", s=22, label="published")
     right.set_xscale("log")
-    right.set_xlabel("seconds; those published are of another machine")
+    right.set_xlabel("seconds, each on its own machine")
     for axes in (left, right):
         plain(axes)
         axes.legend(loc="upper left", bbox_to_anchor=(0, 1.06), ncols=3, frameon=False, fontsize="small")
     sheet.suptitle("Published figures over many columns", x=0.01, ha="left", fontsize="medium")
     with matplotlib.rc_context({"svg.hashsalt": NAME, "svg.fonttype": "none"}):
-        sheet.savefig(folder / f"{NAME}.png", dpi=85, pil_kwargs={"optimize": True})
+        sheet.savefig(folder / f"{NAME}.png", dpi=70, pil_kwargs={"optimize": True})
         sheet.savefig(folder / f"{NAME}.svg", metadata={"Date": None})
 
 
@@ -56,7 +56,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
 
 def lines(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
     """The table's, without headings."""
-    found = []
+    found = list[tuple[str, ...]]()
     for one in verdicts:
         figure, ours = one.figure, one.found
         by = f"{figure.program}, {figure.year}"
@@ -92,3 +92,8 @@ def sources(verdicts: Sequence[Verdict]) -> str:
 def _batch(figure: Figure) -> str:
     largest = ", largest variance" if figure.task.measure == LARGEST else ""
     return f"{figure.task.batch}, {figure.task.noise}{largest}"
+
+
+def _short(figure: Figure) -> str:
+    """For the picture, which has less room."""
+    return _batch(figure).replace(", gaussian", "").replace(" variance", "").replace("laplace", "Laplace")
