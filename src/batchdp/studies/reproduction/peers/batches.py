@@ -136,9 +136,12 @@ def _all_batches() -> Iterator[tuple[str, Callable[[], Products]]]:
     for d in (10, 15, 20, 50, 100, 200):
         yield f"10^{d} ≤ 3-way", partial(whole, (10,) * d, (0, 1, 2, 3))
     yield "2^10 2-way", partial(whole, (2,) * 10, 2)
-    yield from {"SF1": census, "SF1, states": partial(census, states=True)}.items()
-    yield from {"CPS all": cps_all, "CPS prefixes": cps_prefix}.items()
-    yield from {"Loans": partial(loans, prefixes=False), "Loans prefixes": loans}.items()
+    yield "SF1", census
+    yield "SF1, states", partial(census, states=True)
+    yield "CPS all", cps_all
+    yield "CPS prefixes", cps_prefix
+    yield "Loans", partial(loans, prefixes=False)
+    yield "Loans prefixes", loans
 
 
 BATCHES = dict(_all_batches())
