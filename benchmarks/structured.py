@@ -22,12 +22,11 @@ from rich.table import Table
 
 from batchdp import optimize
 from batchdp.plans import plan
-from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, noise_of
+from batchdp.privacy import LAPLACE, Noise, noise_of
+from batchdp.studies.reproduction.peers.measuring import COMPARED
 from published import PUBLISHED, PURE, Published, census
 
 HERE = Path(__file__).parent
-COMPARED = {GAUSSIAN: Budget(GAUSSIAN, 0.5), LAPLACE: Budget(LAPLACE, 2**0.5)}
-"""At which a measurement of sensitivity 1 has noise of variance 1."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import nnls
 
-from batchdp.linalg.l1_ball import project_columns
+from batchdp.linalg.l1_ball import project_columns, projected_rows
 
 matrices = arrays(
     np.float64,
@@ -57,3 +57,14 @@ def test_ties_zeros_and_large_entries() -> None:
     assert np.allclose(project_columns(np.ones((4, 1))), 0.25)
     assert np.array_equal(project_columns(np.zeros((3, 2))), np.zeros((3, 2)))
     assert np.allclose(project_columns(np.array([[1e9], [1.0]])), [[1.0], [0.0]])
+
+
+@given(X=matrices, radius=st.sampled_from([0.5, 1.0, 10.0]), guess=st.sampled_from([0.0, 0.5, 0.9, 1.0, 1.1, 3.0, 1e3]))
+def test_any_guess_of_the_thresholds_gives_the_same_projection(X: np.ndarray, radius: float, guess: float) -> None:
+    P = project_columns(X, radius)
+    true = np.abs(X - P).max(axis=0)  # t where a column has an entry left, and never above it
+    rows, t = projected_rows(np.ascontiguousarray(X.T), guess * true + (guess > 1) * 1e-3, radius)
+    assert pytest.approx(P, rel=1e-12, abs=1e-13 * (1 + np.abs(X).max())) == rows.toarray().T
+    assert np.all(rows.data != 0)
+    again, _ = projected_rows(np.ascontiguousarray(X.T), t, radius)
+    assert again.toarray() == pytest.approx(rows.toarray(), rel=1e-12, abs=1e-13 * (1 + np.abs(X).max()))

@@ -37,10 +37,12 @@ from batchdp.studies.reproduction.journal import (
     row_for,
     settings_of,
 )
-from batchdp.studies.reproduction.measuring import Job, errors
+from batchdp.studies.reproduction.measuring import Job, errors, measure
 from batchdp.studies.reproduction.mechanisms import strategy_for
 from batchdp.studies.reproduction.page import page
 from batchdp.studies.reproduction.parameters import FIGURES, PAPER, QUICK, TARGETS, Table
+from batchdp.studies.reproduction.peers.journal import load
+from batchdp.studies.reproduction.peers.verdicts import verdicts
 from batchdp.studies.reproduction.points import COMPARED, Batch, Point, Task, points_of
 from batchdp.studies.reproduction.processes import run_jobs
 from commands import environment, refused, run, succeeds, unchanged
@@ -183,7 +185,7 @@ def test_no_mechanism_is_below_the_bound(done: Path) -> None:
 
 
 def test_what_is_there_is_not_measured_again(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(jobs: Any, **_: object) -> list[object]:
+    def none(jobs: Any, _work: object, **_: object) -> list[object]:
         assert list(jobs) == []
         return []
 
@@ -197,7 +199,7 @@ def test_a_point_that_another_figure_has_is_copied(started: Path, monkeypatch: p
     (started / "figure-9.csv").unlink()
     asked: list[Task] = []
 
-    def note(jobs: Any, **_: object) -> list[object]:
+    def note(jobs: Any, _work: object, **_: object) -> list[object]:
         asked.extend(job.task for job in jobs)
         return []
 
@@ -253,14 +255,15 @@ def job(mechanism: str, m: int, n: int) -> Job:
 
 def test_what_takes_too_long_is_stopped_and_what_fails_says_why() -> None:
     jobs = [job("LRM-printed", 128, 256), job("no such", 4, 8), job("LM", 4, 8)]
-    ended = {one.job.task.mechanism: one for one in run_jobs(jobs, workers=2, seconds=0.2)}
+    ended = {one.job.task.mechanism: one for one in run_jobs(jobs, measure, workers=2, seconds=0.2)}
     assert ended["LRM-printed"].failure == "skipped: took more than 0.2 s"
     assert ended["no such"].failure == "failed: ReproductionError: mechanism='no such' is not one of the evaluation's"
     assert ended["LM"].failure == ""
     assert [ended[name].limit for name in ("LRM-printed", "no such", "LM")] == pytest.approx(
         [0.2, nan, nan], nan_ok=True
     )
-    assert ended["LM"].measured[0].error == pytest.approx(2 * 17 / 4, rel=0.5)
+    assert ended["LM"].result is not None
+    assert ended["LM"].result[0].error == pytest.approx(2 * 17 / 4, rel=0.5)
 
 
 def test_what_was_too_slow_is_not_tried_on_larger_workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +276,7 @@ def test_what_was_too_slow_is_not_tried_on_larger_workloads(tmp_path: Path, monk
     )
     asked: list[Task] = []
 
-    def note(jobs: Any, **_: object) -> list[object]:
+    def note(jobs: Any, _work: object, **_: object) -> list[object]:
         asked.extend(job.task for job in jobs)
         return []
 
@@ -502,7 +505,9 @@ def test_the_committed_page_is_what_the_committed_results_give() -> None:
     settings = settings_of(COMMITTED)
     assert settings is not None
     table = QUICK if settings.quick else PAPER
-    made = page(read_all(COMMITTED), examples.load(COMMITTED), settings, table, "reproduction")
+    made = page(
+        read_all(COMMITTED), examples.load(COMMITTED), verdicts(load(COMMITTED)), settings, table, "reproduction"
+    )
     stale = "stale: run batchdp reproduce all --draw -o docs/reproduction --page docs/reproduction.md"
     assert (DOCS / "reproduction.md").read_text() == made, stale
 
@@ -534,7 +539,7 @@ def test_the_page_marks_failed_searches(done: Path) -> None:
         replace(row, status="fell back to its start") if (row.figure, row.mechanism) == ("figure-5", "LRM") else row
         for row in rows
     ]
-    text = page(failed, [], settings, TINY, ".")
+    text = page(failed, [], [], settings, TINY, ".")
     assert re.search(r"\| LRM \| [\d,.]+ † \|", text)
     assert "† At 3 points the search for LRM failed" in text
     assert "WRange 4 × 16 with r = 5." in text
@@ -552,7 +557,7 @@ def test_wrong_usage_is_refused(tmp_path: Path) -> None:
         reproduce(["figure-1"], tmp_path)
     with pytest.raises(ReproductionError, match="workers=0"):
         reproduce(["table-1"], tmp_path, workers=0)
-    assert set(TARGETS) == {"table-1", "examples", *FIGURES}
+    assert set(TARGETS) == {"table-1", "examples", "peers", *FIGURES}
 
 
 @pytest.mark.slow

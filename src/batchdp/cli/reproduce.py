@@ -28,13 +28,14 @@ class Target(StrEnum):
     figure_7 = "figure-7"
     figure_8 = "figure-8"
     figure_9 = "figure-9"
+    peers = "peers"
     all = "all"
 
 
 def command(
     targets: Annotated[
         list[Target],
-        typer.Argument(metavar="FIGURE…", help="`figure-2` to `figure-9`, `table-1`, `examples` or `all`."),
+        typer.Argument(metavar="FIGURE…", help="`figure-2` to `figure-9`, `table-1`, `examples`, `peers` or `all`."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for CSVs and pictures.", metavar="DIR")],
     quick: Annotated[
@@ -63,6 +64,8 @@ def command(
     ] = False,
 ) -> None:
     """Measure the paper's evaluation again: figures as CSV, PNG and SVG, and its claims with verdicts.
+
+    `peers` plans what others publish about batches over many columns, and says who is ahead.
 
     A run that was broken off goes on where it was. Its noise is simulated: these are experiments, not releases.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from batchdp.linalg.matrix import Dense
 
@@ -53,3 +54,42 @@ def _thresholds(A: Dense, t: Dense, radius: float, ones: Dense) -> Dense:
             break
         t = np.maximum(following, t)
     return t
+
+
+def projected_rows(matrix: Dense, guesses: Dense, radius: float = 1.0) -> tuple[csr_array, Dense]:
+    """The nearest matrix whose *rows* have L1 norm at most `radius`, as its non-zero entries; and the thresholds.
+
+    A threshold that is guessed from below leaves few entries above it, and only those are looked at again. From a guess
+    above the root, Newton's method lands below it, because the function is convex.
+    """
+    n, r = matrix.shape
+    A = np.abs(matrix)
+    magnitudes = A.ravel()
+    least = np.maximum((A @ np.ones(r) - radius) / r, 0.0)
+    low = np.maximum(least, guesses)
+    while True:
+        place = np.flatnonzero(low[:, None] < A)
+        row, value = place // r, magnitudes[place]
+        t = _newton(row, value, n, radius)
+        too_high = (t < low) & (low > least)
+        if not too_high.any():
+            break
+        low[too_high] = np.maximum(t, least)[too_high]
+    t = np.maximum(t, low)
+    rounding = 4 * float(np.finfo(np.float64).eps)
+    for _ in range(MOST_PASSES):
+        above = value > t[row]
+        place, row, value = place[above], row[above], value[above]
+        following = _newton(row, value, n, radius)
+        if not np.any(following > t * (1 + rounding)):
+            break
+        t = np.maximum(following, t)
+    entries = np.copysign(value - t[row], matrix.ravel()[place])
+    ends = np.zeros(n + 1, np.intp)
+    np.cumsum(np.bincount(row, minlength=n), out=ends[1:])
+    return csr_array((entries, place - row * r, ends), shape=(n, r)), t
+
+
+def _newton(row: np.ndarray, value: Dense, rows: int, radius: float) -> Dense:
+    """The next threshold of each row from the entries above the present one."""
+    return np.asarray((np.bincount(row, value, rows) - radius) / np.maximum(np.bincount(row, minlength=rows), 1))

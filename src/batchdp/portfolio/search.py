@@ -7,8 +7,11 @@ seed and class of budget give the same strategy on every run. The clock is only 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 
@@ -25,6 +28,17 @@ A true answer ends the search with the best strategy so far.
 
 PATIENCE = 10
 """How many times the nominal budget the clock may run."""
+_patience: ContextVar[float] = ContextVar("patience")
+
+
+@contextmanager
+def without_clock() -> Iterator[None]:
+    """Let the account alone end searches: for experiments, which a busy machine must not change."""
+    token = _patience.set(inf)
+    try:
+        yield
+    finally:
+        _patience.reset(token)
 
 
 class EndedError(Exception):
@@ -52,7 +66,7 @@ class Search:
     deadline: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.deadline = time.monotonic() + PATIENCE * max(self.budget, 2.0)
+        self.deadline = time.monotonic() + _patience.get(PATIENCE) * max(self.budget, 2.0)
 
     @property
     def error(self) -> float:

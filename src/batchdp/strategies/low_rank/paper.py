@@ -11,7 +11,6 @@ Where the paper leaves something open:
 - L starts as in the proof of Lemma 3: the right singular vectors, spread over the r rows by a random rotation and
   scaled to sensitivity 1, so that W = B L holds at the start and no row of L is zero.
 - Line 12 of Algorithm 2 compares with J at the projected point; at the unprojected U it would never end.
-- ω starts each call at a quarter of the last accepted one: the same powers of two, found sooner.
 - "Converged" in line 4 of Algorithm 1: J fell by less than 1 %, or `alternations` were made.
 
 The safeguard: at the printed start β = 1, the ridge in Equation (9) outweighs all but the leading directions. Rows
@@ -21,13 +20,12 @@ of L become exactly 0, then so do the columns of B, and neither can ever come ba
 
 from __future__ import annotations
 
-from math import sqrt
-
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
-from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
+from batchdp.strategies.low_rank.nesterov import Descent, times
 from batchdp.strategies.low_rank.program import Progress, first_measure, repaired, revived
 from batchdp.strategies.low_rank.settings import SETTINGS, Settings
 from batchdp.workloads.pair import Pair
@@ -46,15 +44,15 @@ def solve(
     norm = float(np.linalg.norm(R))
     enough = relaxation if relaxation > 0 else schedule.close_enough * norm
     L = first_measure(R, rank, np.random.default_rng(seed))
-    pi, beta, omega = np.zeros_like(R), 1.0, 1.0
+    pi, beta, descent = np.zeros_like(R), 1.0, Descent(R.shape[1], schedule.steps)
     B, E = np.zeros((len(R), rank)), R
     outcome, rounds = Outcome.OUT_OF_ROUNDS, 0
     for rounds in range(1, schedule.most_rounds + 1):
         target, last = beta * R + pi, np.inf
         for _ in range(schedule.alternations):
-            B = np.asarray(np.linalg.solve(beta * (L @ L.T) + np.eye(rank), L @ target.T).T, np.float64)  # Equation (9)
-            L, omega = _nesterov(B, target, L, beta, omega, schedule.steps)
-            E = R - B @ L
+            B = ridge(L, target, beta)
+            L = descent.least(B, target, L, beta)
+            E = R - times(L.T, B.T).T
             J = 0.5 * float(np.vdot(B, B)) + float(np.vdot(pi, E)) + 0.5 * beta * float(np.vdot(E, E))
             if last - J < schedule.decrease * abs(J):
                 break
@@ -75,27 +73,9 @@ def solve(
     return repaired(R, L, B, rounds, outcome) if relaxation == 0 else None
 
 
-def _nesterov(B: Dense, target: Dense, start: Dense, beta: float, omega: float, steps: int) -> tuple[Dense, float]:
-    """Algorithm 2: minimise β/2 tr(Lᵀ Bᵀ B L) − tr(targetᵀ B L) with target = β R + π (Formula 10).
-
-    The objective is quadratic, so that line 12 reads ⟨D, β BᵀB D⟩ ≤ ω ‖D‖² with D = L − S.
-    """
-    H, F = beta * (B.T @ B), B.T @ target
-    chi, omega = start.size * 1e-12, max(1.0, omega / 4)
-    L = before = start
-    older, newer = 0.0, 1.0  # δ(t−2), δ(t−1)
-    for _ in range(steps):
-        S = L + (older - 1) / newer * (L - before)
-        slope = H @ S - F
-        while True:
-            after = project_columns(S - slope / omega)
-            D = after - S
-            moved = float(np.vdot(D, D))
-            if moved < chi * chi:
-                return after, omega
-            if float(np.vdot(D, H @ D)) <= omega * moved * (1 + 1e-12):
-                break
-            omega *= 2
-        before, L = L, after
-        older, newer = newer, (1 + sqrt(1 + 4 * newer * newer)) / 2
-    return L, omega
+def ridge(L: Dense, target: Dense, beta: float) -> Dense:
+    """Equation (9): the best B, by one Cholesky factorisation."""
+    both = times(L, np.hstack([L.T, target.T]))
+    gram, right = beta * both[:, : len(L)], both[:, len(L) :]
+    gram[np.diag_indices_from(gram)] += 1.0
+    return np.asarray(cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), right, check_finite=False).T)

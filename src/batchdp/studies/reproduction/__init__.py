@@ -13,5 +13,6 @@ findings      the results by their parameters
 verdicts      what the results say about a claim
 claims        the paper's claims, and why they come out so
 formulas      the paper's formulas that need a correction
+peers         what others publish about batches over many columns
 page          all of it as one page
 """

@@ -18,7 +18,11 @@ from batchdp.studies.reproduction.datasets import originals, stand_ins
 from batchdp.studies.reproduction.drawing import draw, has_curves
 from batchdp.studies.reproduction.journal import Row, Settings, locked, read_all, resume, settings_of
 from batchdp.studies.reproduction.page import page
-from batchdp.studies.reproduction.parameters import FIGURES, PAPER, QUICK, TARGETS, Table
+from batchdp.studies.reproduction.parameters import FIGURES, PAPER, PEERS, QUICK, TARGETS, Table
+from batchdp.studies.reproduction.peers import journal as peers_journal
+from batchdp.studies.reproduction.peers import running as peers_running
+from batchdp.studies.reproduction.peers import section
+from batchdp.studies.reproduction.peers.verdicts import verdicts
 from batchdp.studies.reproduction.running import run
 
 
@@ -62,6 +66,8 @@ def reproduce(
             examples.save(folder)
         figures = [target for target in wanted if target in FIGURES]
         run(journal, figures, table, collection, workers=workers, progress=progress)
+        if PEERS in wanted:
+            peers_running.run(folder, quick=quick, workers=workers, seconds=table.seconds, progress=progress)
         publish(folder, page_at, table)
     return list(journal.rows.values())
 
@@ -83,9 +89,12 @@ def publish(folder: Path, page_at: Path | None = None, table: Table | None = Non
     for figure in FIGURES:
         if has_curves(figure, rows):
             draw(figure, rows, folder)
+    others = verdicts(peers_journal.load(folder))
+    if any(one.found for one in others):
+        section.draw(others, folder)
     page_at = page_at or folder / "README.md"
     pictures = Path(os.path.relpath(folder, page_at.parent)).as_posix()
-    text = page(rows, examples.load(folder), settings, table or (QUICK if settings.quick else PAPER), pictures)
+    text = page(rows, examples.load(folder), others, settings, table or (QUICK if settings.quick else PAPER), pictures)
     write_atomically(page_at, text.encode(), ReproductionError)
 
 

@@ -13,13 +13,22 @@ from batchdp.studies.reproduction.findings import Findings, short, varied
 from batchdp.studies.reproduction.formulas import corrections
 from batchdp.studies.reproduction.journal import Row, Settings
 from batchdp.studies.reproduction.parameters import FIGURES, Table
+from batchdp.studies.reproduction.peers import section
+from batchdp.studies.reproduction.peers.verdicts import Verdict
 from batchdp.studies.reproduction.points import points_of
 from batchdp.studies.reproduction.verdicts.judging import FAILS, HOLDS, IN_PART, UNKNOWN
 
 MADE = "<!-- Made by `batchdp reproduce` from its CSVs; change src/batchdp/studies/reproduction and run it again. -->"
 
 
-def page(rows: Sequence[Row], examples: Sequence[Example], settings: Settings, table: Table, pictures: str) -> str:
+def page(
+    rows: Sequence[Row],
+    examples: Sequence[Example],
+    others: Sequence[Verdict],
+    settings: Settings,
+    table: Table,
+    pictures: str,
+) -> str:
     """The page in Markdown; `pictures` is the way from it to the folder of the results."""
     findings = Findings(rows, examples)
     parts = [
@@ -31,6 +40,7 @@ def page(rows: Sequence[Row], examples: Sequence[Example], settings: Settings, t
         *_figures(rows, pictures),
         "## What came later",
         _later(findings),
+        *_peers(others, pictures),
         "## How it was measured",
         _method(settings, table),
         _parameters(table),
@@ -126,6 +136,21 @@ def _later(findings: Findings) -> str:
         "bound holds for every pair B, L, and is not tight for Laplace noise.\n\n"
         + _table(("", "best of the paper's mechanisms ÷ optimize", "optimize ÷ bound"), lines)
     )
+
+
+def _peers(others: Sequence[Verdict], pictures: str) -> list[str]:
+    """What is published about batches over many columns, if that was asked for."""
+    if not any(one.found for one in others):
+        return []
+    words, at = "Published figures over many columns", f"{pictures}/{section.NAME}"
+    return [
+        f"## {words}",
+        section.WORDS,
+        f"Of {len(others)} figures: {section.summary(others)}. {section.sources(others)}",
+        f"![{words}]({at}.png)",
+        f"All lines: [{section.NAME}.csv]({at}.csv); sharper: [{section.NAME}.svg]({at}.svg).",
+        _table(section.HEADINGS, section.lines(others)),
+    ]
 
 
 def _method(settings: Settings, table: Table) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FIGURES = tuple(f"figure-{number}" for number in range(2, 10))
-TARGETS = ("table-1", "examples", *FIGURES)
+PEERS = "peers"
+TARGETS = ("table-1", "examples", *FIGURES, PEERS)
 """Everything that can be asked for."""
 
 

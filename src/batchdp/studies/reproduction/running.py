@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from batchdp.progress import Progress
 from batchdp.studies.reproduction.datasets import Collection, merged
 from batchdp.studies.reproduction.journal import Journal, Row, row_for
-from batchdp.studies.reproduction.measuring import Job
+from batchdp.studies.reproduction.measuring import Job, Measured, measure
 from batchdp.studies.reproduction.parameters import Table
 from batchdp.studies.reproduction.points import Point, Task, points_of
 from batchdp.studies.reproduction.processes import Ended, run_jobs
@@ -17,13 +17,14 @@ EFFORT = {
     "LM": 0.01,
     "WM": 0.01,
     "HM": 0.02,
-    "MM": 4.0,
     "LRM": 3.0,
-    "LRM-printed": 10.0,
+    "LRM-printed": 25.0,
     "p-Identity": 0.5,
     "optimize": 3.0,
 }
-"""Roughly how much work a mechanism is for the same workload; for the time that is left."""
+"""Roughly how much work a mechanism is for the same workload; for what comes first, and the time that is left."""
+CUBED = {"MM": 0.25}
+"""The same for those that work on n × n matrices, whatever the rank."""
 
 
 def run(
@@ -42,10 +43,10 @@ def run(
     for point in wanted:
         row = journal.rows.get(point)
         if row is None or not (row.ok or row.too_slow(table.seconds)):
-            missing.setdefault(_found_by(point.task), []).append(point)
+            missing.setdefault(found_by(point.task), []).append(point)
     everything = sum(map(_effort, missing)) or 1.0
     queue = _queue(missing, journal, collection, table)
-    for ended in run_jobs(queue, workers=workers, seconds=table.seconds):
+    for ended in run_jobs(queue, measure, workers=workers, seconds=table.seconds):
         journal.add(_rows(ended, missing.pop(ended.job.task)))
         if progress is not None:
             batch = ended.job.task.batch
@@ -54,7 +55,7 @@ def run(
     journal.tidy()
 
 
-def _found_by(task: Task) -> Task:
+def found_by(task: Task) -> Task:
     """The Gaussian optimum comes with the bound."""
     return replace(task, mechanism="Gaussian") if task.mechanism == "bound" else task
 
@@ -95,13 +96,16 @@ def _too_slow(row: Row, task: Task, seconds: float) -> bool:
     )
 
 
-def _rows(ended: Ended, points: Sequence[Point]) -> list[Row]:
-    if ended.failure:
+def _rows(ended: Ended[Job, list[Measured]], points: Sequence[Point]) -> list[Row]:
+    if ended.result is None:
         return [row_for(point, {"status": ended.failure, "limit": ended.limit}) for point in points]
-    figures = dict(zip(ended.job.wanted, ended.measured, strict=True))
+    figures = dict(zip(ended.job.wanted, ended.result, strict=True))
     return [row_for(point, asdict(figures[_figures_of(point)])) for point in points]
 
 
 def _effort(task: Task) -> float:
-    entries = float(task.batch.cells * task.batch.queries)
+    batch = task.batch
+    if task.mechanism in CUBED:
+        return CUBED[task.mechanism] * float(batch.cells) ** 3
+    entries = float(batch.cells * (batch.base or min(batch.queries, batch.cells)))
     return float(EFFORT.get(task.mechanism, 0.1) * entries**1.2 * max(task.ratio, 1.0) ** 2)

@@ -1,0 +1,46 @@
+"""Take over points of the paper's figures from another folder of results, where this one has none.
+
+    python benchmarks/points.py FROM [docs/reproduction]
+
+Both must be of the same sizes and data. What is left is to draw the page:
+
+    batchdp reproduce all --draw -o docs/reproduction --page docs/reproduction.md
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from batchdp.studies.reproduction.journal import Row, locked, read_all, resume, settings_of
+
+
+def taken_over(source: Path, target: Path) -> int:
+    """How many points came over: figures that were missing, and longer times that were not enough either."""
+    settings = settings_of(source)
+    if settings is None:
+        raise SystemExit(f"{source} holds no results")
+    with locked(target):
+        journal = resume(target, replace(settings, seconds=0.0))
+        rows = [row for row in read_all(source) if _is_more(row, journal.rows.get(row.point))]
+        journal.add(rows)
+        journal.tidy()
+        resume(target, replace(settings, seconds=max((row.limit for row in rows if row.limit > 0), default=0.0)))
+    return len(rows)
+
+
+def _is_more(row: Row, known: Row | None) -> bool:
+    return known is None or (not known.ok and (row.ok or row.limit > known.limit))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path, nargs="?", default=Path("docs/reproduction"))
+    options = parser.parse_args()
+    print(f"{taken_over(options.source, options.target)} points")
+
+
+if __name__ == "__main__":
+    main()
