@@ -259,11 +259,15 @@ class Release:
         }
         archive.save(path, self._header(), arrays, ReleaseError)
 
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the file says of its answers, beside their queries; the ledger has a digest of it."""
+        return said_of(self.names, self.asked)
+
     def _header(self) -> dict[str, Any]:
-        derived = {"format": FORMAT_DERIVED, "asked": written(self.asked)} if self.asked else {"format": FORMAT}
         return {
-            **derived,
-            "names": self.names,
+            "format": FORMAT_DERIVED if self.asked else FORMAT,
+            **self.said,
             "confidence": self.confidence,
             "scale": self.law.scale,
             "privacy": self.law.privacy,
@@ -286,3 +290,8 @@ class Release:
         from batchdp.release.looking import in_notebook
 
         return in_notebook(self)
+
+
+def said_of(names: Sequence[str], asked: Sequence[Asked[int]] = ()) -> dict[str, Any]:
+    """What a release's file says of its answers, as it is serialised."""
+    return {"names": list(names), **({"asked": written(asked)} if asked else {})}
