@@ -194,14 +194,14 @@ def test_a_wrong_choice_is_wrong_usage_and_names_the_choices(study: Path, option
 def test_answers_have_exactly_the_columns_that_are_promised(study: Path, ending: str) -> None:
     shown = answered(f"answers{ending}")
     release = batchdp.load_release("answers.release")
-    expected = [[a.name, a.value, a.standard_error, a.low, a.high] for a in release.answers]
+    expected = [[a.name, a.value, a.standard_error, a.low, a.high, False] for a in release.answers]
     text = Path(f"answers{ending}").read_text(encoding="utf-8")
     if ending == ".json":
         assert json.loads(text) == [dict(zip(COLUMNS, row, strict=True)) for row in expected]
     else:
         header, *rows = csv.reader(text.splitlines())
         assert header == COLUMNS
-        assert [[name, *map(float, figures)] for name, *figures in rows] == expected
+        assert [[name, *map(float, figures), said != "false"] for name, *figures, said in rows] == expected
     assert release.certificate.release_id in shown
     assert "6 private answers" in shown
 
