@@ -53,14 +53,16 @@ def named(
 
     A derived answer stands for its parts, where these are meant.
     """
-    places = [q for one in statements if one.name == name or (with_parts and one.of == name) for q in one.queries]
+    parts = [one for one in statements if name and one.of == name]
+    own = [one for one in statements if one.name == name or (with_parts and one in parts)]
+    places = [q for one in own for q in one.queries]
     if not places and name in names:
         places = [names.index(name)]
-    if not places and any(one.of == name for one in statements):
-        parts = " and ".join(dict.fromkeys(harmless(one.name) for one in statements if one.of == name))
+    if not places and parts:
+        listed = " and ".join(dict.fromkeys(harmless(one.name) for one in parts))
         raise error(
             f"{argument}: {harmless(name)!r} is computed from other answers, and how accurate it is depends on them; "
-            f"name its parts, {parts}"
+            f"name its parts, {listed}"
         )
     if not places:
         raise error(unknown(name, names, statements, argument=argument))

@@ -48,14 +48,15 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
     c = facts.certificate
     kind = "pure differential privacy" if facts.noise == LAPLACE else "zero-concentrated differential privacy"
     said = tuple(one for one in (about.basic.description, about.basic.intended_use) if one)
+    derived = getattr(c, "derived", 0)  # tables of many columns have none
     computed = (
-        f"{c.derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "
+        f"{derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "
         "answers, which costs no privacy. Their intervals take the noise of all of these into account; where the size "
         "of a group cannot be told from 0 they are not determined, and their fields are empty.",
     )
     return (
         *said,
-        *(computed if getattr(c, "derived", 0) else ()),
+        *(computed if derived else ()),
         f"The release has {kind} with {facts.strength}. It compares any two tables that differ by {c.neighbours}; "
         f"whose privacy: {facts.whose}.",
         "Every value is the true answer plus noise whose law is known. The noise is as likely to be above as below 0: "
