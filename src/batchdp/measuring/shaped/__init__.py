@@ -2,6 +2,5 @@
 
 from batchdp.measuring.shaped.body import Body
 from batchdp.measuring.shaped.drawing import draw, draws
-from batchdp.measuring.shaped.simulating import directions
 
-__all__ = ["Body", "directions", "draw", "draws"]
+__all__ = ["Body", "draw", "draws"]

@@ -1,8 +1,8 @@
 """Uniform points of the unit ball, from a cube of uniform numbers, without trying the ball's corners of the cube.
 
-Take k uniform numbers of [−1, 1] in pairs. Of a pair that lies in the unit disc, t = u² + v² is uniform in [0, 1], and the
-direction is independent of it. Sorted, 0 = t₀ < t₁ < … < t_m, the differences tᵢ − tᵢ₋₁ are uniform in the simplex
-{s ≥ 0, Σ s ≤ 1}, and a point of m uniform directions with such squared radii is uniform in the ball of 2 m dimensions. So
+Take k uniform numbers of [−1, 1] in pairs. Of a pair that lies in the unit disc, t = u² + v² is uniform in [0, 1], and
+the direction is independent of it. Sorted, 0 = t₀ < t₁ < … < t_m, the differences tᵢ − tᵢ₋₁ are uniform in the simplex
+{s ≥ 0, Σ s ≤ 1}, and m uniform directions with such squared radii are a uniform point of the ball of 2 m dimensions. So
 
     xᵢ = (uᵢ, vᵢ) √(1 − tᵢ₋₁ / tᵢ),
 
@@ -70,11 +70,11 @@ def box(cell: list[int], bits: int) -> Box | bool:
 def nearly(cells: NDArray[np.uint64]) -> tuple[Dense, NDArray[np.bool_], NDArray[np.bool_]]:
     """The points of many cells of 64 bits in floats; which of them are in no disc, and which are in doubt.
 
-    Bounds, for a cell that is not in doubt. A number u has an error of at most 2⁻⁵² (conversion) + 2⁻⁵³ (− 1) + 2⁻⁶³ (the
-    cell itself) ≤ 2⁻⁵¹; t of at most 2 (|u| + |v|) 2⁻⁵¹ + 2⁻¹⁰⁰ + 2⁻⁵¹ t ≤ 2⁻⁴⁸, which is far below `DISC`. In no doubt are
-    differences of at least 2⁻³⁰, so the order is right, tᵢ ≥ 2⁻³⁰ behind the first, √(tᵢ − tᵢ₋₁) is off by at most
-    2⁻⁴⁷ / 2⁻¹⁵ = 2⁻³² and (u, v) / √t by at most 2⁻⁵¹ / 2⁻¹⁵ + 2⁻⁴⁹ / 2⁻¹⁵ ≤ 2⁻³³, and the few roundings by 2⁻⁵⁰: together
-    less than 2⁻³⁰ = `ERROR`.
+    Bounds, for a cell that is not in doubt. A number u is off by at most 2⁻⁵² (conversion) + 2⁻⁵³ (− 1) + 2⁻⁶³ (the cell
+    itself) ≤ 2⁻⁵¹; t by at most 2 (|u| + |v|) 2⁻⁵¹ + 2⁻¹⁰⁰ + 2⁻⁵¹ t ≤ 2⁻⁴⁸, which is far below `DISC`. Differences that are
+    in no doubt are at least 2⁻³⁰. So the order is right, tᵢ ≥ 2⁻³⁰ behind the first, √(tᵢ − tᵢ₋₁) is off by at most
+    2⁻⁴⁷ / 2⁻¹⁵ = 2⁻³², (u, v) / √t by at most 2⁻⁵¹ / 2⁻¹⁵ + 2⁻⁴⁹ / 2⁻¹⁵ ≤ 2⁻³³, and a few roundings add 2⁻⁵⁰ each:
+    together less than 2⁻³⁰ = `ERROR`.
     """
     count, rank = cells.shape
     u = cells.astype(np.float64) * 2.0**-63 - 1.0
@@ -83,13 +83,14 @@ def nearly(cells: NDArray[np.uint64]) -> tuple[Dense, NDArray[np.bool_], NDArray
     order = np.argsort(t, axis=1)
     t = np.take_along_axis(t, order, axis=1)
     gaps = np.diff(t, axis=1)
-    doubtful = (gaps < ERROR).any(axis=1)
+    doubtful = np.any(gaps < ERROR, axis=1)
     factor = np.ones_like(t)
     with np.errstate(divide="ignore", invalid="ignore"):
         factor[:, 1:] = np.sqrt(gaps / t[:, 1:])
     points = np.take_along_axis(pairs, order[:, :, None], axis=1) * factor[:, :, None]
-    outside = (t > 1 + DISC).any(axis=1)
-    return np.hstack([points.reshape(count, -1), u[:, rank // 2 * 2 :]]), outside, doubtful
+    outside = np.any(t > 1 + DISC, axis=1)
+    found = np.hstack([points.reshape(count, -1), u[:, rank // 2 * 2 :]])
+    return found, np.asarray(outside), np.asarray(doubtful)
 
 
 def cube_share(rank: int) -> float:

@@ -1,7 +1,7 @@
-"""The body K of a batch: the hull of ± its columns, whole numbers, and who is inside; nothing here is random or reads data.
+"""The body K of a batch: the hull of ± its columns, and who is inside. Nothing here draws noise or sees data.
 
-Everything that a draw needs is decided here, from the columns alone: coordinates in which the body is round, half-spaces
-that hold it, how much of the ball it fills. Floats search, and every decision is proven in whole numbers.
+Everything that a draw needs is decided here, from the columns alone: coordinates in which the body is round,
+half-spaces that hold it, how much of the ball it fills. Floats search, and every decision is proven in whole numbers.
 """
 
 from __future__ import annotations
@@ -19,42 +19,18 @@ from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense
 from batchdp.measuring.shaped.ball import Box, cube_share
 from batchdp.measuring.shaped.ellipsoid import Rounded, rounded
-from batchdp.measuring.shaped.gauge import (
-    WEIGHT_BITS,
-    Basis,
-    Cut,
-    Found,
-    cut,
-    exact_norm,
-    residual,
-    searched,
-)
+from batchdp.measuring.shaped.gauge import WEIGHT_BITS, Cut, Found, cut, exact_norm, residual, searched
 from batchdp.measuring.shaped.integers import Integers, identity, independent_columns, solved, whole_matrix
+from batchdp.measuring.shaped.survey import Survey, surveyed
 
 MOST_RANK = 20
 """Of a body: beyond it no draw would end."""
-MARGIN = 2.0**-24
-"""By which floats must be outside a half-space, a unit of ‖y‖₁: 64 times what they can be off, see `ball.nearly`."""
+MOST_BITS = 256
+"""Of an entry: floats search among the columns."""
+DRAW, CELL, PROGRAM = 2e-3, 2e-8, 1e-4
+"""Nominal seconds: of a draw at least, of a cell a number, of a linear program a rank."""
 CLOSE = 2.0**-30
 """Where a box is larger than this, it is cheaper to look at more bits than to decide exactly."""
-
-
-@dataclass(frozen=True, eq=False)
-class HalfSpaces:
-    """Verified cuts, and the same in floats, in coordinates of the unit ball."""
-
-    cuts: tuple[Cut, ...]
-    normals: Dense
-    """One a row, such that |normal · x| ≤ 1 in the body."""
-    limits: Dense
-    """What |normal · x| of a float point must exceed, so that the true point is outside."""
-    bases: tuple[Basis, ...]
-
-    @classmethod
-    def of(cls, cuts: Sequence[Cut], bases: Sequence[Basis], bits: int) -> HalfSpaces:
-        """The floats of verified cuts."""
-        normals = np.array([[y / one.bound * 2.0**bits for y in one.normal] for one in cuts])
-        return cls(tuple(cuts), normals, 1 + MARGIN * np.abs(normals).sum(axis=1), tuple(bases))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +49,8 @@ class Body:
             raise LatticeError("vertices must be a matrix of whole numbers, one column a vertex")
         if len(given) > MOST_RANK:
             raise LatticeError(f"vertices of {len(given)} rows: no body of rank above {MOST_RANK} can be drawn from")
+        if max(abs(x) for x in given.flat) >> MOST_BITS:
+            raise LatticeError(f"vertices have entries of more than {MOST_BITS} bits; scale the queries down")
         given.setflags(write=False)
         object.__setattr__(self, "vertices", given)
         if len(self._reference) < self.rank:
@@ -135,22 +113,20 @@ class Body:
         better = Fraction(0)
         for i, e in enumerate(np.eye(self.rank)):
             found = searched(self._floats, e, np.array(self._reference))
-            weights = [round(w) for w in (found.weights * 2.0**WEIGHT_BITS).tolist()]
+            weights = found.rounded_weights
             point = [int(i == row) << bits for row in range(self.rank)]
             missing = residual(b, weights, found.basis, point, 0)
             better += Fraction(sum(map(abs, weights)), 1 << WEIGHT_BITS) + Fraction(missing, 1 << shift) * unit
         return ceil(min(unit, better))
 
-    def search(self, point: Dense, *, until: float | None = None) -> Found:
-        """What floats say of a point of the ball, from the stored basis that is nearest to it."""
-        known = self.half_spaces
-        best = int(np.argmax(np.abs(known.normals @ point)))
-        return searched(self._floats, point, known.bases[best], until=until)
-
     @cached_property
-    def half_spaces(self) -> HalfSpaces:
-        """Cuts in random directions: the facets that most points outside are behind."""
-        return _half_spaces(self)
+    def survey(self) -> Survey:
+        """Half-spaces that hold the body, verified, and how much of the ball it fills."""
+        return surveyed(self.rounded.columns, self._floats, self.rounded.bits, np.array(self._reference))
+
+    def search(self, point: Dense, *, until: float | None = None) -> Found:
+        """What floats say of a point of the ball."""
+        return searched(self._floats, point, self.survey.nearest(point), until=until)
 
     def place(self, box: Box) -> bool | None:
         """Whether all of a box of the ball is inside the body, or outside; None where it may be in both.
@@ -159,13 +135,12 @@ class Body:
         """
         bits, b = self.rounded.bits, self.rounded.columns
         found = self.search(np.array([x / 2**box.bits for x in box.centre]), until=1.0)
-        if np.isfinite(found.weights).all():
-            weights = [round(w) for w in (found.weights * 2.0**WEIGHT_BITS).tolist()]
-            missing = residual(b, weights, found.basis, [x << bits for x in box.centre], box.bits)
-            # Σ|λ| + (what is missing + radius) · unit ≤ 1, in units of 2^-(bits of all three).
-            sums = sum(map(abs, weights)) << box.bits + bits
-            if sums + (missing + (box.radius << WEIGHT_BITS + bits)) * self.unit <= 1 << box.bits + WEIGHT_BITS + bits:
-                return True
+        weights = found.rounded_weights
+        missing = residual(b, weights, found.basis, [x << bits for x in box.centre], box.bits)
+        # Σ|λ| + (what is missing + radius) · unit ≤ 1, in units of 2^-(bits of all three).
+        sums = sum(map(abs, weights)) << box.bits + bits
+        if sums + (missing + (box.radius << WEIGHT_BITS + bits)) * self.unit <= 1 << box.bits + WEIGHT_BITS + bits:
+            return True
         outer = cut(b, found.prices)
         if outer is not None and self._behind(outer, box):
             return False
@@ -212,39 +187,24 @@ class Body:
         """Weights of vertices, by column, that sum up to a point, and in absolute value to its norm, exactly."""
         return self._looked_up(point)[1]
 
-    def contains(self, point: Sequence[Any]) -> bool:
-        """Whether a point is in the body, which has its boundary; proven either way."""
-        whole, divisor = self._inside(point)
-        # In units of the ball, with an odd part of the divisor that no shift can take: a little box around the point.
+    def contains(self, point: Sequence[Any], times: Fraction | int = 1) -> bool:
+        """Whether a point is in `times` the body, which has its boundary; proven either way."""
+        if times <= 0:
+            return not any(point) and times == 0
+        whole, divisor = self._inside([Fraction(x) / times for x in point])
+        # A box of the ball that holds the point, which is on no lattice of bits where the divisor is odd.
         bits = 2 * WEIGHT_BITS + divisor.bit_length()
-        shift = bits - self.rounded.bits
-        centre = [(x << shift if shift >= 0 else x >> -shift) // divisor for x in whole]
+        centre = [(x << bits) // (divisor << self.rounded.bits) for x in whole]
         decided = self.place(Box(centre, 1, bits))
-        return self.norm(point) <= 1 if decided is None else decided
-
-    @cached_property
-    def _simulated(self) -> tuple[float, float]:
-        from batchdp.measuring.shaped.simulating import simulated_work
-
-        return simulated_work(self)
-
-    @property
-    def acceptance(self) -> float:
-        """How much of the enclosing ball the body fills, simulated."""
-        return self._simulated[0]
+        return self.norm(point) <= times if decided is None else decided
 
     @property
     def proposals(self) -> float:
-        """How many cells of the cube a draw will try, on average."""
-        return 1 / (self.acceptance * cube_share(self.rank))
+        """How many cells of the cube a draw will try, on average; simulated."""
+        return 1 / (self.survey.share * cube_share(self.rank))
 
     @property
-    def programs(self) -> float:
-        """How many linear programs a draw will solve, on average."""
-        return self._simulated[1]
-
-
-def _half_spaces(body: Body) -> HalfSpaces:
-    from batchdp.measuring.shaped.simulating import cuts
-
-    return HalfSpaces.of(*cuts(body.rounded.columns, body._floats, np.array(body._reference)), body.rounded.bits)
+    def seconds(self) -> float:
+        """What a draw will take, in nominal seconds: by prices, and by what was simulated."""
+        cells, programs = self.proposals, self.survey.programs
+        return DRAW + CELL * cells * self.rank * (1 + len(self.survey.cuts) / 40) + PROGRAM * programs * self.rank

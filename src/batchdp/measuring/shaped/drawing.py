@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import islice
 from math import nan
 
 import numpy as np
 
 from batchdp.errors import PrivacyParameterError
+from batchdp.linalg.threads import one_thread
 from batchdp.measuring.shaped.ball import Box, box, nearly
 from batchdp.measuring.shaped.bits import START, Bits
 from batchdp.measuring.shaped.body import Body
@@ -28,20 +30,22 @@ LARGEST_BLOCK = 1 << 14
 def draw(body: Body, epsilon: Fraction, progress: Progress | None = None, *, _bits: Bits | None = None) -> list[int]:
     """round(z), drawn exactly, for z of density ∝ exp(−epsilon ‖z‖_K).
 
-    Guarantee: y + draw is epsilon-private for whole y that a neighbour moves by a point of the body. Before the
-    ledger is charged it may be interrupted; nothing was read, and nothing is lost.
+    Guarantee: y + draw is epsilon-private between whole vectors y that differ by a point of the body. It sees no
+    data, so it belongs before the charge: interrupted there, it has cost nothing. `Body.seconds` says how long it takes.
     """
-    return next(draws(body, epsilon, progress, _bits=_bits))
+    return draws(body, epsilon, 1, progress, _bits=_bits)[0]
 
 
+@one_thread
 def draws(
-    body: Body, epsilon: Fraction, progress: Progress | None = None, *, _bits: Bits | None = None
-) -> Iterator[list[int]]:
-    """Independent draws, without end."""
+    body: Body, epsilon: Fraction, count: int, progress: Progress | None = None, *, _bits: Bits | None = None
+) -> list[list[int]]:
+    """Independent draws, which share the work of looking at many proposals together."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, Fraction | int) or epsilon <= 0:
-        raise PrivacyParameterError(f"epsilon={epsilon!r} must be a fraction above 0, exactly what is charged")
+        raise PrivacyParameterError(f"epsilon={epsilon!r} must be a Fraction above 0, exactly what is charged")
     stream = Bits() if _bits is None else _bits
-    return (_rounded(body, Fraction(epsilon), point, stream) for point in points(body, stream, progress))
+    found = islice(_points(body, stream, progress), count)
+    return [_rounded(body, Fraction(epsilon), point, stream) for point in found]
 
 
 class Point:
@@ -56,7 +60,7 @@ class Point:
         self.bits *= 2
 
 
-def points(body: Body, stream: Bits, progress: Progress | None = None) -> Iterator[Point]:
+def _points(body: Body, stream: Bits, progress: Progress | None = None) -> Iterator[Point]:
     """Points of the cube that become points of the body, wherever in their cell they are."""
     for point in _proposals(body, stream, progress):
         if _accepted(body, point, stream):
@@ -77,7 +81,7 @@ def _accepted(body: Body, point: Point, stream: Bits) -> bool:
 
 def _proposals(body: Body, stream: Bits, progress: Progress | None) -> Iterator[Point]:
     """Cells of the cube; without those that floats, with all their errors, know to be outside a verified half-space."""
-    tried, k, known = 0, body.rank, body.half_spaces
+    tried, k, known, limits = 0, body.rank, body.survey, body.survey.limits
     block = int(min(max(body.proposals, 8), LARGEST_BLOCK))
     while True:
         if progress is not None:
@@ -89,7 +93,7 @@ def _proposals(body: Body, stream: Bits, progress: Progress | None) -> Iterator[
         cells = np.frombuffer(stream.source(8 * k * block), dtype=np.uint64).reshape(block, k)
         near, outside, doubtful = nearly(cells)
         left = np.flatnonzero(~outside)
-        behind = (np.abs(near[left] @ known.normals.T) > known.limits).any(axis=1)
+        behind = (np.abs(near[left] @ known.normals.T) > limits).any(axis=1)
         for i in left[~behind | doubtful[left]]:
             yield Point(cells[i].tolist(), START)
 

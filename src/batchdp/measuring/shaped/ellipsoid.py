@@ -1,6 +1,6 @@
 """Coordinates in which the smallest ellipsoid around a body is nearly the unit ball, in whole numbers.
 
-Floats propose, integers verify: whatever the floats found, the ball that is used holds every column, and only the share of
+Floats propose, integers verify: whatever the floats found, the ball that is used holds every column. Only the share of
 points that are accepted depends on how good they were.
 """
 

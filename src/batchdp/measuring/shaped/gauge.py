@@ -41,6 +41,11 @@ class Found:
     low: float
     high: float
 
+    @property
+    def rounded_weights(self) -> list[int]:
+        """In units of 2^-WEIGHT_BITS."""
+        return [round(w) for w in (self.weights * 2.0**WEIGHT_BITS).tolist()]
+
 
 def searched(columns: Dense, point: Dense, basis: Basis, *, until: float | None = None) -> Found:
     """The simplex method in floats, from a basis; ends early when the norm is above or below `until` for sure."""
@@ -52,6 +57,8 @@ def searched(columns: Dense, point: Dense, basis: Basis, *, until: float | None 
         except np.linalg.LinAlgError:
             return best
         weights = inverse @ point
+        if not np.isfinite(inverse).all():
+            return best
         signs = np.where(weights < 0, -1.0, 1.0)
         prices = signs @ inverse
         reduced = prices @ columns
@@ -105,14 +112,13 @@ def cut(columns: Integers, prices: Dense) -> Cut | None:
 
 
 def exact_norm(columns: Integers, point: Integers, basis: Sequence[int]) -> tuple[Fraction, dict[int, Fraction]]:
-    """‖point‖_K and weights that have it as their sum, by the simplex method in whole numbers, from independent columns.
+    """‖point‖_K and weights of that sum, by the simplex method in whole numbers, from independent columns.
 
     Bland's rule: the first column that pays enters, the first of those that bind leaves; no basis comes twice.
     """
     k = len(point)
     chosen = list(basis)
-    weights, d = solved(columns[:, chosen], point)
-    signs = [-1 if w < 0 else 1 for w in weights]
+    signs = [-1 if w < 0 else 1 for w in solved(columns[:, chosen], point)[0]]
     while True:
         B = columns[:, chosen] * np.array(signs, dtype=object)
         weights, d = solved(B, point)

@@ -75,4 +75,4 @@ def whole_matrix(values: Any) -> Integers | None:
 
 def dot(weights: Sequence[int], matrix: Integers) -> Integers:
     """weightsᵀ · matrix, exactly."""
-    return np.array([int(w) for w in weights], dtype=object) @ matrix
+    return np.asarray(np.array([int(w) for w in weights], dtype=object) @ matrix)
