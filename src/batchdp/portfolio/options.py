@@ -15,6 +15,22 @@ PRIVACIES = (*NOISES, AUTO)
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
 
+PAIR, ANY = "pair", "any"
+SHAPES = (PAIR, ANY)
+"""Of noise: Laplace noise on a pair, or whichever is better, that or noise in the shape of the batch."""
+
+
+def checked_shape(shape: Any, privacy: Any) -> None:
+    """Refuse a shape that cannot be meant, or that has no noise of this privacy."""
+    if shape not in SHAPES:
+        raise StrategyError(f"shape={shape!r} must be {' or '.join(map(repr, SHAPES))}")
+    if shape == ANY and privacy == GAUSSIAN.privacy:
+        raise StrategyError(
+            f'shape={shape!r}: noise in the shape of a batch has pure ε, and no {GAUSSIAN.name} noise; leave out shape, or '
+            f'ask for privacy="{LAPLACE.privacy}"'
+        )
+
+
 def checked_search(privacy: Any, objective: Any, seconds: Any, seed: Any) -> tuple[float | None, int]:
     """Refuse a privacy, objective, time or seed that cannot be meant; the last two as plain numbers."""
     if privacy not in PRIVACIES:
