@@ -38,7 +38,7 @@ def gauges(columns: Dense, points: Dense) -> Dense:
 
 def _norms(columns: Dense, points: Dense, first: Dense) -> Dense:
     """The same for a few points, from the inverse of one basis."""
-    norms = np.abs(points @ first.T).sum(axis=1)
+    norms: Dense = np.abs(points @ first.T).sum(axis=1)
     left = np.flatnonzero(norms > 0)
     weights = points[left] @ first.T
     signs = np.where(weights < 0, -1.0, 1.0)

@@ -88,6 +88,8 @@ class Outlook:
     wanted: bool = False
     """Whether the plan was made for accuracies by name: who names them says what may be worse."""
     reason: str = ""
+    simulated: float = 0.0
+    """The standard error of `objective_error`, relative: 0 unless noise is shaped, whose errors are simulated."""
 
     def __str__(self) -> str:
         return f"{UNITS[self.unit].letter} = {self.budget:g}"
@@ -108,7 +110,10 @@ class Outlook:
             f"Method: {self.method}; {self.measurements} measurements of {self.cells} kinds of records{blocks}, "
             f"which reproduce every query to {TOLERANCE:g} or better.",
             f"Minimised: the {self.minimised}. No strategy of this kind is below {self.lower_bound:,.4g} at {self}; "
-            f"this one has {self.objective_error:,.4g}{times}.",
+            f"this one has {self.objective_error:,.4g}{times}."
+            if not self.simulated
+            else f"Minimised: the {self.minimised}, {self.objective_error:,.4g} at {self}, simulated to "
+            f"{100 * self.simulated:.1g} %. No limit is proven for noise in the shape of the batch.",
         ]
         if math.isfinite(self.advised):
             enough = f"{UNITS[self.unit].letter} = {rounded_up(self.advised):g}"
@@ -212,6 +217,7 @@ def outlook(plan: Plan | TablePlan, *, epsilon: float = 1.0, accuracy: float | N
         statements=beside(plan, budget),
         wanted=options.accuracy is not None,
         reason=strategy.reason,
+        simulated=strategy.simulation_error,
     )
 
 

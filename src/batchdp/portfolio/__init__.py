@@ -250,7 +250,8 @@ def _better(best: Callable[[Noise], Found], objective: Objective, epsilon: float
     (least, chosen), (most, other) = sorted(found, key=lambda one: one[0])
     return replace(
         chosen,
-        reason=f"{chosen.reason} ".lstrip() + f"{_named(chosen)} noise has an expected squared error of {least:.4g} at ε = {epsilon:g} and "
+        reason=f"{chosen.reason} ".lstrip()
+        + f"{_named(chosen)} noise has an expected squared error of {least:.4g} at ε = {epsilon:g} and "
         f"δ = {delta:g} (ρ = {float(budgets[1]):.4g}); {_named(other)} noise would have {most:.4g}",
     )
 

@@ -26,8 +26,8 @@ def checked_shape(shape: Any, privacy: Any) -> None:
         raise StrategyError(f"shape={shape!r} must be {' or '.join(map(repr, SHAPES))}")
     if shape == ANY and privacy == GAUSSIAN.privacy:
         raise StrategyError(
-            f'shape={shape!r}: noise in the shape of a batch has pure ε, and no {GAUSSIAN.name} noise; leave out shape, or '
-            f'ask for privacy="{LAPLACE.privacy}"'
+            f"shape={shape!r}: noise in the shape of a batch has pure ε, and there is no {GAUSSIAN.name} noise of that "
+            f'kind; leave out shape, or ask for privacy="{LAPLACE.privacy}"'
         )
 
 

@@ -35,9 +35,10 @@ def with_shape(workload: Workload, pair: Strategy, objective: Objective, limits:
         return replace(pair, reason=" ".join([pair.reason, f"Laplace noise: {problem}."]).strip())
     error, other = error_of(found, objective), error_of(pair, objective)
     spread = error * _relative_spread(found, objective)
-    said = f"Noise in the shape of the batch has an expected squared error of {error:.4g} ± {spread:.2g} at ε = 1 (simulated)"
+    said = f"Noise in the shape of the batch has an expected squared error of {error:.4g} ± {spread:.2g} at ε = 1"
+    said += ", simulated"
     if error + limits.clearly * spread < other:
-        reason = f"{said}; the best pair, {pair.method}, has {other:.4g}. A draw takes about {_seconds(found)}."
+        reason = f"{said}; the best pair, {pair.method}, has {other:.4g}. A draw takes {_seconds(found)}."
         return replace(found, proven=pair.proven, reason=reason)
     return replace(pair, reason=f"{said}; this pair has {other:.4g}.")
 
@@ -59,6 +60,7 @@ def _relative_spread(found: Strategy, objective: Objective) -> float:
 
 
 def _seconds(found: Strategy) -> str:
+    """How long a draw takes, in words."""
     assert found.shape is not None
     seconds = found.shape.seconds
-    return f"{seconds:.2g} seconds" if seconds >= 1 else "less than a second"
+    return f"about {seconds:.2g} seconds" if seconds >= 1 else "less than a second"

@@ -26,6 +26,9 @@ from batchdp.measuring.lattice import Integers, Lattice
 from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
+from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.measuring.shaping.law import ShapedLaw
+from batchdp.measuring.shaping.mechanism import ShapedMechanism
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
 from batchdp.privacy import Budget
@@ -157,6 +160,7 @@ def answer(
             confidence=confidence,
             asked=_asked(planned) if isinstance(planned, Plan) else "",
             confirm=confirm,
+            progress=progress,
         )
 
 
@@ -223,8 +227,9 @@ def release(
     asked: str = "",
     draw: Draw | None = None,
     confirm: Confirm | None = None,
+    progress: Progress | None = None,
 ) -> Release:
-    """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise.
+    """`answer` with room for a test's own noise in `draw`; OpenDP's, or noise in a shape, is drawn otherwise.
 
     `asked` says what the workload's cells stand for: an id that was used for something else is refused.
     """
@@ -245,6 +250,9 @@ def release(
     identity = release_id or uuid.uuid4().hex
     if confirm is not None:
         confirmed(confirm, cost_of(Budget(strategy.noise, charge), ledger, identity, neighbours))
+    if isinstance(noise, ShapedMechanism) and draw is None:
+        due = cost_of(Budget(strategy.noise, charge), ledger, identity, neighbours).is_due
+        draw = noise.ready(progress) if due else None  # which takes long and sees no data: before the charge
     whose = neighbours.privacy_unit
     asked_for: dict[str, Any] = {strategy.noise.unit: charge}
     reserved = ledger.reserve(identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose)
@@ -271,6 +279,7 @@ def release(
             table=label,
             ledger_head=reserved.head,
             opendp=version("opendp"),
+            shape=str(law.shape) if isinstance(law, ShapedLaw) else "",
         )
         _stored(ledger, reserved, encoded(certificate, noisy))
     done = Release(
@@ -322,8 +331,11 @@ def plan_digest(lattice: Lattice | AmountLattice, neighbours: Neighbours, asked:
     if isinstance(lattice, AmountLattice):
         exact = [lattice.fine, workload.ends, [sorted(column.items()) for column in (*lattice.levels, *lattice.slopes)]]
         digest.update(json.dumps(exact).encode())
-    elif lattice.merging is not None:
-        merging = (sparse.csr_array(lattice.merging),)
+    else:
+        if isinstance(lattice, ShapedLattice):
+            digest.update(str(lattice.shape).encode())
+        if lattice.merging is not None:
+            merging = (sparse.csr_array(lattice.merging),)
     for matrix in (Q, B, sparse.csr_array(plain(lattice.workload.matrix)), *merging):
         for part in (matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)):
             digest.update(np.ascontiguousarray(part).tobytes())

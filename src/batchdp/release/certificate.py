@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from batchdp.errors import ReleaseError
@@ -25,12 +25,15 @@ class PrivacyCertificate:
     neighbours: str
     privacy_unit: str = field(default=NOT_RECORDED, kw_only=True)
     """Whose privacy: the column with one value a person, or "every row is a person"."""
+    shape: str = field(default="", kw_only=True)
+    """Where noise has the shape of the measurements: how many of them, in their order, share a body, and its share of ε.
+    A body is the hull of ± the integer columns of its measurements, so that every column is inside."""
     sensitivity: int
-    """Of the integer measurements to one privacy unit, exactly."""
+    """Of the integer measurements to one privacy unit, exactly; with a shape, the columns that one unit can have."""
     scale: float
-    """Of the discrete noise, in lattice units."""
+    """Of the discrete noise, in lattice units; with a shape, in bodies: the density falls with exp(−norm / scale)."""
     loss: float
-    """OpenDP's privacy map of the sensitivity; at most the budget."""
+    """OpenDP's privacy map of the sensitivity, or sensitivity / scale with a shape; at most the budget."""
     bits: int
     largest_total: int
     bias_bound: float
@@ -50,13 +53,18 @@ class PrivacyCertificate:
         """The budget with its letter, for people."""
         return f"{self.noise.letter} = {self.budget:g}"
 
+    def as_dict(self) -> dict[str, Any]:
+        """For files; as they were before there were shapes, where there is none."""
+        held = asdict(self)
+        return held if self.shape else {name: value for name, value in held.items() if name != "shape"}
+
     @classmethod
     def read(cls, content: Any) -> PrivacyCertificate:
         """From a file, where anything can stand."""
         if not isinstance(content, Mapping):
             raise ReleaseError(f"certificate is a {type(content).__name__}, not a certificate")
         known = {one.name: one for one in fields(cls)}
-        missing = set(known) - set(content) - {"privacy_unit"}
+        missing = set(known) - set(content) - {"privacy_unit", "shape"}
         if missing or not set(content) <= set(known):
             raise ReleaseError("certificate: its fields are not those of a certificate")
         for name, value in content.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.law import NoiseLaw, checked_confidence
+from batchdp.measuring.shaping.law import ShapedLaw
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.queries.statements import Statement
@@ -158,6 +159,7 @@ class Release:
             **archive.parts("B", self.law.reconstruct),
             **archive.parts("L", self.measure),
             **archive.parts("W", self.workload),
+            **(self.law.shape.written()[1] if isinstance(self.law, ShapedLaw) else {}),
         }
         archive.save(path, self._header(), arrays, ReleaseError)
 
@@ -168,7 +170,8 @@ class Release:
             "confidence": self.confidence,
             "scale": self.law.scale,
             "privacy": self.law.privacy,
-            "certificate": asdict(self.certificate),
+            "certificate": self.certificate.as_dict(),
+            **({"shape": self.law.shape.written()[0]} if isinstance(self.law, ShapedLaw) else {}),
         }
 
     def _fields(self) -> dict[str, Any]:

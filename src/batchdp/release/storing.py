@@ -6,7 +6,6 @@ Version 0.1.0 wrote one JSON object with both, which is read as well.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ LONGEST_HEADER = 1_000_000
 
 def encoded(certificate: PrivacyCertificate, measurements: Dense) -> bytes:
     """What `Ledger.complete` stores."""
-    header = {"format": FORMAT, "certificate": asdict(certificate), "measurements": len(measurements)}
+    header = {"format": FORMAT, "certificate": certificate.as_dict(), "measurements": len(measurements)}
     return json.dumps(header).encode() + b"\n" + np.ascontiguousarray(measurements, dtype="<f8").tobytes()
 
 

@@ -13,6 +13,7 @@ from batchdp.linalg.product import Product
 
 
 def is_finite(matrix: Matrix) -> bool:
+    """Whether no entry is NaN or infinite."""
     if isinstance(matrix, Product):
         return is_finite(matrix.left) and is_finite(matrix.right)
     entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
@@ -49,6 +50,7 @@ def _real_product(matrix: Product) -> Product:
 
 
 def on_request(matrix: Matrix, name: str) -> Dense:
+    """The factor as an array that cannot be written to; refused beyond memory."""
     if not isinstance(matrix, np.ndarray) and matrix.shape[0] * matrix.shape[1] > MOST_DENSE_ENTRIES:
         rows, columns = matrix.shape
         raise StrategyError(

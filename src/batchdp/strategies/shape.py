@@ -1,12 +1,14 @@
 """A shape of noise: groups of measurements, each with its share of ε, and what is known of their noise.
 
-The noise of a group at ε = 1 is z = G b / share with G ~ Gamma(k) and b on the boundary of its body K, the hull of ± its
-columns. It has no closed form. What is known of it is a sample: points b in random directions d, weighted by the part
-of the body that lies there, ‖d‖_K^-k. No privacy rests on the sample: bodies are made from the columns themselves.
+The noise of a group at ε = 1 is z = G b / share with G ~ Gamma(k) and b on the boundary of its body K, the hull of ±
+its columns. It has no closed form. What is known of it is a sample: points b in random directions d, weighted by the
+part of the body that lies there, ‖d‖_K^-k. No privacy rests on the sample: bodies are made from the columns themselves.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -15,10 +17,16 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
+from batchdp.checks import finite
 from batchdp.errors import StrategyError
+from batchdp.linalg.gauge import gauges
 from batchdp.linalg.matrix import Dense, Plain, dense
 from batchdp.privacy import LAPLACE
 
+LOOKED = 16
+"""Points of a sample that are compared with the body."""
+OFF = 1e-4
+"""How far the norm of such a point may be from 1: columns of a lattice of 20 bits are not those that were sampled."""
 ROUNDING = 1e-9
 """Of weights that add up to 1, in floats."""
 
@@ -121,6 +129,34 @@ class Shape:
         """The same for measurements in other units."""
         return replace(self, groups=tuple(replace(one, points=factor * one.points) for one in self.groups))
 
+    def written(self) -> tuple[dict[str, Any], dict[str, Dense]]:
+        """For files: a header and arrays of numbers."""
+        arrays: dict[str, Dense] = {}
+        for number, group in enumerate(self.groups):
+            arrays |= {f"shape_{number}_points": group.points.ravel(), f"shape_{number}_weights": group.weights}
+        return {"shares": [str(group.share) for group in self.groups], "seconds": self.seconds}, arrays
+
+    @classmethod
+    def read(cls, header: Mapping[str, Any], numbers: Callable[[str], Dense]) -> Shape:
+        """From a file, where anything can stand; `numbers` gives an array by its name."""
+        groups = []
+        for number, share in enumerate(header["shares"]):
+            weights = numbers(f"shape_{number}_weights")
+            points = numbers(f"shape_{number}_points").reshape(len(weights), -1)
+            groups.append(Group(Fraction(str(share)), points, weights))
+        return cls(tuple(groups), finite("seconds", header["seconds"], least=0))
+
+    def check_sample(self, columns: Iterable[Dense]) -> None:
+        """Refuse a sample of which some points are not on the boundary of the hull of ± a group's columns."""
+        for group, own in zip(self.groups, columns, strict=True):
+            places = np.linspace(0, len(group.points) - 1, LOOKED).astype(int)
+            if not np.allclose(gauges(own, group.points[places]), 1.0, atol=OFF):
+                raise StrategyError("shape: its sample is not of the body that it says")
+
     def __str__(self) -> str:
-        """As certificates have it: the number of measurements of every group, and its share of ε."""
-        return "; ".join(f"{group.rank} measurements, {group.share} of ε" for group in self.groups)
+        """As certificates have it: the measurements of every group, its share of ε, and a digest of the sample."""
+        digest = hashlib.sha256()
+        for group in self.groups:
+            digest.update(np.ascontiguousarray(group.points).tobytes() + group.weights.tobytes())
+        groups = "; ".join(f"{group.rank} measurements with {group.share} of ε" for group in self.groups)
+        return f"{groups}; sample {digest.hexdigest()[:16]}"

@@ -218,7 +218,7 @@ class Strategy:
         ratio = f", {error / bound:.3g} times that" if bound > 0 else ""
         if self.shape is not None:
             return (
-                f"No limit is proven for noise in the shape of the batch. This one has a total expected squared error of "
+                "No limit is proven for noise in the shape of the batch. This one has a total expected squared error of "
                 f"{error:.6g} ± {self.simulation_error * error:.2g} at {budget}, simulated; no pair B, L with Laplace "
                 f"noise is below {bound:.6g}."
             )

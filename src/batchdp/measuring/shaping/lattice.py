@@ -28,7 +28,9 @@ class ShapedLattice(Lattice):
     def __post_init__(self) -> None:
         super().__post_init__()
         if sum(self.shape.ranks) != self.integers.shape[0] or len(self.workload.blocks) > 1:
-            raise LatticeError(f"groups of {self.shape.ranks} do not fit {self.integers.shape[0]} measurements of a block")
+            raise LatticeError(
+                f"groups of {self.shape.ranks} do not fit {self.integers.shape[0]} measurements of a block"
+            )
 
     @property
     def sensitivity(self) -> int:

@@ -1,7 +1,7 @@
 """How shaped noise is distributed in an answer: by the sample that a plan keeps, since there is no closed form.
 
-A group's noise is G b / (share · ε) with G ~ Gamma(k) and b a point of the sample. The law of G is exact; that of b is as
-good as the sample, of which 4 096 points give intervals right to about 1 %.
+A group's noise is G b / (share · ε) with G ~ Gamma(k) and b a point of the sample. The law of G is exact; that of b is
+as good as the sample, of which 4 096 points give intervals right to about 1 %.
 """
 
 from __future__ import annotations

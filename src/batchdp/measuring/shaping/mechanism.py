@@ -1,8 +1,8 @@
 """Shaped noise on integer measurements, refused unless every column is inside its bodies, in whole numbers.
 
 One person moves Q x by at most `factor` columns. Group g of a column lies in the body K_g, so in the norm
-Σ share_g ‖z_g‖_{K_g} a person moves it by at most factor · Σ share ≤ factor, and noise of density ∝ exp(−(ε / factor) · norm)
-is ε-private.
+Σ share_g ‖z_g‖_{K_g} a person moves it by at most factor · Σ share ≤ factor, and noise of a density that falls with
+exp(−(ε / factor) · norm) is ε-private.
 """
 
 from __future__ import annotations

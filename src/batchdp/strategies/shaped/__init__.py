@@ -5,8 +5,8 @@ of density ∝ exp(−ε ‖z‖_K) is ε-private by itself, whatever the querie
 each with its body and its share of ε, keep the dimension small enough to draw from.
 """
 
+from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped.limits import ShapeLimits
 from batchdp.strategies.shaped.searching import shaped
-from batchdp.strategies.shape import Group, Shape
 
 __all__ = ["Group", "Shape", "ShapeLimits", "shaped"]

@@ -1,7 +1,8 @@
 """Which measurements share a body: one body for all where the rank allows it, else parts of the batch.
 
-With E_g the error of group g at the whole ε, shares s_g ∝ E_g^⅓ leave (Σ E_g^⅓)³ in all. Parts are tried in the order of
-the singular values, with borders that move as long as that helps, and as queries in the order in which they are asked.
+With E_g the error of group g at the whole ε, shares s_g ∝ E_g^⅓ leave (Σ E_g^⅓)³ in all. Parts are tried in the order
+of the singular values, with borders that move as long as that helps, and as queries in the order in which they are
+asked.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numpy as np
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import one_thread
+from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped.limits import ShapeLimits
 from batchdp.strategies.shaped.rounding import rounded, sampled
-from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction, reduce
@@ -33,6 +34,9 @@ PARTS = 10_000
 INDEPENDENT = 0.1
 """What must be left of a query, relative, beside those before it, to be one of those that stand for the batch."""
 
+MOST_SKEWED = 2.0**10
+"""How many times longer than wide a body may be in the queries' own coordinates."""
+
 Price = Callable[[Dense], float]
 """From what is measured by a group to the seconds that a draw of its noise takes."""
 Sizes = tuple[int, ...]
@@ -40,15 +44,35 @@ Border = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
+class _Coordinates:
+    """X with R = N X: rows of X that follow each other may share a body."""
+
+    measure: Dense
+    """X, one coordinate a row and one class of cells a column."""
+    reconstruct: Dense
+    """N."""
+    exact: bool
+    """Whether X is made of the queries themselves: integers stay integers, and are measured without bias."""
+
+
+@dataclass(frozen=True, eq=False)
 class _Part:
     """Measurements that would share a body."""
 
     measure: Dense
-    """L, in coordinates in which the body is nearly round."""
     reconstruct: Dense
     """What of R they are read as."""
+    round: Dense
+    """The same measurements in coordinates in which the body is nearly round."""
+    back: Dense
+    """From those coordinates to the measurements' own."""
     error: float
     """At the whole ε = 1, by a few directions."""
+
+    def sample(self, directions: int, rng: np.random.Generator) -> tuple[Dense, Dense]:
+        """Points of the body's boundary, and how much of it lies in their directions."""
+        points, weights = sampled(self.round, directions, rng)
+        return np.asarray(points @ self.back.T), weights
 
 
 def shaped(workload: Workload, limits: ShapeLimits, *, seed: int = 0, price: Price | None = None) -> Strategy:
@@ -90,41 +114,43 @@ def _search(reduction: Reduction, limits: ShapeLimits, seed: int, price: Price |
 
 
 def _together(parts: list[_Part]) -> float:
-    return sum(np.cbrt(part.error) for part in parts) ** 3
+    return float(sum(np.cbrt(part.error) for part in parts) ** 3)
 
 
 def _candidates(reduction: Reduction, limits: ShapeLimits, seed: int) -> Iterator[list[_Part]]:
     """As few groups as the limit allows: more have only won where pairs win anyway."""
     k = reduction.rank
     sizes = _even(k, ceil(k / limits.rank))
-    # The coordinates of a single body do not matter.
-    for turned in (np.eye(k), _by_queries(dense(reduction.rows)) if len(sizes) > 1 else None):
-        if turned is not None:
-            yield _moved(sizes, limits.rank, _parts_of(reduction.reduced, turned, seed))
+    queries = _by_queries(reduction)
+    if len(sizes) > 1 or queries is None:  # the coordinates of a single body do not matter, so the exact ones will do
+        yield _moved(sizes, limits.rank, _parts_of(_Coordinates(reduction.reduced, np.eye(k), exact=False), seed))
+    if queries is not None:
+        yield _moved(sizes, limits.rank, _parts_of(queries, seed))
 
 
-def _parts_of(R: Dense, turned: Dense, seed: int) -> Callable[[Border], _Part]:
-    """From the first and the last of consecutive coordinates T R to their part, which is looked at once."""
-    back = np.linalg.inv(turned)
+def _parts_of(turned: _Coordinates, seed: int) -> Callable[[Border], _Part]:
+    """From the first and the last of consecutive coordinates to their part, which is looked at once."""
 
     @cache
     def part(border: Border) -> _Part:
         own = slice(*border)
-        return _part(turned[own] @ R, back[:, own], seed)
+        return _part(turned.measure[own], turned.reconstruct[:, own], seed, exact=turned.exact)
 
     return part
 
 
-def _part(columns: Dense, reconstruct: Dense, seed: int) -> _Part:
-    L, C = rounded(columns)
-    N = reconstruct @ C
+def _part(X: Dense, N: Dense, seed: int, *, exact: bool) -> _Part:
+    L, C = rounded(X)
     points, weights = sampled(L, PILOT, np.random.default_rng(seed))
-    return _Part(L, N, _error(points, weights, N))
+    error = _error(points, weights, N @ C)
+    if exact and np.linalg.cond(C) <= MOST_SKEWED:
+        return _Part(X, N, L, C, error)
+    return _Part(L, np.asarray(N @ C), L, np.eye(len(L)), error)
 
 
 def _error(points: Dense, weights: Dense, reconstruct: Dense) -> float:
     k = points.shape[1]
-    return k * (k + 1) * float(weights @ np.square(points @ reconstruct.T).sum(axis=1))
+    return float(k * (k + 1) * (weights @ np.square(points @ reconstruct.T).sum(axis=1)))
 
 
 def _even(k: int, groups: int) -> Sizes:
@@ -155,8 +181,9 @@ def _with_moved(sizes: Sizes, border: int, step: int) -> Sizes:
     return tuple(moved)
 
 
-def _by_queries(U: Dense) -> Dense | None:
-    """The rows of U of the first queries that are independent enough to stand for all; None where there are too few."""
+def _by_queries(reduction: Reduction) -> _Coordinates | None:
+    """The first queries that are independent enough to stand for all; None where there are too few."""
+    U = dense(reduction.rows)
     chosen: list[int] = []
     Q = np.zeros((0, U.shape[1]))
     for i, row in enumerate(U):
@@ -166,14 +193,18 @@ def _by_queries(U: Dense) -> Dense | None:
             chosen.append(i)
             Q = np.vstack([Q, rest / length])
             if len(chosen) == U.shape[1]:
-                return U[chosen]
-    return None
+                break
+    else:
+        return None
+    weights = reduction.workload.weights
+    N = np.linalg.inv(U[chosen]) * (1.0 if weights is None else np.sqrt(weights[chosen]))
+    return _Coordinates(reduction.merged_workload()[chosen], np.asarray(N), exact=True)
 
 
 def _strategy(reduction: Reduction, parts: list[_Part], limits: ShapeLimits, seed: int, seconds: float) -> Strategy:
     """With fresh directions, more of them: a candidate that was chosen for its error is worse than it seemed."""
     rng = np.random.default_rng([seed, 1])
-    samples = [sampled(part.measure, limits.directions, rng) for part in parts]
+    samples = [part.sample(limits.directions, rng) for part in parts]
     errors = [_error(*sample, part.reconstruct) for sample, part in zip(samples, parts, strict=True)]
     groups = [Group(share, *sample) for share, sample in zip(_shares(errors), samples, strict=True)]
     pair = Pair(np.vstack([part.measure for part in parts]), np.hstack([part.reconstruct for part in parts]))
