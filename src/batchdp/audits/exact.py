@@ -43,9 +43,14 @@ def exact(
 
     yield amounts_finding(lattice) if isinstance(lattice, AmountLattice) else _measurements_finding(lattice)
 
+    yield bias_finding(lattice, law)
+
+
+def bias_finding(lattice: Lattice | AmountLattice, law: NoiseLaw) -> Finding:
+    """What answers are off apart from noise."""
     bias, errors = lattice.bias_bound, law.standard_errors
     share = float(np.max(bias / np.where(errors > 0, errors, 1), initial=0.0))
-    yield Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
+    return Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
 
 
 def _measurements_finding(lattice: Lattice) -> Finding:

@@ -23,6 +23,7 @@ EXAMPLES = (
     "batchdp plan queries.sql -d domain.toml -o visits.plan --weight total=3",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy wanted.toml",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --privacy zcdp",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --shape any",
     "batchdp plan --marginals 2 -d domain.toml -o tables.plan --privacy zcdp",
 )
 UNEDITED = "# EDIT"
@@ -35,6 +36,13 @@ class PrivacyChoice(StrEnum):
     pure = "pure"
     zcdp = "zcdp"
     auto = "auto"
+
+
+class ShapeChoice(StrEnum):
+    """Shapes of noise that can be asked for."""
+
+    pair = "pair"
+    any = "any"
 
 
 class ObjectiveChoice(StrEnum):
@@ -93,6 +101,16 @@ def command(
             metavar="NAME=N",
         ),
     ] = None,
+    shape: Annotated[
+        ShapeChoice,
+        typer.Option(help="Laplace noise on a pair, or noise in the shape of the batch where that is clearly better."),
+    ] = ShapeChoice.pair,
+    shape_rank: Annotated[
+        int, typer.Option(help="Measurements that may share a shape: more take longer to draw.", metavar="K", min=1)
+    ] = 14,
+    draw_seconds: Annotated[
+        float, typer.Option(help="What a draw of shaped noise may take, by its estimate.", metavar="S")
+    ] = 60.0,
     seconds: Annotated[
         float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
     ] = None,
@@ -110,7 +128,11 @@ def command(
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
     half_width, criteria = _accuracy(accuracy)
     checked_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
-    search = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
+    search: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
+    if shape is ShapeChoice.any:
+        from batchdp.strategies.shaped import ShapeLimits
+
+        search |= {"shape": shape.value, "limits": ShapeLimits(rank=shape_rank, seconds=draw_seconds)}
     asked = {"objective": objective.value, "weights": _weights(weight or []), "marginals": marginals}
     shown = {"epsilon": epsilon, "delta": delta, "cache": cache}
     made, expected = _planned(queries, domain, criteria, search, asked, shown, half_width)
