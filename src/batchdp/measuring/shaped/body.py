@@ -49,7 +49,7 @@ class Body:
             raise LatticeError("vertices must be a matrix of whole numbers, one column a vertex")
         if len(given) > MOST_RANK:
             raise LatticeError(f"vertices of {len(given)} rows: no body of rank above {MOST_RANK} can be drawn from")
-        if max(abs(x) for x in given.flat) >> MOST_BITS:
+        if any(abs(x) >> MOST_BITS for row in given.tolist() for x in row):
             raise LatticeError(f"vertices have entries of more than {MOST_BITS} bits; scale the queries down")
         given.setflags(write=False)
         object.__setattr__(self, "vertices", given)
