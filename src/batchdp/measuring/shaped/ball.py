@@ -70,9 +70,9 @@ def box(cell: list[int], bits: int) -> Box | bool:
 def nearly(cells: NDArray[np.uint64]) -> tuple[Dense, NDArray[np.bool_], NDArray[np.bool_]]:
     """The points of many cells of 64 bits in floats; which of them are in no disc, and which are in doubt.
 
-    Bounds, for a cell that is not in doubt. A number u is off by at most 2⁻⁵² (conversion) + 2⁻⁵³ (− 1) + 2⁻⁶³ (the cell
-    itself) ≤ 2⁻⁵¹; t by at most 2 (|u| + |v|) 2⁻⁵¹ + 2⁻¹⁰⁰ + 2⁻⁵¹ t ≤ 2⁻⁴⁸, which is far below `DISC`. Differences that are
-    in no doubt are at least 2⁻³⁰. So the order is right, tᵢ ≥ 2⁻³⁰ behind the first, √(tᵢ − tᵢ₋₁) is off by at most
+    Bounds, for a cell that is not in doubt. A number u is off by at most 2⁻⁵² (conversion) + 2⁻⁵³ (− 1) + 2⁻⁶³ (the
+    cell itself) ≤ 2⁻⁵¹; t by at most 2 (|u| + |v|) 2⁻⁵¹ + 2⁻¹⁰⁰ + 2⁻⁵¹ t ≤ 2⁻⁴⁸, which is far below `DISC`. Where no
+    difference is below 2⁻³⁰, the order is right, tᵢ ≥ 2⁻³⁰ behind the first, √(tᵢ − tᵢ₋₁) is off by at most
     2⁻⁴⁷ / 2⁻¹⁵ = 2⁻³², (u, v) / √t by at most 2⁻⁵¹ / 2⁻¹⁵ + 2⁻⁴⁹ / 2⁻¹⁵ ≤ 2⁻³³, and a few roundings add 2⁻⁵⁰ each:
     together less than 2⁻³⁰ = `ERROR`.
     """

@@ -29,6 +29,7 @@ MOST_BITS = 256
 """Of an entry: floats search among the columns."""
 DRAW, CELL, PROGRAM = 2e-3, 2e-8, 1e-4
 """Nominal seconds: of a draw at least, of a cell a number, of a linear program a rank."""
+NUDGE = 2.0**-36
 CLOSE = 2.0**-30
 """Where a box is larger than this, it is cheaper to look at more bits than to decide exactly."""
 
@@ -49,7 +50,7 @@ class Body:
             raise LatticeError("vertices must be a matrix of whole numbers, one column a vertex")
         if len(given) > MOST_RANK:
             raise LatticeError(f"vertices of {len(given)} rows: no body of rank above {MOST_RANK} can be drawn from")
-        if max(abs(x) for x in given.flat) >> MOST_BITS:
+        if any(abs(x) >> MOST_BITS for row in given.tolist() for x in row):
             raise LatticeError(f"vertices have entries of more than {MOST_BITS} bits; scale the queries down")
         given.setflags(write=False)
         object.__setattr__(self, "vertices", given)
@@ -125,8 +126,12 @@ class Body:
         return surveyed(self.rounded.columns, self._floats, self.rounded.bits, np.array(self._reference))
 
     def search(self, point: Dense, *, until: float | None = None) -> Found:
-        """What floats say of a point of the ball."""
-        return searched(self._floats, point, self.survey.nearest(point), until=until)
+        """What floats say of a point of the ball, or rather of one beside it: points with ties make a search go in circles.
+
+        That costs nothing but a proof in whole numbers where the point is as near to the boundary.
+        """
+        beside = point + NUDGE * np.sin(np.arange(1.0, self.rank + 1))
+        return searched(self._floats, beside, self.survey.nearest(beside), until=until)
 
     def place(self, box: Box) -> bool | None:
         """Whether all of a box of the ball is inside the body, or outside; None where it may be in both.
@@ -159,9 +164,9 @@ class Body:
     def _exact(self, point: Sequence[int], found: Found) -> tuple[Fraction, dict[int, Fraction]]:
         """The norm of a point and its weights, in coordinates of the ball, from the columns that floats found."""
         b = self.rounded.columns
-        likely = found.basis.tolist()
-        start = likely if solved(b[:, likely], identity(self.rank))[1] else self._reference
-        return exact_norm(b, np.array(point, dtype=object), start)
+        basis = found.basis.tolist()
+        start = basis if solved(b[:, basis], identity(self.rank))[1] else self._reference
+        return exact_norm(b, np.array(point, dtype=object), start, found.weights.tolist())
 
     def _inside(self, point: Sequence[Any]) -> tuple[list[int], int]:
         """A point of fractions in the new coordinates: whole numbers and their divisor."""

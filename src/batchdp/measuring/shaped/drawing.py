@@ -31,7 +31,7 @@ def draw(body: Body, epsilon: Fraction, progress: Progress | None = None, *, _bi
     """round(z), drawn exactly, for z of density ∝ exp(−epsilon ‖z‖_K).
 
     Guarantee: y + draw is epsilon-private between whole vectors y that differ by a point of the body. It sees no
-    data, so it belongs before the charge: interrupted there, it has cost nothing. `Body.seconds` says how long it takes.
+    data, so it belongs before the charge: interrupted there, it has cost nothing. `Body.seconds` says what it takes.
     """
     return draws(body, epsilon, 1, progress, _bits=_bits)[0]
 

@@ -74,7 +74,7 @@ def _unit_ball(columns: Dense) -> Dense:
         most = int(np.argmax(g))
         least = int(np.argmin(np.where(p > 0, g, np.inf)))
         up, down = g[most] / k - 1, 1 - g[least] / k
-        if max(up, down) <= GAP or c == 1:
+        if max(up, down) <= GAP or k == 1:
             break
         j = most if up >= down else least
         size = (g[j] / k - 1) / (g[j] - 1) if g[j] > 1 else -np.inf

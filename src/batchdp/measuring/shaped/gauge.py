@@ -24,7 +24,7 @@ from batchdp.measuring.shaped.integers import Integers, dot, solved
 Basis = NDArray[np.intp]
 
 TOLERANCE = 1e-10
-MOST_PIVOTS = 2000
+MOST_PIVOTS = 500
 WEIGHT_BITS = 64
 """Of λ, when it is rounded to be proven."""
 PRICE_BITS = 40
@@ -111,14 +111,17 @@ def cut(columns: Integers, prices: Dense) -> Cut | None:
     return Cut(tuple(y), max(map(abs, dot(y, columns).tolist())))
 
 
-def exact_norm(columns: Integers, point: Integers, basis: Sequence[int]) -> tuple[Fraction, dict[int, Fraction]]:
+def exact_norm(
+    columns: Integers, point: Integers, basis: Sequence[int], likely: Sequence[float]
+) -> tuple[Fraction, dict[int, Fraction]]:
     """‖point‖_K and weights of that sum, by the simplex method in whole numbers, from independent columns.
 
+    A weight that is zero has the sign that is likely: the one that it has beside the point.
     Bland's rule: the first column that pays enters, the first of those that bind leaves; no basis comes twice.
     """
     k = len(point)
     chosen = list(basis)
-    signs = [-1 if w < 0 else 1 for w in solved(columns[:, chosen], point)[0]]
+    signs = [-1 if (w or x) < 0 else 1 for w, x in zip(solved(columns[:, chosen], point)[0], likely, strict=True)]
     while True:
         B = columns[:, chosen] * np.array(signs, dtype=object)
         weights, d = solved(B, point)
