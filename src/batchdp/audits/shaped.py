@@ -85,9 +85,9 @@ def attacked_shaped(
     """The checks that run the noise itself; fewer runs where a draw takes long, and it says how many."""
     seconds = sum(body.seconds for body in noise.bodies)
     runs = min(runs, max(FEWEST_RUNS, int(SECONDS / (2 * seconds))))
-    shift = neighbours.factor * _worst_column(lattice)
+    shift = neighbours.factor * worst_column(lattice)
     one, other = (np.array(noise.draws(runs), dtype=np.float64) for _ in range(2))
-    evidences = [_evidence(lattice, noise, released, shift) for released in (one, other + shift)]
+    evidences = [evidence_of(lattice, noise, released, shift) for released in (one, other + shift)]
     bound = proven_between(lattice.noise, *evidences)
     figures = f"{bound:.4f} proven of {budget:.6g} charged, by {runs:,} runs a side"
     yield Finding("attack on the largest column", bound <= budget, figures)
@@ -96,7 +96,7 @@ def attacked_shaped(
     yield fork_finding(noise, len(shift))
 
 
-def _worst_column(lattice: ShapedLattice) -> Dense:
+def worst_column(lattice: ShapedLattice) -> Dense:
     """The column of Q with the largest norm over all groups."""
     Q = np.unique(lattice.integers.toarray().astype(np.float64), axis=1)
     norms = np.zeros(Q.shape[1])
@@ -105,7 +105,8 @@ def _worst_column(lattice: ShapedLattice) -> Dense:
     return np.asarray(Q[:, int(np.argmax(norms))])
 
 
-def _evidence(lattice: ShapedLattice, noise: ShapedMechanism, released: Dense, shift: Dense) -> Dense:
+def evidence_of(lattice: ShapedLattice, noise: ShapedMechanism, released: Dense, shift: Dense) -> Dense:
+    """The log likelihood ratio of a column that was added against none."""
     total = np.zeros(len(released))
     for (own, _), columns, epsilon in zip(lattice.shape.parts, lattice.columns, noise.epsilons, strict=True):
         K = columns.astype(np.float64)

@@ -45,6 +45,16 @@ class ShapeChoice(StrEnum):
     any = "any"
 
 
+Shape = Annotated[
+    ShapeChoice,
+    typer.Option(help="Laplace noise on a pair, or noise in the shape of the batch where that is clearly better."),
+]
+ShapeRank = Annotated[
+    int, typer.Option(help="Measurements that may share a shape: more take longer to draw.", metavar="K", min=1)
+]
+DrawSeconds = Annotated[float, typer.Option(help="What a draw of shaped noise may take, by its estimate.", metavar="S")]
+
+
 class ObjectiveChoice(StrEnum):
     """What can be made small."""
 
@@ -101,16 +111,9 @@ def command(
             metavar="NAME=N",
         ),
     ] = None,
-    shape: Annotated[
-        ShapeChoice,
-        typer.Option(help="Laplace noise on a pair, or noise in the shape of the batch where that is clearly better."),
-    ] = ShapeChoice.pair,
-    shape_rank: Annotated[
-        int, typer.Option(help="Measurements that may share a shape: more take longer to draw.", metavar="K", min=1)
-    ] = 14,
-    draw_seconds: Annotated[
-        float, typer.Option(help="What a draw of shaped noise may take, by its estimate.", metavar="S")
-    ] = 60.0,
+    shape: Shape = ShapeChoice.pair,
+    shape_rank: ShapeRank = 14,
+    draw_seconds: DrawSeconds = 60.0,
     seconds: Annotated[
         float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
     ] = None,
@@ -129,10 +132,7 @@ def command(
     half_width, criteria = _accuracy(accuracy)
     checked_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
     search: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
-    if shape is ShapeChoice.any:
-        from batchdp.strategies.shaped import ShapeLimits
-
-        search |= {"shape": shape.value, "limits": ShapeLimits(rank=shape_rank, seconds=draw_seconds)}
+    search |= _shaped(shape, shape_rank, draw_seconds)
     asked = {"objective": objective.value, "weights": _weights(weight or []), "marginals": marginals}
     shown = {"epsilon": epsilon, "delta": delta, "cache": cache}
     made, expected = _planned(queries, domain, criteria, search, asked, shown, half_width)
@@ -142,6 +142,13 @@ def command(
     else:
         _show(expected, made, "all tables" if queries is None else str(queries), domain, everything=everything)
         say(f"Written to {output}.")
+
+
+def _shaped(shape: ShapeChoice, rank: int, seconds: float) -> dict[str, Any]:
+    """The arguments of `plan` that say how noise may be shaped."""
+    from batchdp.strategies.shaped import ShapeLimits
+
+    return {"shape": shape.value, "limits": ShapeLimits(rank=rank, seconds=seconds)}
 
 
 def _planned(

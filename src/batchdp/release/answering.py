@@ -27,8 +27,6 @@ from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
 from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
 from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.law import ShapedLaw
-from batchdp.measuring.shaping.mechanism import ShapedMechanism
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
 from batchdp.privacy import Budget
@@ -38,7 +36,7 @@ from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
 from batchdp.release.components.counted import reading
 from batchdp.release.components.tables import TableRelease
-from batchdp.release.cost import Confirm, confirmed, cost_of
+from batchdp.release.cost import Confirm, agreed
 from batchdp.release.given import given_counts, given_records
 from batchdp.release.records import Release
 from batchdp.release.storing import decoded, encoded
@@ -248,11 +246,7 @@ def release(
         digest = plan_digest(lattice, neighbours, asked)
 
     identity = release_id or uuid.uuid4().hex
-    if confirm is not None:
-        confirmed(confirm, cost_of(Budget(strategy.noise, charge), ledger, identity, neighbours))
-    if isinstance(noise, ShapedMechanism) and draw is None:
-        due = cost_of(Budget(strategy.noise, charge), ledger, identity, neighbours).is_due
-        draw = noise.ready(progress) if due else None  # which takes long and sees no data: before the charge
+    ready = agreed(noise, Budget(strategy.noise, charge), ledger, identity, neighbours, confirm, progress)
     whose = neighbours.privacy_unit
     asked_for: dict[str, Any] = {strategy.noise.unit: charge}
     reserved = ledger.reserve(identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose)
@@ -261,7 +255,7 @@ def release(
         law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
     else:
         # From here on counts are read. Nothing below may raise because of what they are.
-        noisy_integers = (draw or noise.draw)(lattice.measured(_counted(counts, identity)))
+        noisy_integers = (draw or ready)(lattice.measured(_counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
         certificate = PrivacyCertificate(
             release_id=identity,
@@ -279,7 +273,7 @@ def release(
             table=label,
             ledger_head=reserved.head,
             opendp=version("opendp"),
-            shape=str(law.shape) if isinstance(law, ShapedLaw) else "",
+            shape=law.shape_text,
         )
         _stored(ledger, reserved, encoded(certificate, noisy))
     done = Release(

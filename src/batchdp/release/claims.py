@@ -118,7 +118,7 @@ def _contradictions(release: Release) -> Iterator[str]:
     c, law = release.certificate, release.law
     if law.privacy != c.privacy:
         yield f"its noise is {law.privacy!r}, its certificate says {c.privacy!r}"
-    if c.shape != (str(law.shape) if isinstance(law, ShapedLaw) else ""):
+    if c.shape != law.shape_text:
         yield "its noise has not the shape that its certificate says"
         return
     if not FEWEST_BITS <= c.bits <= MOST_BITS:

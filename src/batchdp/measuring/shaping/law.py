@@ -34,6 +34,11 @@ class ShapedLaw(NoiseLaw):
     shape: Shape
 
     @property
+    def shape_text(self) -> str:
+        """The groups of measurements that share a body, their shares of ε, and a digest of the sample."""
+        return str(self.shape)
+
+    @property
     def standard_errors(self) -> Dense:
         """Of every answer."""
         return np.asarray(self.scale * np.sqrt(self.noise.variance_at_one * self.shape.row_squares(self.reconstruct)))

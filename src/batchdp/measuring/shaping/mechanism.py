@@ -35,6 +35,11 @@ class ShapedMechanism(Mechanism):
     epsilons: tuple[Fraction, ...]
     """Of every body: its share of ε, divided by how many columns one person can have."""
 
+    @property
+    def is_slow(self) -> bool:
+        """A draw may take seconds."""
+        return True
+
     def ready(self, progress: Progress | None = None) -> Callable[[Sequence[int]], list[int]]:
         """Noise drawn now, to be added once: it sees no data, so whoever interrupts it has spent nothing."""
         (noise,) = self.draws(1, progress)
