@@ -102,7 +102,7 @@ def table(only: str, seconds: float) -> None:
         print(
             f"{name}: groups {found.shape.ranks}, best pair {best:.5g} ({pair.method}), shaped {error:.5g} ± "
             f"{error * found.simulation_error:.2g}, gain {best / error:.2f}, {error / workload.queries:.5g} a query; "
-            f"planned in {took:.1f} s; a draw {drawn:.3f} s CPU, the first {first:.2f}, {found.shape.seconds:.2g} estimated",
+            f"planned in {took:.1f} s; a draw {drawn:.3f} s CPU, the first {first:.2f}, {found.shape.seconds:.2g} said",
             flush=True,
         )
 

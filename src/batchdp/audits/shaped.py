@@ -1,7 +1,7 @@
 """The audit of shaped noise: every column inside its bodies in fractions, then the real draws attacked.
 
-The attack looks at the log likelihood ratio Σ ε_g (‖y_g‖ − ‖y_g − q_g‖) of a column q that is added. Its norms are floats: they
-choose an event, and an event that is chosen badly proves less, never too much.
+The attack looks at the log likelihood ratio Σ ε_g (‖y_g‖ − ‖y_g − q_g‖) of a column q that is added. Its norms are
+floats: they choose an event, and an event that is chosen badly proves less, never too much.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class PrivacyCertificate:
     privacy_unit: str = field(default=NOT_RECORDED, kw_only=True)
     """Whose privacy: the column with one value a person, or "every row is a person"."""
     shape: str = field(default="", kw_only=True)
-    """Where noise has the shape of the measurements: how many of them, in their order, share a body, and its share of ε.
-    A body is the hull of ± the integer columns of its measurements, so that every column is inside."""
+    """Where noise has a shape: how many measurements, in their order, share a body, and its share of ε. A body is the
+    hull of ± the integer columns of its measurements, so that every column is inside."""
     sensitivity: int
     """Of the integer measurements to one privacy unit, exactly; with a shape, the columns that one unit can have."""
     scale: float

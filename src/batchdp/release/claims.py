@@ -170,7 +170,7 @@ def _false_sensitivity(release: Release) -> Iterator[str]:
 
 
 def _false_shape(law: ShapedLaw, Q: sparse.csc_array, sensitivity: int, factor: int) -> Iterator[str]:
-    """A body holds every column of its measurements because it is their hull; the shares of ε are at most 1 by birth."""
+    """A body holds every column of its measurements because it is their hull; shares of ε are at most 1 by birth."""
     if sum(law.shape.ranks) != Q.shape[0]:
         yield f"its noise has the shape of {sum(law.shape.ranks)} measurements, and there are {Q.shape[0]}"
         return
