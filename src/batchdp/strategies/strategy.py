@@ -219,8 +219,8 @@ class Strategy:
         if self.shape is not None:
             return (
                 "No limit is proven for noise in the shape of the batch. This one has a total expected squared error "
-                f"of {error:.6g} ± {self.simulation_error * error:.2g} at {budget}, simulated; no pair B, L with Laplace "
-                f"noise is below {bound:.6g}."
+                f"of {error:.6g} ± {self.simulation_error * error:.2g} at {budget}, simulated; no pair B, L with "
+                f"Laplace noise is below {bound:.6g}."
             )
         loose = "" if noise.bound_is_tight else f" The bound is not tight for {noise.name} noise."
         return (
