@@ -1,4 +1,4 @@
-"""Noise in the shape of a batch: norms against linear programs, plans and files, releases, and mutants of its privacy."""
+"""Noise in the shape of a batch: norms against linear programs, plans, files, releases, and mutants of its privacy."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from batchdp.portfolio.shapes import shaped_noise, with_shape
 from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped.searching import shaped
 from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.products import in_factors
 
 FLAGS = np.array([one for one in product((0, 1), repeat=3) if any(one)], dtype=float).T
 """Three overlapping counts."""
@@ -154,9 +155,7 @@ def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
         replace(FLAGGED, privacy="zcdp")
     blocks = Workload(np.eye(4), blocks=(2, 2))
     assert "several" in batchdp.optimize(blocks, shape="any", seconds=0.2).reason
-    tables = batchdp.optimize(
-        batchdp.workloads.products((2, 2), [[np.eye(2), None], [None, np.eye(2)]]), shape="any", seconds=0.2
-    )
+    tables = batchdp.optimize(in_factors((2, 2), [[np.eye(2), None], [None, np.eye(2)]]), shape="any", seconds=0.2)
     assert "tables" in tables.reason
     for wrong in ({"rank": 0}, {"groups": 0}, {"seconds": float("nan")}, {"directions": 5}, {"columns": True}):
         with pytest.raises(BatchDPError):

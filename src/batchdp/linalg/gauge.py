@@ -30,7 +30,7 @@ def gauges(columns: Dense, points: Dense) -> Dense:
     if points.ndim != 2 or points.shape[1] != k:
         raise StrategyError(f"points of shape {points.shape} are not rows of {k} coordinates")
     start = qr(columns, mode="r", pivoting=True, check_finite=False)[1][:k]
-    inverse = np.linalg.inv(columns[:, start])
+    inverse = np.asarray(np.linalg.inv(columns[:, start]), np.float64)
     rows = max(1, MOST_ENTRIES // max(c, k * k))
     parts = [_norms(columns, points[i : i + rows], inverse) for i in range(0, len(points), rows)]
     return np.concatenate([np.zeros(0), *parts])

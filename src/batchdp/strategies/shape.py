@@ -116,7 +116,7 @@ class Shape:
     def row_squares(self, reconstruct: Plain | Any) -> Dense:
         """What ‖B_i‖² is to Laplace noise of sensitivity 1: the variance of B_i z at ε = 1 over that of such noise."""
         B = dense(reconstruct)
-        return np.einsum("ij,ij->i", B @ self.covariance, B) / LAPLACE.variance_at_one
+        return np.asarray(np.einsum("ij,ij->i", B @ self.covariance, B) / LAPLACE.variance_at_one)
 
     def relative_spread(self, reconstruct: Plain | Any, importance: Dense | None = None) -> float:
         """The standard error of the total expected squared error, relative to it: it is simulated."""
