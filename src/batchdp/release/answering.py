@@ -272,7 +272,7 @@ def release(
             plan_digest=digest,
             table=label,
             ledger_head=reserved.head,
-            opendp=version("opendp"),
+            opendp="not used" if law.shape_text else version("opendp"),
             shape=law.shape_text,
         )
         _stored(ledger, reserved, encoded(certificate, noisy))
