@@ -382,3 +382,27 @@ def test_the_attack_notices_noise_that_is_a_fifth_too_small() -> None:
 def test_files_of_pairs_are_as_they_were() -> None:
     assert "shape" not in batchdp.plan(SQL, DOMAIN, seconds=0.5, cache=False).options.as_dict()
     assert sparse.issparse(ready()[0].integers)
+
+
+def test_consistent_answers_are_fitted_in_units_of_the_noise(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=3.0)
+    done = batchdp.answer(FLAGGED, np.array([0, 0, 0, 50, 0, 0, 3]), epsilon=1.0, ledger=ledger)
+    agreeing = done.consistent(whole=True)
+    assert np.all(agreeing.values >= 0)
+    assert np.abs(agreeing.values - done.values).max() < 60
+    # Other coordinates of the same measurements have another covariance and the same fit.
+    turn = np.array([[2.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, -1.0, 3.0]])
+    law = done.law
+    assert isinstance(law, ShapedLaw)
+    (group,) = law.shape.groups
+    turned = replace(
+        done,
+        measure=sparse.csr_array(turn @ done.measure.toarray()),
+        measurements=turn @ done.measurements,
+        law=replace(
+            law,
+            reconstruct=np.asarray(law.reconstruct) @ np.linalg.inv(turn),
+            shape=Shape((replace(group, points=group.points @ turn.T),)),
+        ),
+    )
+    assert turned.consistent().values == pytest.approx(done.consistent().values, abs=1e-3)

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from batchdp.audits.attack import FALSE_ALARM, fork_finding, independence_finding, proven_between
+from batchdp.audits.exact import merged_exactly
 from batchdp.audits.finding import Finding
 from batchdp.linalg.gauge import gauges
 from batchdp.linalg.matrix import Dense
@@ -70,12 +71,11 @@ def _norm(body: Body, vertices: set[tuple[int, ...]], column: tuple[int, ...]) -
 
 def _measurements_finding(lattice: ShapedLattice) -> Finding:
     """Q x in Python's whole numbers, far beyond 64 bits: nothing is clamped."""
-    if lattice.merging is not None:
-        return Finding("exact measurements", True, "looked at where cells are not merged")
     Q, same = lattice.integers.toarray().tolist(), True
     for count in (3, lattice.largest_total, 2**62):
         counts = np.full(lattice.cells, count, dtype=np.int64)
-        same = same and lattice.measured(counts) == [sum(int(q) * count for q in row) for row in Q]
+        x = merged_exactly(lattice, counts).tolist()
+        same = same and lattice.measured(counts) == [sum(int(q) * n for q, n in zip(row, x, strict=True)) for row in Q]
     return Finding("exact measurements", same, f"Q x against whole numbers, up to {2**62} a cell, never clamped")
 
 

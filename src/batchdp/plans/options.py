@@ -49,7 +49,7 @@ class Options:
         if self.objective not in get_args(PlanObjective):
             known = " or ".join(map(repr, get_args(PlanObjective)))
             raise StrategyError(f"objective={self.objective!r} must be {known}")
-        checked_shape(self.shape, self.privacy)
+        limits = ShapeLimits(**self.limits) if isinstance(self.limits, dict) else self.limits  # from a file
         seconds, seed = checked_search(self.privacy, self.searched, self.seconds, self.seed)
         checked = {
             "seconds": seconds,
@@ -59,7 +59,7 @@ class Options:
             "max_cells": whole("max_cells", self.max_cells, 1),
             "weights": checked_weights(self.weights),
             "accuracy": None if self.accuracy is None else _criteria(self.accuracy),
-            "limits": self.limits if isinstance(self.limits, ShapeLimits) else ShapeLimits(**self.limits),
+            "limits": checked_shape(self.shape, self.privacy, limits),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

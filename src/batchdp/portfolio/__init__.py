@@ -145,13 +145,14 @@ def optimize(
         shape: "pair" for Laplace or Gaussian noise on a pair; "any" for noise in the shape of the batch where its
             simulated error is clearly below that of the best pair, under pure ε and for one block of cells; the
             strategy's `reason` says what was found.
-        limits: up to which rank and time of a draw noise is shaped.
+        limits: up to which rank and time of a draw noise is shaped. What a shape is simulated for comes on top of
+            `seconds`: a second for a few hundred columns, some for a thousand.
         progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
             answer ends the search with the best strategy so far.
     """
     seconds, seed = checked_search(privacy, objective, seconds, seed)
     tolerance = finite("tolerance", tolerance, above=0, below=1)
-    checked_shape(shape, privacy)
+    shape_limits = checked_shape(shape, privacy, limits)
     if isinstance(workload, Products):  # never multiplied out
 
         def best_in_factors(noise: Noise) -> Components | WeightedTables:
@@ -166,7 +167,7 @@ def optimize(
     def best(noise: Noise) -> Strategy:
         found = _optimize(batch, noise, objective, seconds, seed, tolerance, progress)
         if shape == ANY and noise == LAPLACE:
-            found = with_shape(batch, found, objective, limits or ShapeLimits(), seed)
+            found = with_shape(batch, found, objective, shape_limits, seed, progress)
         return found
 
     return _better(best, objective, epsilon, delta) if privacy == "auto" else best(noise_of(privacy))

@@ -10,6 +10,7 @@ from batchdp.bounds.optimality import Objective
 from batchdp.errors import LatticeError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.measuring.shaped.body import Body
+from batchdp.portfolio.search import Progress
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.shaped import ShapeLimits, shaped
 from batchdp.strategies.strategy import Strategy
@@ -27,8 +28,17 @@ def shaped_noise(workload: Workload, limits: ShapeLimits, seed: int = 0) -> Stra
         raise StrategyError(f"its body cannot be drawn from: {problem}") from problem
 
 
-def with_shape(workload: Workload, pair: Strategy, objective: Objective, limits: ShapeLimits, seed: int) -> Strategy:
+def with_shape(
+    workload: Workload,
+    pair: Strategy,
+    objective: Objective,
+    limits: ShapeLimits,
+    seed: int,
+    progress: Progress | None = None,
+) -> Strategy:
     """The pair, unless a shape is better by more than so many standard errors; with the reason."""
+    if progress is not None and progress(1.0, "noise in the shape of the batch", error_of(pair, objective)):
+        return pair
     try:
         found = shaped_noise(workload, limits, seed)
     except StrategyError as problem:
