@@ -146,6 +146,16 @@ def test_columns_of_very_different_size_and_equal_ones_are_no_matter() -> None:
     assert all(len(columns.T) <= 7 for columns in lattice.columns)
 
 
+def test_queries_of_nothing_have_no_noise_and_groups_of_any_size_are_measured() -> None:
+    W = np.vstack([np.zeros(7), FLAGS, 1e-7 * np.roll(FLAGS, 3, axis=1), np.zeros(7)])
+    found = shaped_noise(Workload(W), ShapeLimits(rank=4, directions=200))
+    lattice, noise, law = ready(found, budget=50.0)
+    assert law.standard_errors[[0, -1]].tolist() == [0.0, 0.0]
+    assert law.half_widths()[[0, -1]].tolist() == [0.0, 0.0]
+    assert all(np.abs(columns).max() > 2**19 for columns in lattice.columns)
+    assert len(noise.draws(1)[0]) == found.measurements
+
+
 def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
     with pytest.raises(StrategyError, match="pure"):
         batchdp.optimize(FLAGS, "zcdp", shape="any")

@@ -10,6 +10,7 @@ from batchdp.bounds.optimality import Objective
 from batchdp.errors import LatticeError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.measuring.shaped.body import Body
+from batchdp.portfolio.rows import is_large
 from batchdp.portfolio.search import Progress
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.shaped import ShapeLimits, shaped
@@ -22,6 +23,8 @@ BITS = 20
 
 def shaped_noise(workload: Workload, limits: ShapeLimits, seed: int = 0) -> Strategy:
     """Shaped noise for a workload, drawn within the limits; a StrategyError says why there is none."""
+    if is_large(workload):
+        raise StrategyError("noise is shaped for batches of moderate size, and this one is too large for any search")
     try:
         return shaped(workload, limits, seed=seed, price=seconds_of)
     except (LatticeError, np.linalg.LinAlgError) as problem:

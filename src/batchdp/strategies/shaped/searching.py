@@ -8,7 +8,7 @@ asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from math import ceil
@@ -16,7 +16,7 @@ from math import ceil
 import numpy as np
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense, dense
+from batchdp.linalg.matrix import Dense, dense, row_squares
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped.limits import ShapeLimits
@@ -80,17 +80,19 @@ def shaped(workload: Workload, limits: ShapeLimits, *, seed: int = 0, price: Pri
 
     A StrategyError says why there is none. Nothing here is random but for the seed.
     """
+    if len(workload.blocks) > 1:
+        raise StrategyError("noise is shaped for one block of cells, and the batch has several")
+    if workload.ends:
+        raise StrategyError("noise is shaped for counts of cells, and the batch sums amounts between them")
     reduction = reduce(workload)
+    asked = row_squares(workload.matrix) > 0  # of a query of nothing U has rounding errors, which would be its answer
+    reduction = replace(reduction, rows=dense(reduction.rows) * asked[:, None])
     _check(reduction, limits)
     return _search(reduction, limits, seed, price)
 
 
 def _check(reduction: Reduction, limits: ShapeLimits) -> None:
-    workload, k = reduction.workload, reduction.rank
-    if len(workload.blocks) > 1:
-        raise StrategyError("noise is shaped for one block of cells, and the batch has several")
-    if workload.ends:
-        raise StrategyError("noise is shaped for counts of cells, and the batch sums amounts between them")
+    k = reduction.rank
     if k < 2:
         raise StrategyError(f"a batch of rank {k} has no shape but Laplace noise")
     if k > limits.rank * limits.groups:
@@ -144,7 +146,8 @@ def _part(X: Dense, N: Dense, seed: int, *, exact: bool) -> _Part:
     points, weights = sampled(L, PILOT, np.random.default_rng(seed))
     error = _error(points, weights, N @ C)
     if exact and np.linalg.cond(C) <= MOST_SKEWED:
-        return _Part(X, N, L, C, error)
+        size = np.ldexp(1.0, -int(np.frexp(np.abs(X).max())[1]))  # no group may vanish beside another on the lattice
+        return _Part(X * size, N / size, L, C * size, error)
     return _Part(L, np.asarray(N @ C), L, np.eye(len(L)), error)
 
 
