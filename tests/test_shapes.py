@@ -147,13 +147,27 @@ def test_columns_of_very_different_size_and_equal_ones_are_no_matter() -> None:
 
 
 def test_queries_of_nothing_have_no_noise_and_groups_of_any_size_are_measured() -> None:
-    W = np.vstack([np.zeros(7), FLAGS, 1e-7 * np.roll(FLAGS, 3, axis=1), np.zeros(7)])
+    W = np.vstack([np.zeros(7), FLAGS, 1e-4 * np.roll(FLAGS, 3, axis=1), np.zeros(7)])
     found = shaped_noise(Workload(W), ShapeLimits(rank=4, directions=200))
     lattice, noise, law = ready(found, budget=50.0)
     assert law.standard_errors[[0, -1]].tolist() == [0.0, 0.0]
     assert law.half_widths()[[0, -1]].tolist() == [0.0, 0.0]
     assert all(np.abs(columns).max() > 2**19 for columns in lattice.columns)
     assert len(noise.draws(1)[0]) == found.measurements
+
+
+def test_groups_become_smaller_where_a_draw_would_take_too_long() -> None:
+    W = np.random.default_rng(0).standard_normal((6, 20))
+    limits = ShapeLimits(directions=100, seconds=1.0)
+    found = shaped(Workload(W), limits, price=lambda measure: 0.9 if len(measure) > 4 else 0.1)
+    assert found.shape is not None
+    assert found.shape.ranks == (6,)
+    found = shaped(Workload(W), limits, price=lambda measure: 2.0 if len(measure) > 4 else 0.1)
+    assert found.shape is not None
+    assert max(found.shape.ranks) <= 4
+    assert found.shape.seconds == 0.2
+    with pytest.raises(StrategyError, match="4 seconds"):
+        shaped(Workload(W), limits, price=lambda measure: 2.0 / 3 * len(measure))
 
 
 def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:

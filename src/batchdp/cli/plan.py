@@ -112,7 +112,7 @@ def command(
         ),
     ] = None,
     shape: Shape = ShapeChoice.pair,
-    shape_rank: ShapeRank = 14,
+    shape_rank: ShapeRank = 16,
     draw_seconds: DrawSeconds = 60.0,
     seconds: Annotated[
         float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")

@@ -30,7 +30,7 @@ from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
 from batchdp.queries import Query
 from batchdp.sql import is_many, load_text, queries_of, read_selections
-from batchdp.strategies.shaped import ShapeLimits
+from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
@@ -50,7 +50,7 @@ def plan(
     delta: float | None = None,
     max_cells: int = MOST_CELLS,
     shape: ShapeChoice = "pair",
-    limits: ShapeLimits | None = None,
+    limits: ShapeLimits = DEFAULT,
     cache: bool = True,
     prove: bool = False,
     progress: Progress | None = None,
@@ -72,7 +72,7 @@ def plan(
     delta: float | None = None,
     max_cells: int = MOST_CELLS,
     shape: ShapeChoice = "pair",
-    limits: ShapeLimits | None = None,
+    limits: ShapeLimits = DEFAULT,
     cache: bool = True,
     prove: bool = False,
     progress: Progress | None = None,
@@ -93,7 +93,7 @@ def plan(
     delta: float | None = None,
     max_cells: int = MOST_CELLS,
     shape: ShapeChoice = "pair",
-    limits: ShapeLimits | None = None,
+    limits: ShapeLimits = DEFAULT,
     cache: bool = True,
     prove: bool = False,
     progress: Progress | None = None,
@@ -131,7 +131,7 @@ def plan(
     orders = None if marginals is None else checked_orders(marginals, domain)
     options = Options(
         privacy, objective, seconds, seed, epsilon, delta, max_cells, checked_weights(weights or {}), shape=shape,
-        limits=limits or ShapeLimits(),
+        limits=limits,
     )  # fmt: skip
     entry = _cached(text, orders, domain, options) if cache else None
     found = None if entry is None else _remembered(entry, text, orders, domain, options)

@@ -16,7 +16,7 @@ from batchdp.portfolio import ShapeChoice
 from batchdp.portfolio.options import PAIR, checked_search, checked_shape
 from batchdp.privacy import LAPLACE, Budget, Privacy
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
-from batchdp.strategies.shaped import ShapeLimits
+from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 
 PlanObjective = Literal["fair", "sum", "max"]
 """What a plan minimises: every statement's mean relative squared error, all queries' squared errors, or the largest."""
@@ -43,7 +43,7 @@ class Options:
     accuracy: Criteria | None = None
     """What was wanted of `plan_for`; with objective "max", errors are relative to it."""
     shape: ShapeChoice = "pair"
-    limits: ShapeLimits = ShapeLimits()  # noqa: RUF009  # which is frozen
+    limits: ShapeLimits = DEFAULT
 
     def __post_init__(self) -> None:
         if self.objective not in get_args(PlanObjective):

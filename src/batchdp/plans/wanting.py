@@ -26,7 +26,7 @@ from batchdp.progress import Progress
 from batchdp.queries import Query
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
 from batchdp.sql import read_queries
-from batchdp.strategies.shaped import ShapeLimits
+from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 
 ROUNDS = 3
 """Of weighing anew, where a batch is in several blocks."""
@@ -47,7 +47,7 @@ def plan_for(
     seed: int = 0,
     max_cells: int = MOST_CELLS,
     shape: ShapeChoice = "pair",
-    limits: ShapeLimits | None = None,
+    limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
 ) -> Plan:
     """The plan that is as accurate as asked at the least budget; `plan.needed` is that budget. No data is read.
@@ -71,8 +71,7 @@ def plan_for(
             f"privacy={privacy!r} must be one of {', '.join(map(repr, NOISES))}: each has its own budget"
         )
     queries = read_queries(text, domain, source=source)
-    kept = limits or ShapeLimits()
-    options = Options(privacy, FAIR, seconds, seed, max_cells=max_cells, accuracy=criteria, shape=shape, limits=kept)
+    options = Options(privacy, FAIR, seconds, seed, max_cells=max_cells, accuracy=criteria, shape=shape, limits=limits)
     criteria.wanted([query.name for query in queries], weighing(queries, options).statements)  # refuses unknown names
     cells = cells_of(queries, domain, most=max_cells, progress=progress)
     best, least = None, math.inf

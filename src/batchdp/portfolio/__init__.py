@@ -31,7 +31,7 @@ from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.strategies import families
 from batchdp.strategies.blocks import error_of
-from batchdp.strategies.shaped import ShapeLimits
+from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
 from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.structure import Products
@@ -55,7 +55,7 @@ def optimize(
     delta: float | None = None,
     tolerance: float = 1e-3,
     shape: ShapeChoice = "pair",
-    limits: ShapeLimits | None = None,
+    limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
 ) -> Components: ...
 
@@ -72,7 +72,7 @@ def optimize(
     delta: float | None = None,
     tolerance: float = 1e-3,
     shape: ShapeChoice = "pair",
-    limits: ShapeLimits | None = None,
+    limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
 ) -> WeightedTables: ...
 
@@ -89,7 +89,7 @@ def optimize(
     delta: float | None = None,
     tolerance: float = 1e-3,
     shape: ShapeChoice = "pair",
-    limits: ShapeLimits | None = None,
+    limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
 ) -> Components | WeightedTables: ...
 
@@ -106,7 +106,7 @@ def optimize(
     delta: float | None = None,
     tolerance: float = 1e-3,
     shape: ShapeChoice = "pair",
-    limits: ShapeLimits | None = None,
+    limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
 ) -> Strategy: ...
 
@@ -122,7 +122,7 @@ def optimize(
     delta: float | None = None,
     tolerance: float = 1e-3,
     shape: ShapeChoice = "pair",
-    limits: ShapeLimits | None = None,
+    limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
 ) -> Strategy | Components | WeightedTables:
     """The strategy with the least expected error that can be found.

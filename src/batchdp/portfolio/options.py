@@ -30,9 +30,9 @@ def checked_shape(shape: Any, privacy: Any, limits: Any) -> ShapeLimits:
             f"shape={shape!r}: noise in the shape of a batch has pure ε, and there is no {GAUSSIAN.name} noise of that "
             f'kind; leave out shape, or ask for privacy="{LAPLACE.privacy}"'
         )
-    if limits is not None and not isinstance(limits, ShapeLimits):
+    if not isinstance(limits, ShapeLimits):
         raise StrategyError(f"limits={limits!r} must be ShapeLimits, such as ShapeLimits(rank=10)")
-    return limits or ShapeLimits()
+    return limits
 
 
 def checked_search(privacy: Any, objective: Any, seconds: Any, seed: Any) -> tuple[float | None, int]:

@@ -6,7 +6,7 @@ each with its body and its share of ε, keep the dimension small enough to draw 
 """
 
 from batchdp.strategies.shape import Group, Shape
-from batchdp.strategies.shaped.limits import ShapeLimits
+from batchdp.strategies.shaped.limits import DEFAULT, ShapeLimits
 from batchdp.strategies.shaped.searching import shaped
 
-__all__ = ["Group", "Shape", "ShapeLimits", "shaped"]
+__all__ = ["DEFAULT", "Group", "Shape", "ShapeLimits", "shaped"]

@@ -11,7 +11,7 @@ from batchdp.checks import finite, whole
 class ShapeLimits:
     """Limits of `shape="any"`; a batch beyond them is answered by the best pair."""
 
-    rank: int = 14
+    rank: int = 16
     """Measurements that share one body at the most: with every one more a draw takes two or three times as long."""
     groups: int = 3
     """Bodies at the most; a batch of a higher rank than `rank` times this is left to pairs."""
@@ -33,3 +33,6 @@ class ShapeLimits:
         checked["clearly"] = finite("clearly", self.clearly, least=0)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+
+DEFAULT = ShapeLimits()

@@ -7,7 +7,7 @@ asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -105,29 +105,29 @@ def _check(reduction: Reduction, limits: ShapeLimits) -> None:
 
 @one_thread
 def _search(reduction: Reduction, limits: ShapeLimits, seed: int, price: Price | None) -> Strategy:
-    found = sorted(_candidates(reduction, limits, seed), key=_together)
-    least = np.inf
-    for parts in found:
+    """The best groups of all that are tried; smaller ones where a draw of these would take too long."""
+    ways = [_parts_of(turned, seed) for turned in _coordinates(reduction, limits)]
+    most, seconds = min(limits.rank, reduction.rank), np.inf
+    while most >= 1 and (groups := ceil(reduction.rank / most)) <= limits.groups:
+        sizes = _even(reduction.rank, groups)
+        parts = min((_moved(sizes, most, part) for part in ways), key=_together)
         seconds = 0.0 if price is None else sum(price(part.measure) for part in parts)
         if seconds <= limits.seconds:
             return _strategy(reduction, parts, limits, seed, seconds)
-        least = min(least, seconds)
-    raise StrategyError(f"a draw would take {least:.3g} seconds, more than {limits.seconds:g}; raise the limit")
+        most = max(len(part.measure) for part in parts) - 1
+    raise StrategyError(f"a draw would take {seconds:.3g} seconds, more than {limits.seconds:g}; raise the limit")
 
 
 def _together(parts: list[_Part]) -> float:
     return float(sum(np.cbrt(part.error) for part in parts) ** 3)
 
 
-def _candidates(reduction: Reduction, limits: ShapeLimits, seed: int) -> Iterator[list[_Part]]:
-    """As few groups as the limit allows: more have only won where pairs win anyway."""
-    k = reduction.rank
-    sizes = _even(k, ceil(k / limits.rank))
-    queries = _by_queries(reduction)
-    if len(sizes) > 1 or queries is None:  # the coordinates of a single body do not matter, so the exact ones will do
-        yield _moved(sizes, limits.rank, _parts_of(_Coordinates(reduction.reduced, np.eye(k), exact=False), seed))
-    if queries is not None:
-        yield _moved(sizes, limits.rank, _parts_of(queries, seed))
+def _coordinates(reduction: Reduction, limits: ShapeLimits) -> list[_Coordinates]:
+    """Along the singular values, and the queries; for a single body they do not matter, so the exact ones will do."""
+    spectrum, queries = _Coordinates(reduction.reduced, np.eye(reduction.rank), exact=False), _by_queries(reduction)
+    if queries is None:
+        return [spectrum]
+    return [queries] if reduction.rank <= limits.rank else [spectrum, queries]
 
 
 def _parts_of(turned: _Coordinates, seed: int) -> Callable[[Border], _Part]:
