@@ -15,7 +15,7 @@ from batchdp.errors import LatticeError
 from batchdp.measuring.shaped.ball import ERROR, Box, box, nearly
 from batchdp.measuring.shaped.body import Body
 from batchdp.measuring.shaped.drawing import surely_outside
-from shaped_truth import cube, differences, facets, flags, gaussian, norm_by
+from shaped_truth import cube, differences, facets, flags, gaussian, norm_by, polygon
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "2000"))
 SMALL = {
@@ -253,15 +253,16 @@ def test_nothing_is_in_no_times_a_body_but_zero() -> None:
 def cells_beside(body: Body, count: int) -> Any:
     """Of the cube of rank 2, where cells are points: along the boundary, a little inside and a little outside."""
     angles = np.random.default_rng(8).uniform(0, 2 * np.pi, count)
-    for angle in angles.tolist():
-        way = [Fraction(float(np.cos(angle))), Fraction(float(np.sin(angle)))]
+    ways = [[Fraction(float(np.cos(angle))), Fraction(float(np.sin(angle)))] for angle in angles]
+    ways += [[Fraction(int(x), 2**body.rounded.bits) for x in column] for column in body.rounded.columns.T]
+    for way in ways:
         norm = body.norm(_back(body.rounded, [int(x * 2**60) for x in way], 60))
-        for away in (0, 3, 200, 10**6, -3, -200):
+        for away in (0, 3, 200, 2**40, -3, -100, -200, -500):
             point = [x / norm * (1 + Fraction(away, 2**62)) for x in way]
             yield [int((x + 1) * 2**63) for x in point]
 
 
-@pytest.mark.parametrize("vertices", [np.eye(2, dtype=int), differences(2), gaussian(2, 7)])
+@pytest.mark.parametrize("vertices", [np.eye(2, dtype=int), gaussian(2, 7), polygon(60)])
 def test_what_floats_reject_is_outside(vertices: Any) -> None:
     body = Body(vertices)
     near = np.array(list(cells_beside(body, 60)), dtype=np.uint64)

@@ -19,6 +19,7 @@ from batchdp.measuring.mechanism import mechanism
 from batchdp.measuring.shaped import Body, draw, draws
 from batchdp.measuring.shaped.ball import Box, box
 from batchdp.measuring.shaped.bits import Bits, Uniform, below
+from batchdp.measuring.shaped.drawing import Point, _accepted
 from batchdp.measuring.shaped.exponential import Gamma, exponential
 from shaped_truth import cube, differences, facets, flags, gaussian, law_by_integral, rounded_laplace, surprise
 
@@ -88,7 +89,7 @@ def test_the_norm_of_a_draw_has_its_gamma_law(rank: int, start: int) -> None:
     assert chi2.sf(float(np.sum((parts - count / 10) ** 2)) / (count / 10), 9) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", [1, *STARTS])
 def test_exponential_numbers_by_comparisons(start: int) -> None:
     stream = bits(start)
     parts = [exponential(stream) for _ in range(COUNT)]
@@ -111,6 +112,29 @@ def test_refining_a_number_keeps_what_is_known_of_it() -> None:
     one.refine(stream, 200)
     other.refine(stream, 100)
     assert below(one, other, stream) == first == (not below(other, one, stream))
+
+
+@pytest.mark.parametrize("vertices", [cube(2), differences(3), gaussian(4, 9)])
+def test_a_cell_is_taken_if_all_of_it_is_inside_and_left_if_none_is(vertices: Any) -> None:
+    body, stream = Body(vertices), bits(4)
+    seen = []
+    for _ in range(150):
+        point = Point([stream.take(4) for _ in range(body.rank)], 4)
+        seen.append(_accepted(body, point, stream))
+        while point.bits < 128:
+            point.refine(stream)
+        found = box(point.cell, point.bits)
+        assert (isinstance(found, Box) and body.place(found)) == seen[-1]
+    assert {True, False} <= set(seen)
+
+
+def test_refined_cells_have_fresh_bits() -> None:
+    points = [Point([5, 6], 4) for _ in range(40)]
+    for point in points:
+        point.refine(bits(4, id(point)))
+        assert [value >> 4 for value in point.cell] == [5, 6]
+        assert point.bits == 8
+    assert len({value & 15 for point in points for value in point.cell}) >= 8
 
 
 def test_points_of_the_ball_are_uniform() -> None:
