@@ -1,4 +1,4 @@
-"""Bodies, and what is known of them by other means: facets by trying all of them, laws of rounded noise by integrals."""
+"""Bodies, and what is known of them by other means: facets by trying all of them, laws of noise by integrals."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ def differences(rank: int) -> Matrix:
 
 def gaussian(rank: int, count: int, size: int = 2**20, seed: int = 0) -> Matrix:
     return np.rint(np.random.default_rng(seed).standard_normal((rank, count)) * size).astype(np.int64)
+
+
+def polygon(count: int) -> Matrix:
+    """Nearly round: half of its corners."""
+    angles = np.arange(count) * np.pi / count
+    return np.rint(10_000 * np.array([np.cos(angles), np.sin(angles)])).astype(int)
 
 
 def facets(vertices: Matrix) -> list[list[Fraction]]:

@@ -14,7 +14,8 @@ import pytest
 from batchdp.errors import LatticeError
 from batchdp.measuring.shaped.ball import ERROR, Box, box, nearly
 from batchdp.measuring.shaped.body import Body
-from shaped_truth import cube, differences, facets, flags, gaussian, norm_by
+from batchdp.measuring.shaped.drawing import surely_outside
+from shaped_truth import cube, differences, facets, flags, gaussian, norm_by, polygon
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "2000"))
 SMALL = {
@@ -123,7 +124,9 @@ def test_the_ball_holds_every_column_and_its_coordinates_can_be_undone(name: str
 def test_every_half_space_holds_every_column_and_touches_one(name: str) -> None:
     body = Body(SMALL.get(name, flags(7)))
     for one in body.survey.cuts:
-        sides = [abs(sum(y * int(x) for y, x in zip(one.normal, column, strict=True))) for column in body.rounded.columns.T]
+        sides = [
+            abs(sum(y * int(x) for y, x in zip(one.normal, column, strict=True))) for column in body.rounded.columns.T
+        ]
         assert max(sides) == one.bound
 
 
@@ -245,3 +248,43 @@ def test_nothing_is_in_no_times_a_body_but_zero() -> None:
     assert body.contains([0, 0], times=0)
     assert not body.contains([0, 1], times=0)
     assert not body.contains([0, 0], times=-1)
+
+
+def cells_beside(body: Body, count: int) -> Any:
+    """Of the cube of rank 2, where cells are points: along the boundary, a little inside and a little outside."""
+    angles = np.random.default_rng(8).uniform(0, 2 * np.pi, count)
+    ways = [[Fraction(float(np.cos(angle))), Fraction(float(np.sin(angle)))] for angle in angles]
+    ways += [[Fraction(int(x), 2**body.rounded.bits) for x in column] for column in body.rounded.columns.T]
+    for way in ways:
+        norm = body.norm(_back(body.rounded, [int(x * 2**60) for x in way], 60))
+        for away in (0, 3, 200, 2**40, -3, -100, -200, -500):
+            point = [x / norm * (1 + Fraction(away, 2**62)) for x in way]
+            yield [int((x + 1) * 2**63) for x in point]
+
+
+@pytest.mark.parametrize("vertices", [np.eye(2, dtype=int), gaussian(2, 7), polygon(60)])
+def test_what_floats_reject_is_outside(vertices: Any) -> None:
+    body = Body(vertices)
+    near = np.array(list(cells_beside(body, 60)), dtype=np.uint64)
+    cells = np.vstack([near, np.random.default_rng(9).integers(0, 2**64, (400, 2), dtype=np.uint64)])
+    rejected = surely_outside(body, cells)
+    assert 20 < rejected.sum() < len(cells)
+    for cell in cells[rejected].tolist():
+        found = box(cell, 64)
+        assert found is False or (isinstance(found, Box) and body.place(found) is False)
+
+
+def test_floats_do_not_reject_what_depends_on_the_order_of_two_nearly_equal_numbers() -> None:
+    body = Body(np.eye(4, dtype=int) * 1000)
+    centre, side = 2**63, int(0.95 * 2**63)
+    half = isqrt(side * side // 2)
+    cells = []
+    for more in range(-6, 7):
+        # A point of the first axis, if that pair comes first, and far outside on a diagonal, if the other does.
+        cells += [[centre + side, centre, centre + half + more, centre + half]]
+        cells += [[centre + half + more, centre + half, centre + side, centre]]
+    rejected = surely_outside(body, np.array(cells, dtype=np.uint64))
+    places = [box(cell, 64) for cell in cells]
+    inside = [isinstance(one, Box) and body.place(one) is True for one in places]
+    assert any(inside)
+    assert not any(rejected[i] for i, one in enumerate(inside) if one)

@@ -126,9 +126,9 @@ class Body:
         return surveyed(self.rounded.columns, self._floats, self.rounded.bits, np.array(self._reference))
 
     def search(self, point: Dense, *, until: float | None = None) -> Found:
-        """What floats say of a point of the ball, or rather of one beside it: points with ties make a search go in circles.
+        """What floats say of a point of the ball, or rather of one beside it: ties make a search go in circles.
 
-        That costs nothing but a proof in whole numbers where the point is as near to the boundary.
+        That costs nothing but a longer proof where the point is as near to the boundary.
         """
         beside = point + NUDGE * np.sin(np.arange(1.0, self.rank + 1))
         return searched(self._floats, beside, self.survey.nearest(beside), until=until)

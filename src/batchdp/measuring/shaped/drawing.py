@@ -14,6 +14,7 @@ from itertools import islice
 from math import nan
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.threads import one_thread
@@ -80,22 +81,25 @@ def _accepted(body: Body, point: Point, stream: Bits) -> bool:
 
 
 def _proposals(body: Body, stream: Bits, progress: Progress | None) -> Iterator[Point]:
-    """Cells of the cube; without those that floats, with all their errors, know to be outside a verified half-space."""
-    tried, k, known, limits = 0, body.rank, body.survey, body.survey.limits
+    """Cells of the cube, except such as are outside for sure."""
+    tried, k = 0, body.rank
     block = int(min(max(body.proposals, 8), LARGEST_BLOCK))
     while True:
         if progress is not None:
             progress(nan, f"drawing noise: {tried:,} tried, one of {body.proposals:,.0f} is taken")
         tried += block
-        if stream.start != START:
+        if stream.start == START:
+            cells = np.frombuffer(stream.source(8 * k * block), dtype=np.uint64).reshape(block, k)
+            yield from (Point(cell, START) for cell in cells[~surely_outside(body, cells)].tolist())
+        else:
             yield from (Point([stream.take(stream.start) for _ in range(k)], stream.start) for _ in range(block))
-            continue
-        cells = np.frombuffer(stream.source(8 * k * block), dtype=np.uint64).reshape(block, k)
-        near, outside, doubtful = nearly(cells)
-        left = np.flatnonzero(~outside)
-        behind = (np.abs(near[left] @ known.normals.T) > limits).any(axis=1)
-        for i in left[~behind | doubtful[left]]:
-            yield Point(cells[i].tolist(), START)
+
+
+def surely_outside(body: Body, cells: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Cells of 64 bits that floats, with all their errors, know to be in no disc or behind a verified half-space."""
+    points, outside, doubtful = nearly(cells)
+    behind = np.any(np.abs(points @ body.survey.normals.T) > body.survey.limits, axis=1)
+    return np.asarray(outside | (behind & ~doubtful))
 
 
 def _rounded(body: Body, epsilon: Fraction, point: Point, stream: Bits) -> list[int]:

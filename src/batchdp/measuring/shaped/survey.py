@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Survey:
     programs: float
     """Points of the ball that no cut rejects, for one that is inside; at least, because all cuts have seen more."""
 
-    @property
+    @cached_property
     def limits(self) -> Dense:
         """What |normal · x| of a float must exceed.
 
