@@ -47,8 +47,8 @@ def one_way(*sizes: int) -> Matrix:
 
 
 def sums_and_counts(groups: int) -> Matrix:
-    """A sum of values 1 and 2, and a count, of every group."""
-    return np.kron(np.eye(groups), np.array([[1.0, 2.0], [1.0, 1.0]]))
+    """The sum of values 0 and 1, and the count, of every group."""
+    return np.kron(np.eye(groups), np.array([[0.0, 1.0], [1.0, 1.0]]))
 
 
 def random_counts(queries: int, cells: int, share: float) -> Matrix:
