@@ -158,5 +158,9 @@ class Shape:
         digest = hashlib.sha256()
         for group in self.groups:
             digest.update(np.ascontiguousarray(group.points).tobytes() + group.weights.tobytes())
-        groups = "; ".join(f"{group.rank} measurements with {group.share} of ε" for group in self.groups)
-        return f"{groups}; sample {digest.hexdigest()[:16]}"
+        return f"{self.groups_text}; sample {digest.hexdigest()[:16]}"
+
+    @property
+    def groups_text(self) -> str:
+        """The measurements of every group, and its share of ε."""
+        return "; ".join(f"{group.rank} measurements with {group.share} of ε" for group in self.groups)
