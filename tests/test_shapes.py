@@ -348,6 +348,14 @@ def test_epsilon_is_the_exact_fraction_that_is_charged() -> None:
     assert Fraction(noise.scale) * Fraction(0.1) >= 1
 
 
+def test_noise_that_is_ready_is_added_once() -> None:
+    _, noise, _ = ready()
+    add = noise.ready()
+    assert add([0, 0, 0]) != [0, 0, 0]
+    with pytest.raises(IndexError):
+        add([5, 5, 5])
+
+
 def test_measurements_are_never_clamped() -> None:
     # A clamp of single coordinates is no contraction in the norm of a body.
     lattice, _, _ = ready()

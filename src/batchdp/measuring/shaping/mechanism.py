@@ -42,8 +42,9 @@ class ShapedMechanism(Mechanism):
 
     def ready(self, progress: Progress | None = None) -> Callable[[Sequence[int]], list[int]]:
         """Noise drawn now, to be added once: it sees no data, so whoever interrupts it has spent nothing."""
-        (noise,) = self.draws(1, progress)
-        return lambda measured: [y + z for y, z in zip(measured, noise, strict=True)]
+        drawn = self.draws(1, progress)
+        # Popped, because noise that was added twice would give away the difference.
+        return lambda measured: [y + z for y, z in zip(measured, drawn.pop(), strict=True)]
 
     def draws(self, count: int, progress: Progress | None = None) -> list[list[int]]:
         """Noise for so many releases."""
