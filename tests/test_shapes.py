@@ -31,6 +31,7 @@ from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped.searching import shaped
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.products import in_factors
+from commands import refused, succeeds
 
 FLAGS = np.array([one for one in product((0, 1), repeat=3) if any(one)], dtype=float).T
 """Three overlapping counts."""
@@ -438,3 +439,17 @@ def test_consistent_answers_are_fitted_in_units_of_the_noise(tmp_path: Path) -> 
         ),
     )
     assert turned.consistent().values == pytest.approx(done.consistent().values, abs=1e-3)
+
+
+def test_the_command_line_asks_for_shapes(tmp_path: Path) -> None:
+    (tmp_path / "domain.toml").write_text(DOMAIN, encoding="utf-8")
+    (tmp_path / "queries.sql").write_text(SQL, encoding="utf-8")
+    asked = ["plan", tmp_path / "queries.sql", "-d", tmp_path / "domain.toml", "-o", tmp_path / "a.plan", "--no-cache"]
+    said = succeeds(*asked, "--shape", "any", "--seconds", "0.5")
+    assert "simulated" in said
+    assert "No limit is proven" in said
+    plan = batchdp.load_plan(tmp_path / "a.plan")
+    assert plan.strategy.shape is not None
+    assert plan.factor == 2
+    assert "pure" in refused(*asked, "--shape", "any", "--privacy", "zcdp")
+    assert "above 3 groups of 1" in succeeds(*asked, "--shape", "any", "--shape-rank", "1", "--seconds", "0.5")
