@@ -41,7 +41,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/comparison.py --csv bench/comparison.csv
 	$(BIN)/python benchmarks/scale.py --curves --json bench/scale.json -o bench
 
-# The long privacy checks, which take hours: a million runs a side, 10 000 exact examples, 2 000 neighbouring tables in every
+# The long privacy checks, which take more than an hour: a million runs a side, 10 000 exact examples, 2 000 neighbouring tables in every
 # engine (`make engines`), 10 000 crafted files, 10 000 kills, 32 processes.
 audit: $(READY)
 	$(BIN)/python benchmarks/audit.py
