@@ -37,7 +37,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_forty_queries_of_every_kind() -> None:
     queries = read_queries(demo.QUERIES, read_domain(demo.DOMAIN))
     assert len(queries) == 40
-    for word in ("GROUP BY", "BETWEEN", "FILTER", "SUM(CASE", "IN (", "<>"):
+    for word in ("GROUP BY", "BETWEEN", "FILTER", "SUM(CASE", "SUM(charge)", "IN (", "<>"):
         assert word in demo.QUERIES
 
 
@@ -127,7 +127,7 @@ def test_the_whole_demonstration_takes_seconds(tmp_path: Path) -> None:
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(f"{seconds:.1f} seconds of CPU time")
     made = batchdp.load_plan(tmp_path / "batchdp-demo" / "patients.plan")
-    assert made.strategy.expected_squared_error(epsilon=1.0) < 1600, "found with a larger time budget: 1538"
+    assert made.strategy.expected_squared_error(epsilon=1.0) < 790, "found with a larger time budget: 782"
     assert seconds < 30
 
 

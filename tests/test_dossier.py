@@ -147,6 +147,10 @@ def violations(content: Any, schema: Any, place: str = "") -> Iterator[str]:
             yield place
 
 
+ALWAYS = ("the versions in evidence.json, which nothing else knows", "what people declared in ABOUT.toml")
+"""What no check can look at."""
+
+
 @dataclass(frozen=True)
 class Study:
     folder: Path
@@ -325,8 +329,8 @@ def test_the_metadata_and_the_evidence_are_those_of_the_release(study: Study, wr
 
 def test_a_dossier_is_what_it_claims_to_be(study: Study, written: Path) -> None:
     found = verify(written, ledger=study.ledger)
-    assert found.unchecked == ("what people declared in ABOUT.toml",)
-    assert any("0 later spends" in line for line in found.checked)
+    assert found.unchecked == ALWAYS
+    assert any("spends until then: 2, later: 0" in line for line in found.checked)
     assert found.digest == hashlib.sha256((written / SUMS).read_bytes()).hexdigest()
     assert "against a ledger" in verify(written).unchecked
 
@@ -335,7 +339,7 @@ def test_a_later_spend_is_no_contradiction(study: Study, written: Path, tmp_path
     shutil.copy(study.ledger.path, tmp_path / "budget.db")
     later = Ledger.open(tmp_path / "budget.db")
     later.reserve("later", epsilon=0.5, plan_digest="x", table="t")
-    assert any("1 later spends" in line for line in verify(written, ledger=later).checked)
+    assert any("spends until then: 2, later: 1" in line for line in verify(written, ledger=later).checked)
 
 
 EDITED = (
@@ -355,7 +359,9 @@ EDITED = (
 
 
 @pytest.mark.parametrize("file", EDITED)
-def test_an_edited_file_is_refused_also_with_new_digests(written: Path, tmp_path: Path, file: str) -> None:
+def test_an_edited_file_is_refused_also_with_new_digests(
+    written: Path, study: Study, tmp_path: Path, file: str
+) -> None:
     place = copied(written, tmp_path / "edited")
     content = (place / file).read_bytes()
     digit = next(i for i in range(len(content) // 2, len(content)) if content[i : i + 1] in b"123456789")
@@ -365,8 +371,8 @@ def test_an_edited_file_is_refused_also_with_new_digests(written: Path, tmp_path
     with pytest.raises(DossierError, match=re.escape(file)):
         verify(place)
     resummed(place)
-    with pytest.raises(DossierError):
-        verify(place)
+    with pytest.raises(DossierError):  # of other releases' spends the ledger alone knows
+        verify(place, ledger=study.ledger if file == "evidence.json" else None)
 
 
 def test_added_and_missing_files_and_links_are_refused(written: Path, tmp_path: Path) -> None:
@@ -459,10 +465,24 @@ def test_another_version_compares_figures_and_says_that_words_were_not(
     later = {**installed(), "batchdp": "9.9.9"}
     monkeypatch.setattr("batchdp.publishing.verifying.installed", lambda: later)
     found = verify(written, ledger=study.ledger)
-    assert any("the words of batchdp" in line for line in found.unchecked)
+    assert any(
+        "record.yaml" in line and "checklist.md" in line and "the words of batchdp" in line for line in found.unchecked
+    )
     drawn = {**installed(), "matplotlib": "1.0"}
     monkeypatch.setattr("batchdp.publishing.verifying.installed", lambda: drawn)
-    assert any("picture" in line for line in verify(written).unchecked)
+    assert "composition.svg, which another matplotlib drew" in verify(written).unchecked
+    place = copied(written, tmp_path / "edited")
+    page = place / "checklist.html"
+    page.write_text(page.read_text().replace("checked by the tool", "checked by us", 1))
+    resummed(place)
+    with pytest.raises(DossierError, match=r"checklist\.html does not follow"):
+        verify(place)
+    figures = copied(written, tmp_path / "figures") / "covariance.csv"
+    figures.write_text(figures.read_text().replace("1", "2"))
+    resummed(figures.parent)
+    monkeypatch.setattr("batchdp.publishing.verifying.installed", lambda: later)
+    with pytest.raises(DossierError, match=r"covariance\.csv"):
+        verify(figures.parent)
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
@@ -472,7 +492,7 @@ def test_tables_of_many_columns_have_a_dossier_too(
     release, ledger = tables
     done = dossier(release, tmp_path / "out", ledger=ledger, format=format)
     found = verify(tmp_path / "out", ledger=ledger)
-    assert found.unchecked == ("what people declared in ABOUT.toml",)
+    assert found.unchecked == ALWAYS
     content = yaml.safe_load((tmp_path / "out" / "record.yaml").read_text())
     assert content["url_slug"] == "batchdp-a-b"
     assert content["deployment"]["dp_variant"]["variant_name"] == "Zero-concentrated DP"

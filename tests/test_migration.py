@@ -45,7 +45,8 @@ def test_an_old_ledger_is_whole_and_goes_on(name: str, old: Path) -> None:
     fields = ("release_id", "plan_digest", "table", "unit", "requested", "charged", "time", "state")
     assert [[getattr(entry, field) for field in fields] for entry in ledger.history()] == expected["history"]
 
-    ledger.reserve("new", **{ledger.unit: 0.125}, plan_digest="plan", table="visits", privacy_unit="patient")
+    budget: dict[str, Any] = {ledger.unit: 0.125}
+    ledger.reserve("new", **budget, plan_digest="plan", table="visits", privacy_unit="patient")
     assert ledger.verify(expected["head"]) == ledger.head != expected["head"]
     assert [entry.privacy_unit for entry in ledger.history()] == [None] * len(expected["history"]) + ["patient"]
     with closing(sqlite3.connect(path)) as connection:

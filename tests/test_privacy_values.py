@@ -79,3 +79,9 @@ def test_a_status_from_a_file_is_an_outcome_even_if_another_version_wrote_it() -
 
     assert read("converged") is Outcome.CONVERGED
     assert read("closed form; optimal") is Outcome.UNKNOWN
+
+
+def test_a_budget_is_an_amount_of_its_own_unit() -> None:
+    assert Budget(LAPLACE, Budget(LAPLACE, 0.3)) == Budget(LAPLACE, 0.3)
+    with pytest.raises(PrivacyParameterError, match="give it as rho"):
+        Budget(LAPLACE, Budget(GAUSSIAN, 0.3))

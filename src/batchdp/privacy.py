@@ -169,6 +169,10 @@ class Budget:
 
 
 def _exact(unit: Unit, amount: Any) -> Fraction:
+    if isinstance(amount, Budget):  # as `plan_for` says what is needed
+        if amount.noise.unit != unit:
+            raise PrivacyParameterError(f"{unit} is given as a budget of {amount}; give it as {amount.noise.unit}")
+        return amount.amount
     if isinstance(amount, bool | np.bool_) or not isinstance(amount, (Real, Decimal)):
         raise PrivacyParameterError(f"{unit}={amount!r} must be a number above 0; 0.1 to 1 is usual")
     number: Any = amount.item() if isinstance(amount, np.generic) else amount

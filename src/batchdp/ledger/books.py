@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from batchdp.ledger.chain import BrokenChainError, Event
 
 APPLICATION = 0x62647031  # "bdp1"
-VERSION = 2
+VERSION = 3
 FIRST_TABLE = """CREATE TABLE event (
     number INTEGER PRIMARY KEY,
     kind TEXT NOT NULL CHECK (kind IN ('create', 'reserve', 'release')),
@@ -31,21 +31,32 @@ FIRST_TABLE = """CREATE TABLE event (
     output BLOB
 )"""
 """As it was in version 1."""
-ADDED = ("privacy_unit TEXT", "output_bytes INTEGER")
-"""By version 2; NULL in the entries of version 1, and where there is nothing to say."""
-TABLE = f"{FIRST_TABLE[:-1]}, {', '.join(ADDED)})"
+ADDED = {2: ("privacy_unit TEXT", "output_bytes INTEGER"), VERSION: ("answers_digest TEXT",)}
+"""Columns by the version that added them; NULL in the entries of earlier ones, and where there is nothing to say."""
 GUARDS = (
     "CREATE UNIQUE INDEX one_spend_an_id ON event (release_id, kind)",
     "CREATE TRIGGER never_deleted BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'entries stay'); END",
     "CREATE TRIGGER never_updated BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'entries stay'); END",
 )
 SEAL = "CREATE TABLE seal (one INTEGER PRIMARY KEY CHECK (one = 1), head TEXT NOT NULL)"
-SCHEMAS = {1: (FIRST_TABLE, *GUARDS), VERSION: (TABLE, *GUARDS, SEAL)}
+
+
+def added(version: int) -> tuple[str, ...]:
+    """The columns that a version has beside those of the first."""
+    return tuple(column for own, columns in ADDED.items() if own <= version for column in columns)
+
+
+def schema(version: int) -> tuple[str, ...]:
+    """The statements that make the tables of a version and what guards them."""
+    table = ", ".join((FIRST_TABLE[:-1], *added(version))) + ")"
+    return (table, *GUARDS, *((SEAL,) if version > 1 else ()))
+
+
+VERSIONS = (1, *ADDED)
 FIELDS = (
     "number, kind, time, release_id, plan_digest, table_name, unit, requested, charged, remaining, "
     "output_sha256, previous"
 )
-LATER_FIELDS = "privacy_unit, output_bytes"
 TORN = (
     "its pages are of different moments: it was copied or moved while it was written to, or its -journal file was left "
     "behind; bring that file back beside it under the same name, or copy again"
@@ -54,19 +65,21 @@ TORN = (
 
 def create_schema(connection: sqlite3.Connection) -> None:
     """The tables and what guards them, in an empty database."""
-    for statement in SCHEMAS[VERSION]:
+    for statement in schema(VERSION):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def upgrade_schema(connection: sqlite3.Connection) -> None:
-    """From version 1, inside a transaction; the entries stay as they are, and so do their hashes."""
-    last = Books(connection, 1).last()
-    for column in ADDED:
+    """From an earlier version, inside a transaction; the entries stay as they are, and so do their hashes."""
+    version = schema_version(connection)
+    last = Books(connection, version).last()
+    for column in added(VERSION)[len(added(version)) :]:
         connection.execute(f"ALTER TABLE event ADD COLUMN {column}")
-    connection.execute(SEAL)
-    connection.execute("INSERT INTO seal VALUES (1, ?)", (last.hash,))
+    if version == 1:
+        connection.execute(SEAL)
+        connection.execute("INSERT INTO seal VALUES (1, ?)", (last.hash,))
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -75,11 +88,11 @@ def difference_from_schema(connection: sqlite3.Connection) -> str | None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         return "is an SQLite database but not a ledger; give a file that Ledger.create made"
     version = schema_version(connection)
-    if version not in SCHEMAS:
+    if version not in VERSIONS:
         return f"has schema version {version}, this batchdp reads up to version {VERSION}; use the batchdp that made it"
     found = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchmany(100)
     # A trigger, for one, could drop entries silently. White space is SQLite's own where a column was added.
-    if sorted("".join(sql.split()) for (sql,) in found) != sorted("".join(sql.split()) for sql in SCHEMAS[version]):
+    if sorted("".join(sql.split()) for (sql,) in found) != sorted("".join(sql.split()) for sql in schema(version)):
         return "was changed: its tables and triggers are not those of a ledger; restore a copy"
     return None
 
@@ -95,7 +108,8 @@ class Books:
     def __init__(self, connection: sqlite3.Connection, version: int = VERSION) -> None:
         self._connection = connection
         self._sealed = version > 1
-        self._fields = f"{FIELDS}, {LATER_FIELDS if version > 1 else 'NULL, NULL'}, hash"
+        known = added(version)
+        self._fields = ", ".join((FIELDS, *(_named(one) if one in known else "NULL" for one in added(VERSION)), "hash"))
 
     def first(self) -> Event:
         """The entry that says the total."""
@@ -126,7 +140,7 @@ class Books:
     def append(self, event: Event, output: bytes | None = None) -> None:
         """Add the entry that follows the last one, and seal it."""
         values = (*vars(event).values(), event.hash, output)
-        names = f"{FIELDS}, {LATER_FIELDS}, hash, output"
+        names = ", ".join((FIELDS, *map(_named, added(VERSION)), "hash", "output"))
         self._connection.execute(f"INSERT INTO event ({names}) VALUES ({', '.join('?' * len(values))})", values)
         self._connection.execute("INSERT OR REPLACE INTO seal VALUES (1, ?)", (event.hash,))
 
@@ -147,3 +161,7 @@ class Books:
         if row is None:
             raise BrokenChainError("its entries are missing")
         return Event.read(row)
+
+
+def _named(column: str) -> str:
+    return column.partition(" ")[0]

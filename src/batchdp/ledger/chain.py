@@ -19,6 +19,8 @@ from batchdp.privacy import UNITS, Unit
 Kind = Literal["create", "reserve", "release"]
 
 LONGEST_TEXT = 1000
+LATER = ("privacy_unit", "output_bytes", "answers_digest")
+"""Fields that version 1 did not have."""
 START = "0" * 64
 """What stands for the previous hash in the first entry."""
 
@@ -49,6 +51,8 @@ class Event:
     """Whose privacy: the column with one value a person, or in words; None where nobody said."""
     output_bytes: int | None = None
     """How long the output is, where it is a file beside the ledger; None where it is in the ledger itself."""
+    answers_digest: str | None = None
+    """SHA-256 of what the answers are: their names and queries; None where nobody said."""
 
     @classmethod
     def create(cls, unit: Unit, requested: float, total: int) -> Event:
@@ -65,6 +69,7 @@ class Event:
         requested: float,
         charged: int,
         privacy_unit: str | None = None,
+        answers_digest: str | None = None,
     ) -> Event:
         """The spend that follows this entry."""
         return Event(
@@ -81,6 +86,7 @@ class Event:
             output_sha256="",
             previous=self.hash,
             privacy_unit=privacy_unit,
+            answers_digest=answers_digest,
         )
 
     def release(self, reserved: Event, output: bytes, *, beside: bool = False) -> Event:
@@ -101,10 +107,9 @@ class Event:
     def hash(self) -> str:
         """SHA-256 of the fields as JSON, the previous hash among them.
 
-        What version 1 did not know is left out where there is nothing to say: its entries keep their hashes.
+        What earlier versions did not know is left out where there is nothing to say: their entries keep their hashes.
         """
-        later = ("privacy_unit", "output_bytes")
-        fields = {name: value for name, value in vars(self).items() if value is not None or name not in later}
+        fields = {name: value for name, value in vars(self).items() if value is not None or name not in LATER}
         return sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
     @classmethod
@@ -128,7 +133,7 @@ class Event:
             and self.unit in UNITS
             and isinstance(self.requested, float)
             and 0 < self.requested < math.inf
-            and (self.privacy_unit is None or isinstance(self.privacy_unit, str))
+            and all(said is None or isinstance(said, str) for said in (self.privacy_unit, self.answers_digest))
         )
 
 

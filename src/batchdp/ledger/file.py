@@ -25,7 +25,14 @@ from pathlib import Path
 
 from batchdp.errors import LedgerError
 from batchdp.ledger import log
-from batchdp.ledger.books import Books, create_schema, difference_from_schema, schema_version, upgrade_schema
+from batchdp.ledger.books import (
+    VERSION,
+    Books,
+    create_schema,
+    difference_from_schema,
+    schema_version,
+    upgrade_schema,
+)
 from batchdp.ledger.chain import BrokenChainError, Event
 from batchdp.ledger.syncing import sync_folder
 
@@ -97,7 +104,7 @@ class LedgerFile:
                 raise LedgerError(f"path={str(self.path)!r} {_REFUSALS[sqlite3.SQLITE_READONLY]}")
             with closing(self._connect()) as connection, self._transaction(connection):
                 self._recognise(connection)
-                if schema_version(connection) == 1:
+                if schema_version(connection) < VERSION:
                     upgrade_schema(connection)
                 yield Books(connection)
 

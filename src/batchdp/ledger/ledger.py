@@ -12,8 +12,8 @@ from batchdp.ledger import outputs
 from batchdp.ledger.accounting import as_float, as_float_below, as_text, billionths, charge
 from batchdp.ledger.chain import LONGEST_TEXT, BrokenChainError, Event, check
 from batchdp.ledger.file import LedgerFile
-from batchdp.ledger.records import Entry, Reservation, StoredRelease
-from batchdp.ledger.repeating import digest_of, output_of, paid_by, repeated
+from batchdp.ledger.records import Entry, Reservation, Standing, StoredRelease
+from batchdp.ledger.repeating import as_entry, digest_of, output_of, paid_by, repeated
 from batchdp.markup import summary
 from batchdp.measuring.conversion import checked_delta, epsilon_of
 from batchdp.privacy import UNITS, Amount, Budget, Unit
@@ -117,6 +117,7 @@ class Ledger:
         plan_digest: str,
         table: str,
         privacy_unit: str | None = None,
+        answers_digest: str | None = None,
     ) -> Reservation | StoredRelease:
         """Charge a release; the spend is on the disk when this returns, and refused spends cost nothing.
 
@@ -126,20 +127,27 @@ class Ledger:
             epsilon, rho: what the release guarantees; give one.
             plan_digest, table: what is asked of which table, for `history`.
             privacy_unit: whose privacy the guarantee is about: the column with one value a person, or in words.
+            answers_digest: a fingerprint of what the answers are called and mean, to tell a renamed release by.
         """
         asked = Budget.either(epsilon=epsilon, rho=rho)
         names = {
             name: _name(name, value)
             for name, value in (("release_id", release_id), ("plan_digest", plan_digest), ("table", table))
         }
-        if privacy_unit is not None:
-            _name("privacy_unit", privacy_unit)
+        for name, value in (("privacy_unit", privacy_unit), ("answers_digest", answers_digest)):
+            if value is not None:
+                _name(name, value)
         with self._file.writing() as books:
             first, last = books.first(), books.last()
             charged = charge(asked, UNITS[first.unit])
             earlier = books.about(release_id)
             event = last.reserve(
-                **names, unit=asked.noise.unit, requested=float(asked), charged=charged, privacy_unit=privacy_unit
+                **names,
+                unit=asked.noise.unit,
+                requested=float(asked),
+                charged=charged,
+                privacy_unit=privacy_unit,
+                answers_digest=answers_digest,
             )
             if earlier:
                 return repeated(books, earlier, event, self.path)
@@ -188,24 +196,27 @@ class Ledger:
 
     def history(self) -> tuple[Entry, ...]:
         """Every spend, oldest first."""
+        return self.standing().entries
+
+    def standing(self, head: str | None = None) -> Standing:
+        """All of it at one moment: now, or when its head was the one that is given."""
         with self._file.reading() as books:
             events = list(books.all())
+            books.last()
+        if head is not None:
+            end = next((event.number for event in events if event.hash == head), None)
+            if end is None:
+                raise LedgerError(f"head={head!r} is not in the chain of {str(self.path)!r}; it is another ledger's")
+            events = events[: end + 1]
+        total, left = events[0].remaining, events[-1].remaining
         released = {event.release_id for event in events if event.kind == "release"}
-        return tuple(
-            Entry(
-                event.release_id,
-                event.plan_digest,
-                event.table,
-                event.unit,
-                event.requested,
-                as_float(event.charged),
-                event.time,
-                "released" if event.release_id in released else "reserved",
-                event.privacy_unit,
-                event.hash,
-            )
-            for event in events
-            if event.kind == "reserve"
+        return Standing(
+            events[0].unit,
+            as_float(total),
+            as_float(total - left),
+            as_float_below(left),
+            events[-1].hash,
+            tuple(as_entry(event, event.release_id in released) for event in events if event.kind == "reserve"),
         )
 
     def plot(self, *, axes: Axes | None = None) -> Figure:

@@ -27,6 +27,21 @@ class Entry:
     """Whose privacy: the column with one value a person, or in words; None in entries of version 0.1.0."""
     head: str = ""
     """The ledger's head right after the spend, as releases print it."""
+    answers_digest: str | None = None
+    """SHA-256 of what the answers are: their names and queries; None in entries of earlier versions, and of tables,
+    whose plan digest covers it."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A ledger at one moment: what was spent until then, and on what."""
+
+    unit: Unit
+    total: float
+    spent: float
+    remaining: float
+    head: str
+    entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,10 @@ from batchdp.ledger import outputs
 from batchdp.ledger.accounting import as_float
 from batchdp.ledger.books import Books
 from batchdp.ledger.chain import BrokenChainError, Event, sha256
-from batchdp.ledger.records import Reservation, StoredRelease
+from batchdp.ledger.records import Entry, Reservation, StoredRelease
+
+LATER_ASKED = ("privacy_unit", "answers_digest")
+"""What earlier versions did not write down of what was asked."""
 
 
 def paid_by(books: Books, reservation: Reservation) -> Event:
@@ -26,9 +29,9 @@ def paid_by(books: Books, reservation: Reservation) -> Event:
 def repeated(books: Books, earlier: list[Event], asked: Event, path: Path) -> StoredRelease:
     """The output of an id that was used before, if it has one and the same thing is asked."""
     reserved, named = earlier[0], f"release_id={asked.release_id!r}"
-    for field_name in ("plan_digest", "table", "unit", "requested", "charged", "privacy_unit"):
+    for field_name in ("plan_digest", "table", "unit", "requested", "charged", *LATER_ASKED):
         before, now = getattr(reserved, field_name), getattr(asked, field_name)
-        unsaid = field_name == "privacy_unit" and before is None  # version 0.1.0 did not write it down
+        unsaid = field_name in LATER_ASKED and before is None  # earlier versions did not write it down
         if before != now and not unsaid:
             raise BudgetError(
                 f"{named} was used at {reserved.time} with {field_name}={before!r}, not {now!r}; "
@@ -57,3 +60,20 @@ def digest_of(books: Books, event: Event, path: Path) -> str:
     if output is not None:
         return sha256(output)
     return "" if event.output_bytes is None else outputs.digest(path, event)
+
+
+def as_entry(reserved: Event, released: bool) -> Entry:
+    """A spend as a ledger hands it out."""
+    return Entry(
+        release_id=reserved.release_id,
+        plan_digest=reserved.plan_digest,
+        table=reserved.table,
+        unit=reserved.unit,
+        requested=reserved.requested,
+        charged=as_float(reserved.charged),
+        time=reserved.time,
+        state="released" if released else "reserved",
+        privacy_unit=reserved.privacy_unit,
+        head=reserved.hash,
+        answers_digest=reserved.answers_digest,
+    )

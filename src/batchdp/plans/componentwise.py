@@ -19,6 +19,7 @@ from batchdp.bounds.optimality import OptimalityBound
 from batchdp.cells import Cells
 from batchdp.cells.blocks import Block
 from batchdp.cells.classes import Classes
+from batchdp.cells.splitting import parts_of
 from batchdp.components.asking import Asked, Weigh, asked
 from batchdp.components.columns import Column, column_of
 from batchdp.components.coordinates import searched
@@ -30,7 +31,7 @@ from batchdp.components.strategy import Components
 from batchdp.domain import Domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.privacy import GAUSSIAN
-from batchdp.queries import Query
+from batchdp.queries import Query, ValueOf
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
@@ -42,6 +43,8 @@ MOST_STATES = 200_000
 """Combinations of atoms of one block."""
 MOST_ENTRIES = 20_000_000
 """Of all blocks' queries times cells."""
+MOST_SUMMED = 1024
+"""Values of a column that is summed: none of them is like another, so that the search takes their third power."""
 CHECKED = 64
 """Records on which a plan's components are added up."""
 ROUNDING = 1e-9
@@ -66,6 +69,9 @@ def componentwise(
     """The cells and the strategy by components for the least weighted sum of squared errors; None if there are none."""
     try:
         batch = asked(queries, domain, weigh)
+        summed = {part.column for query in queries for part in parts_of(query.amount) if isinstance(part, ValueOf)}
+        if any(one.size > MOST_SUMMED for one in batch.atoms if one.column in summed):
+            return None
         found = optimize_products(batch.batch, seconds=seconds, seed=seed)
         best = _all_split(batch, found.limit)
         if best is None:

@@ -154,10 +154,9 @@ def _check(plan: Plan, criteria: Criteria, least: float) -> None:
     unmet = [(wanted, own) for wanted, own in needed(plan, criteria) if own > most]
     listed = "; ".join(_said(wanted, (own / most) ** (1 / noise.norm)) for wanted, own in unmet[:SHOWN])
     more = f"; and {len(unmet) - SHOWN} more" if len(unmet) > SHOWN else ""
-    enough = f"{noise.letter} = {least:.4g} would be enough" if least <= MOST else "no budget is enough"
-    raise AccuracyError(
-        f"accuracy cannot be met with {Budget(noise, most)}: {listed}{more}; {enough}; ask for less, or more budget"
-    )
+    enough = f"{noise.letter} = {least:.4g} would be enough; ask for less, or more budget"
+    remedy = enough if least <= MOST else "no budget is enough; ask for less"
+    raise AccuracyError(f"accuracy cannot be met with {Budget(noise, most)}: {listed}{more}; {remedy}")
 
 
 def _said(wanted: Wanted, times: float) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, overload
 
+import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
@@ -17,7 +18,7 @@ from batchdp.bounds.optimality import Objective
 from batchdp.checks import finite
 from batchdp.components.strategy import Components
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import rows_span
+from batchdp.linalg.matrix import Dense, row_maxima, rows_span
 from batchdp.linalg.product import Product
 from batchdp.measuring.conversion import rho_for
 from batchdp.portfolio.blocks import optimize_blocks
@@ -37,6 +38,8 @@ from batchdp.workloads.workload import Workload, as_workload
 
 TIE = 1e-12
 """Errors that differ by less, relative, are the same but for rounding."""
+NEAREST = 1e-5
+"""How much smaller than the largest a query may be, by its weight, where the search lost some to rounding."""
 
 
 @overload
@@ -172,6 +175,31 @@ def _optimize(
             return optimize_blocks(workload, noise, of_blocks, each, progress, of_block)
 
         return min(map(by_blocks, tried), key=lambda strategy: error_of(strategy, objective))
+    try:
+        return _of_one_block(workload, noise, objective, seconds, seed, tolerance, progress)
+    except StrategyError:  # queries of so different sizes that rounding drowns some of them
+        nearer = Workload(workload.matrix, workload.names, _nearer_weights(workload))
+        found = _of_one_block(nearer, noise, objective, seconds, seed, tolerance, progress)
+        return replace(found, workload=workload, proven=())  # which would be about other weights
+
+
+def _nearer_weights(workload: Workload) -> Dense:
+    """The weights, with those of the smallest queries raised until rounding leaves something of them."""
+    largest = row_maxima(workload.matrix)
+    sizes = largest if workload.weights is None else largest * np.sqrt(workload.weights)
+    kept = np.maximum(sizes, NEAREST * sizes.max(initial=0.0)) / np.where(largest > 0, largest, 1.0)
+    return np.asarray(np.square(np.where(largest > 0, kept, 1.0)))
+
+
+def _of_one_block(
+    workload: Workload,
+    noise: Noise,
+    objective: Objective,
+    seconds: float | None,
+    seed: int,
+    tolerance: float,
+    progress: Progress | None,
+) -> Strategy:
     if objective == "max":
         return optimize_max(workload, noise, seconds, seed, tolerance, progress)
     if noise == LAPLACE:

@@ -9,24 +9,18 @@ from typing import Any
 from batchdp.checks import finite
 from batchdp.errors import BatchDPError, DossierError
 from batchdp.ledger import Entry, Ledger
+from batchdp.ledger.records import Standing
 from batchdp.privacy import UNITS, Noise
 
 
 @dataclass(frozen=True)
-class Books:
+class Books(Standing):
     """Every spend of a ledger, and what they add up to."""
 
-    unit: str
-    total: float
-    spent: float
-    remaining: float
-    head: str
-    entries: tuple[Entry, ...]
-
     @classmethod
-    def of(cls, ledger: Ledger) -> Books:
-        """As the ledger is now."""
-        return cls(ledger.unit, ledger.total, ledger.spent, ledger.remaining, ledger.head, ledger.history())
+    def of(cls, ledger: Ledger, head: str | None = None) -> Books:
+        """As the ledger is now, or was when it had this head."""
+        return cls(**vars(ledger.standing(head)))
 
     @property
     def noise(self) -> Noise:
@@ -69,8 +63,9 @@ class Books:
 
 def _entry(content: Any) -> Entry:
     entry = Entry(**content)
-    texts = (entry.release_id, entry.plan_digest, entry.table, entry.time, entry.head, entry.privacy_unit or "")
-    if not all(isinstance(text, str) for text in texts):
+    texts = (entry.release_id, entry.plan_digest, entry.table, entry.time, entry.head)
+    later = (entry.privacy_unit, entry.answers_digest)
+    if not all(isinstance(text, str) for text in (*texts, *(one for one in later if one is not None))):
         raise DossierError("a spend holds something else than texts")
     if entry.unit not in UNITS or entry.state not in ("reserved", "released"):
         raise DossierError("a spend of another kind")

@@ -35,7 +35,13 @@ FORMAT = "batchdp-dossier-1"
 
 
 def texts(
-    facts: Facts, about_text: str, order: Sequence[str], tables: Mapping[str, str], release_digest: str
+    facts: Facts,
+    about_text: str,
+    order: Sequence[str],
+    tables: Mapping[str, str],
+    release_digest: str,
+    *,
+    picture: str | None = None,
 ) -> dict[str, str]:
     """Every text file by its path, apart from the tables and the list of digests.
 
@@ -45,10 +51,11 @@ def texts(
         order: the paths of the tables, in the order of the release.
         tables: SHA-256 of the tables' files by path.
         release_digest: SHA-256 of the release's file.
+        picture: of the ledger's releases together, if it is not to be drawn.
     """
     about = read_about(about_text)
     made = {ABOUT: about_text, RECORD: as_yaml(record(facts, about))}
-    pictures = {COMPOSITION: drawn(facts)} if facts.curves else {}
+    pictures = {COMPOSITION: drawn(facts) if picture is None else picture} if facts.curves else {}
     encoded = {name: base64.b64encode(text.encode()).decode() for name, text in pictures.items()}
     for name, document in (("note", note(facts, about)), ("checklist", checklist(facts, about))):
         made |= {f"{name}.md": as_markdown(document), f"{name}.html": as_page(document, encoded)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from batchdp.publishing.contents import ABOUT, EVIDENCE, FORMAT, RELEASE, SUMS, 
 from batchdp.publishing.digests import digest_of, files_in, read_sums, read_text
 from batchdp.publishing.facts import Facts, installed
 from batchdp.publishing.metadata import MEDIA
+from batchdp.publishing.note import COVARIANCE
 from batchdp.publishing.writing import check_against
 from batchdp.release import Release, TableRelease, load_release
-from batchdp.release.exporting import INDEX, index_entry, no_formula, tables_of
+from batchdp.release.claims import answers_digest_of, differences, is_older
+from batchdp.release.exporting import INDEX, index_entry, index_text, no_formula, tables_of
+from batchdp.release.loading import unknown_parts
 
 ROUNDING = 1e-9
 """Of figures, relative to the larger of an answer and its standard error."""
@@ -31,6 +35,9 @@ LARGEST_EVIDENCE = 100_000_000
 """Bytes."""
 NOT_CHECKED = "against a ledger"
 PEOPLE = "what people declared in ABOUT.toml"
+VERSIONS = "the versions in evidence.json, which nothing else knows"
+OLDER = "what the answers are called: the ledger's entry is older"
+PLAIN_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -68,9 +75,11 @@ def verify(folder: str | os.PathLike[str], *, ledger: Ledger | None = None) -> V
         unchecked.append(NOT_CHECKED)
     else:
         checked.append(_check_ledger(facts, ledger))
+        if is_older(release, ledger):
+            unchecked.append(OLDER)
         if facts.books is None:
             unchecked.append("the releases of the ledger together: the dossier was written without one")
-    return Verified(sha256((place / SUMS).read_bytes()), tuple(checked), (*unchecked, PEOPLE))
+    return Verified(sha256((place / SUMS).read_bytes()), tuple(checked), (*unchecked, VERSIONS, PEOPLE))
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:
@@ -101,20 +110,25 @@ def _check_digests(place: Path, listed: Mapping[str, str]) -> None:
 def _release(place: Path) -> Release | TableRelease:
     try:
         loaded: Release | TableRelease = load_release(place / RELEASE)
+        extra = unknown_parts(place / RELEASE, loaded)
     except BatchDPError as error:
         raise DossierError(f"{RELEASE}: {error}") from error
+    if extra:
+        raise DossierError(f"{RELEASE} holds {extra[0]!r}, which no release has, or has otherwise: it was edited")
     return loaded
 
 
 def _facts(place: Path, release: Release | TableRelease, listed: Mapping[str, str]) -> Facts:
     """The release with the ledger and versions that the evidence names, once the evidence follows from them."""
     try:
-        content: Any = json.loads(read_text(place / EVIDENCE, LARGEST_EVIDENCE))
+        content: Any = json.loads(read_text(place / EVIDENCE, LARGEST_EVIDENCE), object_pairs_hook=_named_once)
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise DossierError(f"{EVIDENCE} is not the evidence of a dossier that this version knows")
         versions = content["versions"]
-        if not isinstance(versions, dict) or not all(isinstance(one, str) for one in versions.values()):
-            raise DossierError(f"{EVIDENCE}: versions are not texts")
+        if not isinstance(versions, dict) or set(versions) != set(installed()):
+            raise DossierError(f"{EVIDENCE}: versions of other programs than a dossier is written with")
+        if not all(isinstance(one, str) and re.fullmatch(r"[\w.+!-]{1,50}", one) for one in versions.values()):
+            raise DossierError(f"{EVIDENCE}: versions that are none")
         books = None if content["ledger"] is None else Books.read(content["ledger"])
     except (ValueError, KeyError, RecursionError) as error:
         raise DossierError(f"{EVIDENCE} is not the evidence of a dossier ({type(error).__name__})") from error
@@ -122,8 +136,29 @@ def _facts(place: Path, release: Release | TableRelease, listed: Mapping[str, st
     if content != json.loads(json.dumps(evidence(facts, listed[RELEASE]))):
         raise DossierError(f"{EVIDENCE} does not follow from {RELEASE}: one of them was edited")
     if books is not None:
-        books.entry(release.certificate.release_id)
+        _check_entry(release, books)
     return facts
+
+
+def _check_entry(release: Release | TableRelease, books: Books) -> None:
+    """The spend of the release itself, as far as the release knows it."""
+    entry = books.entry(release.certificate.release_id)
+    certificate: Any = release.certificate
+    for name, here, there in differences(certificate, entry, books.unit):
+        raise DossierError(f"{EVIDENCE} has {name}={there!r} where {RELEASE} has {here!r}: one of them was edited")
+    said = answers_digest_of(release) if isinstance(release, Release) else None
+    if entry.answers_digest not in (None, said):
+        raise DossierError(f"{EVIDENCE} is about other answers than {RELEASE}: one of them was edited")
+    if entry.state != "released":
+        raise DossierError(f"{EVIDENCE} says that {release.certificate.release_id!r} has no answers: it was edited")
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which no name stands twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name that stands twice")
+    return found
 
 
 def _check_texts(
@@ -133,17 +168,22 @@ def _check_texts(
     mine = installed()
     unchecked = []
     try:
-        made = texts(facts, read_text(place / ABOUT, LARGEST_EVIDENCE), order, listed, listed[RELEASE])
+        # Another matplotlib draws another picture: the page around it is compared with the one that is there.
+        redrawn = facts.books is None or facts.versions["matplotlib"] == mine["matplotlib"]
+        picture = None if redrawn or COMPOSITION not in listed else read_text(place / COMPOSITION, LARGEST_EVIDENCE)
+        made = texts(facts, read_text(place / ABOUT, LARGEST_EVIDENCE), order, listed, listed[RELEASE], picture=picture)
     except DossierError as error:
         raise DossierError(f"{ABOUT}: {error}") from error
     for path in sorted(set(listed) - {*made, *order, RELEASE, f"{TABLES}/{INDEX}"}):
         raise DossierError(f"{path} is no part of a dossier")
-    if facts.versions.get("batchdp") != mine["batchdp"]:
-        return [f"the words of batchdp {facts.versions.get('batchdp')}, which this version does not write"]
-    if COMPOSITION in made and facts.versions.get("matplotlib") != mine["matplotlib"]:
-        drawings = {COMPOSITION, "checklist.html"}
-        made = {name: text for name, text in made.items() if name not in drawings}
-        unchecked.append("the picture of all releases together, drawn by another matplotlib")
+    wrote = facts.versions["batchdp"]
+    if wrote != mine["batchdp"]:
+        words = sorted(set(made) - {ABOUT, EVIDENCE, COVARIANCE})
+        unchecked.append(f"{', '.join(words)}: the words of batchdp {wrote}, which this version does not write")
+        made = {name: text for name, text in made.items() if name == COVARIANCE}
+    elif picture is not None:
+        made.pop(COMPOSITION)
+        unchecked.append(f"{COMPOSITION}, which another matplotlib drew")
     for name, text in made.items():
         if listed.get(name) != sha256(text.encode()):
             raise DossierError(f"{name} does not follow from {RELEASE}, {EVIDENCE} and {ABOUT}: it was edited")
@@ -154,7 +194,8 @@ def _check_texts(
 def _check_tables(place: Path, release: Release | TableRelease) -> list[str]:
     """The tables' paths in the order of the release, once each holds what the release says."""
     try:
-        index: Any = json.loads(read_text(place / TABLES / INDEX, LARGEST_EVIDENCE))
+        said = read_text(place / TABLES / INDEX, LARGEST_EVIDENCE)
+        index: Any = json.loads(said)
         listed = index["tables"]
         format = str(listed[0]["file"]).rpartition(".")[2]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
@@ -170,6 +211,8 @@ def _check_tables(place: Path, release: Release | TableRelease) -> list[str]:
         if not _same(_columns(place / path), columns, text=format == "csv"):
             raise DossierError(f"{path} does not hold the answers of {RELEASE}: it was edited")
         order.append(path)
+    if said != index_text(release.certificate.release_id, listed):
+        raise DossierError(f"{TABLES}/{INDEX} says more than which tables there are: it was edited")
     return order
 
 
@@ -184,6 +227,8 @@ def _columns(path: Path) -> dict[str, list[Any]]:
         import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
         table = pq.read_table(path)
+        if pq.read_metadata(path).metadata.keys() - {b"ARROW:schema"} or table.schema.metadata:
+            raise ValueError("metadata, of which an export has none")
         return {name: table.column(name).to_pylist() for name in table.column_names}
     except Exception as error:  # whatever a damaged table makes csv or pyarrow say
         raise DossierError(f"{path} cannot be read as a table ({type(error).__name__})") from error
@@ -202,6 +247,8 @@ def _same(found: dict[str, list[Any]], columns: Mapping[str, NDArray[Any]], *, t
                 return False
             continue
         try:
+            if text and not all(PLAIN_NUMBER.fullmatch(one) for one in found[name]):
+                return False
             figures = np.array([float(one) for one in found[name]])
         except (ValueError, TypeError):
             return False
@@ -211,25 +258,21 @@ def _same(found: dict[str, list[Any]], columns: Mapping[str, NDArray[Any]], *, t
 
 
 def _check_ledger(facts: Facts, ledger: Ledger) -> str:
-    """That the ledger charged this very release, and had the spends that the dossier names."""
+    """That the ledger charged this very release, and stood as the dossier says when its head was the dossier's."""
+    name = ledger.path.name
     try:
         check_against(facts.release, ledger)
         if facts.books is None:
-            return f"charged to {ledger.path.name}, with these measurements"
+            return f"charged to {name}, with these answers"
         ledger.verify(facts.books.head)
+        then = Books.of(ledger, facts.books.head)
     except DossierError:
         raise
     except BatchDPError as error:
-        raise DossierError(f"the ledger {ledger.path.name} and the dossier disagree: {error}") from error
-    now = Books.of(ledger)
-    then = facts.books
-    missing = then.head == now.head and len(then.entries) < len(now.entries)
-    if missing or len(then.entries) > len(now.entries):
-        raise DossierError(f"the spends in {EVIDENCE} are not all of {ledger.path.name}; one of them was edited")
-    for one, other in zip(then.entries, now.entries, strict=False):
-        if replace(one, state=other.state) != other:
-            raise DossierError(f"spend {one.release_id!r} is not what {ledger.path.name} has; one of them was edited")
-    if (then.unit, then.total) != (now.unit, now.total):
-        raise DossierError(f"the total in {EVIDENCE} is not that of {ledger.path.name}; one of them was edited")
-    later = len(now.entries) - len(then.entries)
-    return f"charged to {ledger.path.name}, with these measurements; {later:,} later spends"
+        raise DossierError(f"the ledger {name} and the dossier disagree: {error}") from error
+    if facts.books != then:
+        raise DossierError(
+            f"the spends in {EVIDENCE} are not those that {name} had at head {then.head[:12]}…; one of them was edited"
+        )
+    later = len(ledger.history()) - len(then.entries)
+    return f"charged to {name}, with these answers; spends until then: {len(then.entries):,}, later: {later:,}"

@@ -6,7 +6,6 @@ is on disk; only then are counts read, noise drawn, and the answers stored under
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Callable, Sequence
@@ -18,26 +17,28 @@ from typing import Any, overload
 import numpy as np
 from scipy import sparse
 
-from batchdp.errors import LedgerError, ReleaseError, TableError
-from batchdp.ledger import Ledger, Reservation, StoredRelease
+from batchdp.errors import ReleaseError
+from batchdp.ledger import Ledger, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.lattice import Integers, Lattice
 from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
-from batchdp.measuring.preparing import checked_budget, exact_charge, prepared
+from batchdp.measuring.preparing import checked_budget, exact_charge
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.release.certificate import PrivacyCertificate
+from batchdp.release.charged import counted, store
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
 from batchdp.release.components.counted import reading
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.cost import Confirm, confirmed, cost_of
 from batchdp.release.given import given_counts, given_records
-from batchdp.release.records import Release
+from batchdp.release.meaning import answers_digest, prepared_as_asked
+from batchdp.release.records import Release, said_of
 from batchdp.release.storing import decoded, encoded
 from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
@@ -233,27 +234,26 @@ def release(
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
     charge, budget = exact_charge(checked_budget(strategy, epsilon, rho))
     stored = None if release_id is None else ledger.stored(release_id)
-    before = None if stored is None else decoded(stored.output, stored.release_id)[0]
-    if before is not None and max_rows is None:  # the cap of then: a later version may need less noise, and try another
-        max_rows = before.largest_total
-    lattice, noise, law = prepared(strategy, neighbours, budget, max_rows, drawn=before is not None)
-    digest = plan_digest(lattice, neighbours, asked)
-    if before is not None and before.plan_digest != digest:  # of a version that fitted B to all that was rounded
-        lattice, noise, law = prepared(strategy, neighbours, budget, max_rows, drawn=True, exactly=True)
-        digest = plan_digest(lattice, neighbours, asked)
-
+    before = None if stored is None else decoded(stored.output, stored.release_id).certificate
+    lattice, noise, law, digest = prepared_as_asked(strategy, neighbours, budget, max_rows, asked, before)
     identity = release_id or uuid.uuid4().hex
     if confirm is not None:
         confirmed(confirm, cost_of(Budget(strategy.noise, charge), ledger, identity, neighbours))
     whose = neighbours.privacy_unit
     asked_for: dict[str, Any] = {strategy.noise.unit: charge}
-    reserved = ledger.reserve(identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose)
+    names, W = strategy.workload.names, sparse.csr_array(plain(lattice.workload.matrix))
+    meant = answers_digest(said_of(names), lattice.measure, W)
+    reserved = ledger.reserve(
+        identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose, answers_digest=meant
+    )
     if isinstance(reserved, StoredRelease):
-        certificate, noisy = decoded(reserved.output, identity)
+        kept = decoded(reserved.output, identity)
+        certificate, noisy = kept.certificate, kept.measurements
         law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
+        values = _reconstructed(lattice, noisy) if kept.values is None else kept.values
     else:
         # From here on counts are read. Nothing below may raise because of what they are.
-        noisy_integers = (draw or noise.draw)(lattice.measured(_counted(counts, identity)))
+        noisy_integers = (draw or noise.draw)(lattice.measured(counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
         certificate = PrivacyCertificate(
             release_id=identity,
@@ -272,14 +272,15 @@ def release(
             ledger_head=reserved.head,
             opendp=version("opendp"),
         )
-        _stored(ledger, reserved, encoded(certificate, noisy))
+        values = _reconstructed(lattice, noisy)
+        store(ledger, reserved, encoded(certificate, noisy, values, law.standard_errors))
     done = Release(
-        names=strategy.workload.names,
-        values=_reconstructed(lattice, noisy),
+        names=names,
+        values=values,
         law=law,
         measurements=noisy,
         measure=lattice.measure,
-        workload=sparse.csr_array(plain(lattice.workload.matrix)),
+        workload=W,
         certificate=certificate,
         confidence=confidence,
     )
@@ -287,47 +288,6 @@ def release(
         check_release(done)
         check_charged(done, ledger, reserved)
     return done
-
-
-def _stored(ledger: Ledger, reserved: Reservation, output: bytes) -> None:
-    """Into the ledger; where that fails, the error says what became of the budget."""
-    try:
-        ledger.complete(reserved, output)
-    except LedgerError as error:
-        raise LedgerError(
-            f"{error}; release {reserved.release_id!r} was charged before, its budget stays spent and its answers were "
-            "shown to nobody: choose a new release_id"
-        ) from error
-
-
-def _counted(counts: Callable[[], Integers], identity: str) -> Integers:
-    """The counts; where the engine fails, the error says that the budget is gone."""
-    try:
-        return counts()
-    except TableError as error:
-        problem = str(error)
-    raise TableError(f"{problem}; release {identity!r} was charged before and its budget stays spent")
-
-
-def plan_digest(lattice: Lattice | AmountLattice, neighbours: Neighbours, asked: str = "") -> str:
-    """A fingerprint of everything that decides what is released, apart from the data and the budget."""
-    digest = hashlib.sha256()
-    Q = lattice.integers
-    workload = lattice.workload
-    settings: list[Any] = [lattice.privacy, lattice.bits, lattice.largest_total, str(neighbours), Q.shape]
-    header = [*settings, workload.names, workload.blocks, asked]
-    digest.update(json.dumps(header).encode())
-    B = sparse.csr_array(lattice.reconstruct)
-    merging: tuple[sparse.csr_array, ...] = ()
-    if isinstance(lattice, AmountLattice):
-        exact = [lattice.fine, workload.ends, [sorted(column.items()) for column in (*lattice.levels, *lattice.slopes)]]
-        digest.update(json.dumps(exact).encode())
-    elif lattice.merging is not None:
-        merging = (sparse.csr_array(lattice.merging),)
-    for matrix in (Q, B, sparse.csr_array(plain(lattice.workload.matrix)), *merging):
-        for part in (matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)):
-            digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.hexdigest()
 
 
 def _reconstructed(lattice: Lattice | AmountLattice, noisy: Dense) -> Dense:

@@ -26,8 +26,9 @@ from batchdp.privacy import GAUSSIAN, UNITS, Budget, Unit
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.storing import decoded as decoded_tables
 from batchdp.release.components.storing import is_encoded
+from batchdp.release.meaning import answers_digest
 from batchdp.release.records import Release
-from batchdp.release.storing import decoded
+from batchdp.release.storing import Stored, decoded
 
 NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most (\d{1,7}) rows?")
 PROBES = 4
@@ -36,6 +37,8 @@ CUT, SLACK = 4.0, 1e-6
 """Times what the lattice cuts off, and of a query's size: how far they may be apart."""
 ROUNDING = 1e-9
 """Of sums in floats, relative: enough to tell an edited figure from a rounded one."""
+FITTED = 1e-6
+"""Of a standard error: how far answers may be apart where B was fitted on another processor."""
 
 
 def check_release(release: Release) -> None:
@@ -59,15 +62,30 @@ def check_charged(release: Release, ledger: Ledger, stored: StoredRelease | None
     stored = stored or ledger.stored(claimed.release_id)
     if stored is None:
         raise ReleaseError(f"release {claimed.release_id!r}: {ledger.path.name} charged it and has no answers of it")
-    kept, measurements = decoded(stored.output, claimed.release_id)
-    for name, here, there in (*differences(claimed, entry, ledger.unit), *_unlike(claimed, kept)):
+    kept = decoded(stored.output, claimed.release_id)
+    for name, here, there in (*differences(claimed, entry, ledger.unit), *_unlike(claimed, kept.certificate)):
         raise ReleaseError(
             f"release {claimed.release_id!r} says {name}={here!r} where {ledger.path.name} has {there!r}; "
             "one of them was edited"
         )
-    if not np.array_equal(measurements, release.measurements):
-        raise ReleaseError(f"release {claimed.release_id!r}: its measurements are not those in {ledger.path.name}")
+    for what in _other_answers(release, entry, kept):
+        raise ReleaseError(f"release {claimed.release_id!r}: {what} are not those in {ledger.path.name}")
     return True
+
+
+def answers_digest_of(release: Release) -> str:
+    """SHA-256 of what the answers of a release are."""
+    return answers_digest(release.said, release.measure, release.workload)
+
+
+def is_older(release: Any, ledger: Ledger) -> bool:
+    """Whether the ledger charged a release before it kept what answers are called, so that this cannot be checked.
+
+    What tables are called is in the digest of their plan, which their releases are compared with.
+    """
+    own = release.certificate.release_id
+    older = any(one.release_id == own and one.answers_digest is None for one in ledger.history())
+    return older and isinstance(release, Release)
 
 
 def check_ledger(ledger: Ledger) -> None:
@@ -76,7 +94,11 @@ def check_ledger(ledger: Ledger) -> None:
     def look(entry: Entry, output: bytes) -> None:
         if not output.startswith(b"{"):
             return  # stored by somebody's own program
-        certificate: Any = (decoded_tables if is_encoded(output) else decoded)(output, entry.release_id)[0]
+        certificate: Any = (
+            decoded_tables(output, entry.release_id)[0]
+            if is_encoded(output)
+            else decoded(output, entry.release_id).certificate
+        )
         for name, here, there in differences(certificate, entry, unit):
             raise LedgerError(
                 f"path={str(ledger.path)!r} was tampered with: release {entry.release_id!r} was stored with "
@@ -111,6 +133,23 @@ def _unlike(claimed: PrivacyCertificate, kept: PrivacyCertificate) -> Iterator[t
         here, there = getattr(claimed, one.name), getattr(kept, one.name)
         if here != there:
             yield one.name, here, there
+
+
+def _other_answers(release: Release, entry: Entry, kept: Stored) -> Iterator[str]:
+    """What of a release's content is not what the ledger has of it, as far as the ledger has anything of it."""
+    if entry.answers_digest is not None and entry.answers_digest != answers_digest_of(release):
+        yield "its queries, or what they are called,"
+    if not np.array_equal(kept.measurements, release.measurements):
+        yield "its measurements"
+    if kept.values is None or kept.standard_errors is None:
+        return
+    errors, sums = release.standard_errors, abs(release.law.reconstruct) @ np.abs(release.measurements)
+    if kept.values.shape != release.values.shape or kept.standard_errors.shape != errors.shape:
+        yield "its answers"
+    elif not np.all(np.abs(kept.standard_errors - errors) <= FITTED * kept.standard_errors):
+        yield "its standard errors"
+    elif not np.all(np.abs(kept.values - release.values) <= FITTED * errors + ROUNDING * np.asarray(sums).ravel()):
+        yield "its answers"
 
 
 def _contradictions(release: Release) -> Iterator[str]:

@@ -72,12 +72,14 @@ def export(
             written.append(target / entry["file"])
             if progress is not None:
                 progress((t + 1) / count, "writing tables")
-        about: dict[str, Any] = {"release_id": source.certificate.release_id, "tables": index}
-        if agreeing is not None:
-            about["notes"] = agreeing.notes
-        text = json.dumps(about, ensure_ascii=False, indent=1)
-        (beside / INDEX).write_text(text, encoding="utf-8")
+        notes = {} if agreeing is None else {"notes": agreeing.notes}
+        (beside / INDEX).write_text(index_text(source.certificate.release_id, index, **notes), encoding="utf-8")
     return written
+
+
+def index_text(release_id: str, tables: list[dict[str, Any]], **more: Any) -> str:
+    """The index of a folder of tables."""
+    return json.dumps({"release_id": release_id, "tables": tables, **more}, ensure_ascii=False, indent=1)
 
 
 def index_entry(number: int, count: int, name: str, columns: Columns, format: str) -> dict[str, Any]:

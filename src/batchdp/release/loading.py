@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy import sparse
 
 from batchdp import archive
@@ -53,3 +56,21 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
         raise ReleaseError(f"{path} cannot be used: {error}") from error
     except Exception as error:  # a well-made archive of something else
         raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error
+
+
+def unknown_parts(path: str | os.PathLike[str], release: Any) -> list[str]:
+    """What a file holds beside, or otherwise than, what the release that was loaded from it would be saved as."""
+    form = str(archive.format_of(path))
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder) / "again"
+        release.save(again)
+        if again.read_bytes() == Path(path).read_bytes():
+            return []
+        size = sum(one.stat().st_size for one in (Path(path), again))
+        most = archive.allowance(size)
+        header, arrays = archive.load(path, form, ReleaseError, "release", most)
+        expected, numbers = archive.load(again, str(archive.format_of(again)), ReleaseError, "release", most)
+    others = [name for name, value in header.items() if name not in expected or expected[name] != value]
+    return others + [
+        name for name, one in arrays.items() if name not in numbers or not np.array_equal(one, numbers[name])
+    ]

@@ -161,10 +161,15 @@ class Release:
         }
         archive.save(path, self._header(), arrays, ReleaseError)
 
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the file says of its answers, beside their queries; the ledger has a digest of it."""
+        return said_of(self.names)
+
     def _header(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
-            "names": self.names,
+            **self.said,
             "confidence": self.confidence,
             "scale": self.law.scale,
             "privacy": self.law.privacy,
@@ -188,3 +193,8 @@ class Release:
         from batchdp.release.looking import in_notebook
 
         return in_notebook(self)
+
+
+def said_of(names: Sequence[str]) -> dict[str, Any]:
+    """What a release's file says of its answers, as it is serialised."""
+    return {"names": list(names)}

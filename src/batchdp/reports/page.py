@@ -18,7 +18,7 @@ from batchdp.ledger import Ledger
 from batchdp.markup import part, rendered
 from batchdp.privacy import UNITS
 from batchdp.release import Release, TableRelease
-from batchdp.release.claims import check_charged, check_release
+from batchdp.release.claims import check_charged, check_release, is_older
 from batchdp.release.components.claims import check_charged_tables, check_tables
 from batchdp.release.consistent.records import Consistent
 from batchdp.reports.answers import answers_section
@@ -109,6 +109,10 @@ def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:
         raise ReleaseError(f"release is a {type(release).__name__}; a report needs one from answer or load_release")
 
 
+def _budget(release: Release | TableRelease, ledger: Ledger) -> str:
+    return budget_section(ledger, release.certificate.release_id, unnamed=is_older(release, ledger))
+
+
 def _page(
     release: Release | TableRelease,
     tables: Tables,
@@ -123,7 +127,7 @@ def _page(
         "answers": ("Answers", None if isinstance(release, TableRelease) else answers_section(release, consistent)),
         "tables": ("Tables", tables.section),
         "privacy": ("Privacy", privacy_section(release)),
-        "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else None),
+        "budget": ("Budget", _budget(release, ledger) if ledger else None),
         "methods": ("Methods", methods_section(list(methods), lower_bound)),
         "strategy": ("Strategy", None if isinstance(release, TableRelease) else matrices_section(release)),
         "certificate": ("Certificate", certificate_section(release.certificate)),

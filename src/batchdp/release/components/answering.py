@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.asking.legend import Legend
-from batchdp.errors import BudgetError, LedgerError, TableError
+from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.measuring.components.axes import Records, Tallies
 from batchdp.measuring.components.drawing import draw as draw_noise
@@ -25,6 +25,7 @@ from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.preparing import exact_charge
 from batchdp.privacy import Budget
+from batchdp.release.charged import counted, store
 from batchdp.release.components.certificate import ComponentCertificate, ComponentNoise, listed, packed
 from batchdp.release.components.claims import check_tables
 from batchdp.release.components.estimating import check_fits, estimated
@@ -101,26 +102,11 @@ def release_components(
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
             return _again(reserved, prepared, names, confidence, legend)
         # From here on records are read. Nothing below may raise because of what they are.
-        add_measured(prepared, _read(read, identity), noisy)
+        add_measured(prepared, counted(read, identity), noisy)
         certificate = _certificate(prepared, components, neighbours, identity, digest, label, reserved.head)
         free()
-        try:
-            ledger.complete(reserved, encoded(certificate, noisy))
-        except LedgerError as error:
-            raise LedgerError(
-                f"{error}; release {identity!r} was charged before, its budget stays spent and its answers were "
-                "shown to nobody: choose a new release_id"
-            ) from error
+        store(ledger, reserved, encoded(certificate, noisy))
     return TableRelease(prepared.reader, noisy, certificate, names, confidence, legend)
-
-
-def _read(read: Callable[[], Records | Tallies], identity: str) -> Records | Tallies:
-    """The records; where an engine fails, the error says that the budget is gone."""
-    try:
-        return read()
-    except TableError as error:
-        problem = str(error)
-    raise TableError(f"{problem}; release {identity!r} was charged before and its budget stays spent")
 
 
 def add_measured(prepared: Prepared, records: Records | Tallies, noisy: Integers) -> None:
