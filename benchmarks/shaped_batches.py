@@ -145,8 +145,8 @@ def attack(runs: int, epsilon: float = 2.0) -> None:
             here, there = (np.rint(factor * side) for side in sides)
             bound = proven_between(
                 LAPLACE,
-                evidence_of(lattice, noise, here, shift),
-                evidence_of(lattice, noise, there + shift, shift),
+                evidence_of(lattice, [epsilon], here, shift),
+                evidence_of(lattice, [epsilon], there + shift, shift),
             )
             verdict = "above the charge: noticed" if bound > epsilon else "within the charge"
             print(f"rank {rank}, {said}: {bound:.4f} proven of {epsilon} charged by {runs:,} runs a side, {verdict} "

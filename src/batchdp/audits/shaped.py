@@ -7,7 +7,7 @@ floats: they choose an event, and an event that is chosen badly proves less, nev
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -87,12 +87,13 @@ def attacked_shaped(
     seconds = sum(body.seconds for body in noise.bodies)
     runs = min(runs, max(FEWEST_RUNS, int(SECONDS / (2 * seconds))))
     shift = neighbours.factor * worst_column(lattice)
+    claimed = [budget * float(group.share) / neighbours.factor for group in lattice.shape.groups]
     one, other = (np.array(noise.draws(runs), dtype=np.float64) for _ in range(2))
-    evidences = [evidence_of(lattice, noise, released, shift) for released in (one, other + shift)]
+    evidences = [evidence_of(lattice, claimed, released, shift) for released in (one, other + shift)]
     bound = proven_between(lattice.noise, *evidences)
     figures = f"{bound:.4f} proven of {budget:.6g} charged, by {runs:,} runs a side"
     yield Finding("attack on the largest column", bound <= budget, figures)
-    yield _scale_finding(lattice, noise, one)
+    yield _scale_finding(lattice, claimed, one)
     yield independence_finding(one[:, 0])
     yield fork_finding(noise, len(shift))
 
@@ -106,20 +107,20 @@ def worst_column(lattice: ShapedLattice) -> Dense:
     return np.asarray(Q[:, int(np.argmax(norms))])
 
 
-def evidence_of(lattice: ShapedLattice, noise: ShapedMechanism, released: Dense, shift: Dense) -> Dense:
+def evidence_of(lattice: ShapedLattice, epsilons: Sequence[float], released: Dense, shift: Dense) -> Dense:
     """The log likelihood ratio of a column that was added against none."""
     total = np.zeros(len(released))
-    for (own, _), columns, epsilon in zip(lattice.shape.parts, lattice.columns, noise.epsilons, strict=True):
+    for (own, _), columns, epsilon in zip(lattice.shape.parts, lattice.columns, epsilons, strict=True):
         K = columns.astype(np.float64)
-        total += float(epsilon) * (gauges(K, released[:, own]) - gauges(K, released[:, own] - shift[own]))
+        total += epsilon * (gauges(K, released[:, own]) - gauges(K, released[:, own] - shift[own]))
     return total
 
 
-def _scale_finding(lattice: ShapedLattice, noise: ShapedMechanism, draws: Dense) -> Finding:
+def _scale_finding(lattice: ShapedLattice, epsilons: Sequence[float], draws: Dense) -> Finding:
     """ε_g ‖z_g‖ is a sum of k exponential numbers: its mean against its own standard error, of the worst group."""
     worst, ratio, limit = 0.0, 1.0, 0.0
-    for (own, group), columns, epsilon in zip(lattice.shape.parts, lattice.columns, noise.epsilons, strict=True):
-        found = float(np.mean(gauges(columns.astype(np.float64), draws[:, own]))) * float(epsilon) / group.rank
+    for (own, group), columns, epsilon in zip(lattice.shape.parts, lattice.columns, epsilons, strict=True):
+        found = float(np.mean(gauges(columns.astype(np.float64), draws[:, own]))) * epsilon / group.rank
         allowed = -float(ndtri(FALSE_ALARM / 2)) / math.sqrt(group.rank * len(draws))
         if abs(found - 1) / allowed >= worst:
             worst, ratio, limit = abs(found - 1) / allowed, found, allowed
