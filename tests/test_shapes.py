@@ -68,7 +68,7 @@ def norm(columns: np.ndarray, point: np.ndarray) -> float:
     return float(linprog(np.ones(both.shape[1]), A_eq=both, b_eq=point, bounds=(0, None)).fun)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 12), st.integers(0, 2**32 - 1))
 def test_norms_are_those_of_linear_programs(rank: int, more: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -366,7 +366,7 @@ def test_measurements_are_never_clamped() -> None:
     assert max(map(abs, exact)) > 2**64
 
 
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(2, 4), st.integers(0, 2**32 - 1))
 def test_every_column_is_inside_in_fractions(rank: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
