@@ -14,6 +14,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -56,7 +57,7 @@ def random_counts(queries: int, cells: int, share: float) -> Matrix:
 
 
 BATCHES: dict[str, Callable[[], object]] = {
-    **{f"{k} flags": (lambda k=k: flags(k)) for k in (4, 7, 10)},
+    **{f"{k} flags": partial(flags, k) for k in (4, 7, 10)},
     "10 random queries of 64 cells": lambda: random_counts(10, 64, 0.5),
     "12 random queries of 200 cells, a fifth ones": lambda: random_counts(12, 200, 0.2),
     "one-way tables of 3 × 3 × 2": lambda: one_way(3, 3, 2),

@@ -59,7 +59,7 @@ def with_shape(
 def seconds_of(measure: Dense) -> float:
     """What a draw of the noise of a body takes, in nominal seconds."""
     top = float(np.abs(measure).max())
-    return Body(np.trunc(measure / top * 2.0**BITS).astype(np.int64)).seconds
+    return Body(np.trunc(measure / top * 2.0**BITS).astype(np.int64).astype(object)).seconds
 
 
 def _relative_spread(found: Strategy, objective: Objective) -> float:

@@ -50,7 +50,7 @@ class ShapedLattice(Lattice):
     @cached_property
     def bodies(self) -> tuple[Body, ...]:
         """Of every group: the hull of ± its columns."""
-        return tuple(Body(columns) for columns in self.columns)
+        return tuple(Body(columns.astype(object)) for columns in self.columns)
 
     @property
     def thinnest(self) -> float:
