@@ -65,7 +65,8 @@ def ready(
 
 def norm(columns: np.ndarray, point: np.ndarray) -> float:
     both = np.hstack([columns, -columns])
-    return float(linprog(np.ones(both.shape[1]), A_eq=both, b_eq=point, bounds=(0, None)).fun)
+    found: Any = linprog(np.ones(both.shape[1]), A_eq=both, b_eq=point, bounds=(0, None))
+    return float(found.fun)
 
 
 @settings(max_examples=25, deadline=None)
@@ -175,7 +176,7 @@ def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
     with pytest.raises(StrategyError, match="pure"):
         batchdp.optimize(FLAGS, "zcdp", shape="any")
     with pytest.raises(StrategyError, match="'any'"):
-        batchdp.optimize(FLAGS, shape="round")  # type: ignore[call-overload]
+        batchdp.optimize(FLAGS, shape="round")
     with pytest.raises(StrategyError, match="pure ε alone"):
         replace(FLAGGED, privacy="zcdp")
     blocks = Workload(np.eye(4), blocks=(2, 2))
@@ -308,7 +309,7 @@ def test_what_is_right_passes_the_audit() -> None:
 
 def test_one_column_outside_is_noticed() -> None:
     lattice, noise, _ = ready()
-    columns = lattice.columns[0]
+    columns = lattice.columns[0].astype(object)
     smaller = Body(columns[:, 1:] if Body(columns[:, 1:]).norm(columns[:, 0].tolist()) > 1 else columns[:, :-1])
     mutant = replace(noise, bodies=(smaller,))
     assert "columns inside their bodies" in broken(lattice, mutant)
@@ -321,9 +322,9 @@ def test_one_column_outside_is_noticed() -> None:
 
 def test_a_body_that_is_rounded_inward_is_noticed() -> None:
     lattice, noise, _ = ready()
-    inward = Body(lattice.columns[0] - np.sign(lattice.columns[0]))
+    inward = Body((lattice.columns[0] - np.sign(lattice.columns[0])).astype(object))
     assert "columns inside their bodies" in broken(lattice, replace(noise, bodies=(inward,)))
-    outward = Body(lattice.columns[0] * 2)
+    outward = Body((lattice.columns[0] * 2).astype(object))
     assert "columns inside their bodies" not in broken(lattice, replace(noise, bodies=(outward,)))
 
 
