@@ -176,7 +176,7 @@ def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
     with pytest.raises(StrategyError, match="pure"):
         batchdp.optimize(FLAGS, "zcdp", shape="any")
     with pytest.raises(StrategyError, match="'any'"):
-        batchdp.optimize(FLAGS, shape="round")
+        batchdp.optimize(FLAGS, shape="round")  # type: ignore[call-overload]
     with pytest.raises(StrategyError, match="pure ε alone"):
         replace(FLAGGED, privacy="zcdp")
     blocks = Workload(np.eye(4), blocks=(2, 2))
@@ -185,7 +185,7 @@ def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
     assert "tables" in tables.reason
     for wrong in ({"rank": 0}, {"groups": 0}, {"seconds": float("nan")}, {"directions": 5}, {"columns": True}):
         with pytest.raises(BatchDPError):
-            ShapeLimits(**wrong)  # type: ignore[arg-type]
+            ShapeLimits(**wrong)
 
 
 def test_no_limit_of_pairs_is_claimed() -> None:
