@@ -22,7 +22,10 @@ from batchdp import STRATEGIES, Strategy, Workload, optimize, workloads
 from batchdp.cells import cells_of
 from batchdp.domain import read_domain
 from batchdp.linalg.matrix import Dense, dense
+from batchdp.measuring.shaping.law import noise_of
+from batchdp.portfolio.shapes import shaped_noise
 from batchdp.sql import read_queries
+from batchdp.strategies.shaped import ShapeLimits
 
 matplotlib.rcParams.update({"svg.hashsalt": "batchdp", "font.size": 9, "font.family": "DejaVu Sans"})
 
@@ -230,6 +233,43 @@ def flow() -> None:
     save(figure, "flow.svg")
 
 
+def shaped() -> None:
+    """Two overlapping counts: what one record can do, the body that this spans, and both kinds of noise."""
+    W = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    strategy, pair = shaped_noise(Workload(W), ShapeLimits()), optimize(W)
+    assert strategy.shape is not None
+    (group,) = strategy.shape.groups
+    rng = np.random.default_rng(0)
+    own = noise_of(group, 2000, rng) @ np.array(strategy.reconstruct).T
+    scale = pair.sensitivity
+    laplace = rng.laplace(scale=scale, size=(2000, pair.measurements)) @ np.array(pair.reconstruct).T
+    errors = [one.expected_squared_error(epsilon=1.0) for one in (pair, strategy)]
+    body = np.array([[1, 0], [1, 1], [0, 1], [-1, 0], [-1, -1], [0, -1], [1, 0]])
+    figure = Figure(figsize=(9.6, 3.3), dpi=150, layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    left.fill(*body.T, color=BLUE, alpha=0.15)
+    left.plot(*body.T, color=BLUE)
+    for x, y, name in ((1, 0, "only A"), (0, 1, "only B"), (1, 1, "A and B")):
+        left.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "-|>", "color": INK})
+        left.text(x + 0.06, y + 0.1, name, fontsize=8, color=INK)
+    left.text(-0.95, -1.3, "K, the hull of ± these", color=BLUE, fontsize=8, ha="center")
+    left.set(xlim=(-1.9, 1.9), ylim=(-1.9, 1.9), title="What one record can do to two counts")
+    for axes, noise, colour, title in (
+        (middle, laplace, ORANGE, f"Laplace noise, best pair: squared error {errors[0]:.1f}"),
+        (right, own, BLUE, f"Noise in the shape of K: {errors[1]:.1f}"),
+    ):
+        axes.scatter(*noise.T, s=2, color=colour, alpha=0.4, linewidths=0, rasterized=True)
+        axes.set(xlim=(-8, 8), ylim=(-8, 8), title=title)
+    for level in (1, 2, 3, 4):
+        right.plot(*(level * body).T, color=INK, linewidth=0.7)
+    for axes in (left, middle, right):
+        axes.set(aspect="equal", xlabel="count of A", ylabel="count of B")
+        axes.title.set_fontsize(9)
+        axes.axhline(0, color=SOFT, linewidth=0.5, zorder=0)
+        axes.axvline(0, color=SOFT, linewidth=0.5, zorder=0)
+    save(figure, "shaped-noise.svg")
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     one = Workload(EXAMPLE_1)
@@ -251,6 +291,7 @@ def main() -> None:
     cells()
     lattice()
     flow()
+    shaped()
 
 
 if __name__ == "__main__":

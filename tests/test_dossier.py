@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -318,7 +318,7 @@ def test_the_metadata_and_the_evidence_are_those_of_the_release(study: Study, wr
     covered = {one["path"] for one in resources}
     assert covered == {path.relative_to(written).as_posix() for path in written.rglob("*.csv")}
     evidence = json.loads((written / "evidence.json").read_text())
-    assert evidence["certificate"] == asdict(c)
+    assert evidence["certificate"] == c.as_dict()
     assert evidence["ledger"]["head"] == study.ledger.head
     assert [one["release_id"] for one in evidence["ledger"]["entries"]] == [
         one.release_id for one in study.ledger.history()

@@ -227,6 +227,8 @@ def test_the_options_are_spelled_alike_everywhere() -> None:
     assert {name: searched[name].default for name in Options().of_search()} == Options().of_search()
     told = inspect.signature(plan_command.command).parameters
     of_plans = {**Options().of_search(), "objective": "fair"}
+    limits = of_plans.pop("limits")
+    assert (told["shape_rank"].default, told["draw_seconds"].default) == (limits.rank, limits.seconds)
     assert {name: told[name].default for name in spelled if name in told} == of_plans
     assert tuple(plan_command.PrivacyChoice) == PRIVACIES
     assert tuple(plan_command.ObjectiveChoice) == get_args(PlanObjective) == ("fair", *OBJECTIVES)

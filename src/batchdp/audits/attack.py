@@ -49,7 +49,7 @@ def attacked(
         return
     yield scale_finding(draws, noise)
     yield independence_finding(draws)
-    yield _fork_finding(noise)
+    yield fork_finding(noise)
 
 
 def worst_records(lattice: Lattice | AmountLattice) -> dict[str, np.ndarray]:
@@ -78,8 +78,12 @@ def lower_bound(noise: Mechanism, shift: np.ndarray, runs: int, kind: Noise) -> 
         return 0.0
     one = _released(noise, np.zeros_like(shift), runs)
     other = _released(noise, shift, runs)
-    here, there = evidence(kind, one, shift, noise.scale), evidence(kind, other, shift, noise.scale)
-    pilot = int(PILOT * runs)
+    return proven_between(kind, evidence(kind, one, shift, noise.scale), evidence(kind, other, shift, noise.scale))
+
+
+def proven_between(kind: Noise, here: Dense, there: Dense) -> float:
+    """The least privacy loss that evidence from runs without a record, and with it, can have."""
+    pilot = int(PILOT * len(here))
     thresholds = np.quantile(np.concatenate([here[:pilot], there[:pilot]]), np.linspace(0.02, 0.98, 49))
     best = max(thresholds, key=lambda level: proven(kind, here[:pilot] >= level, there[:pilot] >= level, 1e-2))
     return proven(kind, here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)
@@ -150,11 +154,12 @@ def independence_finding(draws: Dense) -> Finding:
     return Finding("independent draws", bool(abs(halves) <= limit), f"correlation {halves:.4f}, ±{limit:.4f} allowed")
 
 
-def _fork_finding(noise: Mechanism) -> Finding:
+def fork_finding(noise: Mechanism, measurements: int = 8) -> Finding:
     """Two forked children and their parent must draw different noise."""
     if not hasattr(os, "fork"):
         return Finding("forked processes", True, "this system does not fork")
-    drawn = [_in_child(lambda: noise.draw([0] * 8)), _in_child(lambda: noise.draw([0] * 8)), repr(noise.draw([0] * 8))]
+    nothing = [0] * measurements
+    drawn = [_in_child(lambda: noise.draw(nothing)), _in_child(lambda: noise.draw(nothing)), repr(noise.draw(nothing))]
     return Finding("forked processes", len(set(drawn)) == 3, f"{len(set(drawn))} of 3 draw differently")
 
 

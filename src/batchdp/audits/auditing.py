@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from batchdp.audits.attack import RUNS, attacked
 from batchdp.audits.components import attacked_components, exact_components
-from batchdp.audits.exact import exact
+from batchdp.audits.exact import bias_finding, exact
 from batchdp.audits.finding import Finding
 from batchdp.audits.records import records_finding
+from batchdp.audits.shaped import attacked_shaped, exact_shaped
 from batchdp.measuring.components.preparing import prepare
 from batchdp.measuring.neighbours import Relation
 from batchdp.measuring.preparing import checked_budget, prepared
+from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.measuring.shaping.mechanism import ShapedMechanism
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import given_neighbours, of_tables, settled
 from batchdp.privacy import Budget
@@ -62,6 +65,9 @@ def audit(
     strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
     budget = checked_budget(strategy, epsilon, rho)
     lattice, noise, law = prepared(strategy, relation, budget, max_rows)
+    if isinstance(lattice, ShapedLattice) and isinstance(noise, ShapedMechanism):
+        found = [*exact_shaped(lattice, noise, relation, budget), bias_finding(lattice, law)]
+        return Audit((*found, *attacked_shaped(lattice, noise, relation, budget, runs)))
     found = [*exact(lattice, noise, law, relation, budget)]
     if isinstance(planned, Plan) and len(lattice.workload.meetings) > 1:
         found.append(records_finding(planned.cells, lattice))

@@ -43,9 +43,14 @@ def exact(
 
     yield amounts_finding(lattice) if isinstance(lattice, AmountLattice) else _measurements_finding(lattice)
 
+    yield bias_finding(lattice, law)
+
+
+def bias_finding(lattice: Lattice | AmountLattice, law: NoiseLaw) -> Finding:
+    """What answers are off apart from noise."""
     bias, errors = lattice.bias_bound, law.standard_errors
     share = float(np.max(bias / np.where(errors > 0, errors, 1), initial=0.0))
-    yield Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
+    return Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
 
 
 def _measurements_finding(lattice: Lattice) -> Finding:
@@ -56,13 +61,13 @@ def _measurements_finding(lattice: Lattice) -> Finding:
     at_cap = np.zeros(cells, dtype=np.int64)
     at_cap[0] = lattice.largest_total
     same = all(
-        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, _merged(lattice, x))
+        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, merged_exactly(lattice, x))
         for x in (totals, at_cap, far)
     )
     return Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
 
 
-def _merged(lattice: Lattice, counts: np.ndarray) -> np.ndarray:
+def merged_exactly(lattice: Lattice, counts: np.ndarray) -> np.ndarray:
     """The counts on the cells of the workload, in Python's whole numbers."""
     if lattice.merging is None:
         return counts

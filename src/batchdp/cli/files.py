@@ -113,7 +113,7 @@ def answers_as_json(
         "answers": list(_rows(release, agreeing)),
         **({"notes": agreeing.notes} if agreeing is not None else {}),
         "confidence": release.confidence,
-        "certificate": asdict(release.certificate),
+        "certificate": release.certificate.as_dict(),
         "remaining": ledger.remaining,
     }
 

@@ -24,6 +24,7 @@ EXAMPLES = (
     "batchdp plan queries.sql -d domain.toml -o visits.plan --assume mean=200",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy wanted.toml",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --privacy zcdp",
+    "batchdp plan queries.sql -d domain.toml -o visits.plan --shape any",
     "batchdp plan --marginals 2 -d domain.toml -o tables.plan --privacy zcdp",
 )
 EVERY = "*"
@@ -38,6 +39,23 @@ class PrivacyChoice(StrEnum):
     pure = "pure"
     zcdp = "zcdp"
     auto = "auto"
+
+
+class ShapeChoice(StrEnum):
+    """Shapes of noise that can be asked for."""
+
+    pair = "pair"
+    any = "any"
+
+
+Shape = Annotated[
+    ShapeChoice,
+    typer.Option(help="Laplace noise on a pair, or noise in the shape of the batch where that is clearly better."),
+]
+ShapeRank = Annotated[
+    int, typer.Option(help="Measurements that may share a shape: more take longer to draw.", metavar="K", min=1)
+]
+DrawSeconds = Annotated[float, typer.Option(help="What a draw of shaped noise may take, by its estimate.", metavar="S")]
 
 
 class ObjectiveChoice(StrEnum):
@@ -97,6 +115,9 @@ def command(
         ),
     ] = None,
     assume: Assume = None,
+    shape: Shape = ShapeChoice.pair,
+    shape_rank: ShapeRank = 16,
+    draw_seconds: DrawSeconds = 60.0,
     seconds: Annotated[
         float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
     ] = None,
@@ -114,7 +135,8 @@ def command(
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
     half_width, criteria = _accuracy(accuracy)
     checked_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
-    search = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
+    search: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
+    search |= _shaped(shape, shape_rank, draw_seconds)
     asked = {"objective": objective.value, "weights": _weights(weight or []), "marginals": marginals}
     shown = {"epsilon": epsilon, "delta": delta, "cache": cache}
     seen = {"accuracy": half_width, "assume": _numbered(assume or [], "--assume", "mean=1000", every=EVERY)}
@@ -125,6 +147,13 @@ def command(
     else:
         _show(expected, made, "all tables" if queries is None else str(queries), domain, everything=everything)
         say(f"Written to {output}.")
+
+
+def _shaped(shape: ShapeChoice, rank: int, seconds: float) -> dict[str, Any]:
+    """The arguments of `plan` that say how noise may be shaped."""
+    from batchdp.strategies.shaped import ShapeLimits
+
+    return {"shape": shape.value, "limits": ShapeLimits(rank=rank, seconds=seconds)}
 
 
 def _planned(

@@ -240,4 +240,9 @@ def comparison_table(comparison: Comparison, title: str) -> Table:
         f"{best.residual:.0e}",
         f"{best.seconds:.2f}",
     )
+    if (shape := comparison.shaped) is not None:
+        error = f"{shape.expected_squared_error:,.4g} ± {shape.standard_error:.2g}"
+        shown.add_row(
+            "noise in the batch's shape, simulated", error, "", "", f"{shape.residual:.0e}", f"{shape.seconds:.2f}"
+        )
     return shown

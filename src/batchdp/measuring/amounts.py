@@ -26,6 +26,7 @@ from batchdp.measuring.lattice import (
     quantise,
     root_above,
 )
+from batchdp.measuring.shaping.lattice import shaped_lattice
 from batchdp.privacy import Noise, Privacy, noise_of
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
@@ -212,6 +213,8 @@ class AmountLattice:
 def lattice_of(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> Lattice | AmountLattice:
     """The strategy on the finest lattice on which `largest_total` records cannot overflow; `exactly` as there."""
     if not strategy.workload.ends:
+        if strategy.shape is not None:
+            return shaped_lattice(strategy, largest_total=largest_total, exactly=exactly)
         return quantise(strategy, largest_total=largest_total, exactly=exactly)
     workload = strategy.workload
     bits = bits_for(workload, largest_total)

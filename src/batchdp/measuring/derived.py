@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import erfinv
 
 from batchdp.derived.expressions import Affine, Asked, Combination, Crossing
 from batchdp.derived.quantiles import quantile
 from batchdp.derived.ratios import combined_intervals
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.law import NoiseLaw, checked_confidence, laplace_quantiles
-from batchdp.privacy import GAUSSIAN
+from batchdp.measuring.law import NoiseLaw, checked_confidence
 
 AT_ONCE = 256
 """Expressions whose noise is looked at together."""
@@ -45,7 +43,7 @@ def estimates(asked: Sequence[Asked[int]], values: Dense, law: NoiseLaw, confide
     found = np.full((4, len(asked)), np.nan)
     plain = [i for i, one in enumerate(asked) if isinstance(one.of, int)]
     own = [one.of for one in asked if isinstance(one.of, int)]
-    part = NoiseLaw(law.reconstruct[own], law.scale, law.privacy)
+    part = replace(law, reconstruct=law.reconstruct[own])
     half = part.half_widths(confidence)
     found[:, plain] = values[own], part.standard_errors, values[own] - half, values[own] + half
     noise = _Noise(law, confidence)
@@ -144,7 +142,6 @@ class _Noise:
     def __init__(self, law: NoiseLaw, confidence: float) -> None:
         self._B = sparse.csr_array(law.reconstruct)
         self._law, self._confidence = law, confidence
-        self._deviation = law.scale * math.sqrt(law.noise.variance_at_one)
 
     def rows(self, sums: Sequence[Sequence[Affine[int]]]) -> Dense:
         """Of several sums for every expression: expression × sum × measurement, those that an expression does not
@@ -158,7 +155,8 @@ class _Noise:
     def _packed(self, sums: Sequence[Affine[int]]) -> Dense:
         parts = sorted({part for one in sums for part in one.parts})
         B = self._B[parts]
-        used = np.unique(B.indices)
+        # Measurements that share a body have to stay together.
+        used = np.arange(B.shape[1]) if self._law.shape_text else np.unique(B.indices)
         place = {part: i for i, part in enumerate(parts)}
         weights = np.zeros((len(sums), len(parts)))
         for row, one in zip(weights, sums, strict=True):
@@ -168,10 +166,11 @@ class _Noise:
 
     def deviation(self, rows: Dense) -> Dense:
         """The standard deviation of each."""
-        return np.asarray(self._deviation * np.sqrt(np.square(rows).sum(axis=-1)))
+        return self._of(rows).standard_errors.reshape(rows.shape[:-1])
 
     def margin(self, rows: Dense) -> Dense:
         """The half width of each."""
-        if self._law.noise == GAUSSIAN:
-            return np.asarray(math.sqrt(2) * float(erfinv(self._confidence)) * self.deviation(rows))
-        return laplace_quantiles(rows, self._confidence) * self._law.scale
+        return self._of(rows).half_widths(self._confidence).reshape(rows.shape[:-1])
+
+    def _of(self, rows: Dense) -> NoiseLaw:
+        return replace(self._law, reconstruct=rows.reshape(-1, rows.shape[-1]))

@@ -137,7 +137,10 @@ class Lattice:
 
     def measured(self, counts: Integers) -> list[int]:
         """Q x, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
-        counts = self.merged(counts)
+        return [max(-LARGEST, min(LARGEST, z)) for z in self.product(self.merged(counts))]
+
+    def product(self, counts: Integers) -> list[int]:
+        """Q x, exactly, for counts of the workload's cells."""
         if int(counts.sum(dtype=object)) <= self.largest_total * len(self.workload.blocks):
             return [int(z) for z in self.integers @ counts]  # within 64 bits by the choice of bits
         Q, x = self.integers, counts.tolist()
@@ -145,7 +148,7 @@ class Lattice:
         for i in range(Q.shape[0]):
             part = slice(Q.indptr[i], Q.indptr[i + 1])
             exact[i] = sum(q * x[j] for q, j in zip(Q.data[part].tolist(), Q.indices[part].tolist(), strict=True))
-        return [max(-LARGEST, min(LARGEST, z)) for z in exact]
+        return exact
 
     @cached_property
     def bias_per_record(self) -> Dense:
@@ -206,7 +209,7 @@ def quantise(strategy: Strategy, *, largest_total: int, exactly: bool = False) -
     With more measurements than their rank, rounding makes all of them independent. To answer `exactly`, B must then
     rest on differences that are nothing but rounding, at the price of noise; otherwise these are left to the bias.
     """
-    workload, measurement, merging = _by_distinct_cells(strategy)
+    workload, measurement, merging = by_distinct_cells(strategy)
     bits = bits_for(workload, largest_total)
     L = sparse.csr_array(measurement).astype(np.float64)
     top = float(np.abs(L.data).max(initial=0.0)) or 1.0
@@ -221,7 +224,7 @@ def quantise(strategy: Strategy, *, largest_total: int, exactly: bool = False) -
     return _refitted(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.privacy, merging), exactly)
 
 
-def _by_distinct_cells(strategy: Strategy) -> tuple[Workload, Plain, sparse.csc_array | None]:
+def by_distinct_cells(strategy: Strategy) -> tuple[Workload, Plain, sparse.csc_array | None]:
     """W and L on the cells that they tell apart, and which of those each cell is, where both are kept that way."""
     W, L = strategy.workload, strategy.measurement
     if isinstance(W.matrix, Product) and isinstance(L, Product) and shared_cell_map(W.matrix, L) is not None:

@@ -45,6 +45,11 @@ class NoiseLaw:
         return noise_of(self.privacy)
 
     @property
+    def shape_text(self) -> str:
+        """The shape of the noise, as certificates have it; nothing where it is independent on every measurement."""
+        return ""
+
+    @property
     def standard_errors(self) -> Dense:
         """Of every answer."""
         factor = np.sqrt(self.noise.variance_at_one)

@@ -14,6 +14,7 @@ from typing import Any
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.privacy import LAPLACE, Budget, Noise, Privacy, noise_of
+from batchdp.progress import Progress
 
 LARGEST_SCALE = 2.0**55
 """Noise beyond this could leave 64 bits."""
@@ -43,6 +44,15 @@ class Mechanism:
     def noise(self) -> Noise:
         """The kind of noise that `privacy` stands for."""
         return noise_of(self.privacy)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its noise is drawn before the charge, because that takes long and may be interrupted."""
+        return False
+
+    def ready(self, progress: Progress | None = None) -> Callable[[Sequence[int]], list[int]]:
+        """What adds the noise; where that is slow it is drawn now, to be added once."""
+        return self.draw
 
 
 def mechanism(privacy: Privacy, sensitivity: int, budget: float) -> Mechanism:

@@ -16,6 +16,9 @@ from batchdp.measuring.lattice import Lattice
 from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.mechanism import Mechanism, mechanism
 from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.measuring.shaping.law import law_of
+from batchdp.measuring.shaping.mechanism import shaped_mechanism
 from batchdp.privacy import Budget
 from batchdp.strategies.strategy import Strategy
 
@@ -40,14 +43,13 @@ def prepared(
     caps = caps_for(strategy.workload, max_rows)
     for exact, cap in product((True,) if exactly else (False, True), caps):
         lattice = lattice_of(strategy, largest_total=cap, exactly=exact)
-        # A workload of zeros measures nothing; noise for a sensitivity of 1 is then added to nothing.
-        noise = mechanism(lattice.privacy, max(1, lattice.sensitivity * neighbours.factor), budget)
-        if noise.scale < LEAST_SCALE and lattice.sensitivity and not drawn:
+        noise, steps = _noise(lattice, neighbours, budget)
+        if steps < LEAST_SCALE and lattice.sensitivity and not drawn:
             raise LatticeError(
-                f"a budget of {budget:g} leaves noise of {noise.scale:.2g} lattice steps, too little to hide behind; "
+                f"a budget of {budget:g} leaves noise of {steps:.2g} lattice steps, too little to hide behind; "
                 "lower the budget"
             )
-        law = NoiseLaw(lattice.reconstruct, noise.scale / 2.0**lattice.bits, lattice.privacy)
+        law = law_of(lattice, noise.scale)
         over = excess_bias(lattice, law)
         if (drawn and exact) or np.all(over <= 0):
             return lattice, noise, law
@@ -56,6 +58,16 @@ def prepared(
         f"max_rows={cap}: query {strategy.workload.names[worst]!r} could be off by {lattice.bias_bound[worst]:.3g} "
         f"beside noise of {law.standard_errors[worst]:.3g}, more than 1 %; lower max_rows or the budget"
     )
+
+
+def _noise(lattice: Lattice | AmountLattice, neighbours: Neighbours, budget: float) -> tuple[Mechanism, float]:
+    """The noise, and how large it is in steps of the lattice."""
+    if isinstance(lattice, ShapedLattice):
+        noise = shaped_mechanism(lattice, neighbours.factor, budget)
+        return noise, noise.scale * lattice.thinnest
+    # A workload of zeros measures nothing; noise for a sensitivity of 1 is then added to nothing.
+    plain = mechanism(lattice.privacy, max(1, lattice.sensitivity * neighbours.factor), budget)
+    return plain, plain.scale
 
 
 def exact_charge(budget: float) -> tuple[Decimal, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from batchdp.measuring.amounts import lattice_of
 from batchdp.measuring.cap import TABLE_CAPS, caps_for
 from batchdp.measuring.law import NoiseLaw, checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
+from batchdp.measuring.shaping.law import law_of
 from batchdp.measuring.weighted.lattice import quantise_weighted
 from batchdp.measuring.weighted.tables import WeightedReader
 from batchdp.plans.criteria import Criteria, Wanted
@@ -80,7 +82,7 @@ def needed_by_query(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]
     found = []
     for wanted in criteria.wanted(plan.names, plan.statements):
         own, criterion = list(wanted.queries), wanted.criterion
-        part = NoiseLaw(plain(law.reconstruct)[own], law.scale, law.privacy)
+        part = replace(law, reconstruct=plain(law.reconstruct)[own])
         errors = part.standard_errors if criterion.margin is None else part.half_widths(criterion.confidence)
         found.append((wanted, _enough(errors / criterion.goal, plan.strategy.noise)))
     return found
@@ -113,8 +115,7 @@ def law_at(plan: Plan, budget: Budget) -> NoiseLaw:
 def _law(strategy: Strategy, relation: Neighbours, max_rows: int | None, budget: float = 1.0) -> NoiseLaw:
     """Of the answers at an ε or ρ, on the finest lattice of those that `answer` may take."""
     lattice = lattice_of(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
-    moved = lattice.sensitivity * relation.factor / 2.0**lattice.bits
-    return NoiseLaw(lattice.reconstruct, strategy.noise.scale(moved, budget), strategy.privacy)
+    return law_of(lattice, strategy.noise.scale(lattice.sensitivity * relation.factor, budget))
 
 
 def _enough(times: Any, noise: Noise) -> Any:

@@ -33,6 +33,7 @@ from batchdp.plans.tabled_file import load_table_plan
 from batchdp.plans.weighing import own_sensitivities, weighing
 from batchdp.queries import Query
 from batchdp.sql import read_queries
+from batchdp.strategies.shape import Shape
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
@@ -58,6 +59,9 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "proven": proof,
     }
     arrays = {**archive.parts("L", plain(strategy.measurement)), **archive.parts("B", plain(strategy.reconstruction))}
+    if strategy.shape is not None:
+        header["shape"], of_shape = strategy.shape.written()
+        arrays |= of_shape
     if isinstance(plan.cells, ComponentCells):
         arrays["averages"] = np.concatenate(plan.cells.averages)
     archive.save(path, header, arrays | of_bounds, PlanError)
@@ -112,6 +116,11 @@ def _limited(strategy: Strategy, limit: Any) -> Strategy:
     )
 
 
+def _shape(content: Any, arrays: Any) -> Shape | None:
+    """Of the noise, where it has one. What it says of errors is believed after a look; no privacy rests on it."""
+    return None if content is None else Shape.read(content, lambda name: archive.numbers(name, arrays))
+
+
 def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Any:
     """A plan that was saved; nothing in the file is executed, and every sensitivity is computed anew.
 
@@ -139,7 +148,11 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
             archive.whole("B", arrays, most_bytes),
             **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W
             proven=proven.read(header.get("proven"), arrays, workload),
+            shape=_shape(header.get("shape"), arrays),
         )
+        if strategy.shape is not None:
+            L = strategy.measure
+            strategy.shape.check_sample(np.unique(L[own], axis=1) for own, _ in strategy.shape.parts)
         if isinstance(cells, ComponentCells):
             strategy = _limited(strategy, header["limit"])
         elif (believed := proven.credible(strategy)) != strategy.proven:

@@ -25,11 +25,12 @@ from batchdp.plans.planned import PLANNER, Plan
 from batchdp.plans.tabled import TablePlan
 from batchdp.plans.weighing import own_sensitivities, weighing
 from batchdp.plans.weighing_tables import weighed
-from batchdp.portfolio import optimize
+from batchdp.portfolio import ShapeChoice, optimize
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
 from batchdp.queries import Query
 from batchdp.sql import is_many, load_text, queries_of, read_selections
+from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
@@ -48,6 +49,8 @@ def plan(
     epsilon: float = 1.0,
     delta: float | None = None,
     max_cells: int = MOST_CELLS,
+    shape: ShapeChoice = "pair",
+    limits: ShapeLimits = DEFAULT,
     cache: bool = True,
     prove: bool = False,
     progress: Progress | None = None,
@@ -68,6 +71,8 @@ def plan(
     epsilon: float = 1.0,
     delta: float | None = None,
     max_cells: int = MOST_CELLS,
+    shape: ShapeChoice = "pair",
+    limits: ShapeLimits = DEFAULT,
     cache: bool = True,
     prove: bool = False,
     progress: Progress | None = None,
@@ -87,6 +92,8 @@ def plan(
     epsilon: float = 1.0,
     delta: float | None = None,
     max_cells: int = MOST_CELLS,
+    shape: ShapeChoice = "pair",
+    limits: ShapeLimits = DEFAULT,
     cache: bool = True,
     prove: bool = False,
     progress: Progress | None = None,
@@ -104,6 +111,7 @@ def plan(
         weights: how much the squared errors of statements or queries, by name, count on top of that; 1 each if left
             out. `SELECT /*+ weight(3) */ …` says the same in the SQL.
         max_cells: the most classes of records in one block; a batch with more is split into blocks.
+        shape, limits: as in `optimize`; "any" shapes the noise of a batch in one block of cells where that is better.
         cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
         prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
             keep it.
@@ -121,7 +129,10 @@ def plan(
     text, source = (None, "") if sql is None else text_of(sql)
     domain = as_domain(domain)
     orders = None if marginals is None else checked_orders(marginals, domain)
-    options = Options(privacy, objective, seconds, seed, epsilon, delta, max_cells, checked_weights(weights or {}))
+    options = Options(
+        privacy, objective, seconds, seed, epsilon, delta, max_cells, checked_weights(weights or {}), shape=shape,
+        limits=limits,
+    )  # fmt: skip
     entry = _cached(text, orders, domain, options) if cache else None
     found = None if entry is None else _remembered(entry, text, orders, domain, options)
     made = found or _made(text, source, orders, domain, options, progress)

@@ -29,6 +29,8 @@ def objective_bound(plan: Plan) -> OptimalityBound:
 def lower_bound(plan: Plan) -> float:
     """No strategy of this kind has a smaller objective, at sensitivity 1; in several blocks the largest is no less
     than the mean."""
+    if plan.strategy.shape is not None:  # of which nothing is proven
+        return 0.0
     bound = objective_bound(plan)
     of_mean = plan.options.objective == LARGEST and bound.objective != LARGEST
     return bound.lower_bound / (plan.workload.queries if of_mean else 1)

@@ -12,9 +12,11 @@ from batchdp.checks import finite, whole
 from batchdp.errors import StrategyError
 from batchdp.measuring.conversion import checked_delta
 from batchdp.plans.criteria import Criteria, as_criteria, read_criteria
-from batchdp.portfolio.options import checked_search
+from batchdp.portfolio import ShapeChoice
+from batchdp.portfolio.options import PAIR, checked_search, checked_shape
 from batchdp.privacy import LAPLACE, Budget, Privacy
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
+from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 
 PlanObjective = Literal["fair", "sum", "max"]
 """What a plan minimises: every statement's mean relative squared error, all queries' squared errors, or the largest."""
@@ -40,11 +42,14 @@ class Options:
     """By hand, by the name of a statement or query."""
     accuracy: Criteria | None = None
     """What was wanted of `plan_for`; with objective "max", errors are relative to it."""
+    shape: ShapeChoice = "pair"
+    limits: ShapeLimits = DEFAULT
 
     def __post_init__(self) -> None:
         if self.objective not in get_args(PlanObjective):
             known = " or ".join(map(repr, get_args(PlanObjective)))
             raise StrategyError(f"objective={self.objective!r} must be {known}")
+        limits = ShapeLimits(**self.limits) if isinstance(self.limits, dict) else self.limits  # from a file
         seconds, seed = checked_search(self.privacy, self.searched, self.seconds, self.seed)
         checked = {
             "seconds": seconds,
@@ -54,6 +59,7 @@ class Options:
             "max_cells": whole("max_cells", self.max_cells, 1),
             "weights": checked_weights(self.weights),
             "accuracy": None if self.accuracy is None else _criteria(self.accuracy),
+            "limits": checked_shape(self.shape, self.privacy, limits),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -68,12 +74,14 @@ class Options:
         given = asdict(self)
         given["weights"] = dict(self.weights)
         given["accuracy"] = None if self.accuracy is None else self.accuracy.as_dict()
+        if self.shape == PAIR:  # as before there were shapes
+            del given["shape"], given["limits"]
         return {name: value for name, value in given.items() if value or name not in ("weights", "accuracy")}
 
     def of_search(self) -> dict[str, Any]:
         """The arguments of `optimize` among them."""
         given = {name: value for name, value in asdict(self).items() if name not in OF_PLANS}
-        return {**given, "objective": self.searched}
+        return {**given, "objective": self.searched, "limits": self.limits}
 
 
 def checked_weights(weights: Mapping[str, float] | Iterable[tuple[str, float]] | Any) -> Weights:

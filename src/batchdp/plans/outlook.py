@@ -91,6 +91,8 @@ class Outlook:
     reason: str = ""
     derived: tuple[ExpectedDerived, ...] = ()
     """What is computed from the queries, for groups of an assumed size."""
+    simulated: float = 0.0
+    """The standard error of `objective_error`, relative: 0 unless noise is shaped, whose errors are simulated."""
 
     def __str__(self) -> str:
         return f"{UNITS[self.unit].letter} = {self.budget:g}"
@@ -111,7 +113,10 @@ class Outlook:
             f"Method: {self.method}; {self.measurements} measurements of {self.cells} kinds of records{blocks}, "
             f"which reproduce every query to {TOLERANCE:g} or better.",
             f"Minimised: the {self.minimised}. No strategy of this kind is below {self.lower_bound:,.4g} at {self}; "
-            f"this one has {self.objective_error:,.4g}{times}.",
+            f"this one has {self.objective_error:,.4g}{times}."
+            if not self.simulated
+            else f"Minimised: the {self.minimised}, {self.objective_error:,.4g} at {self}, simulated to "
+            f"{100 * self.simulated:.1g} %. No limit is proven for noise in the shape of the batch.",
         ]
         if math.isfinite(self.advised):
             enough = f"{UNITS[self.unit].letter} = {rounded_up(self.advised):g}"
@@ -225,6 +230,7 @@ def outlook(
         wanted=options.accuracy is not None,
         reason=strategy.reason,
         derived=expected_derived(plan, budget, assume),
+        simulated=strategy.simulation_error,
     )
 
 

@@ -54,6 +54,8 @@ def credible(strategy: Strategy) -> tuple[OptimalityBound, ...]:
     """Those of its bounds that its own error does not refute."""
     reference = strategy.noise.reference
     errors = {"sum": strategy.expected_squared_error, "max": strategy.largest_variance}
+    if strategy.shape is not None:  # whose error may be below what is proven of pairs
+        return strategy.proven
     return tuple(
         bound
         for bound in strategy.proven

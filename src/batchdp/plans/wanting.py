@@ -20,11 +20,13 @@ from batchdp.plans.making import searched, text_of
 from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.plans.planned import Plan
 from batchdp.plans.weighing import NOT_WANTED, nearly_standard, own_sensitivities, weighing
+from batchdp.portfolio import ShapeChoice
 from batchdp.privacy import MOST, NOISES, Budget, Privacy
 from batchdp.progress import Progress
 from batchdp.queries import Query
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
 from batchdp.sql import read_queries
+from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 
 ROUNDS = 3
 """Of weighing anew, where a batch is in several blocks."""
@@ -44,6 +46,8 @@ def plan_for(
     seconds: float | None = None,
     seed: int = 0,
     max_cells: int = MOST_CELLS,
+    shape: ShapeChoice = "pair",
+    limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
 ) -> Plan:
     """The plan that is as accurate as asked at the least budget; `plan.needed` is that budget. No data is read.
@@ -58,7 +62,7 @@ def plan_for(
         at_most: the most ε (ρ for zCDP) that there is; if more is needed, an AccuracyError says what cannot be met.
         privacy: "pure" or "zcdp", as in `optimize`.
         seconds: the time to spend on all that is tried; by the batch's size if left out.
-        seed, max_cells, progress: as in `plan`.
+        seed, max_cells, shape, limits, progress: as in `plan`.
     """
     text, source = text_of(sql)
     domain, criteria = as_domain(domain), as_criteria(accuracy, at_most=at_most)
@@ -67,7 +71,7 @@ def plan_for(
             f"privacy={privacy!r} must be one of {', '.join(map(repr, NOISES))}: each has its own budget"
         )
     queries = read_queries(text, domain, source=source)
-    options = Options(privacy, FAIR, seconds, seed, max_cells=max_cells, accuracy=criteria)
+    options = Options(privacy, FAIR, seconds, seed, max_cells=max_cells, accuracy=criteria, shape=shape, limits=limits)
     criteria.wanted([query.name for query in queries], weighing(queries, options).statements)  # refuses unknown names
     cells = cells_of(queries, domain, most=max_cells, progress=progress)
     best, least = None, math.inf

@@ -8,11 +8,31 @@ from batchdp.bounds.optimality import Objective
 from batchdp.checks import finite, whole
 from batchdp.errors import StrategyError
 from batchdp.privacy import GAUSSIAN, LAPLACE, NOISES
+from batchdp.strategies.shaped import ShapeLimits
 
 AUTO = "auto"
 """Whichever noise has the smaller error at the same (ε, δ)."""
 PRIVACIES = (*NOISES, AUTO)
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+
+PAIR, ANY = "pair", "any"
+SHAPES = (PAIR, ANY)
+"""Of noise: Laplace noise on a pair, or whichever is better, that or noise in the shape of the batch."""
+
+
+def checked_shape(shape: Any, privacy: Any, limits: Any) -> ShapeLimits:
+    """The limits of a shape; refused if one cannot be meant, or there is no noise of this privacy."""
+    if shape not in SHAPES:
+        raise StrategyError(f"shape={shape!r} must be {' or '.join(map(repr, SHAPES))}")
+    if shape == ANY and privacy == GAUSSIAN.privacy:
+        raise StrategyError(
+            f"shape={shape!r}: noise in the shape of a batch has pure ε, and there is no {GAUSSIAN.name} noise of that "
+            f'kind; leave out shape, or ask for privacy="{LAPLACE.privacy}"'
+        )
+    if not isinstance(limits, ShapeLimits):
+        raise StrategyError(f"limits={limits!r} must be ShapeLimits, such as ShapeLimits(rank=10)")
+    return limits
 
 
 def checked_search(privacy: Any, objective: Any, seconds: Any, seed: Any) -> tuple[float | None, int]:

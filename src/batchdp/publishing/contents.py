@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def texts(
 def evidence(facts: Facts, release_digest: str) -> dict[str, Any]:
     """Certificate, ledger, digests and versions."""
     c = facts.certificate
-    held = c.header() | {"components_sha256": c.components_digest} if _has_components(facts) else asdict(c)
+    held = c.header() | {"components_sha256": c.components_digest} if _has_components(facts) else c.as_dict()
     return {
         "format": FORMAT,
         "release_sha256": release_digest,

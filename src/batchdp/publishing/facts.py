@@ -129,9 +129,20 @@ class Facts:
         return self.linear.covariance if 0 < len(self.linear.answers) <= MOST_COVARIANCES else None
 
     @property
+    def distribution(self) -> str:
+        """What the noise is called."""
+        shape = getattr(self.certificate, "shape", "")
+        return "rounded K-norm, in the shape of the batch" if shape else f"discrete {self.noise.name}"
+
+    @property
     def noise_drawn(self) -> str:
         """The mechanism, with its figures."""
         c = self.certificate
+        if shape := getattr(c, "shape", ""):
+            return (
+                f"Noise in the shape of the batch (K-norm mechanism), drawn exactly and rounded to the lattice, on "
+                f"{self.measurements:,} measurements: {shape}; its standard errors and intervals are simulated"
+            )
         drawn = f"Discrete {self.noise.name} noise drawn by OpenDP {c.opendp} on {self.measurements:,} measurements"
         if isinstance(self.release, TableRelease):
             return f"{drawn} in {len(c.components):,} components, each with a scale of its own"
@@ -146,6 +157,8 @@ class Facts:
                 f"a whole number for each of {len(c.components):,} components, computed exactly; SHA-256 of their list "
                 f"{c.components_digest}"
             )
+        if getattr(c, "shape", ""):
+            return f"{c.sensitivity} columns of the measurements, each inside its bodies, in whole numbers"
         return f"{c.sensitivity} steps of the lattice ({NORMS[self.noise.norm]} norm), a whole number, computed exactly"
 
     @property

@@ -48,7 +48,7 @@ def _guarantee(facts: Facts) -> dict[str, Any]:
     c = facts.certificate
     return {
         "release_id": c.release_id,
-        "noise": f"discrete {facts.noise.name}",
+        "noise": facts.distribution,
         facts.noise.unit: facts.budget,
         "neighbours": c.neighbours,
         "privacy_unit": c.privacy_unit,
@@ -98,7 +98,7 @@ def _file(name: str, path: str, digest: str) -> dict[str, Any]:
 def _noise(facts: Facts, table: TableFacts) -> dict[str, Any]:
     return {
         "release_id": facts.certificate.release_id,
-        "distribution": f"discrete {facts.noise.name}",
+        "distribution": facts.distribution,
         facts.noise.unit: facts.budget,
         "least_standard_error": _known(table.least_error),
         "typical_standard_error": _known(table.typical_error),

@@ -35,7 +35,7 @@ from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
 from batchdp.release.components.counted import reading
 from batchdp.release.components.tables import TableRelease
-from batchdp.release.cost import Confirm, confirmed, cost_of
+from batchdp.release.cost import Confirm, agreed
 from batchdp.release.given import given_counts, given_records
 from batchdp.release.meaning import answers_digest, prepared_as_asked
 from batchdp.release.records import Release, said_of
@@ -159,6 +159,7 @@ def answer(
             asked=_asked(planned) if isinstance(planned, Plan) else "",
             answers=planned.asked if isinstance(planned, Plan) and planned.derived else (),
             confirm=confirm,
+            progress=progress,
         )
 
 
@@ -226,8 +227,9 @@ def release(
     answers: tuple[Asked[int], ...] = (),
     draw: Draw | None = None,
     confirm: Confirm | None = None,
+    progress: Progress | None = None,
 ) -> Release:
-    """`answer` with room for a test's own noise in `draw`; OpenDP's is drawn otherwise.
+    """`answer` with room for a test's own noise in `draw`; OpenDP's, or noise in a shape, is drawn otherwise.
 
     `asked` says what the workload's cells stand for: an id that was used for something else is refused. `answers` are
     those to be shown, where some are computed from others.
@@ -240,8 +242,7 @@ def release(
     before = None if stored is None else decoded(stored.output, stored.release_id).certificate
     lattice, noise, law, digest = prepared_as_asked(strategy, neighbours, budget, max_rows, asked, before)
     identity = release_id or uuid.uuid4().hex
-    if confirm is not None:
-        confirmed(confirm, cost_of(Budget(strategy.noise, charge), ledger, identity, neighbours))
+    ready = agreed(noise, Budget(strategy.noise, charge), ledger, identity, neighbours, confirm, progress)
     whose = neighbours.privacy_unit
     asked_for: dict[str, Any] = {strategy.noise.unit: charge}
     names, W = strategy.workload.names, sparse.csr_array(plain(lattice.workload.matrix))
@@ -256,10 +257,10 @@ def release(
         values = _reconstructed(lattice, noisy) if kept.values is None else kept.values
     else:
         # From here on counts are read. Nothing below may raise because of what they are.
-        noisy_integers = (draw or noise.draw)(lattice.measured(counted(counts, identity)))
+        noisy_integers = (draw or ready)(lattice.measured(counted(counts, identity)))
         noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
         derived = sum(one.derived for one in answers)
-        drawn = (lattice, noise, neighbours, budget)
+        drawn = (lattice, noise, neighbours, budget, law)
         certificate = certified(identity, *drawn, digest=digest, table=label, head=reserved.head, derived=derived)
         values = _reconstructed(lattice, noisy)
         store(ledger, reserved, encoded(certificate, noisy, values, law.standard_errors))

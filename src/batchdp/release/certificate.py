@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from typing import Any
 
 from batchdp.errors import ReleaseError
 from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.lattice import Lattice
+from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.mechanism import Mechanism
 from batchdp.measuring.neighbours import NOT_RECORDED, Neighbours
 from batchdp.privacy import NOISES, Noise, Privacy, noise_of
@@ -29,12 +30,15 @@ class PrivacyCertificate:
     neighbours: str
     privacy_unit: str = field(default=NOT_RECORDED, kw_only=True)
     """Whose privacy: the column with one value a person, or "every row is a person"."""
+    shape: str = field(default="", kw_only=True)
+    """Where noise has a shape: how many measurements, in their order, share a body, and its share of ε. A body is the
+    hull of ± the integer columns of its measurements, so that every column is inside."""
     sensitivity: int
-    """Of the integer measurements to one privacy unit, exactly."""
+    """Of the integer measurements to one privacy unit, exactly; with a shape, the columns that one unit can have."""
     scale: float
-    """Of the discrete noise, in lattice units."""
+    """Of the discrete noise, in lattice units; with a shape, in bodies: the density falls with exp(−norm / scale)."""
     loss: float
-    """OpenDP's privacy map of the sensitivity; at most the budget."""
+    """OpenDP's privacy map of the sensitivity, or sensitivity / scale with a shape; at most the budget."""
     bits: int
     largest_total: int
     bias_bound: float
@@ -56,13 +60,18 @@ class PrivacyCertificate:
         """The budget with its letter, for people."""
         return f"{self.noise.letter} = {self.budget:g}"
 
+    def as_dict(self) -> dict[str, Any]:
+        """For files; as they were before there were shapes, where there is none."""
+        held = asdict(self)
+        return held if self.shape else {name: value for name, value in held.items() if name != "shape"}
+
     @classmethod
     def read(cls, content: Any) -> PrivacyCertificate:
         """From a file, where anything can stand."""
         if not isinstance(content, Mapping):
             raise ReleaseError(f"certificate is a {type(content).__name__}, not a certificate")
         known = {one.name: one for one in fields(cls)}
-        missing = set(known) - set(content) - {"privacy_unit", "derived"}
+        missing = set(known) - set(content) - {"privacy_unit", "derived", "shape"}
         if missing or not set(content) <= set(known):
             raise ReleaseError("certificate: its fields are not those of a certificate")
         for name, value in content.items():
@@ -80,6 +89,7 @@ def certified(
     noise: Mechanism,
     neighbours: Neighbours,
     budget: float,
+    law: NoiseLaw,
     *,
     digest: str,
     table: str,
@@ -102,8 +112,9 @@ def certified(
         plan_digest=digest,
         table=table,
         ledger_head=head,
-        opendp=version("opendp"),
+        opendp="not used" if law.shape_text else version("opendp"),
         derived=derived,
+        shape=law.shape_text,
     )
 
 

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from batchdp.errors import LedgerError, ReleaseError
+from batchdp.errors import LedgerError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.accounting import as_float, charge
 from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, MOST_BITS
 from batchdp.measuring.law import MOST_CONFIDENCE
 from batchdp.measuring.neighbours import NOT_RECORDED
 from batchdp.measuring.preparing import exact_charge
+from batchdp.measuring.shaping.law import ShapedLaw
 from batchdp.privacy import GAUSSIAN, UNITS, Budget, Unit
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.storing import decoded as decoded_tables
@@ -156,6 +157,9 @@ def _contradictions(release: Release) -> Iterator[str]:
     c, law = release.certificate, release.law
     if law.privacy != c.privacy:
         yield f"its noise is {law.privacy!r}, its certificate says {c.privacy!r}"
+    if c.shape != law.shape_text:
+        yield "its noise has not the shape that its certificate says"
+        return
     if not FEWEST_BITS <= c.bits <= MOST_BITS:
         yield f"bits={c.bits} is not from {FEWEST_BITS} to {MOST_BITS}"
         return
@@ -198,12 +202,28 @@ def _false_sensitivity(release: Release) -> Iterator[str]:
     if not np.array_equal(Q.data, np.rint(Q.data)) or np.any(np.abs(Q.data) > LARGEST):
         yield f"what it measured does not lie on a lattice of {c.bits} bits"
         return
+    if isinstance(release.law, ShapedLaw):
+        yield from _false_shape(release.law, Q, c.sensitivity, factor)
+        return
     # Several blocks of cells add up to more, which a release does not tell apart: one column is the least.
     norm = c.noise.norm
     norms = np.asarray((abs(Q) ** norm).sum(axis=0)).ravel() ** (1 / norm)
     least = factor * float(norms.max(initial=0.0))
     if c.sensitivity < least * (1 - ROUNDING):
         yield f"sensitivity={c.sensitivity} is below the {least:.12g} of what it measured"
+
+
+def _false_shape(law: ShapedLaw, Q: sparse.csc_array, sensitivity: int, factor: int) -> Iterator[str]:
+    """A body holds every column of its measurements because it is their hull; shares of ε are at most 1 by birth."""
+    if sum(law.shape.ranks) != Q.shape[0]:
+        yield f"its noise has the shape of {sum(law.shape.ranks)} measurements, and there are {Q.shape[0]}"
+        return
+    if sensitivity < factor:
+        yield f"sensitivity={sensitivity} is below the {factor} columns that one unit can have"
+    try:
+        law.shape.check_sample(np.unique(Q[own].toarray(), axis=1) for own, _ in law.shape.parts)
+    except (StrategyError, np.linalg.LinAlgError):
+        yield "what it says of its noise is not about what it measured"
 
 
 def _other_queries(release: Release) -> Iterator[str]:

@@ -14,12 +14,14 @@ from batchdp import archive
 from batchdp.derived.expressions import read
 from batchdp.errors import ReleaseError
 from batchdp.measuring.law import NoiseLaw
+from batchdp.measuring.shaping.law import ShapedLaw
 from batchdp.privacy import NOISES
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_release
 from batchdp.release.components.file import FORMAT as TABLES
 from batchdp.release.components.file import load_tables
 from batchdp.release.records import FORMAT, FORMAT_DERIVED, Release
+from batchdp.strategies.shape import Shape
 
 
 def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Any:
@@ -42,6 +44,9 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
         if header["privacy"] not in NOISES:
             raise ReleaseError(f"privacy must be one of {', '.join(NOISES)}")
         law = NoiseLaw(archive.whole("B", arrays, most_bytes), float(header["scale"]), header["privacy"])
+        if "shape" in header:
+            shape = Shape.read(header["shape"], lambda name: archive.numbers(name, arrays))
+            law = ShapedLaw(law.reconstruct, law.scale, law.privacy, shape)
         release = Release(
             names=tuple(names),
             values=archive.numbers("values", arrays),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.excerpt import NOTEBOOK, WHOLE, excerpt, titled
 from batchdp.markup import Excerpt, summary
-from batchdp.measuring.law import NoiseLaw
 from batchdp.queries.statements import QUERY, Statement, tables_of
 from batchdp.release.components.tables import TableRelease, columns_of
 from batchdp.release.records import Release
@@ -150,7 +149,7 @@ def _statement(release: Release, one: Statement, errors: NDArray[np.float64], ro
     kept = np.array(one.answers)
     single = one.columns == (QUERY,)
     top = _top(release.values[kept], rows, as_they_come=single)
-    law = NoiseLaw(release.law.reconstruct[kept[top]], release.law.scale, release.law.privacy)
+    law = replace(release.law, reconstruct=release.law.reconstruct[kept[top]])
     values, labels = release.values[kept[top]], one.labels
     half = law.half_widths(release.confidence)
     found = _rows([labels[k] for k in top], values, errors[kept[top]], values - half, values + half)

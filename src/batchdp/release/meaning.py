@@ -23,6 +23,7 @@ from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.mechanism import Mechanism
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.preparing import prepared
+from batchdp.measuring.shaping.lattice import ShapedLattice
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.strategies.strategy import Strategy
 
@@ -72,6 +73,8 @@ def plan_digest(
         digest.update(json.dumps(exact).encode())
     elif lattice.merging is not None:
         merging = (sparse.csr_array(lattice.merging),)
+    if isinstance(lattice, ShapedLattice):
+        digest.update(lattice.shape.groups_text.encode())
     for matrix in (Q, *reading, sparse.csr_array(plain(lattice.workload.matrix)), *merging):
         for part in (matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)):
             digest.update(np.ascontiguousarray(part).tobytes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from batchdp.linalg.matrix import Dense
 from batchdp.measuring.conversion import epsilon_of
 from batchdp.measuring.derived import estimates, evaluated
 from batchdp.measuring.law import MOST_CONFIDENCE, NoiseLaw, checked_confidence
+from batchdp.measuring.shaping.law import ShapedLaw
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.queries.statements import Statement
@@ -136,7 +137,7 @@ class Release:
         parts = {
             "names": tuple(one.name for one in self.asked if not one.derived),
             "values": self.values[own],
-            "law": NoiseLaw(self.law.reconstruct[own], self.law.scale, self.law.privacy),
+            "law": replace(self.law, reconstruct=self.law.reconstruct[own]),
             "workload": sparse.csr_array(self.workload[own]),
             "asked": (),
         }
@@ -256,6 +257,7 @@ class Release:
             **archive.parts("B", self.law.reconstruct),
             **archive.parts("L", self.measure),
             **archive.parts("W", self.workload),
+            **(self.law.shape.written()[1] if isinstance(self.law, ShapedLaw) else {}),
         }
         archive.save(path, self._header(), arrays, ReleaseError)
 
@@ -271,7 +273,8 @@ class Release:
             "confidence": self.confidence,
             "scale": self.law.scale,
             "privacy": self.law.privacy,
-            "certificate": asdict(self.certificate),
+            "certificate": self.certificate.as_dict(),
+            **({"shape": self.law.shape.written()[0]} if isinstance(self.law, ShapedLaw) else {}),
         }
 
     def _fields(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ Earlier versions stored no answers, and 0.1.0 one JSON object; both are read as 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Stored:
 def encoded(certificate: PrivacyCertificate, measurements: Dense, values: Dense, standard_errors: Dense) -> bytes:
     """What `Ledger.complete` stores."""
     sizes = {"measurements": len(measurements), "answers": len(values)}
-    header = {"format": FORMAT, "certificate": asdict(certificate), **sizes}
+    header = {"format": FORMAT, "certificate": certificate.as_dict(), **sizes}
     numbers = np.concatenate((measurements, values, standard_errors))
     return json.dumps(header).encode() + b"\n" + numbers.astype("<f8").tobytes()
 

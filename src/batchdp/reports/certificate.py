@@ -18,6 +18,7 @@ MEANINGS = {
     "budget": ("Budget", "ε or ρ that was charged"),
     "neighbours": ("Neighbours", "what two tables that must not be told apart differ by"),
     "privacy_unit": ("Privacy unit", "whose privacy: the column with one value a person, or what is said instead"),
+    "shape": ("Shape of the noise", "measurements that share a body, the hull of ± their columns, and its share of ε"),
     "sensitivity": ("Sensitivity", "how far one unit can move the integer measurements, exactly"),
     "scale": ("Noise scale", "of the discrete noise, in lattice steps"),
     "loss": ("Privacy loss", "OpenDP’s privacy map of the sensitivity; at most the budget"),
@@ -39,6 +40,8 @@ def certificate_section(certificate: PrivacyCertificate | ComponentCertificate) 
     """Every field, also those that this page does not know by name; of many components a summary."""
     listed: list[tuple[str, ...]] = []
     values = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
+    if values.get("shape") == "":
+        del values["shape"]
     if isinstance(certificate, ComponentCertificate):
         values["components"] = f"{len(certificate.components):,}; {certificate.components_digest}"
         listed = _by_columns(certificate.components)

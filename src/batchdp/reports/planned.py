@@ -30,6 +30,7 @@ from batchdp.privacy import GAUSSIAN, LAPLACE, UNITS, Budget, Noise
 from batchdp.reports.answers import MOST_UNBOXED
 from batchdp.reports.figures import significant
 from batchdp.reports.page import _policy
+from batchdp.strategies.strategy import Strategy
 
 STEPS = 300
 """Of the slider, evenly in the logarithm."""
@@ -166,7 +167,10 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
 def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
     strategy, letter = prospect.plan.strategy, prospect.noise.letter
     facts = [("Queries", f"{prospect.answers:,}", f"in {len(prospect.statements):,} statements")]
-    facts.append(("Noise", prospect.noise.name, f"{strategy.method}, {strategy.measurements:,} measurements"))
+    shape = strategy.shape if isinstance(strategy, Strategy) else None
+    name = prospect.noise.name if shape is None else "In the batch’s shape"
+    note = f"{strategy.method}, {strategy.measurements:,} measurements"
+    facts.append(("Noise", name, note if shape is None else f"{note}, errors simulated; a draw: {shape.seconds:.2g} s"))
     if prospect.least is not None:
         facts.append(("Needed", f"{letter} = {_up(prospect.least):g}", "the least that meets all criteria"))
     if prospect.ledger is not None:

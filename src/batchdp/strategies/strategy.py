@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 from batchdp.bounds.convex import certify
 from batchdp.bounds.largest_error import certify_worst
@@ -17,22 +16,13 @@ from batchdp.bounds.optimality import Objective, OptimalityBound
 from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.checks import finite
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import (
-    MOST_DENSE_ENTRIES,
-    Dense,
-    Matrix,
-    column_norms,
-    dense,
-    frozen,
-    row_residuals,
-    row_squares,
-    rows_span,
-)
-from batchdp.linalg.product import Product
+from batchdp.linalg.matrix import Dense, Matrix, column_norms, frozen, plain, row_residuals, row_squares, rows_span
 from batchdp.markup import summary
 from batchdp.outcome import Outcome
 from batchdp.privacy import LAPLACE, Budget, Noise, noise_of
 from batchdp.privacy import Privacy as Privacy
+from batchdp.strategies.factors import is_finite, on_request, real
+from batchdp.strategies.shape import Shape
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
 from batchdp.workloads.workload import Workload
@@ -49,8 +39,8 @@ TOLERANCE = 1e-9
 class Strategy:
     """Measure L x with noise, answer B (L x + noise); refused unless B L = W.
 
-    Under `privacy="pure"` the noise is Laplace, scaled to the largest column L1 norm of L; under "zcdp" it is
-    Gaussian, scaled to the largest column L2 norm.
+    Under `privacy="pure"` the noise is Laplace, scaled to the largest column L1 norm of L, or has the shape of the
+    columns; under "zcdp" it is Gaussian, scaled to the largest column L2 norm.
 
     Args:
         workload: the batch W that is answered.
@@ -62,6 +52,7 @@ class Strategy:
         reason: why this kind of noise was chosen, where it was.
         proven: bounds that the search has proven, so that they need not be computed again; those that are asked for
             later are added, so that copies and files have them too.
+        shape: of the noise, where it has that of the columns of L; its errors are simulated.
     """
 
     workload: Workload
@@ -74,6 +65,7 @@ class Strategy:
     relaxation: float = 0.0
     reason: str = ""
     proven: tuple[OptimalityBound, ...] = field(default=(), repr=False)
+    shape: Shape | None = field(default=None, repr=False)
     residual: float = field(init=False)
     """‖W − B L‖_F / ‖W‖_F."""
     sensitivity: float = field(init=False)
@@ -82,7 +74,7 @@ class Strategy:
     def __post_init__(self) -> None:
         if not isinstance(self.workload, Workload):
             raise StrategyError(f"workload is a {type(self.workload).__name__}; wrap it in a Workload")
-        W, L, B = self.workload.matrix, _real(self.measurement), _real(self.reconstruction)
+        W, L, B = self.workload.matrix, real(self.measurement), real(self.reconstruction)
         object.__setattr__(self, "relaxation", finite("relaxation", self.relaxation, least=0))
         object.__setattr__(self, "status", Outcome.read(self.status))
         noise = noise_of(self.privacy)
@@ -91,7 +83,7 @@ class Strategy:
                 f"reconstruction {B.shape} times measurement {L.shape} has not the workload's shape {W.shape}"
             )
         for name, matrix in (("measurement", L), ("reconstruction", B)):
-            if not _finite(matrix):
+            if not is_finite(matrix):
                 raise StrategyError(f"{name} holds NaN or infinite entries; the method that made it has failed")
         L, B = frozen(L), frozen(B)
         object.__setattr__(self, "measurement", L)
@@ -111,7 +103,20 @@ class Strategy:
                 "noise; if its coefficients or weights are far from the others' in size, rescale it"
             )
         object.__setattr__(self, "residual", relative)
-        object.__setattr__(self, "sensitivity", _sensitivity(self.workload, L, noise))
+        object.__setattr__(
+            self, "sensitivity", _sensitivity(self.workload, L, noise) if self.shape is None else self._shaped()
+        )
+
+    def _shaped(self) -> float:
+        """In the norm of the shape: every column is in the body, whose norm is at most the shares of ε."""
+        assert self.shape is not None
+        if self.noise != LAPLACE:
+            raise StrategyError(f"shape: {self.noise.name} noise has no other; shapes are for pure ε alone")
+        if len(self.workload.blocks) > 1 or self.workload.ends:
+            raise StrategyError("shape: the workload has several blocks or amounts between cells; answer it by a pair")
+        if sum(self.shape.ranks) != self.measurements:
+            raise StrategyError(f"shape: groups of {self.shape.ranks} are not {self.measurements} measurements")
+        return 1.0
 
     @classmethod
     def lifted(
@@ -123,6 +128,7 @@ class Strategy:
         noise: Noise = LAPLACE,
         relaxation: float = 0.0,
         proven: tuple[OptimalityBound, ...] = (),
+        shape: Shape | None = None,
     ) -> Strategy:
         """The strategy for the full workload from a pair for the reduced problem."""
         used = row_squares(pair.measure) > 0  # a measurement of nothing would only cost a draw of noise
@@ -136,6 +142,7 @@ class Strategy:
             status=pair.outcome,
             relaxation=relaxation,
             proven=proven,
+            shape=shape,
         )
 
     @property
@@ -146,12 +153,12 @@ class Strategy:
     @cached_property
     def measure(self) -> Dense:
         """L as a NumPy array, r × n."""
-        return _on_request(self.measurement, "measure")
+        return on_request(self.measurement, "measure")
 
     @cached_property
     def reconstruct(self) -> Dense:
         """B as a NumPy array, m × r."""
-        return _on_request(self.reconstruction, "reconstruct")
+        return on_request(self.reconstruction, "reconstruct")
 
     @property
     def measurements(self) -> int:
@@ -160,11 +167,15 @@ class Strategy:
 
     def noise_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """The variance of the noise on one measurement: 2 (Δ/ε)² for Laplace, Δ²/2ρ for Gaussian."""
-        return self._at(self.sensitivity**2, epsilon, rho)
+        if self.shape is not None:
+            raise StrategyError(
+                "shape: noise in the shape of a batch has no variance in common; see per_query_variance"
+            )
+        return self._unit_variance(epsilon, rho)
 
     def per_query_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
         """The variance of the noise in every answer; all of its expected squared error where B L = W."""
-        return self.noise_variance(epsilon=epsilon, rho=rho) * self._row_squares
+        return self._unit_variance(epsilon, rho) * self._row_squares
 
     def expected_squared_error(
         self,
@@ -180,7 +191,7 @@ class Strategy:
             squared_counts: Σ x² or a public bound on it, for a relaxed strategy only. Its answers miss the truth
                 by (W − B L) x even without noise; the bound ‖W − B L‖²_F Σ x² of Theorem 3 is added.
         """
-        total = self.noise_variance(epsilon=epsilon, rho=rho) * self._total
+        total = self._unit_variance(epsilon, rho) * self._total
         if self.residual <= TOLERANCE:
             return total
         if not isinstance(squared_counts, Real) or not (np.isfinite(squared_counts) and squared_counts >= 0):
@@ -193,17 +204,24 @@ class Strategy:
         return total + heaviest * structural_error_bound(self.residual * self.workload.norm, float(squared_counts))
 
     def lower_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """No strategy of this kind, whatever its B and L, has a smaller expected squared error."""
-        return self._at(self.optimality.lower_bound, epsilon, rho)
+        """No strategy of this kind, whatever its B and L, has a smaller expected squared error; 0 for shaped noise, of
+        which nothing is proven."""
+        return self._at(0.0 if self.shape is not None else self.optimality.lower_bound, epsilon, rho)
 
     def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
         """The lower bound as a sentence: what it says, and what it does not."""
         if self.residual > TOLERANCE:
             return "This strategy reproduces its workload only nearly; the bound speaks of those that do so exactly."
-        bound = self.lower_bound(epsilon=epsilon, rho=rho)
-        error = self.noise_variance(epsilon=epsilon, rho=rho) * self._total
+        bound = self._at(self.optimality.lower_bound, epsilon, rho)
+        error = self._unit_variance(epsilon, rho) * self._total
         noise, budget = self.noise, Budget.of(self.noise, epsilon=epsilon, rho=rho)
         ratio = f", {error / bound:.3g} times that" if bound > 0 else ""
+        if self.shape is not None:
+            return (
+                "No limit is proven for noise in the shape of the batch. This one has a total expected squared error "
+                f"of {error:.6g} ± {self.simulation_error * error:.2g} at {budget}, simulated; no pair B, L with "
+                f"Laplace noise is below {bound:.6g}."
+            )
         loose = "" if noise.bound_is_tight else f" The bound is not tight for {noise.name} noise."
         return (
             f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
@@ -226,8 +244,8 @@ class Strategy:
         return float(np.max(variances if self.workload.weights is None else self.workload.weights * variances))
 
     def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """No strategy of this kind has a smaller largest variance."""
-        return self._at(self.optimality_of_largest.lower_bound, epsilon, rho)
+        """No strategy of this kind has a smaller largest variance; 0 for shaped noise, of which nothing is proven."""
+        return self._at(0.0 if self.shape is not None else self.optimality_of_largest.lower_bound, epsilon, rho)
 
     @property
     def optimality_of_largest(self) -> OptimalityBound:
@@ -241,6 +259,13 @@ class Strategy:
             object.__setattr__(self, "proven", (*self.proven, known))
         return known
 
+    @cached_property
+    def simulation_error(self) -> float:
+        """The standard error of the expected squared error, relative to it: 0 where that has a closed form."""
+        if self.shape is None:
+            return 0.0
+        return self.shape.relative_spread(plain(self.reconstruction), self.workload.weights)
+
     def plot(self, *, axes: Sequence[Axes] | None = None) -> Figure:
         """L and B as heat maps, on two matplotlib axes of one's own if given."""
         from batchdp.plots.strategy import plot_strategy
@@ -249,7 +274,12 @@ class Strategy:
 
     @cached_property
     def _row_squares(self) -> Dense:
-        return row_squares(self.reconstruction)
+        B = self.reconstruction
+        return row_squares(B) if self.shape is None else self.shape.row_squares(plain(B))
+
+    def _unit_variance(self, epsilon: float | None, rho: float | None) -> float:
+        """What `_row_squares` are multiples of."""
+        return self._at(self.sensitivity**2, epsilon, rho)
 
     def _at(self, squared_scale: float, epsilon: float | None, rho: float | None) -> float:
         """A squared scale as a variance of this strategy's kind of noise."""
@@ -263,15 +293,16 @@ class Strategy:
 
     def __repr__(self) -> str:
         m, r, n = self.workload.queries, self.measurements, self.workload.cells
+        noise = self.privacy if self.shape is None else f"{self.privacy}, shaped"
         return (
-            f"Strategy({self.method}, {self.privacy}: {m} queries from {r} measurements of {n} cells, "
+            f"Strategy({self.method}, {noise}: {m} queries from {r} measurements of {n} cells, "
             f"sensitivity {self.sensitivity:.6g}, residual {self.residual:.1e})"
         )
 
     def _repr_html_(self) -> str:
         facts = {
             "method": self.method,
-            "noise": self.noise.described,
+            "noise": self.noise.described if self.shape is None else f"shaped (pure ε): {self.shape}",
             "queries": f"{self.workload.queries:,}",
             "measurements": f"{self.measurements:,}",
             "cells": f"{self.workload.cells:,}",
@@ -290,51 +321,3 @@ def _sensitivity(workload: Workload, L: Matrix, noise: Noise) -> float:
     # Only L2 norms make a difference between measurements of one block and those that span several.
     apart = noise.norm > 1 and not rows_span(L, workload.blocks)
     return max(noise.together(norms[list(met)], at_right_angles=apart) for met in workload.meetings)
-
-
-def _finite(matrix: Matrix) -> bool:
-    if isinstance(matrix, Product):
-        return _finite(matrix.left) and _finite(matrix.right)
-    entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
-    return bool(np.all(np.isfinite(entries)))
-
-
-def _real(matrix: Any) -> Matrix:
-    """A factor as a matrix of floats."""
-    if isinstance(matrix, Product):
-        return _real_product(matrix)
-    try:
-        if not sparse.issparse(matrix):
-            return np.asarray(matrix, dtype=np.float64)
-        rows: Any = matrix
-        if rows.format == "csc" and rows.dtype == np.float64 and rows.has_canonical_format:
-            return sparse.csc_array(rows) if not isinstance(rows, sparse.csc_array) else rows
-        real = sparse.csr_array(rows.tocsr().astype(np.float64))
-        if not real.has_canonical_format:  # an entry in several pieces has another norm than their sum
-            real = real.copy()
-            real.sum_duplicates()
-        return real
-    except (TypeError, ValueError) as error:
-        raise StrategyError(f"measurement and reconstruction must be matrices of numbers ({error})") from error
-
-
-def _real_product(matrix: Product) -> Product:
-    """The same object where its factors are fit already."""
-    left, right = _real(matrix.left), _real(matrix.right)
-    if isinstance(left, Product) or isinstance(right, Product):
-        raise StrategyError("measurement and reconstruction may be products of two matrices, not of more")
-    if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
-        raise StrategyError(f"a product of {left.shape} and {right.shape} does not fit together")
-    return matrix if left is matrix.left and right is matrix.right else Product(left, right)
-
-
-def _on_request(matrix: Matrix, name: str) -> Dense:
-    if not isinstance(matrix, np.ndarray) and matrix.shape[0] * matrix.shape[1] > MOST_DENSE_ENTRIES:
-        rows, columns = matrix.shape
-        raise StrategyError(
-            f"{name} is {rows} × {columns}, {rows * columns * 8 / 2**30:.0f} GiB as an array; use "
-            f"{'measurement' if name == 'measure' else 'reconstruction'} instead, which is sparse or in factors"
-        )
-    array = dense(matrix)
-    array.flags.writeable = False
-    return array

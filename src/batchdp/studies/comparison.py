@@ -9,9 +9,12 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from batchdp.errors import StrategyError
 from batchdp.portfolio import optimize
+from batchdp.portfolio.shapes import shaped_noise
 from batchdp.privacy import LAPLACE
 from batchdp.strategies import STRATEGIES, Method, families
+from batchdp.strategies.shaped import ShapeLimits
 from batchdp.workloads.reduction import reduce
 from batchdp.workloads.workload import Workload, as_workload
 
@@ -28,6 +31,8 @@ class Row:
     sensitivity: float
     residual: float
     seconds: float
+    standard_error: float = 0.0
+    """Of the error, where it is simulated."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Comparison:
     """The optimum under Gaussian noise at ρ = ε²/2 = 1/2, the zCDP that ε = 1 implies: a weaker promise."""
     weighted: bool = False
     """Whether every query's squared error is times its weight, as in a fair plan."""
+    shaped: Row | None = None
+    """Noise in the shape of the batch, which the bound says nothing about; None where there is none within limits."""
 
 
 def all_methods() -> dict[str, Method]:
@@ -75,4 +82,16 @@ def compare(
             bound = LAPLACE.reference.variance(strategy.optimality.lower_bound)
     gaussian = rows.pop(GAUSSIAN_OPTIMUM)
     rank, weighted = reduce(workload).rank, workload.weights is not None
-    return Comparison(workload.queries, workload.cells, rank, bound, tuple(rows.values()), gaussian, weighted)
+    shaped = _shaped(workload) if methods is None else None
+    return Comparison(workload.queries, workload.cells, rank, bound, tuple(rows.values()), gaussian, weighted, shaped)
+
+
+def _shaped(workload: Workload) -> Row | None:
+    """Noise in the shape of the batch, where it can be drawn."""
+    start = time.perf_counter()
+    try:
+        found = shaped_noise(workload, ShapeLimits())
+    except StrategyError:
+        return None
+    seconds, error = time.perf_counter() - start, found.expected_squared_error(**found.noise.reference.arguments)
+    return Row(found.method, error, found.sensitivity, found.residual, seconds, error * found.simulation_error)

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from batchdp.consistency.cells import closest_cells
 from batchdp.consistency.rounding import controlled
+from batchdp.measuring.shaping.law import ShapedLaw
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.queries.statements import Statement
@@ -83,7 +84,7 @@ class Consistent:
 def consistent_answers(release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
     """Fit cells, round them if asked, answer from them."""
     L, W = _distinct(release.measure, release.workload)
-    fitted = closest_cells(L, release.measurements, progress=progress)
+    fitted = closest_cells(*_in_units_of_noise(L, release), progress=progress)
     values = np.asarray(W @ fitted.x)
     if not whole:
         return Consistent(release, release.evaluated(values), fitted.status)
@@ -92,6 +93,15 @@ def consistent_answers(release: Release, *, whole: bool, progress: Progress | No
     moves = np.abs(answers - values)
     rounding = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))
     return Consistent(release, release.evaluated(answers), fitted.status, rounding)
+
+
+def _in_units_of_noise(L: sparse.csc_array, release: Release) -> tuple[sparse.csc_array, Dense]:
+    """L and the measurements such that noise is alike in all of them: as they are, unless it has a shape."""
+    if not isinstance(release.law, ShapedLaw):
+        return L, release.measurements
+    covariance = release.law.shape.covariance
+    C = np.linalg.cholesky(covariance / np.mean(np.diag(covariance)))
+    return sparse.csc_array(np.linalg.solve(C, L.toarray())), np.asarray(np.linalg.solve(C, release.measurements))
 
 
 def counted(workload: sparse.csr_array) -> sparse.csr_array:

@@ -1,0 +1,173 @@
+"""Noise in the shape of a batch: its errors beside the best pairs', and whether what is said of it holds.
+
+    python benchmarks/shaped_batches.py table | draws | coverage | attack [--runs N] [--only TEXT]
+
+`table`: expected squared errors at ε = 1 of the best pair and of shaped noise, the latter simulated, with its standard
+error, and what a draw takes. `draws`: the simulated total error against exact draws, at rank 6. `coverage`: how often
+95 % intervals hold the truth, by exact draws. `attack`: what exact draws on neighbouring tables prove of ε, for the
+noise as it is and for noise that is 2 % too small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+import batchdp
+from batchdp.audits.attack import proven_between
+from batchdp.audits.shaped import evidence_of, worst_column
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import prepared
+from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.measuring.shaping.mechanism import ShapedMechanism
+from batchdp.portfolio.shapes import shaped_noise
+from batchdp.privacy import LAPLACE
+from batchdp.strategies.shaped import ShapeLimits
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.workload import as_workload
+
+Matrix = NDArray[np.float64]
+
+
+def flags(number: int) -> Matrix:
+    """Counts of independent flags: a record has any of them."""
+    return np.array([one for one in product((0, 1), repeat=number) if any(one)], dtype=float).T
+
+
+def one_way(*sizes: int) -> Matrix:
+    """All tables of one column."""
+    cells = np.indices(sizes).reshape(len(sizes), -1)
+    return np.array([cells[a] == v for a, size in enumerate(sizes) for v in range(size)], dtype=float)
+
+
+def sums_and_counts(groups: int) -> Matrix:
+    """The sum of values 0 and 1, and the count, of every group."""
+    return np.kron(np.eye(groups), np.array([[0.0, 1.0], [1.0, 1.0]]))
+
+
+def random_counts(queries: int, cells: int, share: float) -> Matrix:
+    return (np.random.default_rng(0).random((queries, cells)) < share).astype(float)
+
+
+BATCHES: dict[str, Callable[[], object]] = {
+    **{f"{k} flags": partial(flags, k) for k in (4, 7, 10)},
+    "10 random queries of 64 cells": lambda: random_counts(10, 64, 0.5),
+    "12 random queries of 200 cells, a fifth ones": lambda: random_counts(12, 200, 0.2),
+    "one-way tables of 3 × 3 × 2": lambda: one_way(3, 3, 2),
+    "8 weighted totals of 300 cells": lambda: np.random.default_rng(0).normal(0, 3, (8, 300)),
+    "10 random ranges of 16 cells": lambda: batchdp.workloads.ranges(10, 16, 0),
+    "WRelated 20 × 400, s = 8": lambda: batchdp.workloads.related(20, 400, 8, 0),
+    "WRelated 64 × 1024, s = 10": lambda: batchdp.workloads.related(64, 1024, 10, 0),
+    "WRelated 64 × 1024, s = 12": lambda: batchdp.workloads.related(64, 1024, 12, 0),
+    "WRelated 128 × 1024, s = 14": lambda: batchdp.workloads.related(128, 1024, 14, 0),
+    "WRelated 256 × 1024, s = 26": lambda: batchdp.workloads.related(256, 1024, 26, 0),
+    "prefix 10": lambda: batchdp.workloads.prefix(10),
+    "sums and counts of 4 groups": lambda: sums_and_counts(4),
+}
+"""Those of the design's table, by the same descriptions; random ones differ in their draws."""
+COVERED = ("4 flags", "7 flags", "one-way tables of 3 × 3 × 2", "WRelated 20 × 400, s = 8", "prefix 10")
+
+
+def ready(strategy: Strategy, epsilon: float) -> tuple[ShapedLattice, ShapedMechanism, object]:
+    lattice, noise, law = prepared(strategy, Neighbours(), epsilon, None)
+    assert isinstance(lattice, ShapedLattice)
+    assert isinstance(noise, ShapedMechanism)
+    return lattice, noise, law
+
+
+def table(only: str, seconds: float) -> None:
+    for name, make in BATCHES.items():
+        if only not in name:
+            continue
+        workload = as_workload(make())
+        start = time.perf_counter()
+        found = shaped_noise(workload, ShapeLimits())
+        took = time.perf_counter() - start
+        pair = batchdp.optimize(workload, seconds=seconds)
+        error, best = (one.expected_squared_error(epsilon=1.0) for one in (found, pair))
+        assert found.shape is not None
+        _, noise, _ = ready(found, 1.0)
+        start = time.process_time()
+        noise.draws(1)
+        first = time.process_time() - start
+        start = time.process_time()
+        noise.draws(3)
+        drawn = (time.process_time() - start) / 3
+        print(
+            f"{name}: groups {found.shape.ranks}, best pair {best:.5g} ({pair.method}), shaped {error:.5g} ± "
+            f"{error * found.simulation_error:.2g}, gain {best / error:.2f}, {error / workload.queries:.5g} a query; "
+            f"planned in {took:.1f} s; a draw {drawn:.3f} s CPU, the first {first:.2f}, {found.shape.seconds:.2g} said",
+            flush=True,
+        )
+
+
+def draws(runs: int) -> None:
+    """The total squared error of exact draws, against what was simulated, in standard errors of both."""
+    found = shaped_noise(as_workload(one_way(3, 3, 2)), ShapeLimits())
+    lattice, noise, _ = ready(found, 1.0)
+    z = np.array(noise.draws(runs), dtype=float) / 2.0**lattice.bits
+    totals = np.square(z @ np.asarray(lattice.reconstruct).T).sum(axis=1)
+    said = found.expected_squared_error(epsilon=1.0)
+    off = math.hypot(float(totals.std(ddof=1)) / math.sqrt(runs), said * found.simulation_error)
+    apart = (totals.mean() - said) / off
+    print(
+        f"rank 6, {runs:,} exact draws: {totals.mean():.4g}, simulated {said:.4g}, {apart:+.2f} standard errors apart"
+    )
+
+
+def coverage(runs: int) -> None:
+    """How often 95 % intervals hold the truth, over all queries."""
+    for name in COVERED:
+        found = shaped_noise(as_workload(BATCHES[name]()), ShapeLimits())
+        lattice, noise, law = ready(found, 0.7)
+        z = np.array(noise.draws(runs), dtype=float) / 2.0**lattice.bits
+        inside = np.abs(z @ np.asarray(lattice.reconstruct).T) <= law.half_widths(0.95)  # type: ignore[attr-defined]
+        each = 100 * inside.mean(axis=0)
+        print(f"{name}: {100 * inside.mean():.2f} % of {inside.size:,} ({each.min():.2f} to {each.max():.2f} by query)",
+              flush=True)  # fmt: skip
+
+
+def attack(runs: int, epsilon: float = 2.0) -> None:
+    """Exact draws on both sides; noise that is 2 % too small is the same draws, made smaller."""
+    for rank in (2, 3):
+        lattice, noise, _ = ready(shaped_noise(as_workload(flags(rank)), ShapeLimits()), epsilon)
+        shift = worst_column(lattice)
+        start = time.process_time()
+        sides = [np.array(noise.draws(runs), dtype=float) for _ in range(2)]
+        took = time.process_time() - start
+        for factor, said in ((1.0, "as it is"), (1 / 1.02, "loss × 1.02")):
+            here, there = (np.rint(factor * side) for side in sides)
+            bound = proven_between(
+                LAPLACE,
+                evidence_of(lattice, [epsilon], here, shift),
+                evidence_of(lattice, [epsilon], there + shift, shift),
+            )
+            verdict = "above the charge: noticed" if bound > epsilon else "within the charge"
+            print(f"rank {rank}, {said}: {bound:.4f} proven of {epsilon} charged by {runs:,} runs a side, {verdict} "
+                  f"({took:.0f} s of draws)", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("table", "draws", "coverage", "attack"))
+    parser.add_argument("--runs", type=int, help="draws; a thousand for draws and coverage, a million for attack")
+    parser.add_argument("--only", default="", help="batches whose name holds this")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for the search for the best pair")
+    given = parser.parse_args()
+    if given.what == "table":
+        table(given.only, given.seconds)
+    elif given.what == "attack":
+        attack(given.runs or 1_000_000)
+    else:
+        {"draws": draws, "coverage": coverage}[given.what](given.runs or 1000)
+
+
+if __name__ == "__main__":
+    main()

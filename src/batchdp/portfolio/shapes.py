@@ -1,0 +1,79 @@
+"""The best pair, or noise in the shape of the batch where that is clearly better."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from batchdp.bounds.optimality import Objective
+from batchdp.errors import LatticeError, StrategyError
+from batchdp.linalg.matrix import Dense, plain
+from batchdp.measuring.shaped.body import Body
+from batchdp.portfolio.rows import is_large
+from batchdp.portfolio.search import Progress
+from batchdp.strategies.blocks import error_of
+from batchdp.strategies.shaped import ShapeLimits, shaped
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.workload import Workload
+
+BITS = 20
+"""Of the integers that the time of a draw is estimated with; it does not depend on them."""
+
+
+def shaped_noise(workload: Workload, limits: ShapeLimits, seed: int = 0) -> Strategy:
+    """Shaped noise for a workload, drawn within the limits; a StrategyError says why there is none."""
+    if is_large(workload):
+        raise StrategyError("noise is shaped for batches of moderate size, and this one is too large for any search")
+    try:
+        return shaped(workload, limits, seed=seed, price=seconds_of)
+    except (LatticeError, np.linalg.LinAlgError) as problem:
+        raise StrategyError(f"its body cannot be drawn from: {problem}") from problem
+
+
+def with_shape(
+    workload: Workload,
+    pair: Strategy,
+    objective: Objective,
+    limits: ShapeLimits,
+    seed: int,
+    progress: Progress | None = None,
+) -> Strategy:
+    """The pair, unless a shape is better by more than so many standard errors; with the reason."""
+    if progress is not None and progress(1.0, "noise in the shape of the batch", error_of(pair, objective)):
+        return pair
+    try:
+        found = shaped_noise(workload, limits, seed)
+    except StrategyError as problem:
+        return replace(pair, reason=" ".join([pair.reason, f"Laplace noise: {problem}."]).strip())
+    error, other = error_of(found, objective), error_of(pair, objective)
+    spread = error * _relative_spread(found, objective)
+    said = f"Noise in the shape of the batch has an expected squared error of {error:.4g} ± {spread:.2g} at ε = 1"
+    said += ", simulated"
+    if error + limits.clearly * spread < other:
+        reason = f"{said}; the best pair, {pair.method}, has {other:.4g}. A draw takes {_seconds(found)}."
+        return replace(found, proven=pair.proven, reason=reason)
+    return replace(pair, reason=f"{said}; this pair has {other:.4g}.")
+
+
+def seconds_of(measure: Dense) -> float:
+    """What a draw of the noise of a body takes, in nominal seconds."""
+    top = float(np.abs(measure).max())
+    return Body(np.trunc(measure / top * 2.0**BITS).astype(np.int64).astype(object)).seconds
+
+
+def _relative_spread(found: Strategy, objective: Objective) -> float:
+    """Of what is minimised: the total, or the worst query's error."""
+    if objective == "sum":
+        return found.simulation_error
+    assert found.shape is not None
+    variances, weights = found.per_query_variance(epsilon=1.0), found.workload.weights
+    worst = int(np.argmax(variances if weights is None else variances * weights))
+    return found.shape.relative_spread(plain(found.reconstruction)[[worst]])
+
+
+def _seconds(found: Strategy) -> str:
+    """How long a draw takes, in words."""
+    assert found.shape is not None
+    seconds = found.shape.seconds
+    return f"about {seconds:.2g} seconds" if seconds >= 1 else "less than a second"

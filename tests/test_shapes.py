@@ -1,0 +1,456 @@
+"""Noise in the shape of a batch: norms against linear programs, plans, files, releases, and mutants of its privacy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.optimize import linprog
+
+import batchdp
+from batchdp import BatchDPError, LatticeError, Ledger, ReleaseError, ShapeLimits, StrategyError, Workload
+from batchdp.audits.finding import Finding
+from batchdp.audits.shaped import attacked_shaped, exact_shaped
+from batchdp.linalg.gauge import gauges
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import prepared
+from batchdp.measuring.shaped import Body
+from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.measuring.shaping.law import ShapedLaw
+from batchdp.measuring.shaping.mechanism import ShapedMechanism, columns_outside, shaped_mechanism
+from batchdp.portfolio.shapes import shaped_noise, with_shape
+from batchdp.strategies.shape import Group, Shape
+from batchdp.strategies.shaped.searching import shaped
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.products import in_factors
+from commands import refused, succeeds
+
+FLAGS = np.array([one for one in product((0, 1), repeat=3) if any(one)], dtype=float).T
+"""Three overlapping counts."""
+QUICK = ShapeLimits(directions=1000)
+FLAGGED = shaped_noise(Workload(FLAGS), QUICK)
+
+DOMAIN = """
+table = "people"
+[privacy]
+unit = "person"
+rows_per_unit = 2
+[columns.a]
+values = ["x", "y", "z"]
+other = "drop"
+[columns.b]
+values = ["u", "v"]
+other = "drop"
+"""
+SQL = "SELECT COUNT(*) AS by_a FROM people GROUP BY a; SELECT COUNT(*) AS by_b FROM people GROUP BY b;"
+
+
+def ready(
+    strategy: Strategy = FLAGGED, factor: int = 1, budget: float = 1.0
+) -> tuple[ShapedLattice, ShapedMechanism, ShapedLaw]:
+    lattice, noise, law = prepared(strategy, Neighbours("add-remove", factor), budget, 10**6)
+    assert isinstance(lattice, ShapedLattice)
+    assert isinstance(noise, ShapedMechanism)
+    assert isinstance(law, ShapedLaw)
+    return lattice, noise, law
+
+
+def norm(columns: np.ndarray, point: np.ndarray) -> float:
+    both = np.hstack([columns, -columns])
+    found: Any = linprog(np.ones(both.shape[1]), A_eq=both, b_eq=point, bounds=(0, None))
+    return float(found.fun)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 5), st.integers(0, 12), st.integers(0, 2**32 - 1))
+def test_norms_are_those_of_linear_programs(rank: int, more: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    columns = rng.integers(-3, 4, (rank, rank + more)).astype(float)
+    columns[:, :rank] += 7 * np.eye(rank)
+    points = np.vstack([rng.standard_normal((3, rank)), columns.T[:2], np.zeros((1, rank))])
+    expected = [norm(columns, point) for point in points]
+    assert gauges(columns, points) == pytest.approx(expected, rel=1e-7, abs=1e-12)
+
+
+def test_a_cross_polytope_is_laplace_noise() -> None:
+    # Three measurements of one cell each: the noise of each is Laplace, of variance 2.
+    found = shaped(Workload(np.eye(3)), ShapeLimits(directions=20_000))
+    assert found.shape is not None
+    variances = found.per_query_variance(epsilon=1.0)
+    assert variances == pytest.approx([2.0, 2.0, 2.0], rel=0.06)
+    law = ready(found)[2]
+    assert law.half_widths(0.95) == pytest.approx(np.log(20), rel=0.03)
+    assert law.covariance == pytest.approx(2 * np.eye(3), abs=0.12)
+
+
+def test_a_cube_has_the_variance_of_a_cube() -> None:
+    # K = [−1, 1]²: (k + 1)(k + 2) E U² = 12 / 3.
+    cube = np.array([[1.0, 1.0], [1.0, -1.0]]).T
+    found = shaped(Workload(cube), ShapeLimits(directions=20_000))
+    assert found.per_query_variance(epsilon=2.0) == pytest.approx([1.0, 1.0], rel=0.03)
+    assert found.expected_squared_error(epsilon=2.0) == pytest.approx(2.0, rel=4 * found.simulation_error)
+
+
+def test_the_standard_error_of_the_simulation_is_its_spread() -> None:
+    found = [shaped(Workload(FLAGS), ShapeLimits(directions=400), seed=seed) for seed in range(24)]
+    errors = [one.expected_squared_error(epsilon=1.0) for one in found]
+    said = float(np.mean([one.simulation_error for one in found]) * np.mean(errors))
+    assert 0.6 * said < float(np.std(errors, ddof=1)) < 1.6 * said
+
+
+def test_it_is_taken_only_where_it_is_clearly_better() -> None:
+    better = batchdp.optimize(FLAGS, shape="any", limits=QUICK, seconds=0.5)
+    assert better.shape is not None
+    assert better.method in better.reason or "best pair" in better.reason
+    pair = batchdp.optimize(FLAGS, seconds=0.5)
+    assert pair.shape is None
+    unsure = with_shape(Workload(FLAGS), pair, "sum", ShapeLimits(directions=1000, clearly=1e6), 0)
+    assert unsure.shape is None
+    assert "this pair has" in unsure.reason
+    prefix = batchdp.optimize(batchdp.workloads.prefix(6), shape="any", limits=QUICK, seconds=0.5)
+    assert prefix.shape is None
+    worst = batchdp.optimize(FLAGS, shape="any", objective="max", limits=QUICK, seconds=0.5)
+    assert worst.shape is not None
+
+
+@pytest.mark.parametrize(
+    ("matrix", "limits", "said"),
+    [
+        (np.zeros((2, 3)), QUICK, "rank 0"),
+        (np.ones((2, 4)), QUICK, "rank 1"),
+        (np.eye(7), ShapeLimits(rank=3, groups=2), "above 2 groups of 3"),
+        (FLAGS, ShapeLimits(columns=5), "7 different columns are more than 5"),
+        (FLAGS, ShapeLimits(seconds=1e-9), "seconds"),
+    ],
+    ids=["zeros", "rank 1", "rank", "columns", "seconds"],
+)
+def test_beyond_its_limits_a_batch_has_a_pair_and_the_reason(matrix: Any, limits: ShapeLimits, said: str) -> None:
+    found = batchdp.optimize(matrix, shape="any", limits=limits, seconds=0.2)
+    assert found.shape is None
+    assert said in found.reason
+
+
+def test_columns_of_very_different_size_and_equal_ones_are_no_matter() -> None:
+    sizes = np.array([1e-6, 1.0, 1e3, 1.0, 1.0, 1e-3, 1.0])
+    found = shaped_noise(Workload(np.hstack([FLAGS * sizes, FLAGS * sizes, np.zeros((3, 2))])), QUICK)
+    assert found.residual <= 1e-9
+    alone = shaped_noise(Workload(FLAGS * sizes), QUICK)
+    assert found.expected_squared_error(epsilon=1.0) == pytest.approx(alone.expected_squared_error(epsilon=1.0))
+    lattice, _, _ = ready(found)
+    assert all(len(columns.T) <= 7 for columns in lattice.columns)
+
+
+def test_queries_of_nothing_have_no_noise_and_groups_of_any_size_are_measured() -> None:
+    W = np.vstack([np.zeros(7), FLAGS, 1e-4 * np.roll(FLAGS, 3, axis=1), np.zeros(7)])
+    found = shaped_noise(Workload(W), ShapeLimits(rank=4, directions=200))
+    lattice, noise, law = ready(found, budget=50.0)
+    assert law.standard_errors[[0, -1]].tolist() == [0.0, 0.0]
+    assert law.half_widths()[[0, -1]].tolist() == [0.0, 0.0]
+    assert all(np.abs(columns).max() > 2**19 for columns in lattice.columns)
+    assert len(noise.draws(1)[0]) == found.measurements
+
+
+def test_groups_become_smaller_where_a_draw_would_take_too_long() -> None:
+    W = np.random.default_rng(0).standard_normal((6, 20))
+    limits = ShapeLimits(directions=100, seconds=1.0)
+    found = shaped(Workload(W), limits, price=lambda measure: 0.9 if len(measure) > 4 else 0.1)
+    assert found.shape is not None
+    assert found.shape.ranks == (6,)
+    found = shaped(Workload(W), limits, price=lambda measure: 2.0 if len(measure) > 4 else 0.1)
+    assert found.shape is not None
+    assert max(found.shape.ranks) <= 4
+    assert found.shape.seconds == 0.2
+    with pytest.raises(StrategyError, match="4 seconds"):
+        shaped(Workload(W), limits, price=lambda measure: 2.0 / 3 * len(measure))
+
+
+def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
+    with pytest.raises(StrategyError, match="pure"):
+        batchdp.optimize(FLAGS, "zcdp", shape="any")
+    with pytest.raises(StrategyError, match="'any'"):
+        batchdp.optimize(FLAGS, shape="round")  # type: ignore[call-overload]
+    with pytest.raises(StrategyError, match="pure ε alone"):
+        replace(FLAGGED, privacy="zcdp")
+    blocks = Workload(np.eye(4), blocks=(2, 2))
+    assert "several" in batchdp.optimize(blocks, shape="any", seconds=0.2).reason
+    tables = batchdp.optimize(in_factors((2, 2), [[np.eye(2), None], [None, np.eye(2)]]), shape="any", seconds=0.2)
+    assert "tables" in tables.reason
+    for wrong in ({"rank": 0}, {"groups": 0}, {"seconds": float("nan")}, {"directions": 5}, {"columns": True}):
+        with pytest.raises(BatchDPError):
+            ShapeLimits(**wrong)
+
+
+def test_no_limit_of_pairs_is_claimed() -> None:
+    assert FLAGGED.lower_bound(epsilon=1.0) == 0.0
+    assert FLAGGED.largest_variance_bound(epsilon=1.0) == 0.0
+    assert "No limit is proven" in FLAGGED.certified(epsilon=1.0)
+    with pytest.raises(StrategyError, match="per_query_variance"):
+        FLAGGED.noise_variance(epsilon=1.0)
+
+
+def test_groups_share_epsilon() -> None:
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((8, 30))
+    found = shaped_noise(Workload(W), ShapeLimits(rank=4, directions=1000))
+    assert found.shape is not None
+    assert found.shape.ranks == (4, 4)
+    assert sum(group.share for group in found.shape.groups) == 1
+    one = shaped_noise(Workload(W), ShapeLimits(rank=8, directions=1000))
+    assert one.expected_squared_error(epsilon=1.0) < found.expected_squared_error(epsilon=1.0)
+    lattice, noise, law = ready(found, budget=0.5)
+    z = np.array(noise.draws(400), dtype=float) / 2.0**lattice.bits
+    answers = z @ np.asarray(lattice.reconstruct).T
+    assert np.square(answers).sum(axis=1).mean() == pytest.approx(found.expected_squared_error(epsilon=0.5), rel=0.2)
+    assert np.mean(np.abs(answers) <= law.half_widths(0.9)) == pytest.approx(0.9, abs=0.02)
+    assert np.mean((np.abs(answers) <= law.simultaneous_half_widths(0.9)).all(axis=1)) == pytest.approx(0.9, abs=0.06)
+
+
+def test_exact_draws_have_the_law_that_is_said() -> None:
+    lattice, noise, law = ready(budget=0.5)
+    z = np.array(noise.draws(4000), dtype=float)
+    (columns,) = lattice.columns
+    norms = gauges(columns.astype(float), z) * float(noise.epsilons[0])  # Gamma(3)
+    assert norms.mean() == pytest.approx(3.0, abs=5 * np.sqrt(3 / 4000))
+    assert norms.var() == pytest.approx(3.0, rel=0.25)
+    answers = z @ np.asarray(lattice.reconstruct).T / 2.0**lattice.bits
+    assert np.mean(np.abs(answers) <= law.half_widths(0.95)) == pytest.approx(0.95, abs=0.012)
+    assert np.cov(answers.T) == pytest.approx(law.covariance, rel=0.25, abs=0.15 * law.covariance.max())
+
+
+def test_a_release_repeats_loads_and_says_its_shape(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=3.0)
+    counts = np.arange(7) * 100
+    done = batchdp.answer(FLAGGED, counts, epsilon=1.0, ledger=ledger, release_id="one")
+    assert "3 measurements with 1 of ε" in done.certificate.shape
+    assert np.abs(done.values - FLAGS @ counts).max() < 60
+    again = batchdp.answer(FLAGGED, counts, epsilon=1.0, ledger=ledger, release_id="one")
+    assert np.array_equal(again.values, done.values)
+    assert ledger.spent == 1.0
+    done.save(tmp_path / "one.release")
+    loaded = batchdp.load_release(tmp_path / "one.release")
+    assert loaded.answers == done.answers
+    assert np.array_equal(loaded.covariance, done.covariance)
+    assert batchdp.epsilon_for(FLAGGED, standard_error=10.0) == pytest.approx(
+        np.sqrt(FLAGGED.largest_variance(epsilon=1.0)) / 10, rel=1e-4
+    )
+
+
+def forged_scale(release: Any) -> Any:
+    return replace(release, law=replace(release.law, scale=release.law.scale / 2))
+
+
+def forged_sample(release: Any) -> Any:
+    return replace(release, law=replace(release.law, shape=release.law.shape.scaled(0.5)))
+
+
+def forged_kind(release: Any) -> Any:
+    return replace(release, certificate=replace(release.certificate, shape=""))
+
+
+def forged_sensitivity(release: Any) -> Any:
+    certificate = replace(release.certificate, neighbours="replacing one unit of at most 1 row")
+    return replace(release, certificate=certificate)
+
+
+def forged_both(release: Any) -> Any:
+    law = replace(release.law, shape=release.law.shape.scaled(0.5))
+    return replace(release, law=law, certificate=replace(release.certificate, shape=law.shape_text))
+
+
+@pytest.mark.parametrize("forge", [forged_scale, forged_sample, forged_kind, forged_sensitivity, forged_both])
+def test_a_forged_release_is_refused(tmp_path: Path, forge: Any) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=3.0)
+    done = batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger)
+    forge(done).save(tmp_path / "forged.release")
+    with pytest.raises(ReleaseError, match="cannot be used"):
+        batchdp.load_release(tmp_path / "forged.release")
+
+
+def test_a_plan_keeps_its_shape(tmp_path: Path) -> None:
+    plan = batchdp.plan(SQL, DOMAIN, shape="any", limits=QUICK, seconds=0.5, cache=False)
+    assert plan.strategy.shape is not None
+    plan.save(tmp_path / "a.plan")
+    loaded = batchdp.load_plan(tmp_path / "a.plan")
+    assert loaded.options == plan.options
+    assert str(loaded.strategy.shape) == str(plan.strategy.shape)
+    said = batchdp.outlook(loaded)
+    assert said.lower_bound == 0.0
+    assert "simulated" in said.summary()
+    assert "No strategy of this kind" not in said.summary()
+    assert batchdp.plan(SQL, DOMAIN, seconds=0.5, cache=False).strategy.shape is None
+    wrong = replace(plan.strategy, shape=plan.strategy.shape.scaled(2.0))
+    replace(plan, strategy=wrong).save(tmp_path / "b.plan")
+    with pytest.raises(batchdp.PlanError, match="sample"):
+        batchdp.load_plan(tmp_path / "b.plan")
+
+
+# --- What the guarantee rests on: each mutant breaks one thing, and each is caught.
+
+
+def broken(lattice: ShapedLattice, noise: ShapedMechanism, factor: int = 1, budget: float = 1.0) -> set[str]:
+    found: list[Finding] = [*exact_shaped(lattice, noise, Neighbours("add-remove", factor), budget)]
+    return {finding.check for finding in found if not finding.held}
+
+
+def test_what_is_right_passes_the_audit() -> None:
+    lattice, noise, _ = ready(factor=2)
+    assert broken(lattice, noise, factor=2) == set()
+    found = batchdp.audit(FLAGGED, epsilon=1.0, rows_per_unit=2, runs=1000)
+    assert found.passed, str(found)
+
+
+def test_one_column_outside_is_noticed() -> None:
+    lattice, noise, _ = ready()
+    columns = lattice.columns[0].astype(object)
+    smaller = Body(columns[:, 1:] if Body(columns[:, 1:]).norm(columns[:, 0].tolist()) > 1 else columns[:, :-1])
+    mutant = replace(noise, bodies=(smaller,))
+    assert "columns inside their bodies" in broken(lattice, mutant)
+    assert columns_outside(lattice, mutant.bodies) is not None
+    cheating = replace(lattice)
+    cheating.__dict__["bodies"] = (smaller,)
+    with pytest.raises(LatticeError, match="outside"):
+        shaped_mechanism(cheating, 1, 1.0)
+
+
+def test_a_body_that_is_rounded_inward_is_noticed() -> None:
+    lattice, noise, _ = ready()
+    inward = Body((lattice.columns[0] - np.sign(lattice.columns[0])).astype(object))
+    assert "columns inside their bodies" in broken(lattice, replace(noise, bodies=(inward,)))
+    outward = Body((lattice.columns[0] * 2).astype(object))
+    assert "columns inside their bodies" not in broken(lattice, replace(noise, bodies=(outward,)))
+
+
+def test_shares_above_one_are_refused() -> None:
+    groups = [Group(Fraction(3, 5), np.eye(2), np.full(2, 0.5)), Group(Fraction(1, 2), np.eye(2), np.full(2, 0.5))]
+    with pytest.raises(StrategyError, match="11/10"):
+        Shape(tuple(groups))
+    lattice, noise, _ = ready()
+    mutant = replace(noise, epsilons=tuple(one * Fraction(11, 10) for one in noise.epsilons))
+    assert broken(lattice, mutant) == {"privacy loss"}
+
+
+def test_rows_per_person_that_are_forgotten_are_noticed() -> None:
+    lattice, forgetful, _ = ready(factor=1)
+    assert broken(lattice, forgetful, factor=3) == {"sensitivity", "privacy loss"}
+    _, noise, _ = ready(factor=3)
+    assert noise.epsilons == (Fraction(1, 3),)
+
+
+def test_epsilon_is_the_exact_fraction_that_is_charged() -> None:
+    _, noise, _ = ready(budget=0.1)
+    assert noise.epsilons == (Fraction(0.1),)
+    assert Fraction(noise.scale) * Fraction(0.1) >= 1
+
+
+def test_noise_that_is_ready_is_added_once() -> None:
+    _, noise, _ = ready()
+    add = noise.ready()
+    assert add([0, 0, 0]) != [0, 0, 0]
+    with pytest.raises(IndexError):
+        add([5, 5, 5])
+
+
+def test_measurements_are_never_clamped() -> None:
+    # A clamp of single coordinates is no contraction in the norm of a body.
+    lattice, _, _ = ready()
+    counts = np.full(7, 2**62, dtype=np.int64)
+    exact = [sum(int(q) * 2**62 for q in row) for row in lattice.integers.toarray()]
+    assert lattice.measured(counts) == exact
+    assert max(map(abs, exact)) > 2**64
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(2, 4), st.integers(0, 2**32 - 1))
+def test_every_column_is_inside_in_fractions(rank: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    W = rng.integers(-2, 3, (rank, 9)) + 5 * np.eye(rank, 9)
+    found = shaped(Workload(W), ShapeLimits(rank=2, directions=100))
+    lattice, noise, _ = ready(found)
+    assert found.shape is not None
+    for column in lattice.integers.T.toarray().tolist():
+        total = Fraction(0)
+        for (own, group), body in zip(found.shape.parts, noise.bodies, strict=True):
+            part = column[own]
+            assert body.contains(part)
+            total += group.share * body.norm(part)
+        assert total <= 1
+
+
+def test_noise_is_drawn_before_the_charge_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=1.5)
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("batchdp.measuring.shaping.mechanism.draws", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger)
+    assert ledger.spent == 0.0
+    batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger, release_id="a")
+    with monkeypatch.context() as patch:  # what costs nothing, or is refused, draws nothing
+        patch.setattr("batchdp.measuring.shaping.mechanism.draws", interrupted)
+        batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger, release_id="a")
+        with pytest.raises(batchdp.BudgetError):
+            batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger, release_id="b")
+
+
+@pytest.mark.slow
+def test_the_attack_notices_noise_that_is_a_fifth_too_small() -> None:
+    lattice, noise, _ = ready(budget=2.0)
+    honest = {one.check for one in attacked_shaped(lattice, noise, Neighbours(), 2.0, 20_000) if not one.held}
+    assert honest == set()
+    small = replace(noise, epsilons=tuple(one * Fraction(6, 5) for one in noise.epsilons))
+    found = {one.check for one in attacked_shaped(lattice, small, Neighbours(), 2.0, 20_000) if not one.held}
+    assert {"attack on the largest column", "noise scale"} <= found
+
+
+def test_files_of_pairs_are_as_they_were() -> None:
+    assert "shape" not in batchdp.plan(SQL, DOMAIN, seconds=0.5, cache=False).options.as_dict()
+    assert sparse.issparse(ready()[0].integers)
+
+
+def test_consistent_answers_are_fitted_in_units_of_the_noise(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=3.0)
+    done = batchdp.answer(FLAGGED, np.array([0, 0, 0, 50, 0, 0, 3]), epsilon=1.0, ledger=ledger)
+    agreeing = done.consistent(whole=True)
+    assert np.all(agreeing.values >= 0)
+    assert np.abs(agreeing.values - done.values).max() < 60
+    # Other coordinates of the same measurements have another covariance and the same fit.
+    turn = np.array([[2.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, -1.0, 3.0]])
+    law = done.law
+    assert isinstance(law, ShapedLaw)
+    (group,) = law.shape.groups
+    turned = replace(
+        done,
+        measure=sparse.csr_array(turn @ done.measure.toarray()),
+        measurements=turn @ done.measurements,
+        law=replace(
+            law,
+            reconstruct=np.asarray(law.reconstruct) @ np.linalg.inv(turn),
+            shape=Shape((replace(group, points=group.points @ turn.T),)),
+        ),
+    )
+    assert turned.consistent().values == pytest.approx(done.consistent().values, abs=1e-3)
+
+
+def test_the_command_line_asks_for_shapes(tmp_path: Path) -> None:
+    (tmp_path / "domain.toml").write_text(DOMAIN, encoding="utf-8")
+    (tmp_path / "queries.sql").write_text(SQL, encoding="utf-8")
+    asked = ["plan", tmp_path / "queries.sql", "-d", tmp_path / "domain.toml", "-o", tmp_path / "a.plan", "--no-cache"]
+    said = succeeds(*asked, "--shape", "any", "--seconds", "0.5")
+    assert "simulated" in said
+    assert "No limit is proven" in said
+    plan = batchdp.load_plan(tmp_path / "a.plan")
+    assert plan.strategy.shape is not None
+    assert plan.factor == 2
+    assert "pure" in refused(*asked, "--shape", "any", "--privacy", "zcdp")
+    assert "above 3 groups of 1" in succeeds(*asked, "--shape", "any", "--shape-rank", "1", "--seconds", "0.5")
