@@ -26,7 +26,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "From SQL to answers": ("plan", "plan_for", "answer", "epsilon_for", "estimate", "outlook", "audit"),
     "Looking and publishing": ("report", "report_plan", "export", "dossier", "verify"),
     "Files": ("load_domain", "load_plan", "load_release"),
-    "Own matrices": ("optimize", "low_rank", "compare", "STRATEGIES", "workloads", "bounds"),
+    "Own matrices": ("optimize", "ShapeLimits", "low_rank", "compare", "STRATEGIES", "workloads", "bounds"),
     "Values": (
         "Domain",
         "Plan",

@@ -16,6 +16,7 @@ from scipy.stats import chi2
 from batchdp.measuring.shaped.integers import solved
 
 Matrix = NDArray[Any]
+Law = dict[tuple[int, ...], float]
 
 
 def flags(rank: int) -> Matrix:
@@ -41,7 +42,7 @@ def gaussian(rank: int, count: int, size: int = 2**20, seed: int = 0) -> Matrix:
 def polygon(count: int) -> Matrix:
     """Nearly round: half of its corners."""
     angles = np.arange(count) * np.pi / count
-    return np.rint(10_000 * np.array([np.cos(angles), np.sin(angles)])).astype(int)
+    return np.asarray(np.rint(10_000 * np.array([np.cos(angles), np.sin(angles)])).astype(int))
 
 
 def facets(vertices: Matrix) -> list[list[Fraction]]:
@@ -60,7 +61,8 @@ def facets(vertices: Matrix) -> list[list[Fraction]]:
 
 def norm_by(known: Sequence[Sequence[Fraction]], point: Sequence[Any]) -> Fraction:
     """By all facets."""
-    return max(abs(sum(Fraction(a) * Fraction(b) for a, b in zip(y, point, strict=True))) for y in known)
+    exact = [Fraction(x) for x in point]
+    return max(abs(sum((a * b for a, b in zip(y, exact, strict=True)), Fraction(0))) for y in known)
 
 
 def rounded_laplace(scale: float, most: int) -> dict[int, float]:
@@ -75,9 +77,7 @@ def rounded_laplace(scale: float, most: int) -> dict[int, float]:
     return law
 
 
-def law_by_integral(
-    known: Sequence[Sequence[Fraction]], volume: float, epsilon: float, most: int, steps: int
-) -> dict[tuple[int, ...], float]:
+def law_by_integral(known: Sequence[Sequence[Fraction]], volume: float, epsilon: float, most: int, steps: int) -> Law:
     """P(round(z) = n) for z of density ∝ exp(−ε ‖z‖): midpoints of `steps` parts of every side of a unit cell."""
     Y = np.array([[float(x) for x in y] for y in known])
     k = Y.shape[1]
@@ -91,7 +91,7 @@ def law_by_integral(
     return law
 
 
-def surprise(draws: Sequence[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
+def surprise(draws: Sequence[tuple[int, ...]], law: Law) -> float:
     """The chance of a chi-square as large as this; cells that expect fewer than ten are one, with all the others."""
     seen, total = Counter(draws), len(draws)
     often = {n for n, p in law.items() if p * total >= 10}

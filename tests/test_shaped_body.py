@@ -159,12 +159,12 @@ def test_the_box_of_a_cell_holds_the_point_of_every_finer_cell(rank: int, bits: 
     boxes = 0
     for i in range(max(150, EXAMPLES // 20)):
         cell = [int.from_bytes(rng.bytes(8), "big") >> 64 - bits for _ in range(rank)]
-        more = {0: lambda: 0, 1: lambda: 255, 2: lambda: int(rng.integers(256))}[i % 3]
+        more = [[0] * rank, [255] * rank, rng.integers(256, size=rank).tolist()][i % 3]
         found = box(cell, bits)
         if not isinstance(found, Box):
             continue
         boxes += 1
-        point = exact_point([value << 8 | more() for value in cell], bits + 8)
+        point = exact_point([value << 8 | m for value, m in zip(cell, more, strict=True)], bits + 8)
         slack = Fraction(1, 10**150)  # of the root
         for x, centre in zip(point, found.centre, strict=True):
             assert abs(x * 2**found.bits - centre) <= found.radius + slack
@@ -220,7 +220,8 @@ def test_what_is_no_body_is_refused(vertices: Any, what: str) -> None:
 
 
 def test_zero_and_repeated_columns_change_nothing() -> None:
-    plain, crowded = Body([[1, 0], [0, 2]]), Body([[0, 1, 0, -1, 0, 1], [0, 0, 2, 0, -2, 0]])
+    plain = Body(np.diag([1, 2]))
+    crowded = Body(np.array([[0, 1, 0, -1, 0, 1], [0, 0, 2, 0, -2, 0]]))
     point = [Fraction(1, 3), Fraction(4, 3)]
     assert plain.norm(point) == crowded.norm(point) == 1
     assert crowded.combination(point) == {1: Fraction(1, 3), 2: Fraction(2, 3)}

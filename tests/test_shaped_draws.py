@@ -21,7 +21,7 @@ from batchdp.measuring.shaped.ball import Box, box
 from batchdp.measuring.shaped.bits import Bits, Uniform, below
 from batchdp.measuring.shaped.drawing import Point, _accepted
 from batchdp.measuring.shaped.exponential import Gamma, exponential
-from shaped_truth import cube, differences, facets, flags, gaussian, law_by_integral, rounded_laplace, surprise
+from shaped_truth import Law, cube, differences, facets, flags, gaussian, law_by_integral, rounded_laplace, surprise
 
 COUNT = int(os.environ.get("BATCHDP_EXAMPLES", "2000"))
 STARTS = [4, 8, 16, 64]
@@ -39,14 +39,14 @@ def drawn(vertices: Any, epsilon: Fraction, start: int, count: int = COUNT) -> l
 
 @pytest.mark.parametrize("start", STARTS)
 def test_rank_one_is_rounded_laplace_noise(start: int) -> None:
-    law = {(n,): p for n, p in rounded_laplace(1.75, 60).items()}
+    law: Law = {(n,): p for n, p in rounded_laplace(1.75, 60).items()}
     assert surprise(drawn([[7]], Fraction(4), start, 2 * COUNT), law) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_cross_polytope_is_independent_laplace_noise(start: int) -> None:
     x, y = rounded_laplace(0.5, 15), rounded_laplace(1.0, 25)
-    law = {(a, b): x[a] * y[b] for a in x for b in y}
+    law: Law = {(a, b): x[a] * y[b] for a in x for b in y}
     assert surprise(drawn(np.diag([1, 2]), Fraction(2), start), law) > FALSE_ALARM
 
 
@@ -85,7 +85,7 @@ def test_the_norm_of_a_draw_has_its_gamma_law(rank: int, start: int) -> None:
     found = draws(body, Fraction(1, 3), count, _bits=bits(start))
     # ‖z‖ has the density t^(k-1) exp(−ε t): 2 ε ‖z‖ is a chi-square of 2 k degrees, here in ten equal parts.
     norms = [float(body.norm(z)) * 2 / 3 for z in found]
-    parts = np.bincount((chi2.cdf(norms, 2 * rank) * 10).astype(int), minlength=10)
+    parts = np.bincount((np.asarray(chi2.cdf(norms, 2 * rank)) * 10).astype(int), minlength=10)
     assert chi2.sf(float(np.sum((parts - count / 10) ** 2)) / (count / 10), 9) > FALSE_ALARM
 
 
@@ -140,7 +140,7 @@ def test_refined_cells_have_fresh_bits() -> None:
 def test_points_of_the_ball_are_uniform() -> None:
     for rank in (2, 4, 6):
         stream = bits(64, rank)
-        found = []
+        found: list[list[float]] = []
         while len(found) < COUNT // 2:
             one = box([stream.take(64) for _ in range(rank)], 64)
             if isinstance(one, Box):
@@ -157,7 +157,7 @@ def test_points_of_the_ball_are_uniform() -> None:
 
 def test_nothing_can_be_seeded_and_no_process_repeats_another() -> None:
     body = Body(np.eye(2, dtype=int) * 2**40)
-    seen = []
+    seen: list[Any] = []
     for _ in range(2):
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002
@@ -204,7 +204,7 @@ def test_all_bits_are_the_operating_systems(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("epsilon", [0, -1, Fraction(0), 0.5, True, "1", None, math.nan])
 def test_impossible_budgets_are_refused(epsilon: Any) -> None:
     with pytest.raises(PrivacyParameterError, match="epsilon="):
-        draw(Body([[1]]), epsilon)
+        draw(Body(np.array([[1]])), epsilon)
 
 
 def test_very_large_and_very_small_noise() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 
 import test_shaped_body as bodies
 import test_shaped_draws as drawing_tests
-from batchdp.measuring.shaped import ball, body, drawing, exponential, survey
+from batchdp.measuring.shaped import ball, body, drawing, ellipsoid, exponential, survey
 from batchdp.measuring.shaped.ball import Box
 from batchdp.measuring.shaped.bits import Bits
 from batchdp.measuring.shaped.body import Body
@@ -52,12 +53,12 @@ def inward_box(patch: Patch) -> None:
 
 def inward_root(patch: Patch) -> None:
     """Rounded down on both sides."""
-    patch.setattr(ball, "isqrt", lambda number, original=ball.isqrt: original(number) - 1)
+    patch.setattr(ball, "isqrt", lambda number, original=math.isqrt: original(number) - 1)
 
 
 def inward_ball(patch: Patch) -> None:
     """The smallest ellipsoid, and a little smaller."""
-    original = body.rounded
+    original = ellipsoid.rounded
 
     def shrunk(columns: Any) -> Any:
         found = original(columns)
@@ -119,7 +120,7 @@ def margin_inside(patch: Patch) -> None:
 
 def no_doubt(patch: Patch) -> None:
     """The order of two numbers that floats cannot tell apart is believed."""
-    original = drawing.nearly
+    original = ball.nearly
     patch.setattr(drawing, "nearly", lambda cells: (*original(cells)[:2], np.zeros(len(cells), dtype=bool)))
 
 

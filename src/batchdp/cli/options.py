@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -37,3 +38,20 @@ def either(epsilon: float | None, rho: float | None) -> None:
         raise typer.BadParameter(
             f"{given} given; give one, such as --epsilon 0.5 (--rho for Gaussian noise)", param_hint="--epsilon, --rho"
         )
+
+
+class ShapeChoice(StrEnum):
+    """Shapes of noise that can be asked for."""
+
+    pair = "pair"
+    any = "any"
+
+
+Shape = Annotated[
+    ShapeChoice,
+    typer.Option(help="Laplace noise on a pair, or noise in the shape of the batch where that is clearly better."),
+]
+ShapeRank = Annotated[
+    int, typer.Option(help="Measurements that may share a shape: more take longer to draw.", metavar="K", min=1)
+]
+DrawSeconds = Annotated[float, typer.Option(help="What a draw of shaped noise may take, by its estimate.", metavar="S")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchdp.cli.options import All, AsJson, Assume
+from batchdp.cli.options import All, AsJson, Assume, DrawSeconds, Shape, ShapeChoice, ShapeRank
 
 if TYPE_CHECKING:
     from batchdp.plans import Plan
@@ -39,23 +39,6 @@ class PrivacyChoice(StrEnum):
     pure = "pure"
     zcdp = "zcdp"
     auto = "auto"
-
-
-class ShapeChoice(StrEnum):
-    """Shapes of noise that can be asked for."""
-
-    pair = "pair"
-    any = "any"
-
-
-Shape = Annotated[
-    ShapeChoice,
-    typer.Option(help="Laplace noise on a pair, or noise in the shape of the batch where that is clearly better."),
-]
-ShapeRank = Annotated[
-    int, typer.Option(help="Measurements that may share a shape: more take longer to draw.", metavar="K", min=1)
-]
-DrawSeconds = Annotated[float, typer.Option(help="What a draw of shaped noise may take, by its estimate.", metavar="S")]
 
 
 class ObjectiveChoice(StrEnum):

@@ -14,6 +14,7 @@ from math import ceil, lcm
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense
@@ -27,7 +28,7 @@ MOST_RANK = 20
 """Of a body: beyond it no draw would end."""
 MOST_BITS = 256
 """Of an entry: floats search among the columns."""
-DRAW, CELL, PROGRAM = 2e-3, 2e-8, 1e-4
+DRAW, CELL, PROGRAM = 3e-3, 4e-8, 2e-4
 """Nominal seconds: of a draw at least, of a cell a number, of a linear program a rank."""
 NUDGE = 2.0**-36
 CLOSE = 2.0**-30
@@ -42,7 +43,7 @@ class Body:
         vertices: k × c. Columns may be zero, or come twice.
     """
 
-    vertices: Integers
+    vertices: NDArray[Any]
 
     def __post_init__(self) -> None:
         given = whole_matrix(self.vertices)
