@@ -17,6 +17,12 @@ Assume = Annotated[
         metavar="NAME=N",
     ),
 ]
+Weight = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="How much a statement or query matters, 1 if left out; can be given several times.", metavar="NAME=N"
+    ),
+]
 All = Annotated[bool, typer.Option("--all", help="Print every row of every table.", metavar="")]
 Epsilon = Annotated[
     float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")

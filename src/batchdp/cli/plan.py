@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchdp.cli.options import All, AsJson, Assume, DrawSeconds, Shape, ShapeChoice, ShapeRank
+from batchdp.cli.options import All, AsJson, Assume, DrawSeconds, Shape, ShapeChoice, ShapeRank, Weight
 
 if TYPE_CHECKING:
     from batchdp.plans import Plan
@@ -90,13 +90,7 @@ def command(
         ObjectiveChoice,
         typer.Option(help="Make small: every statement's error alike, the sum of all queries', or the largest."),
     ] = ObjectiveChoice.fair,
-    weight: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="How much a statement or query matters, 1 if left out; can be given several times.",
-            metavar="NAME=N",
-        ),
-    ] = None,
+    weight: Weight = None,
     assume: Assume = None,
     shape: Shape = ShapeChoice.pair,
     shape_rank: ShapeRank = 16,
