@@ -239,6 +239,7 @@ def test_weights_that_vanish_as_numbers_are_refused() -> None:
         split_by(batch, batch.terms(batch.workload.weights), measures)
 
 
+@pytest.mark.slow
 def test_a_column_of_many_values_goes_to_the_solver_for_one_matrix() -> None:
     n = 1000
     batch = in_factors((n,), [[np.tril(np.ones((n, n)))[::5]], [np.tril(np.ones((n, n)))]])

@@ -52,6 +52,7 @@ def visits(count: int, seed: int = 0) -> pd.DataFrame:
     )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=8)
 @given(st.sets(st.sampled_from(QUERIES), min_size=1), st.integers(0, 10**6))
 def test_components_count_the_same_queries(chosen: set[str], seed: int) -> None:

@@ -349,6 +349,7 @@ def test_pages_and_notebooks_say_derived(released: Release, planned: Plan, ledge
     assert "mean.numerator" in planned._repr_html_()
 
 
+@pytest.mark.slow
 def test_exports_and_dossiers_hold_derived_answers(released: Release, ledger: Ledger, tmp_path: Path) -> None:
     export(released, tmp_path / "tables", format="csv")
     index = json.loads((tmp_path / "tables" / "tables.json").read_text())["tables"]

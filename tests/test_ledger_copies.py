@@ -40,6 +40,7 @@ def spent_in(path: Path) -> float | None:
         return None
 
 
+@pytest.mark.slow
 def test_pages_of_different_moments_never_show_less_than_the_earliest(tmp_path: Path) -> None:
     moments = grown(tmp_path / "ledger", 120)
     rng = random.Random(0)

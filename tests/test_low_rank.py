@@ -30,6 +30,7 @@ def per_query(strategy: Strategy) -> float:
     return strategy.expected_squared_error(epsilon=1.0) / strategy.workload.queries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in AUTHORS if case[1] == 64], ids=str)
 def test_the_printed_algorithm_reaches_the_authors_own_program(case: tuple[str, int, int, int]) -> None:
     strategy = low_rank(contract_workload(*case), algorithm="paper")

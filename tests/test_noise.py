@@ -51,6 +51,7 @@ def test_two_draws_differ() -> None:
     assert made.draw([0] * 5) != made.draw([0] * 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (1e-12, 1e-9), (1e-6, 0.5), (1e9, 1e-6)])
 def test_no_larger_rho_is_converted_to_as_little(epsilon: float, delta: float) -> None:
     rho = rho_for(epsilon, delta)

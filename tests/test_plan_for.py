@@ -66,6 +66,7 @@ def met(made: Plan, accuracy: dict[str, Any]) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"privacy": "zcdp"}, {"max_cells": 6}, {"privacy": "zcdp", "max_cells": 6}])
 def test_the_budget_is_enough_for_all_just_enough_for_one_and_less_than_without(options: Any, tmp_path: Path) -> None:
     accuracy = wanted()

@@ -153,6 +153,7 @@ def test_what_is_not_an_interval_is_refused(first: Any, last: Any) -> None:
         workloads.intervals(first, last, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lazily")
 def test_a_factored_workload_gets_the_strategy_of_its_entries() -> None:
     factored = ranges()

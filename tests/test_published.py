@@ -87,6 +87,7 @@ def test_the_dashboard_with_laplace_noise() -> None:
     assert structured.dashboard(LAPLACE).found <= 14_163
 
 
+@pytest.mark.slow
 def test_the_dashboards_plan_is_near_its_optimum() -> None:
     line = structured.dashboard(GAUSSIAN)
     assert line.queries == 188

@@ -95,7 +95,7 @@ def test_a_large_budget_gives_the_truth(ledger: Ledger) -> None:
     assert errors.max() < 0.02
 
 
-@pytest.mark.parametrize("rows", [1, 30, 1000])
+@pytest.mark.parametrize("rows", [1, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (30, 1000))])
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
 def test_the_noise_of_releases_has_the_promised_variance(rows: int, privacy: Any, tmp_path: Path) -> None:
     workload = Workload(sparse.eye_array(rows, format="csr"))

@@ -255,6 +255,7 @@ def test_the_rows_of_a_comparison_can_be_passed_on(ledger: Ledger) -> None:
     assert significant(compared.lower_bound) in text
 
 
+@pytest.mark.slow
 def test_many_answers_and_spends_stay_one_page_of_moderate_size(tmp_path: Path) -> None:
     books = Ledger.create(tmp_path / "b.db", epsilon=1000)
     with books:

@@ -88,6 +88,7 @@ def test_a_matrix_without_layers_is_left_alone() -> None:
     assert not is_large(Workload(sparse.csr_array(dense)))
 
 
+@pytest.mark.slow
 def test_a_large_sparse_matrix_is_not_searched_as_a_whole() -> None:
     rng = np.random.default_rng(0)
     n = 9000

@@ -24,7 +24,7 @@ from batchdp.measuring.shaped.exponential import Gamma, exponential
 from shaped_truth import Law, cube, differences, facets, flags, gaussian, law_by_integral, rounded_laplace, surprise
 
 COUNT = int(os.environ.get("BATCHDP_EXAMPLES", "2000"))
-STARTS = [4, 8, 16, 64]
+STARTS = [4, *(pytest.param(bits, marks=pytest.mark.slow) for bits in (8, 16)), 64]
 FALSE_ALARM = 1e-6
 
 
@@ -78,6 +78,7 @@ def test_opendp_draws_the_same_from_a_cross_polytope_on_a_fine_lattice(start: in
     assert chi2_contingency(table).pvalue > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "start"), [(4, 4), (4, 64), (5, 16), (6, 64), (9, 64)])
 def test_the_norm_of_a_draw_has_its_gamma_law(rank: int, start: int) -> None:
     body = Body(flags(rank) * 2**24 if rank < 7 else gaussian(rank, 30))

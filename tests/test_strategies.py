@@ -85,6 +85,7 @@ EXACT = {"noise-on-data": "noise-on-data", "noise-on-results": "noise-on-results
 CLOSE = {"wavelet": "wavelet", "hierarchical-binary": "hierarchical"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "figure",
     [figure for figure in peer_figures(1024) if figure[4] in EXACT | CLOSE],

@@ -280,6 +280,7 @@ def test_factors_of_very_different_sizes_leave_the_other_methods() -> None:
     assert optimize(batch, seconds=0.5, seed=1041).total > 0
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6))
 def test_the_largest_error_is_never_above_that_of_noise_on_data_or_results(seed: int) -> None:
