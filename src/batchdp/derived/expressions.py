@@ -6,7 +6,6 @@ release. Nothing here knows which.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +16,12 @@ Other = TypeVar("Other")
 
 MOST_EDGES = 100_001
 """Of the bins of a quantile."""
+MOST_RATIOS = 32
+"""With denominators of their own, in one expression: intervals look at them two by two."""
+LARGEST = 1e100
+"""Number in an expression, as in SQL."""
+MOST_STEPS = 2.0**53
+"""Between the ends of a column."""
 SUM, QUANTILE = "sum", "quantile"
 """The two kinds of expressions, in files."""
 
@@ -163,6 +168,8 @@ def _read(of: Any, queries: int) -> int | Combination[int] | Crossing[int]:
         ratios = tuple(
             Ratio(_read_affine(above, queries), _read_affine(below, queries)) for above, below in of["ratios"]
         )
+        if len(ratios) > MOST_RATIOS:
+            raise ValueError("more ratios than can be looked at")
         if any(not ratio.denominator.terms for ratio in ratios):
             raise ValueError("a ratio divides by a constant")
         return Combination(_read_affine(of["plain"], queries), ratios)
@@ -174,7 +181,7 @@ def _read(of: Any, queries: int) -> int | Combination[int] | Crossing[int]:
     ordered = all(low < high for low, high in pairwise(edges))
     if not (0 < share < 1 and ordered and 2 <= len(edges) <= MOST_EDGES and len(below) == len(edges) - 2):
         raise ValueError("the bins of a quantile do not hang together")
-    if step is not None and step <= 0:
+    if step is not None and not (step > 0 and edges[-1] - edges[0] <= MOST_STEPS * step):
         raise ValueError("a step that is none")
     return Crossing(share, edges, below, _place(of["total"], queries), step, _number(of["start"]))
 
@@ -185,8 +192,8 @@ def _read_affine(one: Any, queries: int) -> Affine[int]:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError("something that is no number")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
+        raise ValueError("something that is no number, or too large a one")
     return float(value)
 
 

@@ -244,8 +244,12 @@ def _refitted(lattice: AmountLattice) -> AmountLattice:
     W, L, _ = lattice.extremes
     if L.shape[0] > LARGEST_REFIT or max(L.shape[0], W.shape[0]) * L.shape[1] > MOST_REFIT:
         return lattice
-    better = fitted(dense(W), lattice.reconstruct, L)
-    return lattice if better is None else replace(lattice, reconstruct=better)
+    wanted = dense(W)
+    better = fitted(wanted, lattice.reconstruct, L)
+    if better is None:
+        return lattice
+    better[~np.any(wanted, axis=1)] = 0.0  # no record adds to these: rounding would be more than their noise
+    return replace(lattice, reconstruct=better)
 
 
 def _scaled(value: float, bits: int) -> int:

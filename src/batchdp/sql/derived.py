@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from batchdp.derived.expressions import Affine, Combination, Crossing, Ratio
+from batchdp.derived.expressions import MOST_RATIOS, Affine, Combination, Crossing, Ratio
 from batchdp.queries import Amount, Choice, Constant, Scaled, Total, ValueOf
 from batchdp.sql.amounts import (
     aggregate,
@@ -51,6 +51,9 @@ def measured(scope: Scope, node: Node) -> Amount | Combination[Amount] | Crossin
             ratios.append(one)
         else:
             ratios[same] = Ratio(_sum(ratios[same].numerator, one.numerator), one.denominator)
+    if len(ratios) > MOST_RATIOS:
+        problem = f"more than {MOST_RATIOS} ratios with denominators of their own, added up"
+        raise scope.refusal(node, problem, _COMBINE)
     plain = ((1.0, _together(scope, found.terms)),) if found.terms else ()
     return Combination(Affine(number_of(scope, node, constant), plain), tuple(ratios))
 

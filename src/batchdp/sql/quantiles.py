@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from math import ceil, floor, log10
 
 from sqlglot import exp
@@ -47,9 +48,15 @@ def crossing(scope: Scope, node: Node) -> Crossing[Amount]:
 
     low, high = (written(end) for end in column.ends())
     half = Fraction(0) if step is None else step / 2
+    places = (*(float(edge - half) for edge in edges), float(high + half))
+    if any(below >= above for below, above in pairwise(places)):
+        remedy = "declare coarser bins, or a range nearer to 0"
+        raise scope.refusal(
+            whole, f"a quantile of {name}, whose bins are too narrow to be told apart as floats", remedy
+        )
     return Crossing(
         share=float(share),
-        edges=(*(float(edge - half) for edge in edges), float(high + half)),
+        edges=places,
         below=tuple(counted(Cut(_plain(edge))) for edge in edges[1:]),
         total=counted(Cut(column.ends()[1], after=True)),
         step=None if step is None else float(step),
@@ -91,13 +98,14 @@ def _asked(scope: Scope, node: Node) -> tuple[Node, Fraction]:
     ordered = node.expression.expressions
     if len(ordered) != 1:
         raise scope.refusal(node, "a quantile of several columns", "ORDER BY one column")
-    share = _share(scope, node, node.this.this)
-    return unwrapped(ordered[0].this), 1 - share if ordered[0].args.get("desc") else share
+    share = _share(scope, node, node.this.this, descending=bool(ordered[0].args.get("desc")))
+    return unwrapped(ordered[0].this), share
 
 
-def _share(scope: Scope, node: Node, given: Node) -> Fraction:
+def _share(scope: Scope, node: Node, given: Node, *, descending: bool = False) -> Fraction:
     share = constant_of(scope, given)
-    if not 0 < share < 1:
+    share = 1 - share if descending else share
+    if not 0 < float(share) < 1:
         remedy = "give a number above 0 and below 1; the least and the largest value cannot be kept private"
         raise scope.refusal(node, f"a quantile of the share {float(share):g}", remedy)
     return share
