@@ -265,7 +265,33 @@ def forged_both(release: Any) -> Any:
     return replace(release, law=law, certificate=replace(release.certificate, shape=law.shape_text))
 
 
-@pytest.mark.parametrize("forge", [forged_scale, forged_sample, forged_kind, forged_sensitivity, forged_both])
+def claimed(release: Any, group: Any) -> Any:
+    """A release with this sample, and a certificate that agrees."""
+    law = replace(release.law, shape=replace(release.law.shape, groups=(group,)))
+    return replace(release, law=law, certificate=replace(release.certificate, shape=law.shape_text))
+
+
+def forged_places(release: Any) -> Any:
+    """Points that look right at even distances."""
+    (group,) = release.law.shape.groups
+    points, weights = 1e-3 * group.points, group.weights.copy()
+    kept = np.linspace(0, len(points) - 1, 16).astype(int)
+    points[kept], weights[kept] = group.points[kept], 0.0
+    return claimed(release, replace(group, points=points, weights=weights / weights.sum()))
+
+
+def forged_weights(release: Any) -> Any:
+    """Only the points next to the middle."""
+    (group,) = release.law.shape.groups
+    weights = np.zeros_like(group.weights)
+    weights[np.argsort(np.linalg.norm(group.points, axis=1))[:200]] = 1 / 200
+    return claimed(release, replace(group, weights=weights))
+
+
+FORGED = [forged_scale, forged_sample, forged_kind, forged_sensitivity, forged_both, forged_places, forged_weights]
+
+
+@pytest.mark.parametrize("forge", FORGED)
 def test_a_forged_release_is_refused(tmp_path: Path, forge: Any) -> None:
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=3.0)
     done = batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger)
@@ -454,3 +480,13 @@ def test_the_command_line_asks_for_shapes(tmp_path: Path) -> None:
     assert plan.factor == 2
     assert "pure" in refused(*asked, "--shape", "any", "--privacy", "zcdp")
     assert "above 3 groups of 1" in succeeds(*asked, "--shape", "any", "--shape-rank", "1", "--seconds", "0.5")
+
+
+@pytest.mark.parametrize("share", ["1e-30000000", "nan", "-1", "1/0", "0x1", "1" * 40, 0.5])
+def test_a_share_in_a_file_is_a_plain_fraction(share: Any) -> None:
+    with pytest.raises(StrategyError):
+        Shape.read({"shares": [share], "seconds": 1.0}, lambda name: np.ones(4) / 4)
+
+
+def test_the_audit_of_a_batch_that_asks_for_nothing() -> None:
+    assert batchdp.audit(batchdp.optimize(np.zeros((2, 3)), shape="any"), epsilon=1.0, runs=1000).passed

@@ -39,6 +39,9 @@ def attacked(
     if not (math.isfinite(noise.scale) and noise.scale > 0):
         yield Finding("noise", False, f"a scale of {noise.scale}")
         return
+    if lattice.integers.shape[0] == 0:
+        yield Finding("attack", True, "nothing is measured")
+        return
     for name, moved in worst_records(lattice).items():
         largest = np.sort(np.abs(moved[moved != 0]))[::-1]
         bound = lower_bound(noise, largest[:MOST_ROWS] * neighbours.factor, runs, lattice.noise)

@@ -34,6 +34,7 @@ from batchdp.plans.weighing import own_sensitivities, weighing
 from batchdp.queries import Query
 from batchdp.sql import read_queries
 from batchdp.strategies.shape import Shape
+from batchdp.strategies.shaped.checking import check_sample
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
@@ -152,7 +153,7 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         )
         if strategy.shape is not None:
             L = strategy.measure
-            strategy.shape.check_sample(np.unique(L[own], axis=1) for own, _ in strategy.shape.parts)
+            check_sample(strategy.shape, (np.unique(L[own], axis=1) for own, _ in strategy.shape.parts))
         if isinstance(cells, ComponentCells):
             strategy = _limited(strategy, header["limit"])
         elif (believed := proven.credible(strategy)) != strategy.proven:

@@ -30,6 +30,7 @@ from batchdp.release.components.storing import is_encoded
 from batchdp.release.meaning import answers_digest
 from batchdp.release.records import Release
 from batchdp.release.storing import Stored, decoded
+from batchdp.strategies.shaped.checking import check_sample
 
 NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most (\d{1,7}) rows?")
 PROBES = 4
@@ -158,7 +159,7 @@ def _contradictions(release: Release) -> Iterator[str]:
     if law.privacy != c.privacy:
         yield f"its noise is {law.privacy!r}, its certificate says {c.privacy!r}"
     if c.shape != law.shape_text:
-        yield "its noise has not the shape that its certificate says"
+        yield "its noise has not the shape that its certificate says; a repeat takes the plan that was answered"
         return
     if not FEWEST_BITS <= c.bits <= MOST_BITS:
         yield f"bits={c.bits} is not from {FEWEST_BITS} to {MOST_BITS}"
@@ -221,7 +222,7 @@ def _false_shape(law: ShapedLaw, Q: sparse.csc_array, sensitivity: int, factor: 
     if sensitivity < factor:
         yield f"sensitivity={sensitivity} is below the {factor} columns that one unit can have"
     try:
-        law.shape.check_sample(np.unique(Q[own].toarray(), axis=1) for own, _ in law.shape.parts)
+        check_sample(law.shape, (np.unique(Q[own].toarray(), axis=1) for own, _ in law.shape.parts))
     except (StrategyError, np.linalg.LinAlgError):
         yield "what it says of its noise is not about what it measured"
 
