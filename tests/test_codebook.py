@@ -306,6 +306,7 @@ COLUMNS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(
     st.one_of(

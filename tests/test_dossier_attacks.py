@@ -342,6 +342,7 @@ def written(file: str, content: Any) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n" * (file != "tables/tables.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["evidence.json", "datapackage.json", "tables/tables.json"])
 def test_every_field_of_every_list_is_compared(file: str, case: Case) -> None:
     before = (case.folder / file).read_text()

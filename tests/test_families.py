@@ -47,6 +47,7 @@ def test_the_benchmark_measures_it(toy: Family) -> None:
     assert toy in comparison.measured_families()
 
 
+@pytest.mark.slow
 def test_the_shared_tests_run_over_it() -> None:
     """In a run of its own, since tests are collected before they run."""
     ended = subprocess.run(

@@ -178,6 +178,7 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(case: str, tmp_path: 
         load_criteria(tmp_path / "missing.toml")
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_a_number_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(SQL)
     (tmp_path / "d.toml").write_text(DOMAIN)

@@ -243,6 +243,7 @@ def test_a_product_must_choose_one_column_a_cell() -> None:
         Workload(Product(np.full((4, 2), np.nan), good.right))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_mechanisms_on_a_factored_workload_are_right_or_refuse(name: str, lazily: None) -> None:
     workload = ranges(60)

@@ -49,6 +49,7 @@ def test_several_orders_are_the_tables_of_each() -> None:
     assert both.names == ("total", *one.names)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_keeps_its_tables() -> None:
     W = workloads.marginals((10,) * 100, [0, 1, 2, 3])
     assert isinstance(W, Products)

@@ -103,6 +103,7 @@ def timeless(folder: Path) -> dict[str, list[list[str]]]:
 # ── The run ──
 
 
+@pytest.mark.slow
 def test_every_figure_is_there_with_all_its_points(done: Path) -> None:
     for figure in FIGURES:
         rows = read(done / f"{figure}.csv")
@@ -168,6 +169,7 @@ def test_the_standard_error_is_that_of_the_average(mechanism: str) -> None:
     assert found[:, 3].std() == pytest.approx(found[0, 4], rel=0.1)
 
 
+@pytest.mark.slow
 def test_every_point_of_low_rank_carries_its_residual(done: Path) -> None:
     rows = read_all(done)
     assert_residuals(rows)
@@ -321,6 +323,7 @@ def test_a_folder_that_cannot_be_locked_says_so(tmp_path: Path) -> None:
         reproduce(["table-1"], tmp_path, quick=True, table=TINY)
 
 
+@pytest.mark.slow
 def test_a_run_can_be_drawn_before_it_is_done(started: Path) -> None:
     for name in FIGURES:
         lines = (started / f"{name}.csv").read_text().splitlines(keepends=True)
