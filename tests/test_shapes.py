@@ -19,12 +19,14 @@ import batchdp
 from batchdp import BatchDPError, LatticeError, Ledger, ReleaseError, ShapeLimits, StrategyError, Workload
 from batchdp.audits.finding import Finding
 from batchdp.audits.shaped import attacked_shaped, exact_shaped
+from batchdp.derived.expressions import Affine, Asked, Combination, Ratio
 from batchdp.linalg.gauge import gauges
+from batchdp.measuring.derived import estimates
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.preparing import prepared
 from batchdp.measuring.shaped import Body
 from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.law import ShapedLaw
+from batchdp.measuring.shaping.law import ShapedLaw, law_of
 from batchdp.measuring.shaping.mechanism import ShapedMechanism, columns_outside, shaped_mechanism
 from batchdp.portfolio.shapes import shaped_noise, with_shape
 from batchdp.strategies.shape import Group, Shape
@@ -490,3 +492,17 @@ def test_a_share_in_a_file_is_a_plain_fraction(share: Any) -> None:
 
 def test_the_audit_of_a_batch_that_asks_for_nothing() -> None:
     assert batchdp.audit(batchdp.optimize(np.zeros((2, 3)), shape="any"), epsilon=1.0, runs=1000).passed
+
+
+def test_a_ratio_of_answers_with_shaped_noise_has_the_error_of_their_covariance() -> None:
+    law = law_of(prepared(FLAGGED, Neighbours(), 1.0, None)[0], 2.0)
+    values, (n, d) = np.array([900.0, 1000.0, 800.0, 700.0])[: FLAGGED.workload.queries], (0, 1)
+    one: Asked[int] = Asked(
+        "r", Combination(Affine[int](), (Ratio(Affine(0.0, ((1.0, n),)), Affine(0.0, ((1.0, d),))),))
+    )
+    found = estimates([one], values, law, 0.95)
+    theta, C = values[n] / values[d], law.covariance
+    expected = np.sqrt(C[n, n] - 2 * theta * C[n, d] + theta**2 * C[d, d]) / values[d]
+    assert found.values[0] == pytest.approx(theta)
+    assert found.standard_errors[0] == pytest.approx(expected, rel=1e-9)
+    assert found.low[0] < theta < found.high[0]

@@ -123,6 +123,11 @@ class Facts:
         """The answers that are not computed from others."""
         return self.release.linear if isinstance(self.release, Release) else self.release
 
+    @property
+    def derived(self) -> int:
+        """How many answers are computed from others; tables of many columns have none."""
+        return self.release.certificate.derived if isinstance(self.release, Release) else 0
+
     @cached_property
     def covariance(self) -> NDArray[np.float64] | None:
         """Of all answers that are not computed from others, where they are few."""

@@ -48,15 +48,14 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
     c = facts.certificate
     kind = "pure differential privacy" if facts.noise == LAPLACE else "zero-concentrated differential privacy"
     said = tuple(one for one in (about.basic.description, about.basic.intended_use) if one)
-    derived = getattr(c, "derived", 0)  # tables of many columns have none
     computed = (
-        f"{derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "
+        f"{facts.derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "
         "answers, which costs no privacy. Their intervals take the noise of all of these into account; where the size "
         "of a group cannot be told from 0 they are not determined, and their fields are empty.",
     )
     return (
         *said,
-        *(computed if derived else ()),
+        *(computed if facts.derived else ()),
         f"The release has {kind} with {facts.strength}. It compares any two tables that differ by {c.neighbours}; "
         f"whose privacy: {facts.whose}.",
         "Every value is the true answer plus noise whose law is known. The noise is as likely to be above as below 0: "
@@ -99,9 +98,8 @@ def _adding(facts: Facts) -> list[Block]:
         blocks.append(example)
         blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each answer.")
     if facts.covariance is not None:
-        derived = getattr(facts.certificate, "derived", 0)  # whose parts have covariances too
         blocks.append(
-            Code(EXAMPLE.replace("release.covariance ", "release.linear.covariance ") if derived else EXAMPLE)
+            Code(EXAMPLE.replace("release.covariance ", "release.linear.covariance ") if facts.derived else EXAMPLE)
         )
     elif not len(facts.linear.answers):
         blocks.append("All answers are derived; none of them may be added up.")
