@@ -1,26 +1,28 @@
 """What holds tables together: their faces, which are their margins over all columns but one, and a price for each.
 
-Every table is fitted by itself, min q/2 ‖x − t‖² over x ≥ 0, under prices u on its faces: x = max(t − (⊕ u) / q, 0), in
-closed form, where ⊕ spreads the faces' prices over the cells. Prices are right where every face of every table is what
-the shared components say. That is the minimum of a convex function of the prices, smooth and piecewise quadratic, whose
-second derivative counts the cells above 0: these are few, so that a Newton step by conjugate gradients costs less than
-a look at all cells.
+Every table is fitted by itself, min q/2 ‖x − t‖² − μ Σ log x under prices u on its faces. With s = t − (⊕ u) / q, where
+⊕ spreads the faces' prices over the cells, that is x = (s + √(s² + 4μ/q)) / 2, in closed form; for μ = 0, max(s, 0).
+Prices are right where every face of every table is what the shared components say. That is the minimum of a convex
+function of the prices whose second derivative weighs every cell with dx/ds: 1 where it is well above 0, next to nothing
+where it is held at 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from batchdp.consistency.components import Columns, Parts, joined, split, spread
+from batchdp.consistency.components import Columns, Parts, along, joined, split, spread
 
 Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]
+
+BLOCK_CELLS = 65_536
+"""Of a table, that are looked at at a time, so that they stay in the processor's cache."""
 
 
 def faces_of(columns: Columns) -> list[Columns]:
@@ -55,11 +57,11 @@ class Fit:
 
     prices: Dense
     cost: float
-    """½ Σ q ‖x‖²."""
+    """Σ q/2 ‖x‖² + μ Σ log x."""
     margins: Dense
     """Of all tables on all their faces, laid out as prices are."""
-    cells: list[Indices]
-    """Of every table those above 0."""
+    weights: dict[Columns, Dense]
+    """dx/ds of every cell."""
 
 
 class Faces:
@@ -68,7 +70,11 @@ class Faces:
     def __init__(
         self, targets: Parts, weights: Mapping[Columns, float], sizes: tuple[int, ...], empty: Mapping[int, Indices]
     ) -> None:
-        self.t, self.q, self.sizes, self.empty = targets, weights, sizes, empty
+        self.t, self.q, self.sizes = targets, weights, sizes
+        self.there = {i: np.ones(sizes[i]) for i in empty}
+        """Of every column's values 1, or 0 where the margin is 0 and so is every cell."""
+        for i, none in empty.items():
+            self.there[i][none] = 0.0
         owners: dict[Columns, list[Columns]] = {}
         for A in targets:
             for F in faces_of(A):
@@ -88,45 +94,78 @@ class Faces:
         for (A, _), place in self.place.items():
             self.unit[place] = 1 / weights[A]
 
-    def of(self, vector: Dense, A: Columns, F: Columns) -> Dense:
-        """The part of a table's face."""
-        return vector[self.place[A, F]].reshape(self.shape[F])
+    def of(self, vector: Dense, A: Columns) -> list[Dense]:
+        """A table's faces, one for every axis: views."""
+        return [vector[self.place[A, F]].reshape(self.shape[F]) for F in faces_of(A)]
 
     def all_of(self, vector: Dense, F: Columns) -> Dense:
         """A face's copies, one a row."""
         n = self.copies[F] * prod(self.shape[F])
         return vector[self.start[F] : self.start[F] + n].reshape(self.copies[F], -1)
 
-    def uncut(self, prices: Dense, A: Columns) -> Dense:
-        """t − (⊕ u) / q."""
-        table = self.t[A].copy()
-        for axis, F in enumerate(faces_of(A)):
-            table -= np.expand_dims(self.of(prices, A, F) / self.q[A], axis)
-        return table
+    def fit(self, prices: Dense, softness: float) -> Fit:
+        """All tables at these prices, of which only what a step needs is kept; μ is the softness."""
+        cost, margins, weights = 0.0, np.zeros(self.length), {}
+        for A, t in self.t.items():
+            own, w = self.of(margins, A), np.empty_like(t)
+            for rows, s in self._uncut_blocks(prices, A):
+                x, w[rows] = self._cut(s, A, rows, softness)
+                cost += self.q[A] * float(np.vdot(x, x)) / 2
+                if softness > 0:
+                    cost += softness * float(np.log(x[x > 0]).sum())
+                _add_sums(x, rows, own)
+            weights[A] = w
+        return Fit(prices, cost, margins, weights)
 
-    def cut(self, table: Dense, A: Columns) -> Dense:
-        """In place: nothing below 0, and nothing where a column's margin is 0."""
-        np.maximum(table, 0.0, out=table)
+    def tables(self, prices: Dense, softness: float) -> Iterator[tuple[Columns, Dense, Dense]]:
+        """One by one: columns, cells, and s, which they are cut from."""
+        for A, t in self.t.items():
+            x, uncut = np.empty_like(t), np.empty_like(t)
+            for rows, s in self._uncut_blocks(prices, A):
+                uncut[rows] = s
+                x[rows] = self._cut(s, A, rows, softness)[0]
+            yield A, x, uncut
+
+    def _uncut_blocks(self, prices: Dense, A: Columns) -> Iterator[tuple[slice, Dense]]:
+        """s = t − (⊕ u) / q, some rows at a time."""
+        u = [face / -self.q[A] for face in self.of(prices, A)]
+        for rows in _blocks(self.t[A].shape):
+            s = _spread_over(u, rows)
+            s += self.t[A][rows]
+            yield rows, s
+
+    def _cut(self, s: Dense, A: Columns, rows: slice, softness: float) -> tuple[Dense, Dense]:
+        """x and dx/ds of some rows; nothing where a column's margin is 0."""
+        x, w = softened(s, softness / self.q[A])
         for axis, i in enumerate(A):
-            if len(self.empty[i]):
-                np.moveaxis(table, axis, 0)[self.empty[i]] = 0.0
-        return table
+            there = self.there[i]
+            if not there.all():
+                own = along(there[rows] if axis == 0 else there, x.ndim, axis)
+                x *= own
+                w *= own
+        return x, w
 
-    def table(self, prices: Dense, A: Columns) -> Dense:
-        """The table at these prices."""
-        return self.cut(self.uncut(prices, A), A)
+    def weighed(self, weights: Parts, vector: Dense) -> Dense:
+        """What the cells make of the second derivative, times a vector."""
+        found = np.zeros(self.length)
+        for A, w in weights.items():
+            d, own = self.of(vector, A), self.of(found, A)
+            for rows in _blocks(w.shape):
+                block = _spread_over(d, rows)
+                block *= w[rows]
+                _add_sums(block, rows, own)
+        found *= self.unit
+        return found
 
-    def fit(self, prices: Dense) -> Fit:
-        """All tables, of which only what a step needs is kept."""
-        cost, margins, cells = 0.0, np.empty(self.length), []
-        for A in self.t:
-            x = self.table(prices, A)
-            flat = x.reshape(-1)
-            cost += self.q[A] * float(flat @ flat) / 2
-            for axis, F in enumerate(faces_of(A)):
-                margins[self.place[A, F]] = x.sum(axis=axis).reshape(-1)
-            cells.append(np.flatnonzero(flat))
-        return Fit(prices, cost, margins, cells)
+    def weights_of(self, weights: Parts) -> Dense:
+        """The diagonal of the same."""
+        found = np.zeros(self.length)
+        for A, w in weights.items():
+            own = self.of(found, A)
+            for rows in _blocks(w.shape):
+                _add_sums(w[rows], rows, own)
+        found *= self.unit
+        return found
 
     def pulls(self, prices: Dense, wanted: Parts) -> dict[Columns, Dense]:
         """What prices on faces do to these components."""
@@ -143,79 +182,41 @@ class Faces:
             self.all_of(found, F)[:] = joined(parts, F, self.sizes).reshape(-1)
         return found
 
-    def incidence(self, cells: list[Indices]) -> sparse.csr_array:
-        """Which faces every cell above 0 is counted in, over √q."""
-        columns, values, lengths = [], [], []
-        for A, own in zip(self.t, cells, strict=True):
-            at = np.unravel_index(own, self.t[A].shape)
-            faces = [
-                self.place[A, F].start + np.ravel_multi_index(at[:axis] + at[axis + 1 :], self.shape[F])
-                if F
-                else np.full(len(own), self.place[A, F].start)
-                for axis, F in enumerate(faces_of(A))
-            ]
-            columns.append(np.stack(faces, axis=1).reshape(-1))
-            values.append(np.full(len(A) * len(own), self.q[A] ** -0.5))
-            lengths.append(np.full(len(own), len(A)))
-        ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-        entries = (np.concatenate(values), np.concatenate(columns), ends)
-        return sparse.csr_array(entries, shape=(len(ends) - 1, self.length))
+
+def softened(s: Dense, least: float) -> tuple[Dense, Dense]:
+    """x = (s + √(s² + 4 least)) / 2 and dx/ds; max(s, 0) where `least` is 0."""
+    if least == 0:
+        return np.maximum(s, 0.0), (s > 0).astype(np.float64)
+    root = np.square(s)
+    root += 4 * least
+    np.sqrt(root, out=root)
+    x = np.abs(s)
+    x += root
+    x /= 2
+    np.divide(least, x, out=x, where=s < 0)  # the other root of the same equation, without cancellation
+    np.divide(x, root, out=root)
+    return x, root
 
 
-def newton_step(
-    faces: Faces, shared: Shared, fit: Fit, gradient: Dense, *, damping: float, accuracy: float, most: int
-) -> Dense:
-    """Where the gradient would be 0 if the second derivative stayed, with `damping` cells more on every face.
-
-    By conjugate gradients, preconditioned by its diagonal and, exactly, by how the copies of a face hang together
-    through what they share.
-    """
-    S = faces.incidence(fit.cells)
-    transposed = sparse.csr_array(S.T)
-    added = damping * faces.unit
-    diagonal = np.asarray(transposed.power(2).sum(axis=1)).reshape(-1) + added
-    nothing = {C: np.zeros_like(part) for C, part in shared.held.items()}
-    still = Shared({C: np.zeros_like(c) for C, c in shared.centres.items()}, shared.stiffness, nothing)
-    every = {**still.centres, **nothing}
-
-    def curved(d: Dense) -> Dense:
-        found = transposed @ (S @ d) + added * d
-        if still.centres:
-            found += faces.spread_out(still.pulled(faces.pulls(d, every)))
-        return np.asarray(found)
-
-    precondition = _preconditioner(faces, shared, diagonal)
-    d, r = np.zeros(faces.length), -gradient
-    s = precondition(r)
-    q, old, first = s.copy(), float(r @ s), float(np.linalg.norm(r))
-    for _ in range(most):
-        Hq = curved(q)
-        curvature = float(q @ Hq)
-        if curvature <= 0:  # the gradient is 0 already
-            break
-        length = old / curvature
-        d += length * q
-        r -= length * Hq
-        if np.linalg.norm(r) <= accuracy * first:
-            break
-        s = precondition(r)
-        new = float(r @ s)
-        q *= new / old
-        q += s
-        old = new
-    return d
+def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+    rows = max(1, BLOCK_CELLS // max(1, prod(shape[1:])))
+    return (slice(first, min(first + rows, shape[0])) for first in range(0, shape[0], rows))
 
 
-def _preconditioner(faces: Faces, shared: Shared, diagonal: Dense) -> Callable[[Dense], Dense]:
-    """Of diag + 1 1ᵀ / stiffness over the copies of every face, by Sherman and Morrison."""
-    inverse = 1 / diagonal
-    sums = {F: shared.stiffness[F] + faces.all_of(inverse, F).sum(axis=0) for F in faces.shape if F in shared.stiffness}
+def _spread_over(faces: list[Dense], rows: slice) -> Dense:
+    """⊕: the sum of the faces over some rows of the table."""
+    found = faces[0][None] + np.expand_dims(faces[1][rows], 1)
+    for axis, face in enumerate(faces[2:], start=2):
+        found += np.expand_dims(face[rows], axis)
+    return np.asarray(found)
 
-    def solve(r: Dense) -> Dense:
-        found = inverse * r
-        for F, together in sums.items():
-            own = faces.all_of(found, F)
-            own -= faces.all_of(inverse, F) * (own.sum(axis=0) / together)
-        return found
 
-    return solve
+def _add_sums(block: Dense, rows: slice, faces: list[Dense]) -> None:
+    """Add the sums along every axis of some rows of a table to its faces; by BLAS, which is faster than `sum`."""
+    n = block.shape
+    faces[0] += (np.ones(n[0]) @ block.reshape(n[0], -1)).reshape(n[1:])
+    for axis in range(1, block.ndim):
+        before, after = prod(n[:axis]), prod(n[axis + 1 :])
+        ones = np.ones(n[axis])
+        sums = block.reshape(before, -1) @ ones if after == 1 else ones @ block.reshape(before, n[axis], after)
+        faces[axis][rows] = sums.reshape(n[:axis] + n[axis + 1 :])

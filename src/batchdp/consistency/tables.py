@@ -10,7 +10,11 @@ become 77 259 (docs/consistency.md). Tables with these margins always exist: the
 A table of weight q = p_A pulls, by all its cells, also on the components below it, with q / n_{A∖C}; what their own
 precision leaves of that, p_C − Σ_A q / n_{A∖C}, can be below 0. A proximal term takes it above, and its centre follows
 the solution (Rockafellar 1976). What remains is a problem of prices on the tables' faces (`faces`), which damped Newton
-steps solve. Tables of two columns share nothing but what is held, and need no centre to move.
+steps solve (`newton`).
+
+Tables of two columns share nothing but what is held. Where tables share more, most faces of large tables are left
+without a cell above 0, and prices that nothing answers to cannot be found. So cells are kept above 0 by a barrier, −μ
+log x, and μ falls until that costs next to nothing: an interior point method on the prices.
 
 A search that ends before the tables agree has them lifted (`lifting`), so that it always has a result.
 """
@@ -25,9 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.consistency.components import Columns, Parts, closure, joined, maximal, split, spread
-from batchdp.consistency.faces import Faces, Fit, Shared, faces_of, newton_step
+from batchdp.consistency.faces import Faces, Fit, Shared, faces_of
 from batchdp.consistency.lifting import lifted
 from batchdp.consistency.margins import held_margins, lowering
+from batchdp.consistency.newton import newton_step
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
@@ -36,11 +41,13 @@ Dense = NDArray[np.float64]
 
 SHORTEST = 2.0**-20
 """Of a step."""
-LEAST_DAMPING, MOST_DAMPING = 1e-10, 100.0
+LEAST_DAMPING, MOST_DAMPING = 1e-7, 100.0
 SLACK = 0.005
 """Of the standard error of a one-way margin: by how much, on average, lifting may add to its cells."""
 ROUNDING = 1e-14
 """Of sums over all cells, as a share."""
+NEGLIGIBLE = 0.01
+"""Of a squared distance, for every cell: noise alone has ½, so that what is less is not told apart from 0."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,14 @@ class Settings:
     """Cells that a step takes every face to have more at first; less after each full step, more after each other."""
     products: int = 200
     """Of the second derivative, at most in a step."""
+    softness: float = 1.0
+    """μ at first, in squared distances: the noise of one cell has ½."""
+    hardening: float = 5.0
+    """What μ is divided by as soon as tables nearly agree."""
+    nearly: float = 0.05
+    """By how much shared margins may then differ, as `tolerance` has it."""
+    settled: float = 1e-2
+    """And how far shared components may be from their centres, as a share of their squared distance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +134,42 @@ def closest_tables(
     if total <= 0 or len(small) == len(asked):
         nothing = {A: np.zeros([sizes[i] for i in A]) for A in asked}
         return Fitted(nothing if total <= 0 else small, sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0)
-    search = _Search(noisy, precision, [A for A in asked if len(A) > 1], held, sizes, settings or Settings())
+    large, turn = [A for A in asked if len(A) > 1], _Turn(sizes)
+    search = _Search(
+        turn.parts({C: noisy[C] for C in closure(large)}),
+        {turn.columns(C): precision[C] for C in closure(large)},
+        [turn.columns(A) for A in large],
+        turn.parts(held),
+        turn.sizes,
+        settings or Settings(),
+    )
     found = search.run(progress)
-    return Fitted({**small, **found.tables}, sizes, found.status, found.rounds, found.gap, found.lifted)
+    back = {A: turn.back(found.tables[turn.columns(A)], A) for A in large}
+    return Fitted({**small, **back}, sizes, found.status, found.rounds, found.gap, found.lifted)
+
+
+class _Turn:
+    """Columns in another order, the smallest first: tables whose last axis is long are summed several times faster."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        order = sorted(range(len(sizes)), key=sizes.__getitem__)
+        self.sizes = tuple(sizes[i] for i in order)
+        self.rank = {i: k for k, i in enumerate(order)}
+
+    def columns(self, own: Columns) -> Columns:
+        """By their new names."""
+        return tuple(sorted(self.rank[i] for i in own))
+
+    def parts(self, parts: Parts) -> dict[Columns, Dense]:
+        """Arrays by their columns, all in the new order."""
+        return {
+            self.columns(C): part.transpose(np.argsort([self.rank[i] for i in C]) if C else ()).copy(order="C")
+            for C, part in parts.items()
+        }
+
+    def back(self, table: Dense, own: Columns) -> Dense:
+        """A table by the names that its columns had."""
+        return table.transpose([self.columns(own).index(self.rank[i]) for i in own])
 
 
 class _Search:
@@ -136,7 +184,7 @@ class _Search:
         sizes: tuple[int, ...],
         settings: Settings,
     ) -> None:
-        self.y, self.p, self.tables, self.sizes, self.settings = noisy, precision, tables, sizes, settings
+        self.y, self.p, self.sizes, self.settings = noisy, precision, sizes, settings
         sets = closure(tables)
         self.held = {C: held[C] for C in sets if C in held}
         self.inner = [C for C in sets if C not in held and C not in tables]
@@ -147,18 +195,17 @@ class _Search:
         self.faces = Faces(
             {A: joined(start, A, sizes) for A in tables}, {A: precision[A] for A in tables}, sizes, empty
         )
+        self.cells = sum(t.size for t in self.faces.t.values())
         from_tables = {
             C: sum(precision[A] / spread(C, A, sizes) for A in tables if set(C) <= set(A)) for C in self.inner
         }
         self.left = {C: precision[C] - own for C, own in from_tables.items()}
         self.proximal = {C: max(0.0, settings.stiffness * own - self.left[C]) for C, own in from_tables.items()}
         self.stiffness = {C: self.left[C] + self.proximal[C] for C in self.inner}
-        self.damping, self.rounding = (
-            settings.damping,
-            1e-13 * max(float(np.abs(t).max()) for t in self.faces.t.values()),
-        )
+        self.damping, self.softness = settings.damping, settings.softness if self.inner else 0.0
+        self.rounding = 1e-13 * max(float(np.abs(t).max()) for t in self.faces.t.values())
         self._centre({C: noisy[C] for C in self.inner})
-        self._take(self.faces.fit(self._start()))
+        self._take(self.faces.fit(self._start(), self.softness))
 
     def _start(self) -> Dense:
         """One price for all cells of a table, by which it has the right total."""
@@ -176,56 +223,73 @@ class _Search:
         }
         self.shared = Shared(towards, self.stiffness, self.held)
 
-    def _cost(self, fit: Fit) -> float:
-        return fit.cost + self.shared.cost(self._pull(fit))
-
     def _pull(self, fit: Fit) -> dict[Columns, Dense]:
         return self.faces.pulls(fit.prices, {**self.shared.centres, **self.held})
 
     def _take(self, fit: Fit) -> None:
         """These prices, and what follows from them."""
-        self.fit, self.cost, self.z = fit, self._cost(fit), self.shared.pulled(self._pull(fit))
+        pull = self._pull(fit)
+        self.fit, self.cost, self.z = fit, fit.cost + self.shared.cost(pull), self.shared.pulled(pull)
         wanted = self.faces.spread_out(self.z)
         self.gradient = wanted - fit.margins
         allowed = np.maximum(1.0, np.abs(wanted)) + self.rounding / self.settings.tolerance
         self.off = float((np.abs(self.gradient) / allowed).max())
 
     def run(self, progress: Progress | None) -> Fitted:
-        """Steps, and centres that follow, until tables agree and nothing moves."""
-        status, gap, enough = Outcome.OUT_OF_ROUNDS, np.inf, self.settings.gap / 10
-        first, rounds, began = max(self.off, 1.0), 0, time.process_time()
+        """Steps, each followed by what it allows, until tables agree and nothing moves."""
+        self.gap, self.largest, self.settled = np.inf, NEGLIGIBLE * self.cells, self.settings.settled
+        self.near = self.settings.nearly if self.inner else self.settings.tolerance
+        status, rounds, began = Outcome.OUT_OF_ROUNDS, 0, time.process_time()
         try:
             while rounds < self.settings.rounds:
                 gained = self._step()
                 rounds += 1
-                agree, move = self.off <= self.settings.tolerance, self._moved()
                 if progress is not None:
-                    done = np.log(first / max(self.off, 1e-300)) / np.log(first / self.settings.tolerance)
-                    progress(float(np.clip(done, 0, 1)), f"making tables agree: margins differ by {self.off:.1e}")
-                settled = move <= enough * self._distance()
-                if agree and settled:
-                    gap = self._gap()
-                    if gap <= self.settings.gap or not self.inner:
+                    progress(self._done(), f"making tables agree: margins differ by {self.off:.1e}")
+                if self.off <= self.near and self._is_settled():
+                    if self._is_closest():
                         status = Outcome.CONVERGED
                         break
-                    enough, settled = enough / 10, False
-                if not gained and settled and self.damping >= MOST_DAMPING:
+                elif gained == 0 and self.damping >= MOST_DAMPING and self._is_settled():
                     status = Outcome.STALLED
                     break
+                elif not self._is_settled() and (self.off <= self.near or gained <= self._moved() / 10):
+                    self._centre({C: self.z[C] for C in self.inner})
+                    self._take(self.fit)
                 if time.process_time() - began > self.settings.seconds:
                     status = Outcome.OUT_OF_TIME
                     break
-                if not settled and (agree or gained <= move / 10):
-                    self._centre({C: self.z[C] for C in self.inner})
-                    self._take(self.fit)
         except KeyboardInterrupt:
             status = Outcome.CANCELLED
-        found = {A: self.faces.table(self.fit.prices, A) for A in self.tables}
+        found = {A: x for A, x, _ in self.faces.tables(self.fit.prices, self.softness)}
         if self.off <= self.settings.tolerance:
-            return Fitted(found, self.sizes, status, rounds, float(gap), 0.0)
+            return Fitted(found, self.sizes, status, rounds, float(self.gap), 0.0)
         slack = {i: SLACK * len(margin) / self.p[i,] ** 0.5 for i, margin in self.margins.items()}
         agreeing, moved = lifted(found, self.margins, slack)
-        return Fitted(agreeing, self.sizes, status, rounds, float(gap), moved)
+        return Fitted(agreeing, self.sizes, status, rounds, float(self.gap), moved)
+
+    def _is_settled(self) -> bool:
+        return self._moved() <= self.settled * self._distance()
+
+    def _is_closest(self) -> bool:
+        """Whether this is the end; if not, what is in the way is made less."""
+        self.gap, self.largest = self._gap()
+        if self.gap > self.settings.gap and self.inner:
+            if self.softness * self.cells > self.settings.gap / 2 * self.largest:
+                self.softness /= self.settings.hardening
+                self._take(self.faces.fit(self.fit.prices, self.softness))
+            else:
+                self.settled /= 10
+            return False
+        self.near = self.settings.tolerance
+        return self.off <= self.settings.tolerance
+
+    def _done(self) -> float:
+        """Of the way, by what the barrier costs and then by how well tables agree."""
+        first, last = self.settings.softness, self.settings.gap * self.largest / self.cells
+        hard = np.log(first / self.softness) / np.log(first / last) if self.inner else 1.0
+        agree = np.log(max(self.off, 1e-300)) / np.log(self.settings.tolerance)
+        return float(np.clip(0.8 * hard + 0.2 * np.clip(agree, 0, 1), 0, 1))
 
     def _step(self) -> float:
         """A damped Newton step as far as it pays; by how much it was to, 0 where it did not."""
@@ -234,14 +298,15 @@ class _Search:
             self.shared,
             self.fit,
             self.gradient,
-            damping=min(self.damping, self.off),
-            accuracy=float(np.clip(np.sqrt(self.off), 1e-4, 0.1)),
+            damping=float(np.clip(self.off, LEAST_DAMPING, self.damping)),
+            accuracy=float(np.clip(self.off, 1e-3, 0.1)),
             most=self.settings.products,
         )
         slope, before, prices, length = float(self.gradient @ step), self.cost, self.fit.prices, 1.0
         while length >= SHORTEST:
-            fit = self.faces.fit(prices + length * step)
-            if self._cost(fit) <= before + 1e-4 * length * slope + ROUNDING * abs(before):
+            fit = self.faces.fit(prices + length * step, self.softness)
+            cost = fit.cost + self.shared.cost(self._pull(fit))
+            if cost <= before + 1e-4 * length * slope + ROUNDING * abs(before):
                 self._take(fit)
                 self.damping = (
                     max(LEAST_DAMPING, self.damping / 4) if length == 1 else min(MOST_DAMPING, 4 * self.damping)
@@ -259,13 +324,11 @@ class _Search:
         """Of the shared components."""
         return sum(self.p[C] * float(np.square(self.z[C] - self.y[C]).sum()) for C in self.inner) / 2
 
-    def _gap(self) -> float:
-        """Between the squared distance and the least that any tables can have, by the dual, as a share of it."""
+    def _gap(self) -> tuple[float, float]:
+        """Between the squared distance and the least that any tables can have, by the dual: as a share, and of what."""
         pull = {C: np.zeros_like(part) for C, part in {**self.shared.centres, **self.held}.items()}
-        primal, dual, cells = self._distance(), 0.0, 0
-        for A in self.tables:
-            uncut = self.faces.uncut(self.fit.prices, A)
-            x = self.faces.cut(uncut.copy(), A)
+        primal, dual = self._distance(), 0.0
+        for A, x, uncut in self.faces.tables(self.fit.prices, self.softness):
             own = split(x, A)[A] - self.y[A]
             primal += self.p[A] * float(np.square(own).sum()) / 2
             for C, part in split(self.p[A] * (x - uncut), A).items():
@@ -273,9 +336,9 @@ class _Search:
                     dual -= float(np.square(part).sum()) / (2 * self.p[A]) + float((part * self.y[A]).sum())
                 else:
                     pull[C] += part / spread(C, A, self.sizes)
-            cells += x.size
         for C in self.inner:
             dual -= float(np.square(pull[C]).sum()) / (2 * self.p[C]) + float((pull[C] * self.y[C]).sum())
         for C, part in self.held.items():
             dual -= float((pull[C] * part).sum())
-        return abs(primal - dual) / max(primal, dual, 1e-12 * cells)
+        largest = max(primal, dual, NEGLIGIBLE * self.cells)
+        return abs(primal - dual) / largest, largest
