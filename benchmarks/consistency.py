@@ -3,10 +3,10 @@
     python benchmarks/consistency.py [--runs N] [--order K …] [--rho R …] [--records N]
 
 All tables of so many of fourteen columns, of as many records as the Adult data set has, released anew in every run with
-real noise. Printed for every ρ: the mean absolute error of the noisy answers, of the same cut at 0 and of consistent
-ones; the worst run's ratios; the mean error by the true count, which is the bias; seconds of processor time, memory,
-and how well shared margins agree. The records are invented: skewed columns that hang together, so that most cells are
-nearly empty.
+real noise. Printed for every ρ, of the tables of the most columns: the mean absolute error of the noisy answers, of the
+same cut at 0 and of consistent ones; the worst run's ratios; the mean error by the true count, which is the bias.
+Seconds of processor time, memory, and how well shared margins agree. The records are invented: skewed columns that hang
+together, so that most cells are nearly empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import argparse
 import resource
 import tempfile
 import time
-from itertools import combinations
 from math import prod
 from pathlib import Path
 
@@ -61,32 +60,34 @@ def one_run(strategy: batchdp.Components, codes: Counts, rho: float) -> tuple[ND
     consistent = release.consistent()
     seconds = time.process_time() - start
     found = np.zeros((len(CLASSES), 6))
+    most = max(len(table.columns) for table in release.tables)
     for t, table in enumerate(release.tables):
+        if len(table.columns) < most:
+            continue
         truth, raw, ours = exact(codes, table.columns), release.values(t), consistent.values(t)
         assert ours.min() >= 0
         each = (np.ones(truth.shape), abs(raw - truth), abs(np.maximum(raw, 0) - truth), abs(ours - truth))
         for c, (low, high) in enumerate(CLASSES):
             there = (truth >= low) & (truth <= high)
             found[c] += [float(one[there].sum()) for one in (*each, raw - truth, ours - truth)]
-    said = f"{consistent.status}, gap {consistent.gap:.0e}, margins agree to {disagreement(consistent):.0e}"
+    how = f"gap {consistent.gap:.0e}, lifted {consistent.lifted:.0e}"
+    said = f"{consistent.status}, {how}, margins agree to {disagreement(consistent):.0e}"
     return found, seconds, said
 
 
 def disagreement(consistent: batchdp.ConsistentTables) -> float:
-    """The largest relative difference between the one-way margins of two tables."""
-    margins: dict[int, list[NDArray[np.float64]]] = {}
+    """The largest difference between what two tables say of a margin over all their columns but one, as a share of it
+    or of one record where it is less."""
+    margins: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    worst = 0.0
     for t, table in enumerate(consistent.tables):
         values = consistent.values(t)
-        for axis, i in enumerate(table.columns):
-            margins.setdefault(i, []).append(values.sum(axis=tuple(a for a in range(values.ndim) if a != axis)))
-    return max(
-        (
-            float((abs(a - b) / np.maximum(1, b)).max())
-            for own in margins.values()
-            for a, b in combinations(own[:20], 2)
-        ),
-        default=0.0,
-    )
+        for axis in range(values.ndim):
+            own = table.columns[:axis] + table.columns[axis + 1 :]
+            margin = values.sum(axis=axis)
+            known = margins.setdefault(own, margin)
+            worst = max(worst, float((abs(margin - known) / np.maximum(1, known)).max()))
+    return worst
 
 
 def main() -> None:

@@ -147,6 +147,21 @@ def test_the_closest_tables_are_those_of_the_exact_program(
         assert distance == pytest.approx(least, rel=1e-4, abs=1e-4 * total)
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_precisions_that_lie_far_apart_have_their_closest_tables_too(seed: int) -> None:
+    """Shared components that know little beside their tables have centres that move often: rounding must not grow."""
+    sizes, tables = THREES
+    y, p = noisy(sizes, tables, seed)
+    rng = np.random.default_rng(seed)
+    p = {own: one * 10.0 ** float(rng.uniform(-2, 2)) for own, one in p.items()}
+    found = closest_tables(y, p, tables, sizes)
+    assert found.status is Outcome.CONVERGED
+    assert found.lifted <= 1e-9
+    parts = {own: part for table in tables for own, part in split(found.table(table), table).items()}
+    distance = sum(p[own] * float(np.square(parts[own] - y[own]).sum()) for own in closure(tables) if len(own) > 1) / 2
+    assert distance == pytest.approx(least_distance(y, p, tables, sizes), rel=2e-4, abs=1e-4)
+
+
 def test_tables_that_are_fine_stay_as_they_are() -> None:
     rng = np.random.default_rng(0)
     joint = rng.integers(5, 20, size=(3, 4, 2)).astype(float)

@@ -77,6 +77,9 @@ class Settings:
     """By how much shared margins may then differ, as `tolerance` has it."""
     settled: float = 1e-2
     """And how far shared components may be from their centres, as a share of their squared distance."""
+    averaged: float = 1e-5
+    """By how much shared margins may differ at last, where there is a barrier: lifting then only averages them, because
+    no cell is so near to 0 that this would take it below."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +245,7 @@ class _Search:
         status, rounds, began = Outcome.OUT_OF_ROUNDS, 0, time.process_time()
         try:
             while rounds < self.settings.rounds:
-                gained = self._step()
+                damping, gained = self.damping, self._step()
                 rounds += 1
                 if progress is not None:
                     progress(self._done(), f"making tables agree: margins differ by {self.off:.1e}")
@@ -250,11 +253,12 @@ class _Search:
                     if self._is_closest():
                         status = Outcome.CONVERGED
                         break
-                elif gained == 0 and self.damping >= MOST_DAMPING and self._is_settled():
+                elif gained == 0 and damping >= MOST_DAMPING:
                     status = Outcome.STALLED
                     break
-                elif not self._is_settled() and (self.off <= self.near or gained <= self._moved() / 10):
-                    self._centre({C: self.z[C] for C in self.inner})
+                elif not self._is_settled() and (self.off <= self.near or 0 < gained <= self._moved() / 10):
+                    # Sums that rounding leaves in a component would double with every centre: nothing pulls on them.
+                    self._centre({C: split(self.z[C], C)[C] for C in self.inner})
                     self._take(self.fit)
                 if time.process_time() - began > self.settings.seconds:
                     status = Outcome.OUT_OF_TIME
@@ -281,14 +285,14 @@ class _Search:
             else:
                 self.settled /= 10
             return False
-        self.near = self.settings.tolerance
-        return self.off <= self.settings.tolerance
+        self.near = self.settings.averaged if self.inner else self.settings.tolerance
+        return self.off <= self.near
 
     def _done(self) -> float:
         """Of the way, by what the barrier costs and then by how well tables agree."""
         first, last = self.settings.softness, self.settings.gap * self.largest / self.cells
         hard = np.log(first / self.softness) / np.log(first / last) if self.inner else 1.0
-        agree = np.log(max(self.off, 1e-300)) / np.log(self.settings.tolerance)
+        agree = np.log(max(self.off, 1e-300)) / np.log(self.settings.averaged)
         return float(np.clip(0.8 * hard + 0.2 * np.clip(agree, 0, 1), 0, 1))
 
     def _step(self) -> float:

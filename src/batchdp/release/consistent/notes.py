@@ -15,6 +15,8 @@ INTERVALS = (
     "Standard errors and intervals belong to the noisy answers, not to the consistent ones, which are closer to the "
     "truth on average but not unbiased: near-empty cells go up, and what is large goes down for them."
 )
+WORTH_SAYING = 1e-6
+"""Of the records that were moved to make tables agree: less is what averages of nearly equal margins leave."""
 UNKEPT_SHOWN = 5
 
 
@@ -68,7 +70,7 @@ def notes(status: Outcome, rounding: Rounding | None, lifted: float = 0.0) -> tu
         found.append(
             f"The search ended early ({status}): the answers agree and are not negative, yet may not be the closest."
         )
-    if lifted > 0:
+    if lifted >= WORTH_SAYING:
         found.append(
             f"To make tables agree, {lifted:.2g} of the records were spread as every column's margin is: the total "
             "and, nearly, margins of one column are those of a search that ended; larger tables may be worse."
