@@ -72,6 +72,8 @@ BATCHES: dict[str, Callable[[], object]] = {
     "sums and counts of 4 groups": lambda: sums_and_counts(4),
 }
 """Those of the design's table, by the same descriptions; random ones differ in their draws."""
+PART = 50_000
+"""Draws that are made at a time."""
 COVERED = ("4 flags", "7 flags", "one-way tables of 3 × 3 × 2", "WRelated 20 × 400, s = 8", "prefix 10")
 
 
@@ -140,10 +142,11 @@ def attack(runs: int, epsilon: float = 2.0) -> None:
         lattice, noise, _ = ready(shaped_noise(as_workload(flags(rank)), ShapeLimits()), epsilon)
         shift = worst_column(lattice)
         start = time.process_time()
-        sides = [np.array(noise.draws(runs), dtype=float) for _ in range(2)]
+        sides = [many_draws(noise, runs) for _ in range(2)]
         took = time.process_time() - start
         for factor, said in ((1.0, "as it is"), (1 / 1.02, "loss × 1.02")):
             here, there = (np.rint(factor * side) for side in sides)
+            assert len(here) == len(there) == runs
             bound = proven_between(
                 LAPLACE,
                 evidence_of(lattice, [epsilon], here, shift),
@@ -152,6 +155,12 @@ def attack(runs: int, epsilon: float = 2.0) -> None:
             verdict = "above the charge: noticed" if bound > epsilon else "within the charge"
             print(f"rank {rank}, {said}: {bound:.4f} proven of {epsilon} charged by {runs:,} runs a side, {verdict} "
                   f"({took:.0f} s of draws)", flush=True)  # fmt: skip
+
+
+def many_draws(noise: ShapedMechanism, runs: int) -> Matrix:
+    """One a row, as many as asked for; not all of them as Python's numbers at a time."""
+    parts = [np.array(noise.draws(min(PART, runs - done)), dtype=float) for done in range(0, runs, PART)]
+    return np.concatenate(parts)
 
 
 def main() -> None:
