@@ -1,9 +1,9 @@
 """Noise in the shape of a batch: its errors beside the best pairs', and whether what is said of it holds.
 
-    python benchmarks/shaped_batches.py table | draws | coverage | attack [--runs N] [--only TEXT]
+    python benchmarks/shaped_batches.py table | random | draws | coverage | attack [--runs N] [--only TEXT]
 
 `table`: expected squared errors at ε = 1 of the best pair and of shaped noise, the latter simulated, with its standard
-error, and what a draw takes. `draws`: the simulated total error against exact draws, at rank 6. `coverage`: how often
+error, and what a draw takes. `random`: gains over several draws of random batches. `draws`: the simulated total error against exact draws, at rank 6. `coverage`: how often
 95 % intervals hold the truth, by exact draws. `attack`: what exact draws on neighbouring tables prove of ε, for the
 noise as it is and for noise that is 2 % too small.
 """
@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import product
+from itertools import count, islice, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ from batchdp.portfolio.shapes import shaped_noise
 from batchdp.privacy import LAPLACE
 from batchdp.strategies.shaped import ShapeLimits
 from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import as_workload
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 Matrix = NDArray[np.float64]
 
@@ -52,8 +53,25 @@ def sums_and_counts(groups: int) -> Matrix:
     return np.kron(np.eye(groups), np.array([[0.0, 1.0], [1.0, 1.0]]))
 
 
-def random_counts(queries: int, cells: int, share: float) -> Matrix:
-    return (np.random.default_rng(0).random((queries, cells)) < share).astype(float)
+def random_counts(queries: int, cells: int, share: float, seed: int = 0) -> Matrix:
+    return (np.random.default_rng(seed).random((queries, cells)) < share).astype(float)
+
+
+def totals(seed: int = 0) -> Matrix:
+    """8 weighted totals of 300 cells; weights have either sign."""
+    return np.random.default_rng(seed).normal(0, 3, (8, 300))
+
+
+def positive_totals(seed: int) -> Matrix:
+    """The same with weights of 0 to 9, as amounts in classes."""
+    return np.random.default_rng(seed).integers(0, 10, (8, 300)).astype(float)
+
+
+def ranges_with(columns: int, seed: int) -> Workload:
+    """The seed-th draw of 10 ranges of 64 cells that are independent and tell so many classes of cells apart."""
+    found = (batchdp.workloads.ranges(10, 64, one) for one in count())
+    small = (one for one in found if reduce(one).reduced.shape == (10, columns))
+    return next(islice(small, seed, None))
 
 
 BATCHES: dict[str, Callable[[], object]] = {
@@ -61,7 +79,7 @@ BATCHES: dict[str, Callable[[], object]] = {
     "10 random queries of 64 cells": lambda: random_counts(10, 64, 0.5),
     "12 random queries of 200 cells, a fifth ones": lambda: random_counts(12, 200, 0.2),
     "one-way tables of 3 × 3 × 2": lambda: one_way(3, 3, 2),
-    "8 weighted totals of 300 cells": lambda: np.random.default_rng(0).normal(0, 3, (8, 300)),
+    "8 weighted totals of 300 cells": totals,
     "10 random ranges of 16 cells": lambda: batchdp.workloads.ranges(10, 16, 0),
     "WRelated 20 × 400, s = 8": lambda: batchdp.workloads.related(20, 400, 8, 0),
     "WRelated 64 × 1024, s = 10": lambda: batchdp.workloads.related(64, 1024, 10, 0),
@@ -71,7 +89,14 @@ BATCHES: dict[str, Callable[[], object]] = {
     "prefix 10": lambda: batchdp.workloads.prefix(10),
     "sums and counts of 4 groups": lambda: sums_and_counts(4),
 }
-"""Those of the design's table, by the same descriptions; random ones differ in their draws."""
+RANDOM: dict[str, Callable[[int], object]] = {
+    "10 random queries of 64 cells": partial(random_counts, 10, 64, 0.5),
+    "12 random queries of 200 cells, a fifth ones": partial(random_counts, 12, 200, 0.2),
+    "8 weighted totals of 300 cells": totals,
+    "8 totals of 300 cells with weights of 0 to 9": positive_totals,
+    "10 random ranges, 16 classes of 64 cells": partial(ranges_with, 16),
+}
+"""Batches of which one draw says little, by their seeds."""
 PART = 50_000
 """Draws that are made at a time."""
 COVERED = ("4 flags", "7 flags", "one-way tables of 3 × 3 × 2", "WRelated 20 × 400, s = 8", "prefix 10")
@@ -108,6 +133,22 @@ def table(only: str, seconds: float) -> None:
             f"planned in {took:.1f} s; a draw {drawn:.3f} s CPU, the first {first:.2f}, {found.shape.seconds:.2g} said",
             flush=True,
         )
+
+
+def over_draws(only: str, number: int, seconds: float) -> None:
+    """Gains over the best pair in several draws of every random batch."""
+    for name, make in RANDOM.items():
+        if only not in name:
+            continue
+        found = []
+        for seed in range(number):
+            workload = as_workload(make(seed))
+            pair, shaped = batchdp.optimize(workload, seconds=seconds), shaped_noise(workload, ShapeLimits())
+            found.append([one.expected_squared_error(epsilon=1.0) for one in (pair, shaped)])
+        pairs, shapes = np.array(found).T
+        gains = pairs / shapes
+        print(f"{name}, {number} draws: best pair {pairs.mean():.4g} on average, shaped {shapes.mean():.4g}, gain "
+              f"{gains.mean():.2f} ({gains.min():.2f} to {gains.max():.2f})", flush=True)  # fmt: skip
 
 
 def draws(runs: int) -> None:
@@ -165,13 +206,15 @@ def many_draws(noise: ShapedMechanism, runs: int) -> Matrix:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "draws", "coverage", "attack"))
-    parser.add_argument("--runs", type=int, help="draws; a thousand for draws and coverage, a million for attack")
+    parser.add_argument("what", choices=("table", "random", "draws", "coverage", "attack"))
+    parser.add_argument("--runs", type=int, help="8 for random, a thousand for draws and coverage, a million for attack")
     parser.add_argument("--only", default="", help="batches whose name holds this")
     parser.add_argument("--seconds", type=float, default=20.0, help="for the search for the best pair")
     given = parser.parse_args()
     if given.what == "table":
         table(given.only, given.seconds)
+    elif given.what == "random":
+        over_draws(given.only, given.runs or 8, given.seconds)
     elif given.what == "attack":
         attack(given.runs or 1_000_000)
     else:
