@@ -1,10 +1,11 @@
 """Noise in the shape of a batch: its errors beside the best pairs', and whether what is said of it holds.
 
-    python benchmarks/shaped_batches.py table | random | draws | coverage | attack [--runs N] [--only TEXT]
+    python benchmarks/shaped_batches.py table | random | draws | coverage | derived | attack [--runs N] [--only TEXT]
 
 `table`: expected squared errors at ε = 1 of the best pair and of shaped noise, the latter simulated, with its standard
-error, and what a draw takes. `random`: gains over several draws of random batches. `draws`: the simulated total error against exact draws, at rank 6. `coverage`: how often
-95 % intervals hold the truth, by exact draws. `attack`: what exact draws on neighbouring tables prove of ε, for the
+error, and what a draw takes. `random`: gains over several draws of random batches. `draws`: the simulated total error
+against exact draws, at rank 6. `coverage`: how often 95 % intervals hold the truth, by exact draws. `derived`: the same
+for an average and a share, by whole releases. `attack`: what exact draws on neighbouring tables prove of ε, for the
 noise as it is and for noise that is 2 % too small.
 """
 
@@ -16,9 +17,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count, islice, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas import DataFrame  # type: ignore[import-untyped]
 
 import batchdp
 from batchdp.audits.attack import proven_between
@@ -97,6 +101,22 @@ RANDOM: dict[str, Callable[[int], object]] = {
     "10 random ranges, 16 classes of 64 cells": partial(ranges_with, 16),
 }
 """Batches of which one draw says little, by their seeds."""
+REGIONS = ("north", "south", "west")
+DOMAIN = {
+    "table": "people",
+    "columns": {
+        "region": {"values": list(REGIONS), "other": "drop"},
+        "employed": {"values": ["yes", "no"], "other": "drop"},
+        "children": {"values": [0, 1, 2, 3], "other": "drop"},
+    },
+}
+SQL = """
+SELECT
+    1.0 * SUM(CASE WHEN children = 1 THEN 1 WHEN children = 2 THEN 2 WHEN children = 3 THEN 3 END) / COUNT(*) AS mean,
+    100.0 * COUNT(*) FILTER (WHERE employed = 'yes') / COUNT(*) AS share,
+    COUNT(*) FILTER (WHERE region = 'north') AS north, COUNT(*) FILTER (WHERE region = 'south') AS south
+FROM people
+"""
 PART = 50_000
 """Draws that are made at a time."""
 COVERED = ("4 flags", "7 flags", "one-way tables of 3 × 3 × 2", "WRelated 20 × 400, s = 8", "prefix 10")
@@ -177,6 +197,33 @@ def coverage(runs: int) -> None:
               flush=True)  # fmt: skip
 
 
+def derived(runs: int, epsilon: float = 0.5) -> None:
+    """How often 95 % intervals of an average and of a share hold the truth, from SQL to the release and its file."""
+    plan = batchdp.plan(SQL, DOMAIN, shape="any", seconds=2, cache=False)
+    assert plan.strategy.shape is not None
+    rng = np.random.default_rng(0)
+    for people in (60, 500):
+        table = {
+            "region": rng.choice(REGIONS, people),
+            "employed": rng.choice(["yes", "no"], people, p=[0.7, 0.3]),
+            "children": rng.choice(4, people, p=[0.5, 0.2, 0.2, 0.1]),
+        }
+        truth = [table["children"].mean(), 100 * np.mean(table["employed"] == "yes")]
+        truth += [np.sum(table["region"] == one) for one in REGIONS[:2]]
+        held = np.zeros((runs, len(truth)))
+        with TemporaryDirectory() as folder:
+            ledger = batchdp.Ledger.create(Path(folder) / "budget.db", epsilon=2 * epsilon * runs)
+            for run in range(runs):
+                batchdp.answer(plan, DataFrame(table), epsilon=epsilon, ledger=ledger).save(Path(folder) / "release")
+                answers = batchdp.load_release(Path(folder) / "release").answers
+                held[run] = [one.low <= true <= one.high for one, true in zip(answers, truth, strict=True)]
+        each = ", ".join(
+            f"{one.name} {100 * share:.1f} %" for one, share in zip(answers, held.mean(axis=0), strict=True)
+        )
+        print(f"{people} people, {runs} releases at ε = {epsilon}: {each}, "
+              f"± {100 * math.sqrt(0.05 * 0.95 / runs):.1f}", flush=True)  # fmt: skip
+
+
 def attack(runs: int, epsilon: float = 2.0) -> None:
     """Exact draws on both sides; noise that is 2 % too small is the same draws, made smaller."""
     for rank in (2, 3):
@@ -206,8 +253,8 @@ def many_draws(noise: ShapedMechanism, runs: int) -> Matrix:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "random", "draws", "coverage", "attack"))
-    parser.add_argument("--runs", type=int, help="8 for random, a thousand for draws and coverage, a million for attack")
+    parser.add_argument("what", choices=("table", "random", "draws", "coverage", "derived", "attack"))
+    parser.add_argument("--runs", type=int, help="8 for random, 300 for derived, a million for attack, else a thousand")
     parser.add_argument("--only", default="", help="batches whose name holds this")
     parser.add_argument("--seconds", type=float, default=20.0, help="for the search for the best pair")
     given = parser.parse_args()
@@ -215,6 +262,8 @@ def main() -> None:
         table(given.only, given.seconds)
     elif given.what == "random":
         over_draws(given.only, given.runs or 8, given.seconds)
+    elif given.what == "derived":
+        derived(given.runs or 300)
     elif given.what == "attack":
         attack(given.runs or 1_000_000)
     else:
