@@ -85,7 +85,7 @@ BATCHES: dict[str, Callable[[], object]] = {
     "12 random queries of 200 cells, a fifth ones": lambda: random_counts(12, 200, 0.2),
     "one-way tables of 3 × 3 × 2": lambda: one_way(3, 3, 2),
     "8 weighted totals of 300 cells": totals,
-    "10 random ranges of 16 cells": lambda: batchdp.workloads.ranges(10, 16, 0),
+    "10 random ranges, 16 classes of 64 cells": lambda: ranges_with(16, 0),
     "WRelated 20 × 400, s = 8": lambda: batchdp.workloads.related(20, 400, 8, 0),
     "WRelated 64 × 1024, s = 10": lambda: batchdp.workloads.related(64, 1024, 10, 0),
     "WRelated 64 × 1024, s = 12": lambda: batchdp.workloads.related(64, 1024, 12, 0),
@@ -100,6 +100,10 @@ RANDOM: dict[str, Callable[[int], object]] = {
     "8 weighted totals of 300 cells": totals,
     "8 totals of 300 cells with weights of 0 to 9": positive_totals,
     "10 random ranges, 16 classes of 64 cells": partial(ranges_with, 16),
+    "WRelated 64 × 400, s = 8": partial(batchdp.workloads.related, 64, 400, 8),
+    "WRelated 64 × 600, s = 10": partial(batchdp.workloads.related, 64, 600, 10),
+    "WRelated 128 × 800, s = 12": partial(batchdp.workloads.related, 128, 800, 12),
+    "WRelated 128 × 1024, s = 14": partial(batchdp.workloads.related, 128, 1024, 14),
 }
 """Batches of which one draw says little, by their seeds."""
 REGIONS = ("north", "south", "west")

@@ -73,8 +73,8 @@ def test_bodies_of_known_volume_have_the_law_of_their_norm(name: str, start: int
 @pytest.mark.parametrize("start", STARTS)
 def test_opendp_draws_the_same_from_a_cross_polytope_on_a_fine_lattice(start: int) -> None:
     scale = 2**20
-    ours = np.array(drawn(np.eye(3, dtype=int) * scale, Fraction(1, 2), start, 600), dtype=float).ravel()
-    theirs = np.array(mechanism("pure", scale, 0.5).draw([0] * 20_000), dtype=float)
+    ours = np.array(drawn(np.eye(3, dtype=int) * scale, Fraction(1, 2), start, 3 * COUNT // 10), dtype=float).ravel()
+    theirs = np.array(mechanism("pure", scale, 0.5).draw([0] * (10 * COUNT)), dtype=float)
     edges = np.quantile(theirs, np.linspace(0, 1, 21)[1:-1])
     table = [np.bincount(np.searchsorted(edges, sample), minlength=20) for sample in (ours, theirs)]
     assert chi2_contingency(table).pvalue > FALSE_ALARM
