@@ -42,14 +42,16 @@ bench: $(READY)
 	$(BIN)/python benchmarks/scale.py --curves --json bench/scale.json -o bench
 
 # The long privacy checks, which take hours: a million runs a side, 10 000 exact examples, 2 000 neighbouring tables in every
-# engine (`make engines`), 10 000 crafted files, 10 000 kills, 32 processes, 10 000 points and draws of every small body.
+# engine (`make engines`), 10 000 crafted files, 10 000 kills, 32 processes, 100 000 points and draws of every small
+# body, and a million draws a side of shaped noise.
 audit: $(READY)
 	$(BIN)/python benchmarks/audit.py
 	BATCHDP_EXAMPLES=10000 $(BIN)/pytest -n auto tests/test_lattice.py tests/test_audit.py tests/test_amounts.py -m "not slow"
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/crafted.py
 	$(BIN)/python benchmarks/ledger.py
-	$(BIN)/python benchmarks/shaped.py --exactness 10000
+	$(BIN)/python benchmarks/shaped.py --exactness 100000
+	$(BIN)/python benchmarks/shaped_batches.py attack
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

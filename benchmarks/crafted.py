@@ -34,9 +34,14 @@ from scipy import sparse
 
 import batchdp
 from batchdp import archive
+from batchdp.audits.shaped import exact_shaped
 from batchdp.errors import BatchDPError, PlanError, ReleaseError
 from batchdp.ledger.books import GUARDS, Books
 from batchdp.ledger.chain import START, Event, sha256
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import prepared
+from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.measuring.shaping.mechanism import ShapedMechanism
 from batchdp.plans.file import FORMAT as PLAN
 from batchdp.release.claims import check_charged, check_ledger
 from batchdp.release.records import FORMAT as RELEASE
@@ -51,7 +56,8 @@ ODD: tuple[Any, ...] = (
     *("0" * 64, "pure", "zcdp", "epsilon", "rho", [], {}, [[]], [None], ["x"] * 3, {"": {}}, [1e300] * 5, ["\x00"]),
     [[[[[[[[[[]]]]]]]]]],
 )
-KINDS = ("plan", "release", "ledger")
+LIMITS = batchdp.ShapeLimits(directions=300)
+KINDS = ("plan", "release", "ledger", "shaped plan", "shaped release")
 
 
 def main() -> int:
@@ -65,11 +71,12 @@ def main() -> int:
     failures: set[str] = set()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        in_a_child(lambda: pristine(folder))  # here, engines would start threads that no fork survives
+        for make_files in (pristine, pristine_shaped):  # here, engines would start threads that no fork survives
+            in_a_child(lambda make=make_files: make(folder))  # type: ignore[misc]
         tasks: list[tuple[str, Callable[[], dict[str, Any]]]] = []
         for start in range(0, asked.mutations, BATCH):
             count = min(BATCH, asked.mutations - start)
-            kind, seed = KINDS[start // BATCH % 3], asked.seed * 1_000_003 + start
+            kind, seed = KINDS[start // BATCH % len(KINDS)], asked.seed * 1_000_003 + start
             tasks.append((f"{kind}s of seed {seed}", lambda k=kind, s=seed, c=count: tried(folder, k, s, c)))  # type: ignore[misc]
         for label, make in CRAFTED.items():
             tasks.append((label, lambda m=make: tried_crafted(folder, m)))  # type: ignore[misc]
@@ -102,6 +109,18 @@ def pristine(folder: Path) -> dict[str, Any]:
     (folder / "t.csv").write_text(table)
     batchdp.answer(plan, folder / "t.csv", epsilon=0.5, ledger=ledger, release_id="r").save(folder / "release")
     ledger.reserve("interrupted", rho=0.1, plan_digest="p", table="t", privacy_unit="p")
+    return {}
+
+
+def pristine_shaped(folder: Path) -> dict[str, Any]:
+    """A plan and a release with noise in the shape of the batch, beside what `pristine` made."""
+    domain = batchdp.load_plan(folder / "plan").domain
+    sql = "SELECT a, COUNT(*) AS n FROM t GROUP BY a; SELECT b, COUNT(*) AS m FROM t GROUP BY b"
+    plan = batchdp.plan(sql, domain, cache=False, seconds=0.2, shape="any", limits=LIMITS)
+    assert plan.strategy.shape is not None
+    plan.save(folder / "shaped plan")
+    ledger = batchdp.Ledger.open(folder / "ledger")
+    batchdp.answer(plan, folder / "t.csv", epsilon=0.5, ledger=ledger, release_id="s").save(folder / "shaped release")
     return {}
 
 
@@ -159,6 +178,18 @@ def use_plan(_: Path, path: Path) -> None:
     plan._repr_html_()
 
 
+def use_shaped_plan(folder: Path, path: Path) -> None:
+    """What is loaded is private, in whole numbers, whatever the file says."""
+    use_plan(folder, path)
+    strategy = batchdp.load_plan(path).strategy
+    neighbours = Neighbours("add-remove", 2)
+    lattice, noise, _ = prepared(strategy, neighbours, 0.5, None)
+    if isinstance(lattice, ShapedLattice) and isinstance(noise, ShapedMechanism):
+        assert all(finding.held for finding in exact_shaped(lattice, noise, neighbours, 0.5))
+        if sum(body.seconds for body in noise.bodies) < 1:
+            noise.draws(1)
+
+
 def use_release(folder: Path, path: Path) -> None:
     release = batchdp.load_release(path)
     assert len(release.answers) == len(release.names)
@@ -178,7 +209,13 @@ def use_ledger(_: Path, path: Path) -> None:
     ledger.reserve("fresh", rho=0.01, plan_digest="p", table="t")
 
 
-USERS: dict[str, Callable[[Path, Path], None]] = {"plan": use_plan, "release": use_release, "ledger": use_ledger}
+USERS: dict[str, Callable[[Path, Path], None]] = {
+    "plan": use_plan,
+    "release": use_release,
+    "ledger": use_ledger,
+    "shaped plan": use_shaped_plan,
+    "shaped release": use_release,
+}
 
 
 def scrambled(content: bytes, rng: random.Random) -> bytes:
@@ -287,6 +324,10 @@ FORGERS: dict[str, Callable[[Path, Path, random.Random], None]] = {
     "plan": lambda folder, path, rng: forge_archive(folder / "plan", path, rng, PLAN, PlanError),
     "release": lambda folder, path, rng: forge_archive(folder / "release", path, rng, RELEASE, ReleaseError),
     "ledger": forge_ledger,
+    "shaped plan": lambda folder, path, rng: forge_archive(folder / "shaped plan", path, rng, PLAN, PlanError),
+    "shaped release": lambda folder, path, rng: forge_archive(
+        folder / "shaped release", path, rng, RELEASE, ReleaseError
+    ),
 }
 
 

@@ -1,10 +1,11 @@
 """Noise in the shape of a batch: its errors beside the best pairs', and whether what is said of it holds.
 
-    python benchmarks/shaped_batches.py table | draws | coverage | attack [--runs N] [--only TEXT]
+    python benchmarks/shaped_batches.py table | random | draws | coverage | derived | attack [--runs N] [--only TEXT]
 
 `table`: expected squared errors at ε = 1 of the best pair and of shaped noise, the latter simulated, with its standard
-error, and what a draw takes. `draws`: the simulated total error against exact draws, at rank 6. `coverage`: how often
-95 % intervals hold the truth, by exact draws. `attack`: what exact draws on neighbouring tables prove of ε, for the
+error, and what a draw takes. `random`: gains over several draws of random batches. `draws`: the simulated total error
+against exact draws, at rank 6. `coverage`: how often 95 % intervals hold the truth, by exact draws. `derived`: the same
+for an average and a share, by whole releases. `attack`: what exact draws on neighbouring tables prove of ε, for the
 noise as it is and for noise that is 2 % too small.
 """
 
@@ -12,13 +13,17 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import product
+from itertools import count, islice, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas import DataFrame  # type: ignore[import-untyped]
 
 import batchdp
 from batchdp.audits.attack import proven_between
@@ -31,7 +36,8 @@ from batchdp.portfolio.shapes import shaped_noise
 from batchdp.privacy import LAPLACE
 from batchdp.strategies.shaped import ShapeLimits
 from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import as_workload
+from batchdp.workloads.reduction import reduce
+from batchdp.workloads.workload import Workload, as_workload
 
 Matrix = NDArray[np.float64]
 
@@ -52,8 +58,25 @@ def sums_and_counts(groups: int) -> Matrix:
     return np.kron(np.eye(groups), np.array([[0.0, 1.0], [1.0, 1.0]]))
 
 
-def random_counts(queries: int, cells: int, share: float) -> Matrix:
-    return (np.random.default_rng(0).random((queries, cells)) < share).astype(float)
+def random_counts(queries: int, cells: int, share: float, seed: int = 0) -> Matrix:
+    return (np.random.default_rng(seed).random((queries, cells)) < share).astype(float)
+
+
+def totals(seed: int = 0) -> Matrix:
+    """8 weighted totals of 300 cells; weights have either sign."""
+    return np.random.default_rng(seed).normal(0, 3, (8, 300))
+
+
+def positive_totals(seed: int) -> Matrix:
+    """The same with weights of 0 to 9, as amounts in classes."""
+    return np.random.default_rng(seed).integers(0, 10, (8, 300)).astype(float)
+
+
+def ranges_with(columns: int, seed: int) -> Workload:
+    """The seed-th draw of 10 ranges of 64 cells that are independent and tell so many classes of cells apart."""
+    found = (batchdp.workloads.ranges(10, 64, one) for one in count())
+    small = (one for one in found if reduce(one).reduced.shape == (10, columns))
+    return next(islice(small, seed, None))
 
 
 BATCHES: dict[str, Callable[[], object]] = {
@@ -61,8 +84,8 @@ BATCHES: dict[str, Callable[[], object]] = {
     "10 random queries of 64 cells": lambda: random_counts(10, 64, 0.5),
     "12 random queries of 200 cells, a fifth ones": lambda: random_counts(12, 200, 0.2),
     "one-way tables of 3 × 3 × 2": lambda: one_way(3, 3, 2),
-    "8 weighted totals of 300 cells": lambda: np.random.default_rng(0).normal(0, 3, (8, 300)),
-    "10 random ranges of 16 cells": lambda: batchdp.workloads.ranges(10, 16, 0),
+    "8 weighted totals of 300 cells": totals,
+    "10 random ranges, 16 classes of 64 cells": lambda: ranges_with(16, 0),
     "WRelated 20 × 400, s = 8": lambda: batchdp.workloads.related(20, 400, 8, 0),
     "WRelated 64 × 1024, s = 10": lambda: batchdp.workloads.related(64, 1024, 10, 0),
     "WRelated 64 × 1024, s = 12": lambda: batchdp.workloads.related(64, 1024, 12, 0),
@@ -71,7 +94,36 @@ BATCHES: dict[str, Callable[[], object]] = {
     "prefix 10": lambda: batchdp.workloads.prefix(10),
     "sums and counts of 4 groups": lambda: sums_and_counts(4),
 }
-"""Those of the design's table, by the same descriptions; random ones differ in their draws."""
+RANDOM: dict[str, Callable[[int], object]] = {
+    "10 random queries of 64 cells": partial(random_counts, 10, 64, 0.5),
+    "12 random queries of 200 cells, a fifth ones": partial(random_counts, 12, 200, 0.2),
+    "8 weighted totals of 300 cells": totals,
+    "8 totals of 300 cells with weights of 0 to 9": positive_totals,
+    "10 random ranges, 16 classes of 64 cells": partial(ranges_with, 16),
+    "WRelated 64 × 400, s = 8": partial(batchdp.workloads.related, 64, 400, 8),
+    "WRelated 64 × 600, s = 10": partial(batchdp.workloads.related, 64, 600, 10),
+    "WRelated 128 × 800, s = 12": partial(batchdp.workloads.related, 128, 800, 12),
+    "WRelated 128 × 1024, s = 14": partial(batchdp.workloads.related, 128, 1024, 14),
+}
+"""Batches of which one draw says little, by their seeds."""
+REGIONS = ("north", "south", "west")
+DOMAIN = {
+    "table": "people",
+    "columns": {
+        "region": {"values": list(REGIONS), "other": "drop"},
+        "employed": {"values": ["yes", "no"], "other": "drop"},
+        "children": {"values": [0, 1, 2, 3], "other": "drop"},
+    },
+}
+SQL = """
+SELECT
+    1.0 * SUM(CASE WHEN children = 1 THEN 1 WHEN children = 2 THEN 2 WHEN children = 3 THEN 3 END) / COUNT(*) AS mean,
+    100.0 * COUNT(*) FILTER (WHERE employed = 'yes') / COUNT(*) AS share,
+    COUNT(*) FILTER (WHERE region = 'north') AS north, COUNT(*) FILTER (WHERE region = 'south') AS south
+FROM people
+"""
+PART = 50_000
+"""Draws that are made at a time."""
 COVERED = ("4 flags", "7 flags", "one-way tables of 3 × 3 × 2", "WRelated 20 × 400, s = 8", "prefix 10")
 
 
@@ -108,6 +160,22 @@ def table(only: str, seconds: float) -> None:
         )
 
 
+def over_draws(only: str, number: int, seconds: float) -> None:
+    """Gains over the best pair in several draws of every random batch."""
+    for name, make in RANDOM.items():
+        if only not in name:
+            continue
+        found = []
+        for seed in range(number):
+            workload = as_workload(make(seed))
+            pair, shaped = batchdp.optimize(workload, seconds=seconds), shaped_noise(workload, ShapeLimits())
+            found.append([one.expected_squared_error(epsilon=1.0) for one in (pair, shaped)])
+        pairs, shapes = np.array(found).T
+        gains = pairs / shapes
+        print(f"{name}, {number} draws: best pair {pairs.mean():.4g} on average, shaped {shapes.mean():.4g}, gain "
+              f"{gains.mean():.2f} ({gains.min():.2f} to {gains.max():.2f})", flush=True)  # fmt: skip
+
+
 def draws(runs: int) -> None:
     """The total squared error of exact draws, against what was simulated, in standard errors of both."""
     found = shaped_noise(as_workload(one_way(3, 3, 2)), ShapeLimits())
@@ -134,37 +202,78 @@ def coverage(runs: int) -> None:
               flush=True)  # fmt: skip
 
 
-def attack(runs: int, epsilon: float = 2.0) -> None:
-    """Exact draws on both sides; noise that is 2 % too small is the same draws, made smaller."""
+def derived(runs: int, epsilon: float = 0.5) -> None:
+    """How often 95 % intervals of an average and of a share hold the truth, from SQL to the release and its file."""
+    plan = batchdp.plan(SQL, DOMAIN, shape="any", seconds=2, cache=False)
+    assert plan.strategy.shape is not None
+    rng = np.random.default_rng(0)
+    for people in (60, 500):
+        table = {
+            "region": rng.choice(REGIONS, people),
+            "employed": rng.choice(["yes", "no"], people, p=[0.7, 0.3]),
+            "children": rng.choice(4, people, p=[0.5, 0.2, 0.2, 0.1]),
+        }
+        truth = [table["children"].mean(), 100 * np.mean(table["employed"] == "yes")]
+        truth += [np.sum(table["region"] == one) for one in REGIONS[:2]]
+        held = np.zeros((runs, len(truth)))
+        with TemporaryDirectory() as folder:
+            ledger = batchdp.Ledger.create(Path(folder) / "budget.db", epsilon=2 * epsilon * runs)
+            for run in range(runs):
+                batchdp.answer(plan, DataFrame(table), epsilon=epsilon, ledger=ledger).save(Path(folder) / "release")
+                answers = batchdp.load_release(Path(folder) / "release").answers
+                held[run] = [one.low <= true <= one.high for one, true in zip(answers, truth, strict=True)]
+        each = ", ".join(
+            f"{one.name} {100 * share:.1f} %" for one, share in zip(answers, held.mean(axis=0), strict=True)
+        )
+        print(f"{people} people, {runs} releases at ε = {epsilon}: {each}, "
+              f"± {100 * math.sqrt(0.05 * 0.95 / runs):.1f}", flush=True)  # fmt: skip
+
+
+def attack(runs: int, epsilon: float = 2.0) -> int:
+    """Exact draws on both sides; noise that is 2 % too small is the same draws, made smaller. 1 if more is proven."""
+    broken = 0
     for rank in (2, 3):
         lattice, noise, _ = ready(shaped_noise(as_workload(flags(rank)), ShapeLimits()), epsilon)
         shift = worst_column(lattice)
         start = time.process_time()
-        sides = [np.array(noise.draws(runs), dtype=float) for _ in range(2)]
+        sides = [many_draws(noise, runs) for _ in range(2)]
         took = time.process_time() - start
         for factor, said in ((1.0, "as it is"), (1 / 1.02, "loss × 1.02")):
             here, there = (np.rint(factor * side) for side in sides)
+            assert len(here) == len(there) == runs
             bound = proven_between(
                 LAPLACE,
                 evidence_of(lattice, [epsilon], here, shift),
                 evidence_of(lattice, [epsilon], there + shift, shift),
             )
             verdict = "above the charge: noticed" if bound > epsilon else "within the charge"
+            broken |= factor == 1 and bound > epsilon
             print(f"rank {rank}, {said}: {bound:.4f} proven of {epsilon} charged by {runs:,} runs a side, {verdict} "
                   f"({took:.0f} s of draws)", flush=True)  # fmt: skip
+    return broken
+
+
+def many_draws(noise: ShapedMechanism, runs: int) -> Matrix:
+    """One a row, as many as asked for; not all of them as Python's numbers at a time."""
+    parts = [np.array(noise.draws(min(PART, runs - done)), dtype=float) for done in range(0, runs, PART)]
+    return np.concatenate(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "draws", "coverage", "attack"))
-    parser.add_argument("--runs", type=int, help="draws; a thousand for draws and coverage, a million for attack")
+    parser.add_argument("what", choices=("table", "random", "draws", "coverage", "derived", "attack"))
+    parser.add_argument("--runs", type=int, help="8 for random, 300 for derived, 1 200 000 for attack, else a thousand")
     parser.add_argument("--only", default="", help="batches whose name holds this")
     parser.add_argument("--seconds", type=float, default=20.0, help="for the search for the best pair")
     given = parser.parse_args()
     if given.what == "table":
         table(given.only, given.seconds)
+    elif given.what == "random":
+        over_draws(given.only, given.runs or 8, given.seconds)
+    elif given.what == "derived":
+        derived(given.runs or 300)
     elif given.what == "attack":
-        attack(given.runs or 1_000_000)
+        sys.exit(attack(given.runs or 1_200_000))
     else:
         {"draws": draws, "coverage": coverage}[given.what](given.runs or 1000)
 

@@ -113,10 +113,14 @@ def test_damaged_matrices(edits: list[tuple[float, int]], cut: float, ending: st
             assert read_matrix(path).queries > 0
 
 
-@pytest.mark.parametrize("kind", crafted.KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if "shaped" in kind else ()) for kind in crafted.KINDS]
+)
 def test_crafted_and_damaged_files(kind: str, tmp_path: Path) -> None:
     """The long version of this is `python benchmarks/crafted.py`."""
     crafted.pristine(tmp_path)
+    if "shaped" in kind:
+        crafted.pristine_shaped(tmp_path)
     found = crafted.tried(tmp_path, kind, 1, 60)
     assert found["failures"] == []
     assert found["refused"] > 30

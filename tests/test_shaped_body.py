@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from math import isqrt
 from typing import Any
@@ -290,3 +291,42 @@ def test_floats_do_not_reject_what_depends_on_the_order_of_two_nearly_equal_numb
     inside = [isinstance(one, Box) and body.place(one) is True for one in places]
     assert any(inside)
     assert not any(rejected[i] for i, one in enumerate(inside) if one)
+
+
+def cell_of(signs: list[int], x: int, y: int, way: Fraction, farther: int) -> list[int]:
+    """A cell of rank 4 in which the second pair is farther out than the first by a little: its root is inexact."""
+    t = x * x + y * y + farther
+    u = int(way * isqrt(t))
+    return [2**63 + s * value for s, value in zip(signs, (x, y, u, isqrt(t - u * u)), strict=True)]
+
+
+@cache
+def barely_inside(count: int) -> Any:
+    """The last cells on their way out of a cross-polytope that are proven inside: the next one is not."""
+    body, rng, one = Body(np.eye(4, dtype=int) * 1000), np.random.default_rng(10), 2**63
+    cells = []
+    for _ in range(count):
+        signs = rng.choice((-1, 1), 4).tolist()
+        y, way = int(rng.uniform(0.05, 0.45) * one), Fraction(float(np.cos(rng.uniform(0.1, 1.4))))
+
+        def inside(x: int, signs: list[int] = signs, y: int = y, way: Fraction = way) -> bool:
+            found = box(cell_of(signs, x, y, way, one * one >> 28), 64)
+            return isinstance(found, Box) and body.place(found) is True
+
+        low, high = 0, one // 100 * 99
+        assert inside(low)
+        assert not inside(high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if inside(middle) else (low, middle)
+        cells.append(cell_of(signs, low, y, way, one * one >> 28))
+    return np.array(cells, dtype=np.uint64)
+
+
+def test_floats_do_not_reject_what_is_barely_inside() -> None:
+    body, cells = Body(np.eye(4, dtype=int) * 1000), barely_inside(20)
+    points, _, doubtful = nearly(cells)
+    # What makes it a test: some of these are behind a half-space if floats are believed.
+    assert (np.abs(points @ body.survey.normals.T).max(axis=1) > 1 + 2**-45).sum() >= 3
+    assert not doubtful.any()
+    assert not surely_outside(body, cells).any()

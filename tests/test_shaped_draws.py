@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -16,11 +17,12 @@ from scipy.stats import chi2, chi2_contingency
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.measuring.mechanism import mechanism
-from batchdp.measuring.shaped import Body, draw, draws
+from batchdp.measuring.shaped import Body, draw, drawing, draws, survey
 from batchdp.measuring.shaped.ball import Box, box
 from batchdp.measuring.shaped.bits import Bits, Uniform, below
 from batchdp.measuring.shaped.drawing import Point, _accepted
 from batchdp.measuring.shaped.exponential import Gamma, exponential
+from batchdp.measuring.shaped.gauge import Found
 from shaped_truth import Law, cube, differences, facets, flags, gaussian, law_by_integral, rounded_laplace, surprise
 
 COUNT = int(os.environ.get("BATCHDP_EXAMPLES", "2000"))
@@ -71,8 +73,8 @@ def test_bodies_of_known_volume_have_the_law_of_their_norm(name: str, start: int
 @pytest.mark.parametrize("start", STARTS)
 def test_opendp_draws_the_same_from_a_cross_polytope_on_a_fine_lattice(start: int) -> None:
     scale = 2**20
-    ours = np.array(drawn(np.eye(3, dtype=int) * scale, Fraction(1, 2), start, 600), dtype=float).ravel()
-    theirs = np.array(mechanism("pure", scale, 0.5).draw([0] * 20_000), dtype=float)
+    ours = np.array(drawn(np.eye(3, dtype=int) * scale, Fraction(1, 2), start, 3 * COUNT // 10), dtype=float).ravel()
+    theirs = np.array(mechanism("pure", scale, 0.5).draw([0] * (10 * COUNT)), dtype=float)
     edges = np.quantile(theirs, np.linspace(0, 1, 21)[1:-1])
     table = [np.bincount(np.searchsorted(edges, sample), minlength=20) for sample in (ours, theirs)]
     assert chi2_contingency(table).pvalue > FALSE_ALARM
@@ -154,6 +156,40 @@ def test_points_of_the_ball_are_uniform() -> None:
             along = points @ normal / np.linalg.norm(normal)
             assert abs(np.sum(along > 0) - len(found) / 2) < 5.5 * math.sqrt(len(found)) / 2
             assert abs(np.mean(along**2) * (rank + 2) - 1) < 5.5 * math.sqrt(2 / len(found)) * 2
+
+
+def few_directions(patch: pytest.MonkeyPatch) -> None:
+    """Other half-spaces, from which searches start elsewhere."""
+    patch.setattr(survey, "SEED", 1)
+    patch.setattr(survey, "DIRECTIONS", 7)
+
+
+def nothing_rejected_early(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(drawing, "surely_outside", lambda body, cells: np.zeros(len(cells), dtype=bool))
+
+
+def searches_in_vain(patch: pytest.MonkeyPatch) -> None:
+    """Floats find nothing at all."""
+    nothing_rejected_early(patch)
+    zeros = np.zeros
+    patch.setattr(
+        Body,
+        "search",
+        lambda self, point, until=None: Found(
+            np.array(self._reference), zeros(self.rank), zeros(self.rank), 0.0, np.inf
+        ),
+    )
+
+
+@pytest.mark.parametrize("worse", [few_directions, nothing_rejected_early, searches_in_vain])
+@pytest.mark.parametrize("vertices", [flags(3), gaussian(4, 9)])
+def test_the_same_bits_are_the_same_noise_whatever_floats_find(
+    vertices: Any, worse: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Body, "proposals", 30)  # what is looked at together; simulated, so it would differ
+    expected = drawn(vertices, Fraction(1, 2), 64, 25)
+    worse(monkeypatch)
+    assert drawn(vertices, Fraction(1, 2), 64, 25) == expected
 
 
 def test_nothing_can_be_seeded_and_no_process_repeats_another() -> None:

@@ -118,6 +118,16 @@ def margin_inside(patch: Patch) -> None:
     patch.setattr(survey, "MARGIN", -survey.MARGIN)
 
 
+def no_margin(patch: Patch) -> None:
+    """Floats are believed to the last bit."""
+    patch.setattr(survey, "MARGIN", 0.0)
+
+
+def margin_of_one_operation(patch: Patch) -> None:
+    """As if floats were off by one rounding, and no square root had made that more."""
+    patch.setattr(survey, "MARGIN", 2.0**-50)
+
+
 def no_doubt(patch: Patch) -> None:
     """The order of two numbers that floats cannot tell apart is believed."""
     original = ball.nearly
@@ -173,6 +183,8 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (straddling_accepted, cells),
     (straddling_rejected, cells),
     (margin_inside, lambda: bodies.test_what_floats_reject_is_outside(polygon(60))),
+    (no_margin, bodies.test_floats_do_not_reject_what_is_barely_inside),
+    (margin_of_one_operation, bodies.test_floats_do_not_reject_what_is_barely_inside),
     (no_doubt, bodies.test_floats_do_not_reject_what_depends_on_the_order_of_two_nearly_equal_numbers),
     (short_comparisons, lambda: drawing_tests.test_exponential_numbers_by_comparisons(1)),
     (stale_bits, drawing_tests.test_refined_cells_have_fresh_bits),

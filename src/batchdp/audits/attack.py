@@ -152,7 +152,7 @@ def unit_ratio(kind: Noise, noise: Dense) -> tuple[Dense, float]:
 def independence_finding(draws: Dense) -> Finding:
     """Neighbouring draws must not depend on one another; equal halves would be one draw used twice."""
     centred = np.sign(draws) * np.minimum(np.abs(draws), np.quantile(np.abs(draws), 0.99))
-    halves = np.corrcoef(centred[0::2], centred[1::2][: len(centred[0::2])])[0, 1]
+    halves = np.corrcoef(centred[: len(draws) // 2 * 2].reshape(-1, 2).T)[0, 1]
     limit = -float(ndtri(FALSE_ALARM / 2)) / math.sqrt(len(draws) / 2)
     return Finding("independent draws", bool(abs(halves) <= limit), f"correlation {halves:.4f}, ±{limit:.4f} allowed")
 

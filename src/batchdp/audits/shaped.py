@@ -84,7 +84,7 @@ def attacked_shaped(
     lattice: ShapedLattice, noise: ShapedMechanism, neighbours: Neighbours, budget: float, runs: int
 ) -> Iterator[Finding]:
     """The checks that run the noise itself; fewer runs where a draw takes long, and it says how many."""
-    seconds = sum(body.seconds for body in noise.bodies)
+    seconds = sum(body.seconds_together for body in noise.bodies)
     runs = min(runs, max(FEWEST_RUNS, int(SECONDS / (2 * seconds))))
     shift = neighbours.factor * worst_column(lattice)
     claimed = [budget * float(group.share) / neighbours.factor for group in lattice.shape.groups]

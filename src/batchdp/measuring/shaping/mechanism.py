@@ -23,7 +23,7 @@ from batchdp.measuring.shaping.lattice import ShapedLattice
 from batchdp.privacy import LAPLACE, Budget
 from batchdp.progress import Progress
 
-LARGEST_SCALE = 2.0**100
+LARGEST_SCALE = 2**100
 """Noise beyond this protects nothing that anybody could read."""
 
 
@@ -65,11 +65,13 @@ def shaped_mechanism(lattice: ShapedLattice, factor: int, budget: float) -> Shap
         raise LatticeError(f"the shares of ε add up to {sum(shares)}, more than 1")
     if (outside := columns_outside(lattice, lattice.bodies)) is not None:
         raise LatticeError(f"column {outside} of the measurements is outside of its body")
+    if factor / epsilon > LARGEST_SCALE:
+        raise PrivacyParameterError(
+            f"epsilon={budget!r} asks for noise of more than {float(LARGEST_SCALE):.0e} bodies; raise the budget"
+        )
     scale = float(factor / epsilon)
     if Fraction(scale) * epsilon < factor:
         scale = math.nextafter(scale, math.inf)
-    if not scale <= LARGEST_SCALE:
-        raise PrivacyParameterError(f"epsilon={budget!r} asks for noise of {scale:.0e} bodies; raise the budget")
 
     def draw(measured: Sequence[int]) -> list[int]:
         return made.ready()(measured)
