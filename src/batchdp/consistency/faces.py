@@ -170,6 +170,8 @@ def newton_step(
     By conjugate gradients, preconditioned by its diagonal and, exactly, by how the copies of a face hang together
     through what they share.
     """
+    if not gradient.any():  # and no damping either, so that a face without cells has no second derivative
+        return np.zeros(faces.length)
     S = faces.incidence(fit.cells)
     transposed = sparse.csr_array(S.T)
     added = damping * faces.unit
