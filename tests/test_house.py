@@ -19,6 +19,8 @@ MOST_LINES_OF_A_FUNCTION = 80
 
 MODULES = sorted(SOURCE.rglob("*.py"))
 
+pytestmark = pytest.mark.xdist_group("house")  # so many and so short: cheaper done than handed out
+
 
 def named(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
