@@ -22,4 +22,4 @@ def solved(matrix: Dense, right: Dense) -> Dense:
     _, X, info = (sposv if matrix.dtype == np.float32 else dposv)(matrix, right, lower=1)
     if info:
         raise LinAlgError("a matrix that rounding has left without an inverse")
-    return X
+    return np.asarray(X)
