@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests start many processes, and each would compile all of the package again.
+unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url pyproject.toml
 
 .PHONY: demo test test-slow engines lint bench audit docs screenshots lock clean

@@ -25,6 +25,12 @@ if platform.machine() == "x86_64":
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background has not
 
 
+def pytest_collection_finish() -> None:
+    """What the tests and their modules are made of stays to the end: no later collection need go through it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this test's plans are remembered: never in the user's own folder, never in another test's."""

@@ -179,6 +179,17 @@ def test_nothing_is_nothing() -> None:
         assert not np.any(found.table((0, 1)))
 
 
+@pytest.mark.parametrize("records", [0.5, 1.0, 1000.0])
+def test_all_records_in_one_cell_agree_from_the_start(records: float) -> None:
+    """No face but those of the one cell has anything on it, and no step has anywhere to go."""
+    joint = np.zeros((4, 2))
+    joint[2, 1] = records
+    y = split(joint, (0, 1))
+    found = closest_tables(y, dict.fromkeys(y, 1.0), [(0, 1)], (4, 2))
+    assert found.status is Outcome.CONVERGED
+    assert np.array_equal(found.table((0, 1)), joint)
+
+
 def check_feasible(found: Any, y: dict[Columns, Dense], p: Any, tables: list[Columns], sizes: Any) -> None:
     """Nothing below 0, shared margins equal, and the one-way margins those that are held, but for the slack."""
     held = held_margins(y, closure(tables), sizes)

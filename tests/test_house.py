@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,23 @@ MOST_LINES_OF_A_FUNCTION = 80
 
 MODULES = sorted(SOURCE.rglob("*.py"))
 
+pytestmark = pytest.mark.xdist_group("house")  # so many and so short: cheaper done than handed out
+
 
 def named(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("path", MODULES, ids=named)
 def test_modules_and_functions_are_short(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= MOST_LINES
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
+    assert path.read_text(encoding="utf-8").count("\n") <= MOST_LINES
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             assert node.end_lineno - node.lineno < MOST_LINES_OF_A_FUNCTION, f"{named(path)}: {node.name}"
 
@@ -53,12 +60,12 @@ CHECKED = [path for path in MODULES if named(path) not in DOORS]
 
 @pytest.mark.parametrize("path", CHECKED, ids=named)
 def test_no_branch_on_the_texts_of_the_kinds_of_privacy(path: Path) -> None:
-    assert list(branches_on_texts(ast.parse(path.read_text(encoding="utf-8")))) == []
+    assert list(branches_on_texts(parsed(path))) == []
 
 
 @pytest.mark.parametrize("path", CHECKED, ids=named)
 def test_nobody_writes_into_another_objects_dict(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             assert not (isinstance(node.value, ast.Attribute) and node.value.attr == "__dict__"), node.lineno
 

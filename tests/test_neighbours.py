@@ -10,12 +10,16 @@ from engines import ON_SPARK
 
 PAIRS = 12
 CASES = 16
+QUICK = ("csv", "csv.gz", "parquet", "pandas of objects", "polars", "pyarrow", "duckdb connection", "postgres")
+"""One way into every engine; the other ways into the same engines are slow, as all on Spark are."""
+assert set(QUICK) <= set(ADAPTERS)
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
     if "spark" in name:
         return list(ON_SPARK)
-    return [pytest.mark.xdist_group("postgres")] if "postgres" in name else []
+    grouped = [pytest.mark.xdist_group("postgres")] if "postgres" in name else []
+    return grouped if name in QUICK else [*grouped, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in ADAPTERS])

@@ -99,7 +99,11 @@ MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[Path], None]]] = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+SLOW = {"32-bit strides, CSV"}
+"""The same mutant in another engine."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in MUTANTS])
 def test_every_mutant_is_caught(name: str, tmp_path: Path) -> None:
     mutate, check = MUTANTS[name]
     with pytest.MonkeyPatch.context() as patch:

@@ -30,12 +30,13 @@ def project_columns(matrix: Dense, radius: float = 1.0) -> Dense:
         outside = sums > radius
         if not outside.any():
             continue
-        if not outside.all():
+        everywhere = outside.all()
+        if not everywhere:
             A, sums = A[:, outside], sums[outside]
         t = _thresholds(A, (sums - radius) / r, radius, ones)
         A -= t
         np.maximum(A, 0.0, out=A)
-        if outside.all():
+        if everywhere:
             np.copysign(A, X, out=X)
         else:
             X[:, outside] = np.copysign(A, X[:, outside])
@@ -50,7 +51,7 @@ def _thresholds(A: Dense, t: Dense, radius: float, ones: Dense) -> Dense:
         above[...] = t < A  # as numbers: BLAS then sums them
         np.multiply(A, above, out=kept)
         following = (ones @ kept - radius) / np.maximum(ones @ above, 1.0)
-        if not np.any(following > t * (1 + rounding)):
+        if not (following > t * (1 + rounding)).any():
             break
         t = np.maximum(following, t)
     return t

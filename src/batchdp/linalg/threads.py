@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -42,13 +42,20 @@ def one_thread(function: Callable[P, T]) -> Callable[P, T]:
     return limited
 
 
+@cache
+def _pools() -> Any:
+    """Of NumPy and SciPy, looked for once: going through all libraries takes longer than many a small search."""
+    import scipy.linalg  # noqa: F401  # so that both are loaded
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 def _enter() -> None:
     global _inside, _limit
-    from threadpoolctl import threadpool_limits
-
     with _lock:
         if _inside == 0:
-            _limit = threadpool_limits(limits=1, user_api="blas")
+            _limit = _pools().limit(limits=1, user_api="blas")
         _inside += 1
 
 

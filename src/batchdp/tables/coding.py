@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
 from typing import Any
 
 import ibis  # type: ignore[import-untyped]
@@ -91,6 +92,7 @@ def code(column: Any, atoms: Atoms, stride: int, looked_up: Any = None) -> Any:
     return ibis.ifelse(missing(column), constant(stride * (atoms.size - 1)), found)
 
 
+@lru_cache(maxsize=1024)
 def constant(value: int) -> Any:
     """A literal of 64 bits: left to itself, an engine would take fewer, and overflow in products and sums."""
     return ibis.literal(value).cast("int64") if value < 2**31 else ibis.literal(value)

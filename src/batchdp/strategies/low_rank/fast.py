@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError
 
+from batchdp.linalg.cholesky import plus_identity, solved
 from batchdp.linalg.descent import descend
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
@@ -46,9 +47,7 @@ class Full:
     def evaluate(self, target: Dense, variables: Dense, penalty: float) -> tuple[float, Dense, Dense]:
         """By the ridge regression for B."""
         L = variables
-        G = L @ L.T
-        G[np.diag_indices_from(G)] += 1 / penalty
-        C = cho_solve(cho_factor(G, lower=True, check_finite=False), L @ target.T, check_finite=False)
+        C = solved(plus_identity(L @ L.T, 1 / penalty), L @ target.T)
         Z = C.T @ L
         np.subtract(target, Z, out=Z)
         Z *= penalty
@@ -75,9 +74,7 @@ class WithSingles:
         d, T = variables[0], variables[1:]
         e = 1 / np.sqrt(d * d + 1 / penalty)
         P, C = T * e, target * e
-        K = P @ P.T
-        K[np.diag_indices_from(K)] += 1
-        X = C - cho_solve(cho_factor(K, lower=True, check_finite=False), P @ C.T, check_finite=False).T @ P
+        X = C - solved(plus_identity(P @ P.T), P @ C.T).T @ P
         Z = X * e
         gradient = np.empty_like(variables)
         gradient[0] = -2 * d * np.einsum("ij,ij->j", Z, Z)

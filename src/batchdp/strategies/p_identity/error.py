@@ -9,9 +9,8 @@ with p rows, 4 k n p operations.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError
-from scipy.linalg.lapack import dposv
 
+from batchdp.linalg.cholesky import plus_identity, solved
 from batchdp.linalg.matrix import Dense
 from batchdp.strategies.p_identity.products import Products
 
@@ -22,11 +21,7 @@ def error(R: Products, P: Dense, e: Dense) -> tuple[float, Dense, Dense]:
         eq = e * R.squares
         return float(e @ eq), P, eq
     Y = R.answers(P * e)
-    K = P @ P.T
-    K.flat[:: len(K) + 1] += 1
-    _, Z, info = dposv(K, Y, lower=1)
-    if info:
-        raise LinAlgError("shared queries too large for their inverse")
+    Z = solved(plus_identity(P @ P.T), Y)
     M = R.combined(Z)
     eq = e * R.squares
     by_e = eq - np.einsum("ij,ij->j", M, P)
