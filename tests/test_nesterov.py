@@ -10,7 +10,7 @@ import pytest
 
 from batchdp import workloads
 from batchdp.linalg.l1_ball import project_columns
-from batchdp.strategies.low_rank import nesterov, paper
+from batchdp.strategies.low_rank import compiled, in_blocks, nesterov, paper
 from batchdp.strategies.low_rank.program import first_measure, revived
 from batchdp.strategies.low_rank.settings import SETTINGS
 from batchdp.workloads.reduction import reduce
@@ -69,14 +69,23 @@ def problem(kind: str) -> tuple[Matrix, int]:
     return R, len(R) + 5
 
 
-@pytest.mark.parametrize("few", [0.0, 0.15, 1.0], ids=["dense", "either", "sparse"])
+@pytest.fixture(params=["compiled", "dense", "either", "sparse"])
+def either_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> nesterov.Kernels:
+    """Numba's, and NumPy's whatever share of the entries is not zero."""
+    kernels: nesterov.Kernels = compiled if request.param == "compiled" else in_blocks
+    monkeypatch.setattr(in_blocks, "FEW", {"dense": 0.0, "sparse": 1.0}.get(request.param, in_blocks.FEW))
+    monkeypatch.setattr(in_blocks, "BLOCK_ENTRIES", 512)  # several blocks, the last one short
+    for module in (nesterov, paper):
+        monkeypatch.setattr(module, "kernels", lambda: kernels)
+    return kernels
+
+
+@pytest.mark.usefixtures("either_kernels")
 @pytest.mark.parametrize("kind", ["discrete", "ranges", "related"])
-def test_every_iterate_is_the_printed_one(kind: str, few: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_iterate_is_the_printed_one(kind: str) -> None:
     """From each state to the next; over many of them rounding grows, in the printed lines as in these."""
-    monkeypatch.setattr(nesterov, "FEW", few)
-    monkeypatch.setattr(nesterov, "BLOCK_ENTRIES", 512)  # several blocks, the last one short
     R, rank = problem(kind)
-    descent = nesterov.Descent(R.shape[1], SETTINGS.as_printed.steps)
+    descent = nesterov.Descent(rank, R.shape[1], SETTINGS.as_printed.steps)
     for L, target, beta, B, after, omega in states(R, rank, 6):
         assert np.abs(paper.ridge(L, target, beta) - B).max() <= 1e-10 * np.abs(B).max()
         assert np.abs(descent.least(B, target, L, beta) - after).max() <= 1e-12
@@ -97,9 +106,9 @@ def test_most_entries_are_zero_where_it_is_fast() -> None:
     R = reduce(workloads.ranges(64, 256, 0), merge=False).reduced
     rank = len(R) + 12
     L = first_measure(R, rank, np.random.default_rng(0))
-    descent = nesterov.Descent(256, 10)
+    descent = nesterov.Descent(rank, 256, 10)
     for _ in range(3):
         B = paper.ridge(L, R, 1.0)
         L = descent.least(B, R, L, 1.0)
     assert np.abs(L).sum(axis=0).max() <= 1 + 1e-12
-    assert np.count_nonzero(L) <= nesterov.FEW * L.size
+    assert np.count_nonzero(L) <= in_blocks.FEW * L.size
