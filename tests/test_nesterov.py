@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from math import sqrt
 
@@ -10,6 +11,7 @@ import pytest
 
 from batchdp import workloads
 from batchdp.linalg.l1_ball import project_columns
+from batchdp.strategies import low_rank
 from batchdp.strategies.low_rank import compiled, in_blocks, nesterov, paper
 from batchdp.strategies.low_rank.program import first_measure, revived
 from batchdp.strategies.low_rank.settings import SETTINGS
@@ -90,6 +92,43 @@ def test_every_iterate_is_the_printed_one(kind: str) -> None:
         assert np.abs(paper.ridge(L, target, beta) - B).max() <= 1e-10 * np.abs(B).max()
         assert np.abs(descent.least(B, target, L, beta) - after).max() <= 1e-12
         assert descent.omega == omega
+
+
+@pytest.mark.parametrize("guess", [0.0, 0.5, 1 - 1e-15, 1.0, 1 + 1e-15, 1.1, 2.0, 1e9])
+def test_the_compiled_projection_is_exact_wherever_its_search_begins(guess: float) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((40, 37)) * np.logspace(-3, 3, 40)[:, None]  # some inside the ball
+    X[3], X[4], X[5] = 0.0, 0.5, np.eye(37)[2]  # nothing, all alike, on the ball
+    after, slope, zero = np.empty_like(X), np.empty_like(X), np.zeros_like(X)
+    H, F = np.eye(37), np.zeros_like(X)
+    thresholds = np.zeros(len(X))
+    for factor in (0.0, guess):
+        thresholds *= factor
+        moved, bent = compiled.step(X, zero, X, zero, 0.0, 1.0, thresholds, H, F, after, slope)
+        expected = project_columns(X.T).T
+        assert np.abs(after - expected).max() <= 1e-15 * np.abs(X).max()
+        assert np.abs(after).sum(axis=1).max() <= 1 + 1e-12
+        np.testing.assert_array_equal(slope, after)
+        assert moved == pytest.approx(np.sum((X - expected) ** 2), rel=1e-12)
+        assert bent == pytest.approx(np.sum((X - expected) * -expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
+def test_products_leave_out_zeros_alone(share: float, either_kernels: nesterov.Kernels) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((30, 13)) * (rng.random((30, 13)) < share)
+    np.testing.assert_allclose(either_kernels.product(rows, H := rng.random((13, 7))), rows @ H, atol=1e-14)
+    np.testing.assert_allclose(
+        either_kernels.transposed_product(rows, M := rng.random((30, 7))), rows.T @ M, atol=1e-14
+    )
+
+
+def test_numpy_serves_where_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nesterov.kernels() is compiled
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, compiled.__name__)
+    monkeypatch.delattr(low_rank, "compiled")
+    assert nesterov.kernels.__wrapped__() is in_blocks
 
 
 def test_the_first_round_of_algorithm_1_is_the_printed_one(monkeypatch: pytest.MonkeyPatch) -> None:

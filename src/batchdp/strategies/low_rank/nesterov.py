@@ -27,8 +27,8 @@ NEARLY = 0.9
 class Kernels(Protocol):
     """What the time goes into; `rows` are columns of L, contiguous, whose zeros cost nothing."""
 
-    @staticmethod
     def step(
+        self,
         now: Dense,
         now_slope: Dense,
         before: Dense,
@@ -47,12 +47,10 @@ class Kernels(Protocol):
         Thresholds are searched from a guess for each column, which they replace.
         """
 
-    @staticmethod
-    def product(rows: Dense, matrix: Dense, /) -> Dense:
+    def product(self, rows: Dense, matrix: Dense, /) -> Dense:
         """The product rows · matrix."""
 
-    @staticmethod
-    def transposed_product(rows: Dense, matrix: Dense, /) -> Dense:
+    def transposed_product(self, rows: Dense, matrix: Dense, /) -> Dense:
         """The product rowsᵀ · matrix."""
 
 
