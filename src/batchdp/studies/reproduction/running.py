@@ -107,5 +107,6 @@ def _effort(task: Task) -> float:
     batch = task.batch
     if task.mechanism in CUBED:
         return CUBED[task.mechanism] * float(batch.cells) ** 3
-    entries = float(batch.cells * (batch.base or min(batch.queries, batch.cells)))
+    cells = min(batch.cells, 2 * batch.queries + 1) if batch.workload == "WRange" else batch.cells  # the rest is merged
+    entries = float(cells * (batch.base or min(batch.queries, batch.cells)))
     return float(EFFORT.get(task.mechanism, 0.1) * entries**1.2 * max(task.ratio, 1.0) ** 2)
