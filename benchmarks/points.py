@@ -1,8 +1,9 @@
 """Take over points of the paper's figures from another folder of results, where this one has none.
 
-    python benchmarks/points.py FROM [docs/reproduction]
+    python benchmarks/points.py FROM [docs/reproduction] [--replace MECHANISM]
 
-Both must be of the same sizes and data. What is left is to draw the page:
+Both must be of the same sizes and data. A mechanism that is replaced has all its figures from the other folder, which
+keeps them of one state of the code. What is left is to draw the page:
 
     batchdp reproduce all --draw -o docs/reproduction --page docs/reproduction.md
 """
@@ -16,21 +17,26 @@ from pathlib import Path
 from batchdp.studies.reproduction.journal import Row, locked, read_all, resume, settings_of
 
 
-def taken_over(source: Path, target: Path) -> int:
-    """How many points came over: figures that were missing, and longer times that were not enough either."""
+def taken_over(source: Path, target: Path, replaced: str = "") -> int:
+    """How many points came over: what was missing, longer times that were not enough either, all of one mechanism."""
     settings = settings_of(source)
     if settings is None:
         raise SystemExit(f"{source} holds no results")
     with locked(target):
         journal = resume(target, replace(settings, seconds=0.0))
-        rows = [row for row in read_all(source) if _is_more(row, journal.rows.get(row.point))]
+        rows = [row for row in read_all(source) if _is_more(row, journal.rows.get(row.point), replaced)]
+        left = {row.point for row in journal.rows.values() if row.ok and row.mechanism == replaced}
+        if left := left - {row.point for row in rows}:
+            raise SystemExit(f"{source} lacks {len(left)} points of {replaced}")
         journal.add(rows)
         journal.tidy()
         resume(target, replace(settings, seconds=max((row.limit for row in rows if row.limit > 0), default=0.0)))
     return len(rows)
 
 
-def _is_more(row: Row, known: Row | None) -> bool:
+def _is_more(row: Row, known: Row | None, replaced: str) -> bool:
+    if row.ok and row.mechanism == replaced:
+        return True
     return known is None or (not known.ok and (row.ok or row.limit > known.limit))
 
 
@@ -38,8 +44,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path, nargs="?", default=Path("docs/reproduction"))
+    parser.add_argument("--replace", metavar="MECHANISM", default="", help="take over all of its figures")
     options = parser.parse_args()
-    print(f"{taken_over(options.source, options.target)} points")
+    print(f"{taken_over(options.source, options.target, options.replace)} points")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from math import sqrt
 
@@ -10,7 +11,8 @@ import pytest
 
 from batchdp import workloads
 from batchdp.linalg.l1_ball import project_columns
-from batchdp.strategies.low_rank import nesterov, paper
+from batchdp.strategies import low_rank
+from batchdp.strategies.low_rank import compiled, in_blocks, nesterov, paper
 from batchdp.strategies.low_rank.program import first_measure, revived
 from batchdp.strategies.low_rank.settings import SETTINGS
 from batchdp.workloads.reduction import reduce
@@ -69,18 +71,64 @@ def problem(kind: str) -> tuple[Matrix, int]:
     return R, len(R) + 5
 
 
-@pytest.mark.parametrize("few", [0.0, 0.15, 1.0], ids=["dense", "either", "sparse"])
+@pytest.fixture(params=["compiled", "dense", "either", "sparse"])
+def either_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> nesterov.Kernels:
+    """Numba's, and NumPy's whatever share of the entries is not zero."""
+    kernels: nesterov.Kernels = compiled if request.param == "compiled" else in_blocks
+    monkeypatch.setattr(in_blocks, "FEW", {"dense": 0.0, "sparse": 1.0}.get(request.param, in_blocks.FEW))
+    monkeypatch.setattr(in_blocks, "BLOCK_ENTRIES", 512)  # several blocks, the last one short
+    for module in (nesterov, paper):
+        monkeypatch.setattr(module, "kernels", lambda: kernels)
+    return kernels
+
+
+@pytest.mark.usefixtures("either_kernels")
 @pytest.mark.parametrize("kind", ["discrete", "ranges", "related"])
-def test_every_iterate_is_the_printed_one(kind: str, few: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_iterate_is_the_printed_one(kind: str) -> None:
     """From each state to the next; over many of them rounding grows, in the printed lines as in these."""
-    monkeypatch.setattr(nesterov, "FEW", few)
-    monkeypatch.setattr(nesterov, "BLOCK_ENTRIES", 512)  # several blocks, the last one short
     R, rank = problem(kind)
-    descent = nesterov.Descent(R.shape[1], SETTINGS.as_printed.steps)
+    descent = nesterov.Descent(rank, R.shape[1], SETTINGS.as_printed.steps)
     for L, target, beta, B, after, omega in states(R, rank, 6):
         assert np.abs(paper.ridge(L, target, beta) - B).max() <= 1e-10 * np.abs(B).max()
         assert np.abs(descent.least(B, target, L, beta) - after).max() <= 1e-12
         assert descent.omega == omega
+
+
+@pytest.mark.parametrize("guess", [0.0, 0.5, 1 - 1e-15, 1.0, 1 + 1e-15, 1.1, 2.0, 1e9])
+def test_the_compiled_projection_is_exact_wherever_its_search_begins(guess: float) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((40, 37)) * np.logspace(-3, 3, 40)[:, None]  # some inside the ball
+    X[3], X[4], X[5] = 0.0, 0.5, np.eye(37)[2]  # nothing, all alike, on the ball
+    after, slope, zero = np.empty_like(X), np.empty_like(X), np.zeros_like(X)
+    H, F = np.eye(37), np.zeros_like(X)
+    thresholds = np.zeros(len(X))
+    for factor in (0.0, guess):
+        thresholds *= factor
+        moved, bent = compiled.step(X, zero, X, zero, 0.0, 1.0, thresholds, H, F, after, slope)
+        expected = project_columns(X.T).T
+        assert np.abs(after - expected).max() <= 1e-15 * np.abs(X).max()
+        assert np.abs(after).sum(axis=1).max() <= 1 + 1e-12
+        np.testing.assert_array_equal(slope, after)
+        assert moved == pytest.approx(np.sum((X - expected) ** 2), rel=1e-12)
+        assert bent == pytest.approx(np.sum((X - expected) * -expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
+def test_products_leave_out_zeros_alone(share: float, either_kernels: nesterov.Kernels) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((30, 13)) * (rng.random((30, 13)) < share)
+    np.testing.assert_allclose(either_kernels.product(rows, H := rng.random((13, 7))), rows @ H, atol=1e-14)
+    np.testing.assert_allclose(
+        either_kernels.transposed_product(rows, M := rng.random((30, 7))), rows.T @ M, atol=1e-14
+    )
+
+
+def test_numpy_serves_where_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nesterov.kernels() is compiled
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, compiled.__name__)
+    monkeypatch.delattr(low_rank, "compiled")
+    assert nesterov.kernels.__wrapped__() is in_blocks
 
 
 def test_the_first_round_of_algorithm_1_is_the_printed_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +145,9 @@ def test_most_entries_are_zero_where_it_is_fast() -> None:
     R = reduce(workloads.ranges(64, 256, 0), merge=False).reduced
     rank = len(R) + 12
     L = first_measure(R, rank, np.random.default_rng(0))
-    descent = nesterov.Descent(256, 10)
+    descent = nesterov.Descent(rank, 256, 10)
     for _ in range(3):
         B = paper.ridge(L, R, 1.0)
         L = descent.least(B, R, L, 1.0)
     assert np.abs(L).sum(axis=0).max() <= 1 + 1e-12
-    assert np.count_nonzero(L) <= nesterov.FEW * L.size
+    assert np.count_nonzero(L) <= in_blocks.FEW * L.size

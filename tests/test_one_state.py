@@ -1,9 +1,8 @@
 """Points of the paper's figures that were measured long ago come out the same today: a sample of each mechanism.
 
 The kernels of linear algebra are those of the committed run (conftest). Closed forms must agree to all digits that are
-kept, and searches too: they begin at the same seed and count their work. Algorithm 1 as printed is left out: it
-magnifies the last bits of its arithmetic round by round, so that points that were measured before its inner loops were
-made faster may come out some percent away (`test_nesterov.py` compares it state by state).
+kept, and searches too: they begin at the same seed and count their work. Algorithm 1 as printed magnifies the last bits
+of its arithmetic round by round: its points are those of the compiled kernels, whose sums have a fixed order.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from batchdp.studies.reproduction.running import found_by
 
 COMMITTED = Path(__file__).parent.parent / "docs" / "reproduction"
 ROWS = [row for row in read_all(COMMITTED) if row.ok and row.dataset == SEARCH_LOGS.name] if COMMITTED.exists() else []
-MAGNIFIES = "LRM-printed"
-MECHANISMS = (*(name for name in COMPARED if name != MAGNIFIES), "MM")
+MECHANISMS = (*COMPARED, "MM")
 
 
 def sample(mechanism: str, most_seconds: float, count: int) -> list[Row]:
-    """The largest within so many seconds, of different workloads and ratios as far as there are some."""
-    by_task = {row.point.task: row for row in ROWS if row.mechanism == mechanism and row.seconds <= most_seconds}
+    """The largest within so many seconds, of different workloads as far as there are some; or the quickest."""
+    rows = [row for row in ROWS if row.mechanism == mechanism]
+    most_seconds = max(most_seconds, min((row.seconds for row in rows), default=0.0))
+    by_task = {row.point.task: row for row in rows if row.seconds <= most_seconds}
     return sorted(by_task.values(), key=lambda row: (-row.seconds, row.point))[:: max(1, len(by_task) // count)][:count]
 
 
@@ -65,6 +65,7 @@ def test_more_points_come_out_the_same(row: Row) -> None:
 
 @pytest.mark.skipif(not ROWS, reason="docs/reproduction is not there")
 def test_the_sample_has_every_mechanism() -> None:
-    assert {row.mechanism for row in ROWS} - {MAGNIFIES} == set(MECHANISMS)
+    assert {row.mechanism for row in ROWS} == set(MECHANISMS)
     for name in MECHANISMS:
-        assert sample(name, 5.5, 2)
+        assert sample(name, 0.5, 1)
+        assert len(sample(name, 5.5, 2)) == 2

@@ -25,7 +25,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
-from batchdp.strategies.low_rank.nesterov import Descent, times
+from batchdp.strategies.low_rank.nesterov import Descent, kernels
 from batchdp.strategies.low_rank.program import Progress, first_measure, repaired, revived
 from batchdp.strategies.low_rank.settings import SETTINGS, Settings
 from batchdp.workloads.pair import Pair
@@ -44,7 +44,7 @@ def solve(
     norm = float(np.linalg.norm(R))
     enough = relaxation if relaxation > 0 else schedule.close_enough * norm
     L = first_measure(R, rank, np.random.default_rng(seed))
-    pi, beta, descent = np.zeros_like(R), 1.0, Descent(R.shape[1], schedule.steps)
+    pi, beta, descent = np.zeros_like(R), 1.0, Descent(rank, R.shape[1], schedule.steps)
     B, E = np.zeros((len(R), rank)), R
     outcome, rounds = Outcome.OUT_OF_ROUNDS, 0
     for rounds in range(1, schedule.most_rounds + 1):
@@ -52,7 +52,7 @@ def solve(
         for _ in range(schedule.alternations):
             B = ridge(L, target, beta)
             L = descent.least(B, target, L, beta)
-            E = R - times(L.T, B.T).T
+            E = R - kernels().product(np.ascontiguousarray(L.T), np.ascontiguousarray(B.T)).T
             J = 0.5 * float(np.vdot(B, B)) + float(np.vdot(pi, E)) + 0.5 * beta * float(np.vdot(E, E))
             if last - J < schedule.decrease * abs(J):
                 break
@@ -75,7 +75,8 @@ def solve(
 
 def ridge(L: Dense, target: Dense, beta: float) -> Dense:
     """Equation (9): the best B, by one Cholesky factorisation."""
-    both = times(L, np.hstack([L.T, target.T]))
+    rows = np.ascontiguousarray(L.T)
+    both = kernels().transposed_product(rows, np.hstack([rows, target.T]))
     gram, right = beta * both[:, : len(L)], both[:, len(L) :]
     gram[np.diag_indices_from(gram)] += 1.0
     return np.asarray(cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), right, check_finite=False).T)

@@ -18,11 +18,12 @@ EFFORT = {
     "WM": 0.01,
     "HM": 0.02,
     "LRM": 3.0,
-    "LRM-printed": 25.0,
     "p-Identity": 0.5,
     "optimize": 3.0,
 }
 """Roughly how much work a mechanism is for the same workload; for what comes first, and the time that is left."""
+SQUARED = {"LRM-printed": 1.5}
+"""The same for those that multiply r × r matrices with every column."""
 CUBED = {"MM": 0.25}
 """The same for those that work on n × n matrices, whatever the rank."""
 
@@ -107,5 +108,8 @@ def _effort(task: Task) -> float:
     batch = task.batch
     if task.mechanism in CUBED:
         return CUBED[task.mechanism] * float(batch.cells) ** 3
-    entries = float(batch.cells * (batch.base or min(batch.queries, batch.cells)))
+    rank = batch.base or min(batch.queries, batch.cells)
+    if task.mechanism in SQUARED:
+        return SQUARED[task.mechanism] * batch.cells * float(rank) ** 2
+    entries = float(batch.cells * rank)
     return float(EFFORT.get(task.mechanism, 0.1) * entries**1.2 * max(task.ratio, 1.0) ** 2)
