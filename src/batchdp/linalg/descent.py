@@ -85,7 +85,7 @@ def descend(
                 return Descended(best[0], best[1], evaluations, best[2], step)
         moved, turned = share * d, h - g
         curvature = float(np.vdot(moved, turned))
-        step = min(max(float(np.vdot(moved, moved)) / curvature, 1e-12), 1e12) if curvature > 0 else 3 * step
+        step = min(max(float(np.vdot(moved, moved) / curvature), 1e-12), 1e12) if curvature > 0 else 3 * step
         x, value, g = y, v, h
         recent.append(v)
         if v < best[1]:
