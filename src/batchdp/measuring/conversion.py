@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -25,8 +26,7 @@ def epsilons_at(rho: float, deltas: Sequence[float]) -> list[float]:
 
     budget = float(Budget(GAUSSIAN, rho))
     try:
-        profile = _profile(budget)
-        return [float(profile.epsilon(checked_delta(delta))) for delta in deltas]
+        return list(_converted(budget, tuple(map(checked_delta, deltas))))
     except OpenDPException:
         raise PrivacyParameterError(f"rho={rho!r} is too much to be converted: it protects nothing") from None
 
@@ -65,6 +65,13 @@ def checked_delta(delta: float) -> float:
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
         raise PrivacyParameterError(f"delta={delta!r} must be between 0 and 1; below one over the number of people")
     return float(delta)
+
+
+@lru_cache(maxsize=256)
+def _converted(rho: float, deltas: tuple[float, ...]) -> tuple[float, ...]:
+    """Remembered: a conversion takes milliseconds, and releases from one ledger tend to cost the same."""
+    profile = _profile(rho)
+    return tuple(float(profile.epsilon(delta)) for delta in deltas)
 
 
 def _profile(rho: float) -> Any:
