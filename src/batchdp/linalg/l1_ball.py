@@ -26,11 +26,12 @@ def project_columns(matrix: Dense, radius: float = 1.0) -> Dense:
     for first in range(0, n, width):
         X = projected[:, first : first + width]
         A = np.abs(X)
-        sums = A.sum(axis=0)
+        sums = np.add.reduce(A, axis=0)
         outside = sums > radius
-        if not outside.any():
+        some = np.count_nonzero(outside)  # as `any` and `all` are, but without Python in between
+        if not some:
             continue
-        everywhere = outside.all()
+        everywhere = some == len(outside)
         if not everywhere:
             A, sums = A[:, outside], sums[outside]
         t = _thresholds(A, (sums - radius) / r, radius, ones)
@@ -51,7 +52,7 @@ def _thresholds(A: Dense, t: Dense, radius: float, ones: Dense) -> Dense:
         above[...] = t < A  # as numbers: BLAS then sums them
         np.multiply(A, above, out=kept)
         following = (ones @ kept - radius) / np.maximum(ones @ above, 1.0)
-        if not (following > t * (1 + rounding)).any():
+        if not np.count_nonzero(following > t * (1 + rounding)):
             break
         t = np.maximum(following, t)
     return t
