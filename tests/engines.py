@@ -232,6 +232,11 @@ ENGINES: dict[str, Callable[[Any, Path], Any]] = {
     "parquet on spark": _spark_parquet,
 }
 """Arrow table and a folder of its own -> whatever `open_table` takes."""
+ALIKE = (
+    *("csv.gz", "tsv", "folder of parquet", "pandas of arrow", "polars", "polars lazy", "pyarrow"),
+    *("duckdb relation", "duckdb file", "ibis on postgres"),
+)
+"""Engines that differ from another one mostly in how they are opened."""
 
 
 ON_SPARK = (

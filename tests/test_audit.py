@@ -57,6 +57,7 @@ def test_the_audit_of_a_strategy_passes_and_can_be_read() -> None:
     assert audit(STRATEGIES["gaussian"](workloads.prefix(3)), rho=0.1, neighbours="replace", runs=5_000).passed
 
 
+@pytest.mark.slow  # with all checks, one of the mutants below
 def test_a_privacy_loss_of_ten_percent_more_is_noticed_by_the_attack_alone() -> None:
     lattice, noise, _, neighbours, budget = subject(L=np.eye(1))
     weaker = _scaled(noise, 1 / 1.10)

@@ -253,7 +253,10 @@ def test_the_objective_must_be_known() -> None:
         plan(SQL, DOMAIN, objective="mean", cache=False)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize(("privacy", "alone"), [("pure", 11 * math.sqrt(2)), ("zcdp", math.sqrt(11))])
+@pytest.mark.parametrize(
+    ("privacy", "alone"),
+    [("pure", 11 * math.sqrt(2)), pytest.param("zcdp", math.sqrt(11), marks=pytest.mark.slow)],
+)
 def test_no_statement_of_the_dashboard_is_worse_than_by_itself(privacy: Any, alone: float) -> None:
     expected = outlook(dashboard(privacy=privacy))
     assert expected.statements[0].name == "total"

@@ -22,7 +22,7 @@ from batchdp.cells.splitting import split_by
 from batchdp.domain import Domain, read_domain
 from batchdp.sql import queries_of, read_selections
 from batchdp.tables import counting, open_table
-from engines import ENGINES, every_engine
+from engines import ALIKE, ENGINES, every_engine
 from sql_truth import GROUPED_DOMAIN, connection, grouped_statement, records
 
 ROWS, SEED, STATEMENTS = 400, 5, 200
@@ -115,7 +115,7 @@ def moved(atoms: tuple[Atoms, ...], codes: NDArray[np.int32]) -> NDArray[np.int6
     return np.column_stack(columns) if columns else np.zeros((len(codes), 0), dtype=np.int64)
 
 
-@every_engine()
+@every_engine(slow=ALIKE)
 def test_generated_statements_are_answered_as_duckdb_answers_them(engine: str, tmp_path: Path) -> None:
     with open_table(ENGINES[engine](people(), tmp_path), domain()) as source:
         counted = list(counting(source, finest())(None))

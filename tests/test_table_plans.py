@@ -29,7 +29,7 @@ from batchdp.release.components import counted
 from batchdp.release.components.answering import release_components
 from batchdp.release.components.counted import reading, sets_counted
 from commands import refused, succeeds
-from engines import ENGINES, every_engine
+from engines import ALIKE, ENGINES, every_engine
 from sql_truth import domain as awkward_domain
 from sql_truth import records
 
@@ -406,7 +406,7 @@ def expected_of(made: TablePlan) -> NDArray[np.int64]:
         return without_noise(made, awkward_records(), ledger).noisy
 
 
-@every_engine()
+@every_engine(slow=ALIKE)
 def test_all_engines_count_the_same_tables_either_way(
     engine: str, tmp_path: Path, ledger: batchdp.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

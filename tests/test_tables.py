@@ -22,7 +22,7 @@ from batchdp.domain import Domain, as_domain
 from batchdp.queries.conditions import Cut, Place
 from batchdp.tables import count, open_table
 from batchdp.tables.coding import packing, unpacked
-from engines import ENGINES, every_engine, on_spark
+from engines import ALIKE, ENGINES, every_engine, on_spark
 
 Counts = dict[tuple[int, ...], int]
 ODD = [
@@ -36,11 +36,6 @@ ODD = [
     "--",
     "NULL",
 ]
-ALIKE = (
-    *("csv.gz", "tsv", "folder of parquet", "pandas of arrow", "polars", "polars lazy", "pyarrow"),
-    *("duckdb relation", "duckdb file", "ibis on postgres"),
-)
-"""Engines that differ from another one mostly in how they are opened."""
 EVIL = 'x"; DROP TABLE patients; --'
 """As the name of a column."""
 
@@ -257,7 +252,7 @@ def test_every_kind_of_atom(engine: str, tmp_path: Path) -> None:
             assert found == looped(records(), [atoms]), title
 
 
-@every_engine(slow=["ibis on postgres", "tsv"])
+@every_engine(slow=ALIKE)
 def test_several_columns_and_a_unit(engine: str, tmp_path: Path) -> None:
     table = ENGINES[engine](records(), tmp_path)
     several = [ATOMS[title] for title in ("moments", "texts", "numbers", "booleans", "an evil name")]
