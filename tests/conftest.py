@@ -12,8 +12,9 @@ from hypothesis import settings
 
 # Generated cases are the same in every run, so that a change is judged by what it changed; `make audit` and
 # `pytest --hypothesis-profile fresh` look for new ones.
-settings.register_profile("fresh", derandomize=False)
-settings.register_profile("repeatable", derandomize=True)
+# None has a deadline: how long one takes says how busy the machine is.
+settings.register_profile("fresh", derandomize=False, deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("fresh" if "BATCHDP_EXAMPLES" in os.environ else "repeatable")
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
