@@ -229,10 +229,12 @@ def derived(runs: int, epsilon: float = 0.5) -> None:
               f"± {100 * math.sqrt(0.05 * 0.95 / runs):.1f}", flush=True)  # fmt: skip
 
 
-def attack(runs: int, epsilon: float = 2.0) -> int:
+def attack(only: str, runs: int, epsilon: float = 2.0) -> int:
     """Exact draws on both sides; noise that is 2 % too small is the same draws, made smaller. 1 if more is proven."""
     broken = 0
     for rank in (2, 3):
+        if only not in f"rank {rank}":
+            continue
         lattice, noise, _ = ready(shaped_noise(as_workload(flags(rank)), ShapeLimits()), epsilon)
         shift = worst_column(lattice)
         start = time.process_time()
@@ -263,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("table", "random", "draws", "coverage", "derived", "attack"))
     parser.add_argument("--runs", type=int, help="8 for random, 300 for derived, 1 200 000 for attack, else a thousand")
-    parser.add_argument("--only", default="", help="batches whose name holds this")
+    parser.add_argument("--only", default="", help="batches whose name holds this; rank 2 or rank 3 for attack")
     parser.add_argument("--seconds", type=float, default=20.0, help="for the search for the best pair")
     given = parser.parse_args()
     if given.what == "table":
@@ -273,7 +275,7 @@ def main() -> None:
     elif given.what == "derived":
         derived(given.runs or 300)
     elif given.what == "attack":
-        sys.exit(attack(given.runs or 1_200_000))
+        sys.exit(attack(given.only, given.runs or 1_200_000))
     else:
         {"draws": draws, "coverage": coverage}[given.what](given.runs or 1000)
 
