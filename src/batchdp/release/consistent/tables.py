@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Dense = NDArray[np.float64]
 
-MOST_ANSWERS = 150_000_000
-"""Cells of the tables that are no margin of another: each takes some 50 bytes."""
+MOST_ANSWERS = 100_000_000
+"""Cells of the tables that are no margin of another: each takes some 70 bytes."""
 MOST_CELLS = 100_000
 """Combinations of all columns' values for which tables that are not whole are fitted."""
 MOST_ENTRIES = 20_000_000
