@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.checks import finite, whole
+from batchdp.linalg.cone import inverse_inside, project
 from batchdp.linalg.matrix import Dense, check_size, dense
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies.blocks import block_by_block
@@ -50,13 +50,12 @@ def matrix_mechanism(
     max_rounds, smoothing = whole("max_rounds", max_rounds, 0), finite("smoothing", smoothing, above=0, below=1)
     check_size(workload.cells, workload.cells)
     W = dense(workload.weighted)
-    G = W.T @ W
     n = workload.cells
-    norm = float(np.trace(G))
+    norm = float(np.linalg.norm(W))
     if norm == 0:  # every query is 0 whatever the data: nothing to optimise
         return Strategy(workload, np.eye(n), dense(workload.matrix), method="matrix-mechanism")
-    objective = _objective(G / norm, smoothing / np.log(max(n, 2)))
-    M = _spectral_projected_gradient(objective, _average_optimum(G), max_rounds)
+    R = np.asarray(np.linalg.qr(W, mode="r") if len(W) > n else W) / norm
+    M = _spectral_projected_gradient(_Objective(R, smoothing / np.log(max(n, 2))), _average_optimum(R), max_rounds)
     eigenvalues, V = np.linalg.eigh(M)
     root = np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * SETTINGS.floor))
     L = (V * root) @ V.T
@@ -64,53 +63,70 @@ def matrix_mechanism(
     return Strategy(workload, L, B, method="matrix-mechanism")
 
 
-def _average_optimum(G: Dense) -> Dense:
-    """(WᵀW)^½, made positive definite: the minimiser if the mean of diag M stood in place of its maximum."""
-    eigenvalues, V = np.linalg.eigh(G)
-    return np.asarray((V * np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * 1e-6))) @ V.T)
+def _average_optimum(R: Dense) -> Dense:
+    """(RᵀR)^½, made positive definite: the minimiser if the mean of diag M stood in place of its maximum."""
+    _, roots, V = np.linalg.svd(R, full_matrices=False)
+    least = roots[0] * 1e-3
+    M = (V.T * np.maximum(roots - least, 0)) @ V
+    M[np.diag_indices_from(M)] += least
+    return np.asarray(M)
 
 
-Objective = Callable[[Dense], tuple[Dense, float, Dense]]
+@dataclass(frozen=True)
+class _Objective:
+    """Formula (14) as a function of a symmetric M, with its gradient."""
 
+    R: Dense
+    """Rows with RᵀR in proportion to WᵀW."""
+    mu: float
+    """The width of the smoothed maximum."""
 
-def _objective(G: Dense, mu: float) -> Objective:
-    """From a symmetric M: its projection on the positive definite cone, the objective there, the gradient."""
-
-    def evaluate(M: Dense) -> tuple[Dense, float, Dense]:
-        eigenvalues, V = np.linalg.eigh(M)
-        eigenvalues = np.maximum(eigenvalues, max(eigenvalues[-1], 1e-300) * SETTINGS.floor)
-        M = (V * eigenvalues) @ V.T
+    def __call__(self, M: Dense, ceiling: float = np.inf) -> tuple[Dense, float, Dense] | None:
+        """M's projection on the positive definite cone, the value there, the gradient; None if above the ceiling."""
+        inverse = inverse_inside(M, SETTINGS.floor)
+        if inverse is None:
+            widest = float(M.diagonal().max())  # a projection only adds to the diagonal
+            # tr(RᵀR P⁻¹) ≥ tr(UᵀRᵀR U (UᵀP U)⁻¹), and the smoothed maximum is above the largest of the diagonal.
+            projected = project(
+                M, SETTINGS.floor, lambda U, height: widest * float(np.sum((self.R @ U) ** 2)) > ceiling * height
+            )
+            if projected is None:
+                return None
+            M, inverse = projected
         # The objective does not change with the scale of M; fixing it keeps the smoothing relative.
-        M /= M.diagonal().max()
-        inverse = (V / eigenvalues) @ V.T
-        inverse /= inverse[0] @ M[:, 0]
+        scale = M.diagonal().max()
+        M, inverse = M / scale, inverse * scale
         diagonal = M.diagonal()
-        exponentials = np.exp((diagonal - diagonal.max()) / mu)
-        largest = float(diagonal.max() + mu * np.log(exponentials.sum()))
-        pulled = inverse @ G @ inverse
-        trace = float(np.einsum("ij,ji->", G, inverse))
-        gradient = -largest * pulled
+        exponentials = np.exp((diagonal - diagonal.max()) / self.mu)
+        largest = float(diagonal.max() + self.mu * np.log(exponentials.sum()))
+        pulled = self.R @ inverse
+        trace = float(np.sum(pulled * self.R))
+        if not largest * trace <= ceiling:  # nor if rounding has left no number at all
+            return None
+        gradient = -largest * (pulled.T @ pulled)
         gradient[np.diag_indices_from(gradient)] += trace * exponentials / exponentials.sum()
         return M, largest * trace, gradient
 
-    return evaluate
 
-
-def _spectral_projected_gradient(evaluate: Objective, start: Dense, max_rounds: int) -> Dense:
+def _spectral_projected_gradient(evaluate: _Objective, start: Dense, max_rounds: int) -> Dense:
     """Barzilai–Borwein steps with a line search that may go up a little on the way down."""
-    M, value, gradient = evaluate(start)
+    found = evaluate(start)
+    if found is None:
+        return start
+    M, value, gradient = found
     best, best_value = M, value
     recent = deque([value], maxlen=SETTINGS.memory)
     step = 1 / max(float(np.abs(gradient).max()), 1e-300)
     for _ in range(max_rounds):
         decrease = float(np.sum(gradient * gradient))
         for _ in range(20):
-            M_next, value_next, gradient_next = evaluate(M - step * gradient)
-            if value_next <= max(recent) - 1e-4 * step * decrease:
+            found = evaluate(M - step * gradient, max(recent) - 1e-4 * step * decrease)
+            if found is not None:
                 break
             step /= 4
         else:
             break
+        M_next, value_next, gradient_next = found
         change, turn = M_next - M, gradient_next - gradient
         curvature = float(np.sum(change * turn))
         length = float(np.sum(change * change))
