@@ -1,0 +1,100 @@
+"""Matrices brought to the positive definite cone by the few eigenvectors that leave it, against all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from batchdp.linalg import cone
+from batchdp.linalg.matrix import Dense
+from batchdp.strategies.matrix_mechanism import matrix_mechanism
+from batchdp.workloads import discrete, ranges, related
+from batchdp.workloads.workload import Workload
+
+FLOOR = 1e-8
+SIZE = cone.ITERATIVE_FROM + 44
+
+
+def spectrum(low: list[float], size: int = SIZE, seed: int = 0) -> tuple[Dense, Dense, Dense]:
+    """A symmetric matrix with these eigenvalues and others from 0.01 to 1, and its eigenvalues and vectors."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    eigenvalues = np.concatenate([low, np.linspace(0.01, 1, size - len(low))])
+    return (V * eigenvalues) @ V.T, eigenvalues, V
+
+
+def by_all(M: Dense) -> Dense:
+    eigenvalues, V = np.linalg.eigh(M)
+    return np.asarray((V * np.maximum(eigenvalues, eigenvalues[-1] * FLOOR)) @ V.T)
+
+
+def never(directions: Dense, height: float) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("low", [[-1e-3], [-0.5, -0.2, -1e-5], [-2e-8], [1e-10], list(np.linspace(-0.3, -0.01, 20))])
+def test_a_few_eigenvectors_give_the_projection_that_all_would(
+    low: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    M, _, _ = spectrum(low)
+    expected = by_all(M)
+    assert cone.inverse_inside(M, FLOOR) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(np.linalg, "eigh", None)  # not needed here
+        found = cone.project(M, FLOOR, never)
+    assert found is not None
+    projected, inverse = found
+    np.testing.assert_allclose(projected, expected, atol=1e-9)
+    np.testing.assert_allclose(projected @ inverse, np.eye(SIZE), atol=1e-5)
+    assert np.linalg.eigvalsh(projected)[0] == pytest.approx(FLOOR, rel=0.05)
+
+
+@pytest.mark.parametrize(("low", "size"), [(list(np.linspace(-0.3, -0.01, 50)), SIZE), ([-0.1], 40), ([-1.0], 2)])
+def test_many_directions_and_small_matrices_take_all_eigenvectors(low: list[float], size: int) -> None:
+    M, _, _ = spectrum(low, size)
+    found = cone.project(M, FLOOR, never)
+    assert found is not None
+    np.testing.assert_allclose(found[0], by_all(M), atol=1e-9)
+
+
+def test_what_is_inside_is_inverted_and_what_is_too_near_the_edge_is_not() -> None:
+    M, eigenvalues, V = spectrum([1e-4])
+    inverse = cone.inverse_inside(M, FLOOR)
+    assert inverse is not None
+    np.testing.assert_allclose(inverse, (V / eigenvalues) @ V.T, atol=1e-7)
+    np.testing.assert_array_equal(inverse, inverse.T)
+    assert cone.inverse_inside(spectrum([1e-9])[0], FLOOR) is None
+    assert cone.inverse_inside(np.zeros((3, 3)), FLOOR) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_said_of_directions_holds_of_the_projection(seed: int) -> None:
+    """The height bounds uᵀPu in every direction that is named, so that nothing is called hopeless that is not."""
+    low = [-0.2, -1e-2, -1e-2, -1e-4, -1e-6, 5e-9, 1e-7, 1e-5]
+    M, _, _ = spectrum(low, seed=seed)
+    P = by_all(M)
+    said = []
+
+    def heard(directions: Dense, height: float) -> bool:
+        said.append((directions, height))
+        return False
+
+    cone.project(M, FLOOR, heard)
+    assert said
+    for directions, height in said:
+        np.testing.assert_allclose(directions.T @ directions, np.eye(directions.shape[1]), atol=1e-9)
+        assert np.linalg.eigvalsh(directions.T @ P @ directions)[-1] <= height * (1 + 1e-6)
+    assert cone.project(M, FLOOR, lambda directions, height: True) is None
+
+
+@pytest.mark.parametrize("workload", [discrete(64, 320, 0), ranges(64, 320, 0), related(64, 320, 20, 0)], ids=str)
+def test_the_matrix_mechanism_takes_the_same_steps_with_a_few_eigenvectors_as_with_all(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = matrix_mechanism(workload, max_rounds=6)
+    monkeypatch.setattr(cone, "ITERATIVE_FROM", 10**9)
+    monkeypatch.setattr(cone, "_inverse", lambda M: None)
+    everything = matrix_mechanism(workload, max_rounds=6)
+    assert few.expected_squared_error(epsilon=1.0) == pytest.approx(
+        everything.expected_squared_error(epsilon=1.0), rel=1e-6
+    )
