@@ -29,8 +29,8 @@ class Settings:
     """The least eigenvalue of M relative to its largest, the square root of the rounding: keeps M positive definite."""
     most_cells: int = 64
     """Cells up to which `optimize` asks it, because it is quick there; chosen by hand."""
-    minutes_beyond: int = 512
-    """Cells beyond which it takes minutes, with sixty rounds of n³ operations."""
+    minutes_beyond: int = 1024
+    """Cells beyond which it takes minutes: sixty rounds of n³ operations, and as many trials again that are refused."""
 
 
 SETTINGS = Settings()
