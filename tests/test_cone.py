@@ -38,15 +38,14 @@ def test_a_few_eigenvectors_give_the_projection_that_all_would(
 ) -> None:
     M, _, _ = spectrum(low)
     expected = by_all(M)
-    assert cone.inverse_inside(M, FLOOR) is None
+    assert cone.inside(M, FLOOR) is None
     with monkeypatch.context() as patch:
         patch.setattr(np.linalg, "eigh", None)  # not needed here
         found = cone.project(M, FLOOR, never)
     assert found is not None
-    projected, inverse = found
-    np.testing.assert_allclose(projected, expected, atol=1e-9)
-    np.testing.assert_allclose(projected @ inverse, np.eye(SIZE), atol=1e-5)
-    assert np.linalg.eigvalsh(projected)[0] == pytest.approx(FLOOR, rel=0.05)
+    np.testing.assert_allclose(found.matrix, expected, atol=1e-9)
+    np.testing.assert_allclose(found.divided(found.matrix), np.eye(SIZE), atol=1e-5)
+    assert np.linalg.eigvalsh(found.matrix)[0] == pytest.approx(FLOOR, rel=0.05)
 
 
 @pytest.mark.parametrize(("low", "size"), [(list(np.linspace(-0.3, -0.01, 50)), SIZE), ([-0.1], 40), ([-1.0], 2)])
@@ -54,17 +53,18 @@ def test_many_directions_and_small_matrices_take_all_eigenvectors(low: list[floa
     M, _, _ = spectrum(low, size)
     found = cone.project(M, FLOOR, never)
     assert found is not None
-    np.testing.assert_allclose(found[0], by_all(M), atol=1e-9)
+    np.testing.assert_allclose(found.matrix, by_all(M), atol=1e-9)
+    np.testing.assert_allclose(found.divided(found.matrix), np.eye(size), atol=1e-5)
 
 
-def test_what_is_inside_is_inverted_and_what_is_too_near_the_edge_is_not() -> None:
+def test_what_is_inside_stays_as_it_is_and_what_is_too_near_the_edge_does_not() -> None:
     M, eigenvalues, V = spectrum([1e-4])
-    inverse = cone.inverse_inside(M, FLOOR)
-    assert inverse is not None
-    np.testing.assert_allclose(inverse, (V / eigenvalues) @ V.T, atol=1e-7)
-    np.testing.assert_array_equal(inverse, inverse.T)
-    assert cone.inverse_inside(spectrum([1e-9])[0], FLOOR) is None
-    assert cone.inverse_inside(np.zeros((3, 3)), FLOOR) is None
+    found = cone.inside(M, FLOOR)
+    assert found is not None
+    assert found.matrix is M
+    np.testing.assert_allclose(found.divided(V[:3]), ((V[:3] @ V) / eigenvalues) @ V.T, atol=1e-7)
+    assert cone.inside(spectrum([1e-9])[0], FLOOR) is None
+    assert cone.inside(np.zeros((3, 3)), FLOOR) is None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -93,7 +93,7 @@ def test_the_matrix_mechanism_takes_the_same_steps_with_a_few_eigenvectors_as_wi
 ) -> None:
     few = matrix_mechanism(workload, max_rounds=6)
     monkeypatch.setattr(cone, "ITERATIVE_FROM", 10**9)
-    monkeypatch.setattr(cone, "_inverse", lambda M: None)
+    monkeypatch.setattr(cone, "_factor", lambda M: None)
     everything = matrix_mechanism(workload, max_rounds=6)
     assert few.expected_squared_error(epsilon=1.0) == pytest.approx(
         everything.expected_squared_error(epsilon=1.0), rel=1e-6

@@ -1,66 +1,113 @@
-"""Symmetric matrices against the positive definite cone: inside it with an inverse, or brought there.
+"""Symmetric matrices against the positive definite cone: inside it, or brought there.
 
-All eigenvectors cost ten times as much as an inverse by Cholesky, and a matrix that leaves the cone leaves it in few
+All eigenvectors cost thirty times as much as a Cholesky factor, and a matrix that leaves the cone leaves it in few
 directions; so those are sought by themselves, and all of them only where that fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from batchdp.linalg.matrix import Dense
 
 ITERATIVE_FROM = 256
 """Rows from which iteration finds a few eigenvectors sooner than LAPACK finds all."""
-ATTEMPTS = ((1, 20, 1e-4), (8, 40, 1e-9), (32, 96, 1e-9))
-"""How many of the lowest eigenvectors are sought, from how many Lanczos vectors, how precisely; one after the other."""
+FEW = (8, 32)
+"""How many eigenvectors are sought by themselves, at first and at most."""
+
+Hopeless = Callable[[Dense, float], bool]
 
 
-def inverse_inside(M: Dense, floor: float) -> Dense | None:
-    """M⁻¹ if M is surely positive definite, with no eigenvalue below `floor` times its largest; None if not."""
-    inverse = _inverse(M)
-    if inverse is None:
+@dataclass(frozen=True)
+class Definite:
+    """A positive definite matrix and what divides by it."""
+
+    matrix: Dense
+    divided: Callable[[Dense], Dense]
+    """From rows R to R M⁻¹."""
+
+
+def inside(M: Dense, floor: float) -> Definite | None:
+    """M itself if it is positive definite with, by LAPACK's estimate, no eigenvalue below `floor` times its largest."""
+    C = _factor(M)
+    if C is None:
         return None
-    condition = np.linalg.norm(M) * np.linalg.norm(inverse)  # Frobenius norms: no less than the true one
-    return inverse if condition <= 1 / floor else None
+    inverse_condition, _ = dpocon(C, np.abs(M).sum(axis=0).max(), uplo="L")
+    return _by_factor(M, C) if inverse_condition >= floor else None
 
 
-def project(M: Dense, floor: float, hopeless: Callable[[Dense, float], bool]) -> tuple[Dense, Dense] | None:
-    """P, the nearest matrix with no eigenvalue below `floor` times M's largest, and its inverse.
+def project(M: Dense, floor: float, hopeless: Hopeless) -> Definite | None:
+    """P, the nearest matrix with no eigenvalue below `floor` times M's largest.
 
     None as soon as P is hopeless by what is known of it: orthonormal columns U and a height with UᵀPU ≤ height · I.
     """
-    attempts = ATTEMPTS if len(M) >= ITERATIVE_FROM else ()
-    least = floor * _largest(M) if attempts else 0.0
-    for count, vectors, tolerance in attempts:
-        try:
-            eigenvalues, V = eigsh(
-                M, k=count, which="SA", v0=_start(M), ncv=vectors, tol=tolerance, maxiter=4 * len(M) // vectors
-            )
-        except ArpackNoConvergence:
-            break
-        below = eigenvalues < least
-        # With residuals ρᵢ of pairs θᵢ, uᵢ below the floor f, and c the parts of a unit u = U y along M's eigenvectors,
-        # uᵀP u = Σ c² max(λ, f) ≤ f + ‖(M − f I)₊ u‖ ≤ f + Σ |yᵢ| ρᵢ ≤ f + ‖ρ‖.
-        residual = float(np.linalg.norm(M @ V - V * eigenvalues))
-        if below.any() and hopeless(V[:, below], least + residual):
+    glance = _at_a_glance(M) if len(M) >= ITERATIVE_FROM else None
+    if glance is not None:
+        if _surely(M, floor * float(np.linalg.norm(M)), *glance, hopeless):
             return None
-        if not below.all() and residual <= 0.01 * least:  # all that are below are known
-            lifted = M + (V * np.maximum(least - eigenvalues, 0)) @ V.T
-            inverse = _inverse(lifted)
-            if inverse is not None:
-                return lifted, inverse
+        least = floor * float(eigsh(M, k=1, which="LA", v0=_start(M), tol=1e-6, return_eigenvectors=False)[0])
+        for count in FEW:
+            found = _lowest(M, count, glance[0][0])
+            if found is None:
+                break
+            eigenvalues, V = found
+            if _surely(M, least, eigenvalues, V, hopeless):
+                return None
+            if eigenvalues[-1] > least and _residual(M, eigenvalues, V) <= 0.01 * least:  # all that are below are known
+                P = np.asarray(M + (V * np.maximum(least - eigenvalues, 0)) @ V.T)
+                C = _factor(P)
+                if C is not None:
+                    return _by_factor(P, C)
     eigenvalues, V = np.linalg.eigh(M)
     eigenvalues = np.maximum(eigenvalues, max(eigenvalues[-1], 1e-300) * floor)
-    return (V * eigenvalues) @ V.T, (V / eigenvalues) @ V.T
+    return Definite((V * eigenvalues) @ V.T, lambda R: np.asarray(((R @ V) / eigenvalues) @ V.T))
 
 
-def _largest(M: Dense) -> float:
-    return float(eigsh(M, k=1, which="LA", v0=_start(M), tol=1e-6, return_eigenvectors=False)[0])
+def _surely(M: Dense, least: float, eigenvalues: Dense, V: Dense, hopeless: Hopeless) -> bool:
+    """Whether directions in which M is not positive are enough to call its projection P hopeless.
+
+    With residuals ρᵢ of pairs θᵢ, uᵢ below the floor f, and c the parts of a unit u = U y along M's eigenvectors,
+    uᵀP u = Σ c² max(λ, f) ≤ f + ‖(M − f I)₊ u‖ ≤ f + Σ |yᵢ| ρᵢ ≤ f + ‖ρ‖.
+    """
+    below = eigenvalues < 0
+    return bool(below.any()) and hopeless(V[:, below], least + _residual(M, eigenvalues[below], V[:, below]))
+
+
+def _residual(M: Dense, eigenvalues: Dense, V: Dense) -> float:
+    return float(np.linalg.norm(M @ V - V * eigenvalues))
+
+
+def _at_a_glance(M: Dense) -> tuple[Dense, Dense] | None:
+    """The least eigenvalue and its vector, roughly, in single precision."""
+    single = M.astype(np.float32)
+    try:
+        eigenvalues, V = eigsh(single, k=1, which="SA", v0=_start(M).astype(np.float32), tol=1e-4, maxiter=len(M) // 5)
+    except ArpackNoConvergence:
+        return None
+    V = V.astype(float)
+    return eigenvalues.astype(float), V / np.linalg.norm(V)
+
+
+def _lowest(M: Dense, count: int, least: float) -> tuple[Dense, Dense] | None:
+    """The least eigenvalues, ascending, and their vectors, by inverses of M less a shift below the least of them."""
+    shift = least - 0.05 * abs(least) - 1e-5 * float(np.linalg.norm(M))
+    shifted = M.copy()
+    shifted[np.diag_indices_from(shifted)] -= shift
+    C = _factor(shifted)
+    if C is None:
+        return None
+    inverse = LinearOperator(M.shape, matvec=lambda v: dpotrs(C, v, lower=1)[0], dtype=M.dtype)
+    try:
+        eigenvalues, V = eigsh(M, k=count, sigma=shift, OPinv=inverse, v0=_start(M), tol=1e-10, maxiter=len(M) // 5)
+    except ArpackNoConvergence:
+        return None
+    ascending = np.argsort(eigenvalues)
+    return eigenvalues[ascending], V[:, ascending]
 
 
 def _start(M: Dense) -> Dense:
@@ -68,11 +115,11 @@ def _start(M: Dense) -> Dense:
     return np.asarray(np.cos(np.arange(len(M)) ** 2.0))
 
 
-def _inverse(M: Dense) -> Dense | None:
-    C, failed = dpotrf(M.T, lower=1, clean=1)  # the transpose of a symmetric matrix, because LAPACK goes by columns
-    if failed:
-        return None
-    lower, _ = dpotri(C, lower=1, overwrite_c=1)
-    inverse = lower + lower.T  # above the diagonal, `clean` has left nothing
-    inverse[np.diag_indices_from(inverse)] /= 2
-    return np.asarray(inverse)
+def _factor(M: Dense) -> Dense | None:
+    """Cholesky's, below the diagonal; None unless M is positive definite."""
+    C, failed = dpotrf(M.T, lower=1, clean=0)  # the transpose of a symmetric matrix, because LAPACK goes by columns
+    return None if failed else C
+
+
+def _by_factor(M: Dense, C: Dense) -> Definite:
+    return Definite(M, lambda R: np.asarray(dpotrs(C, R.T, lower=1)[0].T))

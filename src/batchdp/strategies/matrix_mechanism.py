@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.checks import finite, whole
-from batchdp.linalg.cone import inverse_inside, project
+from batchdp.linalg.cone import inside, project
 from batchdp.linalg.matrix import Dense, check_size, dense
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies.blocks import block_by_block
@@ -83,27 +83,23 @@ class _Objective:
 
     def __call__(self, M: Dense, ceiling: float = np.inf) -> tuple[Dense, float, Dense] | None:
         """M's projection on the positive definite cone, the value there, the gradient; None if above the ceiling."""
-        inverse = inverse_inside(M, SETTINGS.floor)
-        if inverse is None:
-            widest = float(M.diagonal().max())  # a projection only adds to the diagonal
-            # tr(RᵀR P⁻¹) ≥ tr(UᵀRᵀR U (UᵀP U)⁻¹), and the smoothed maximum is above the largest of the diagonal.
-            projected = project(
-                M, SETTINGS.floor, lambda U, height: widest * float(np.sum((self.R @ U) ** 2)) > ceiling * height
-            )
-            if projected is None:
-                return None
-            M, inverse = projected
+        widest = float(M.diagonal().max())
+        # A projection P only adds to the diagonal, and tr(RᵀR P⁻¹) ≥ tr(UᵀRᵀR U (UᵀP U)⁻¹).
+        definite = inside(M, SETTINGS.floor) or project(
+            M, SETTINGS.floor, lambda U, height: widest * float(np.sum((self.R @ U) ** 2)) > ceiling * height
+        )
+        if definite is None:
+            return None
         # The objective does not change with the scale of M; fixing it keeps the smoothing relative.
-        scale = M.diagonal().max()
-        M, inverse = M / scale, inverse * scale
+        scale = float(definite.matrix.diagonal().max())
+        M, pulled = definite.matrix / scale, definite.divided(self.R) * scale
         diagonal = M.diagonal()
         exponentials = np.exp((diagonal - diagonal.max()) / self.mu)
         largest = float(diagonal.max() + self.mu * np.log(exponentials.sum()))
-        pulled = self.R @ inverse
         trace = float(np.sum(pulled * self.R))
         if not largest * trace <= ceiling:  # nor if rounding has left no number at all
             return None
-        gradient = -largest * (pulled.T @ pulled)
+        gradient = (-largest * pulled.T) @ pulled
         gradient[np.diag_indices_from(gradient)] += trace * exponentials / exponentials.sum()
         return M, largest * trace, gradient
 
