@@ -548,6 +548,20 @@ def test_the_page_marks_failed_searches(done: Path) -> None:
     assert "WRange 4 × 16 with r = 5." in text
 
 
+def test_the_page_marks_searches_that_gave_up(done: Path) -> None:
+    rows, settings = read_all(done), settings_of(done)
+    assert settings is not None
+    good = [replace(row, status="converged") if row.gave_up else row for row in rows]
+    assert "‡" not in page(good, [], [], settings, TINY, ".")
+    stuck = [
+        replace(row, status="penalty at its limit") if (row.figure, row.mechanism) == ("figure-5", "LRM") else row
+        for row in good
+    ]
+    text = page(stuck, [], [], settings, TINY, ".")
+    assert re.search(r"\| LRM \| [\d,.]+ ‡ \|", text)
+    assert re.search("‡ At 3 points the penalty was at its limit .* WRange 4 × 16 with r = 5", text)
+
+
 def test_wrong_usage_is_refused(tmp_path: Path) -> None:
     assert "figure-1" in refused("reproduce", "figure-1", "-o", tmp_path, code=2)
     assert "FIGURE" in refused("reproduce", "-o", tmp_path, code=2)

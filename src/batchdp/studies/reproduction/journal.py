@@ -75,6 +75,11 @@ class Row:
         """Whether the search failed, so that its start is all there is."""
         return self.ok and Outcome.read(self.status).fell_back
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether the search ended before B L was W, which was mended afterwards."""
+        return self.ok and Outcome.read(self.status) is Outcome.PENALTY_AT_LIMIT
+
     def too_slow(self, seconds: float) -> bool:
         """Whether so much time is known not to be enough."""
         return self.limit >= seconds  # which nothing is that is not known

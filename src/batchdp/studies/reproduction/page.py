@@ -105,7 +105,7 @@ def _errors(rows: Sequence[Row], figure: str) -> str:
     name = varied(figure)
     values = sorted({getattr(row, name) for row in rows})
     shown = {
-        (row.mechanism, getattr(row, name)): short(row.error) + " †" * row.fell_back
+        (row.mechanism, getattr(row, name)): short(row.error) + " †" * row.fell_back + " ‡" * row.gave_up
         for row in rows
         if row.ok and row.dataset == SEARCH_LOGS.name
     }
@@ -197,13 +197,7 @@ def _data(settings: Settings) -> str:
 def _missing(rows: Sequence[Row], table: Table) -> str:
     """Points without figures, by why."""
     known = {row.point: row for row in rows}
-    poor = [row for row in rows if row.ok and row.fell_back]
-    fallen = (
-        f"\n\n† At {len(poor)} points the search for LRM failed, and the figures are those of its start; no claim is "
-        "judged by them: " + ", ".join(sorted({_place(row) for row in poor})) + "."
-        if poor
-        else ""
-    )
+    marks = _marks(rows)
     reasons: dict[tuple[str, str], list[tuple[int, int]]] = {}
     total = 0
     for figure in FIGURES:
@@ -214,13 +208,29 @@ def _missing(rows: Sequence[Row], table: Table) -> str:
                 key = (point.task.mechanism, f"{point.task.batch.workload}: {_reason(row)}")
                 reasons.setdefault(key, []).append((point.task.batch.cells, point.task.batch.queries))
     if not reasons:
-        return f"Nothing: all {total:,} points were measured.{fallen}"
+        return f"Nothing: all {total:,} points were measured.{marks}"
     lost = sum(map(len, reasons.values()))
     lines = (
         (STYLES[mechanism].label, reason, ", ".join(f"{m} × {n}" for n, m in sorted(set(sizes))), str(len(sizes)))
         for (mechanism, reason), sizes in sorted(reasons.items())
     )
-    return f"{lost:,} of {total:,} points.\n\n" + _table(("mechanism", "why", "m × n", "points"), lines) + fallen
+    return f"{lost:,} of {total:,} points.\n\n" + _table(("mechanism", "why", "m × n", "points"), lines) + marks
+
+
+def _marks(rows: Sequence[Row]) -> str:
+    """What † and ‡ stand for, if there are any."""
+    text = ""
+    if poor := [row for row in rows if row.fell_back]:
+        text += (
+            f"\n\n† At {len(poor)} points the search for LRM failed, and the figures are those of its start; no claim "
+            f"is judged by them: {_places(poor)}."
+        )
+    if stuck := [row for row in rows if row.gave_up]:
+        text += (
+            f"\n\n‡ At {len(stuck)} points the penalty was at its limit before B L was near enough to W. The pair was "
+            f"then made exact, and can be far from the best: {_places(stuck)}."
+        )
+    return text
 
 
 def _reason(row: Row | None) -> str:
@@ -230,8 +240,8 @@ def _reason(row: Row | None) -> str:
     return row.status if math.isnan(row.limit) else f"skipped: took more than {row.limit:g} s"
 
 
-def _place(row: Row) -> str:
-    return f"{row.workload} {row.m} × {row.n} with r = {row.r}"
+def _places(rows: Iterable[Row]) -> str:
+    return ", ".join(sorted({f"{row.workload} {row.m} × {row.n} with r = {row.r}" for row in rows}))
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
