@@ -18,7 +18,7 @@ from scipy.optimize import linprog
 import batchdp
 from batchdp import BatchDPError, LatticeError, Ledger, ReleaseError, ShapeLimits, StrategyError, Workload
 from batchdp.audits.finding import Finding
-from batchdp.audits.shaped import attacked_shaped, exact_shaped
+from batchdp.audits.shaped import attacked_shaped, exact_shaped, telling_column
 from batchdp.derived.expressions import Affine, Asked, Combination, Ratio
 from batchdp.linalg.gauge import gauges
 from batchdp.measuring.derived import estimates
@@ -442,6 +442,19 @@ def test_the_attack_notices_noise_that_is_a_fifth_too_small() -> None:
     small = replace(noise, epsilons=tuple(one * Fraction(6, 5) for one in noise.epsilons))
     found = {one.check for one in attacked_shaped(lattice, small, Neighbours(), 2.0, 20_000) if not one.held}
     assert {"attack on the largest column", "noise scale"} <= found
+
+
+def test_the_attack_adds_the_column_that_shows_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All seven columns have norm 1; a third of the draws show all of one with two flags, a quarter of the others."""
+    monkeypatch.setattr("batchdp.audits.shaped.TRIALS", 2000)
+    lattice, noise, _ = ready(budget=2.0)
+    draws = np.array(noise.draws(2000), dtype=float)
+    chosen = telling_column(lattice, [2.0], np.tile(draws, (10, 1)))  # a tenth of which is the pilot
+    assert np.count_nonzero(chosen) == 2
+    assert chosen.tolist() in lattice.integers.toarray().T.tolist()
+    assert (
+        telling_column(lattice, [2.0], draws[:5]).tolist() in lattice.integers.toarray().T.tolist()
+    )  # no pilot at all
 
 
 def test_files_of_pairs_are_as_they_were() -> None:

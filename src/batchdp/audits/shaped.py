@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import ndtri
 
-from batchdp.audits.attack import FALSE_ALARM, fork_finding, independence_finding, proven_between
+from batchdp.audits.attack import FALSE_ALARM, PILOT, fork_finding, independence_finding, proven_between
 from batchdp.audits.exact import merged_exactly
 from batchdp.audits.finding import Finding
 from batchdp.linalg.gauge import gauges
@@ -27,6 +27,10 @@ SECONDS = 120.0
 """What the draws of an attack may take, by their estimate."""
 FEWEST_RUNS = 50
 """Whatever they take: few runs prove little of ε, and still tell noise of another scale."""
+CANDIDATES = 16
+"""Columns of the largest norm that are tried on pilot runs; every column of a body's corners has it."""
+TRIALS = 500
+"""Pilot runs that choose among them."""
 
 
 def exact_shaped(
@@ -86,9 +90,9 @@ def attacked_shaped(
     """The checks that run the noise itself; fewer runs where a draw takes long, and it says how many."""
     seconds = sum(body.seconds_together for body in noise.bodies)
     runs = min(runs, max(FEWEST_RUNS, int(SECONDS / (2 * seconds))))
-    shift = neighbours.factor * worst_column(lattice)
     claimed = [budget * float(group.share) / neighbours.factor for group in lattice.shape.groups]
     one, other = (np.array(noise.draws(runs), dtype=np.float64) for _ in range(2))
+    shift = neighbours.factor * telling_column(lattice, claimed, one)
     evidences = [evidence_of(lattice, claimed, released, shift) for released in (one, other + shift)]
     bound = proven_between(lattice.noise, *evidences)
     figures = f"{bound:.4f} proven of {budget:.6g} charged, by {runs:,} runs a side"
@@ -98,13 +102,20 @@ def attacked_shaped(
     yield fork_finding(noise, len(shift))
 
 
-def worst_column(lattice: ShapedLattice) -> Dense:
-    """The column of Q with the largest norm over all groups."""
+def telling_column(lattice: ShapedLattice, epsilons: Sequence[float], draws: Dense) -> Dense:
+    """Of the columns of Q with the largest norm over all groups, the one that shows most.
+
+    It is chosen by pilot runs alone, which choose the event too and measure nothing.
+    """
     Q = np.unique(lattice.integers.toarray().astype(np.float64), axis=1)
     norms = np.zeros(Q.shape[1])
     for (own, group), columns in zip(lattice.shape.parts, lattice.columns, strict=True):
         norms += float(group.share) * gauges(columns.astype(np.float64), Q[own].T)
-    return np.asarray(Q[:, int(np.argmax(norms))])
+    largest = np.flatnonzero(norms >= norms.max() * (1 - 1e-9))
+    candidates = largest[:: math.ceil(len(largest) / CANDIDATES)]
+    pilot = draws[: min(TRIALS, int(PILOT * len(draws)))]
+    shown = [-float(evidence_of(lattice, epsilons, pilot, Q[:, j]).sum()) for j in candidates]
+    return np.asarray(Q[:, candidates[int(np.argmax(shown))]])
 
 
 def evidence_of(lattice: ShapedLattice, epsilons: Sequence[float], released: Dense, shift: Dense) -> Dense:
