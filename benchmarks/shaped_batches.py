@@ -27,7 +27,7 @@ from pandas import DataFrame  # type: ignore[import-untyped]
 
 import batchdp
 from batchdp.audits.attack import proven_between
-from batchdp.audits.shaped import evidence_of, telling_column
+from batchdp.audits.shaped import evidence_of, telling_shift
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.preparing import prepared
 from batchdp.measuring.shaping.lattice import ShapedLattice
@@ -239,7 +239,7 @@ def attack(only: str, runs: int, epsilon: float = 2.0) -> int:
         start = time.process_time()
         sides = [many_draws(noise, runs) for _ in range(2)]
         took = time.process_time() - start
-        shift = telling_column(lattice, [epsilon], sides[0])
+        shift = telling_shift(lattice, [epsilon], sides[0])
         for factor, said in ((1.0, "as it is"), (1 / 1.02, "loss × 1.02")):
             here, there = (np.rint(factor * side) for side in sides)
             assert len(here) == len(there) == runs

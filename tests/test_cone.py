@@ -7,11 +7,11 @@ import pytest
 
 from batchdp.linalg import cone
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.matrix_mechanism import matrix_mechanism
+from batchdp.strategies.matrix_mechanism import SETTINGS, _Objective, matrix_mechanism
 from batchdp.workloads import discrete, ranges, related
 from batchdp.workloads.workload import Workload
 
-FLOOR = 1e-8
+FLOOR = SETTINGS.floor
 SIZE = cone.ITERATIVE_FROM + 44
 
 
@@ -87,7 +87,47 @@ def test_what_is_said_of_directions_holds_of_the_projection(seed: int) -> None:
     assert cone.project(M, FLOOR, lambda directions, height: True) is None
 
 
-@pytest.mark.parametrize("workload", [discrete(64, 320, 0), ranges(64, 320, 0), related(64, 320, 20, 0)], ids=str)
+@pytest.mark.parametrize("low", [[-0.2], [-0.1, -1e-2, -1e-2, -1e-3], list(np.linspace(-0.3, -0.01, 20))])
+@pytest.mark.parametrize("queries", [1, 5])
+def test_a_trial_is_refused_just_where_its_value_is_above_the_ceiling(low: list[float], queries: int) -> None:
+    M, _, V = spectrum(low)
+    R = V[:, :1].T if queries == 1 else np.random.default_rng(1).standard_normal((queries, SIZE))
+    objective = _Objective(R, mu=0.001)
+    found = objective(M)
+    assert found is not None
+    value = found[1]
+    assert objective(M, value * (1 + 1e-6)) is not None
+    assert objective(M, value * (1 - 1e-6)) is None
+    assert objective(M, 0.0) is None
+
+
+@pytest.mark.parametrize("size", [1, 2, SIZE])
+@pytest.mark.parametrize("scale", [0.0, 1e-60, 1e50])
+def test_matrices_that_iteration_cannot_take_are_projected_all_the_same(size: int, scale: float) -> None:
+    M = scale * np.eye(size)
+    M[0, 0] *= -1
+    found = cone.project(M, FLOOR, never)
+    assert found is not None
+    assert np.linalg.eigvalsh(found.matrix)[0] >= 0
+    np.testing.assert_allclose(found.matrix[1:, 1:], M[1:, 1:], atol=1e-300)
+
+
+def test_projections_are_the_same_in_every_run() -> None:
+    """Where ARPACK exhausts its space it makes up vectors: here all of thirty eigenvalues are equal."""
+    H = np.ones((1, 1))
+    while len(H) < cone.ITERATIVE_FROM:
+        H = np.block([[H, H], [H, -H]])
+    V = H / np.sqrt(len(H))
+    M = (V * np.where(np.arange(len(H)) < 30, -(2.0**-20), 1.0)) @ V.T
+    results = [cone.project(M, FLOOR, never) for _ in range(3)]
+    assert len({one.matrix.tobytes() for one in results if one is not None}) == 1
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [discrete(64, 320, 0), ranges(64, 320, 0), related(64, 320, 20, 0)],
+    ids=("discrete", "ranges", "related"),
+)
 def test_the_matrix_mechanism_takes_the_same_steps_with_a_few_eigenvectors_as_with_all(
     workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:

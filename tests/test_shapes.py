@@ -18,7 +18,7 @@ from scipy.optimize import linprog
 import batchdp
 from batchdp import BatchDPError, LatticeError, Ledger, ReleaseError, ShapeLimits, StrategyError, Workload
 from batchdp.audits.finding import Finding
-from batchdp.audits.shaped import attacked_shaped, exact_shaped, telling_column
+from batchdp.audits.shaped import attacked_shaped, exact_shaped, telling_shift
 from batchdp.derived.expressions import Affine, Asked, Combination, Ratio
 from batchdp.linalg.gauge import gauges
 from batchdp.measuring.derived import estimates
@@ -444,17 +444,24 @@ def test_the_attack_notices_noise_that_is_a_fifth_too_small() -> None:
     assert {"attack on the largest column", "noise scale"} <= found
 
 
-def test_the_attack_adds_the_column_that_shows_most(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("factor", [1, 8])
+def test_the_attack_adds_the_column_that_shows_most(factor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All seven columns have norm 1; a third of the draws show all of one with two flags, a quarter of the others."""
     monkeypatch.setattr("batchdp.audits.shaped.TRIALS", 2000)
     lattice, noise, _ = ready(budget=2.0)
-    draws = np.array(noise.draws(2000), dtype=float)
-    chosen = telling_column(lattice, [2.0], np.tile(draws, (10, 1)))  # a tenth of which is the pilot
+    columns = (factor * lattice.integers.toarray().T).tolist()
+    pilot = np.array(noise.draws(2000), dtype=float)
+    draws = np.concatenate([pilot, np.full((18_000, 3), np.nan)])  # what is not the pilot is not looked at
+    chosen = telling_shift(lattice, [2.0 / factor], draws, factor)
     assert np.count_nonzero(chosen) == 2
-    assert chosen.tolist() in lattice.integers.toarray().T.tolist()
-    assert (
-        telling_column(lattice, [2.0], draws[:5]).tolist() in lattice.integers.toarray().T.tolist()
-    )  # no pilot at all
+    assert chosen.tolist() in columns
+    assert telling_shift(lattice, [2.0 / factor], draws[:5], factor).tolist() in columns  # no pilot at all
+
+
+@pytest.mark.parametrize("runs", [1, 9])
+def test_an_audit_of_few_runs_proves_little(runs: int) -> None:
+    lattice, noise, _ = ready(budget=2.0)
+    assert next(attacked_shaped(lattice, noise, Neighbours(), 2.0, runs)).held
 
 
 def test_files_of_pairs_are_as_they_were() -> None:

@@ -86,7 +86,7 @@ def lower_bound(noise: Mechanism, shift: np.ndarray, runs: int, kind: Noise) -> 
 
 def proven_between(kind: Noise, here: Dense, there: Dense) -> float:
     """The least privacy loss that evidence from runs without a record, and with it, can have."""
-    pilot = int(PILOT * len(here))
+    pilot = max(1, int(PILOT * len(here)))
     thresholds = np.quantile(np.concatenate([here[:pilot], there[:pilot]]), np.linspace(0.02, 0.98, 49))
     best = max(thresholds, key=lambda level: proven(kind, here[:pilot] >= level, there[:pilot] >= level, 1e-2))
     return proven(kind, here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)

@@ -92,7 +92,7 @@ def attacked_shaped(
     runs = min(runs, max(FEWEST_RUNS, int(SECONDS / (2 * seconds))))
     claimed = [budget * float(group.share) / neighbours.factor for group in lattice.shape.groups]
     one, other = (np.array(noise.draws(runs), dtype=np.float64) for _ in range(2))
-    shift = neighbours.factor * telling_column(lattice, claimed, one)
+    shift = telling_shift(lattice, claimed, one, neighbours.factor)
     evidences = [evidence_of(lattice, claimed, released, shift) for released in (one, other + shift)]
     bound = proven_between(lattice.noise, *evidences)
     figures = f"{bound:.4f} proven of {budget:.6g} charged, by {runs:,} runs a side"
@@ -102,8 +102,8 @@ def attacked_shaped(
     yield fork_finding(noise, len(shift))
 
 
-def telling_column(lattice: ShapedLattice, epsilons: Sequence[float], draws: Dense) -> Dense:
-    """Of the columns of Q with the largest norm over all groups, the one that shows most.
+def telling_shift(lattice: ShapedLattice, epsilons: Sequence[float], draws: Dense, factor: int = 1) -> Dense:
+    """So many times the column of Q, of those with the largest norm over all groups, that shows most.
 
     It is chosen by pilot runs alone, which choose the event too and measure nothing.
     """
@@ -111,11 +111,12 @@ def telling_column(lattice: ShapedLattice, epsilons: Sequence[float], draws: Den
     norms = np.zeros(Q.shape[1])
     for (own, group), columns in zip(lattice.shape.parts, lattice.columns, strict=True):
         norms += float(group.share) * gauges(columns.astype(np.float64), Q[own].T)
-    largest = np.flatnonzero(norms >= norms.max() * (1 - 1e-9))
-    candidates = largest[:: math.ceil(len(largest) / CANDIDATES)]
+    largest = np.flatnonzero(norms >= norms.max() * (1 - 1e-8))
+    spread = np.unique(np.linspace(0, len(largest) - 1, CANDIDATES).astype(int))
+    shifts = factor * Q[:, largest[spread]].T
     pilot = draws[: min(TRIALS, int(PILOT * len(draws)))]
-    shown = [-float(evidence_of(lattice, epsilons, pilot, Q[:, j]).sum()) for j in candidates]
-    return np.asarray(Q[:, candidates[int(np.argmax(shown))]])
+    shown = [-float(evidence_of(lattice, epsilons, pilot, shift).sum()) for shift in shifts]
+    return np.asarray(shifts[int(np.argmax(shown))])
 
 
 def evidence_of(lattice: ShapedLattice, epsilons: Sequence[float], released: Dense, shift: Dense) -> Dense:

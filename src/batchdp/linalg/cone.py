@@ -6,12 +6,14 @@ directions; so those are sought by themselves, and all of them only where that f
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from batchdp.linalg.matrix import Dense
 
@@ -19,6 +21,9 @@ ITERATIVE_FROM = 256
 """Rows from which iteration finds a few eigenvectors sooner than LAPACK finds all."""
 FEW = (8, 32)
 """How many eigenvectors are sought by themselves, at first and at most."""
+_eigsh: Any = eigsh  # with or without `rng`
+_SAME = {"rng": 0} if "rng" in inspect.signature(eigsh).parameters else {}
+"""For vectors that ARPACK makes up where a space is exhausted; SciPy before 1.17 has them the same by itself."""
 
 Hopeless = Callable[[Dense, float], bool]
 
@@ -50,15 +55,16 @@ def project(M: Dense, floor: float, hopeless: Hopeless) -> Definite | None:
     if glance is not None:
         if _surely(M, floor * float(np.linalg.norm(M)), *glance, hopeless):
             return None
-        least = floor * float(eigsh(M, k=1, which="LA", v0=_start(M), tol=1e-6, return_eigenvectors=False)[0])
+        least = floor * _largest(M)
         for count in FEW:
             found = _lowest(M, count, glance[0][0])
             if found is None:
                 break
             eigenvalues, V = found
-            if _surely(M, least, eigenvalues, V, hopeless):
+            if _surely(M, least * (1 + 1e-5), eigenvalues, V, hopeless):
                 return None
-            if eigenvalues[-1] > least and _residual(M, eigenvalues, V) <= 0.01 * least:  # all that are below are known
+            # Then all that are below are known, but perhaps for equal ones; of those, P would show by having no factor.
+            if eigenvalues[-1] > least and _residual(M, eigenvalues, V) <= 0.01 * least:
                 P = np.asarray(M + (V * np.maximum(least - eigenvalues, 0)) @ V.T)
                 C = _factor(P)
                 if C is not None:
@@ -84,13 +90,13 @@ def _residual(M: Dense, eigenvalues: Dense, V: Dense) -> float:
 
 def _at_a_glance(M: Dense) -> tuple[Dense, Dense] | None:
     """The least eigenvalue and its vector, roughly, in single precision."""
-    single = M.astype(np.float32)
-    try:
-        eigenvalues, V = eigsh(single, k=1, which="SA", v0=_start(M).astype(np.float32), tol=1e-4, maxiter=len(M) // 5)
-    except ArpackNoConvergence:
+    with np.errstate(over="ignore"):
+        single = M.astype(np.float32)
+    found = _eigenvectors(single, 1, which="SA", tol=1e-4)
+    if found is None:
         return None
-    V = V.astype(float)
-    return eigenvalues.astype(float), V / np.linalg.norm(V)
+    eigenvalues, V = (one.astype(float) for one in found)
+    return eigenvalues, V / np.linalg.norm(V)
 
 
 def _lowest(M: Dense, count: int, least: float) -> tuple[Dense, Dense] | None:
@@ -102,17 +108,35 @@ def _lowest(M: Dense, count: int, least: float) -> tuple[Dense, Dense] | None:
     if C is None:
         return None
     inverse = LinearOperator(M.shape, matvec=lambda v: dpotrs(C, v, lower=1)[0], dtype=M.dtype)
-    try:
-        eigenvalues, V = eigsh(M, k=count, sigma=shift, OPinv=inverse, v0=_start(M), tol=1e-10, maxiter=len(M) // 5)
-    except ArpackNoConvergence:
+    found = _eigenvectors(M, count, sigma=shift, OPinv=inverse, tol=1e-10)
+    if found is None:
         return None
+    eigenvalues, V = found
     ascending = np.argsort(eigenvalues)
     return eigenvalues[ascending], V[:, ascending]
 
 
-def _start(M: Dense) -> Dense:
+def _largest(M: Dense) -> float:
+    """The largest eigenvalue, at most 1e-6 too small; 0 if it is not positive, or was not found."""
+    try:
+        found = _eigsh(M, k=1, which="LA", v0=_start(M), tol=1e-6, return_eigenvectors=False, **_SAME)
+    except ArpackError:
+        return 0.0
+    return max(0.0, float(found[0]))
+
+
+def _eigenvectors(M: Any, count: int, **how: Any) -> tuple[Any, Any] | None:
+    """A few eigenvalues and their vectors; None where ARPACK gives up."""
+    try:
+        eigenvalues, V = _eigsh(M, k=count, v0=_start(M), maxiter=len(M) // 5, **how, **_SAME)
+    except ArpackError:
+        return None
+    return eigenvalues, V
+
+
+def _start(M: Any) -> Any:
     """The same in every run, and orthogonal to no eigenvector that one would meet."""
-    return np.asarray(np.cos(np.arange(len(M)) ** 2.0))
+    return np.cos(np.arange(len(M)) ** 2.0).astype(M.dtype)
 
 
 def _factor(M: Dense) -> Dense | None:

@@ -30,7 +30,7 @@ class Settings:
     most_cells: int = 64
     """Cells up to which `optimize` asks it, because it is quick there; chosen by hand."""
     minutes_beyond: int = 1024
-    """Cells beyond which it takes minutes: sixty rounds of n³ operations, and as many trials again that are refused."""
+    """Cells beyond which it takes minutes: sixty rounds of n³ operations, and several times as many refused trials."""
 
 
 SETTINGS = Settings()
@@ -83,6 +83,8 @@ class _Objective:
 
     def __call__(self, M: Dense, ceiling: float = np.inf) -> tuple[Dense, float, Dense] | None:
         """M's projection on the positive definite cone, the value there, the gradient; None if above the ceiling."""
+        if ceiling <= 0:  # which no value is
+            return None
         widest = float(M.diagonal().max())
         # A projection P only adds to the diagonal, and tr(RᵀR P⁻¹) ≥ tr(UᵀRᵀR U (UᵀP U)⁻¹).
         definite = inside(M, SETTINGS.floor) or project(
