@@ -559,7 +559,7 @@ def test_the_page_marks_searches_that_gave_up(done: Path) -> None:
     ]
     text = page(stuck, [], [], settings, TINY, ".")
     assert re.search(r"\| LRM \| [\d,.]+ ‡ \|", text)
-    assert re.search("‡ At 3 points the penalty was at its limit .* WRange 4 × 16 with r = 5", text)
+    assert re.search(r"‡ At 3 points, .* at its limit .* LRM: WRange 4 × 16 with r = 5\.", text)
 
 
 def test_wrong_usage_is_refused(tmp_path: Path) -> None:

@@ -229,8 +229,8 @@ def _marks(rows: Sequence[Row]) -> str:
         by_label = {STYLES[name].label: [row for row in stuck if row.mechanism == name] for name in STYLES}
         text += (
             f"\n\n‡ At {len(stuck)} points, over all datasets and ε, the penalty was at its limit before B L was near "
-            "enough to W. The pair was then made exact, and can be far from the best; claims are judged by it where the "
-            "other LRM is no better. "
+            "enough to W. The pair was then made exact, and can be far from the best; claims are judged by it where "
+            "the other LRM is no better. "
             + "; ".join(f"{label}: {_places(found)}" for label, found in by_label.items() if found)
             + "."
         )
