@@ -37,7 +37,9 @@ def taken_over(source: Path, target: Path, replaced: str = "") -> int:
 def _is_more(row: Row, known: Row | None, replaced: str) -> bool:
     if row.ok and row.mechanism == replaced:
         return True
-    return known is None or (not known.ok and (row.ok or row.limit > known.limit))
+    if known is None or known.ok:
+        return known is None
+    return row.ok or (row.limit > 0 and not row.limit <= known.limit)  # which is no number where nothing was tried
 
 
 def main() -> None:

@@ -9,8 +9,12 @@ import pytest
 
 import comparison
 import ledger as kills
+import points
 from batchdp import STRATEGIES, Ledger
 from batchdp.ledger import Reservation
+from batchdp.studies.reproduction.journal import row_for
+from batchdp.studies.reproduction.parameters import PAPER
+from batchdp.studies.reproduction.points import points_of
 from contract import TO_REACH, peer_figures
 
 
@@ -60,3 +64,19 @@ def test_a_line_that_a_kill_tore_is_compared_as_far_as_it_goes(tmp_path: Path) -
         assert kills.is_paid(ledger, torn, whole=False) is torn_is_paid
     assert not kills.is_paid(ledger, "a 2")
     assert not kills.is_paid(ledger, "nobody 1")
+
+
+def test_points_that_were_too_slow_come_over_with_the_longest_time_that_they_were_given() -> None:
+    untried = row_for(points_of("figure-4", PAPER)[0], {"status": "not run yet"})
+    found, short, long = replace(untried, error=1.0), replace(untried, limit=100.0), replace(untried, limit=1800.0)
+    for more, known in ((long, short), (long, untried), (found, long), (found, untried), (untried, None)):
+        assert points._is_more(more, known, "")
+    for less, known in (
+        (short, long),
+        (long, long),
+        (untried, long),
+        (untried, untried),
+        (long, found),
+        (found, found),
+    ):
+        assert not points._is_more(less, known, "")
