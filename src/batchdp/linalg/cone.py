@@ -56,7 +56,7 @@ def project(M: Dense, floor: float, hopeless: Hopeless) -> Definite | None:
         if _surely(M, floor * float(np.linalg.norm(M)), *glance, hopeless):
             return None
         least = floor * _largest(M)
-        for count in FEW:
+        for count in FEW if least > 0 else ():  # without a floor nothing is proven
             found = _lowest(M, count, glance[0][0])
             if found is None:
                 break
