@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from batchdp.audits.attack import FALSE_ALARM, lower_bound, scale_finding
-from batchdp.measuring.mechanism import Mechanism, mechanism
+from batchdp.mechanism.mechanism import Mechanism, mechanism
 
 SENSITIVITY = 2**30
 

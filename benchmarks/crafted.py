@@ -38,10 +38,10 @@ from batchdp.audits.shaped import exact_shaped
 from batchdp.errors import BatchDPError, PlanError, ReleaseError
 from batchdp.ledger.books import GUARDS, Books
 from batchdp.ledger.chain import START, Event, sha256
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
-from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.mechanism import ShapedMechanism
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
+from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.mechanism import ShapedMechanism
 from batchdp.plans.file import FORMAT as PLAN
 from batchdp.release.claims import check_charged, check_ledger
 from batchdp.release.records import FORMAT as RELEASE

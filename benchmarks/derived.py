@@ -36,9 +36,9 @@ import batchdp
 from batchdp.derived.quantiles import quantile
 from batchdp.derived.ratios import combined_intervals
 from batchdp.linalg.matrix import dense
-from batchdp.measuring.derived import estimates
-from batchdp.measuring.law import NoiseLaw
-from batchdp.measuring.preparing import prepared
+from batchdp.mechanism.derived import estimates
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.preparing import prepared
 from batchdp.plans.settling import settled
 from batchdp.tables import count, open_table
 

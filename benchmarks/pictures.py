@@ -22,7 +22,7 @@ from batchdp import STRATEGIES, Strategy, Workload, optimize, workloads
 from batchdp.cells import cells_of
 from batchdp.domain import read_domain
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.measuring.shaping.law import noise_of
+from batchdp.mechanism.knorm.law import noise_of
 from batchdp.portfolio.shapes import shaped_noise
 from batchdp.sql import read_queries
 from batchdp.strategies.shaped import ShapeLimits

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from batchdp.measuring.shaped import Body, draw
+from batchdp.mechanism.knorm import Body, draw
 
 
 def flags(rank: int) -> Any:

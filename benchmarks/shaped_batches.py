@@ -28,10 +28,10 @@ from pandas import DataFrame  # type: ignore[import-untyped]
 import batchdp
 from batchdp.audits.attack import proven_between
 from batchdp.audits.shaped import evidence_of, telling_shift
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
-from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.mechanism import ShapedMechanism
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
+from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.mechanism import ShapedMechanism
 from batchdp.portfolio.shapes import shaped_noise
 from batchdp.privacy import LAPLACE
 from batchdp.strategies.shaped import ShapeLimits

@@ -13,7 +13,7 @@ import numpy as np
 from amount_truth import CUTS, domain, exact_answers, ours, theirs
 from batchdp.cells import cells_of
 from batchdp.derived.expressions import Asked
-from batchdp.measuring.derived import evaluated
+from batchdp.mechanism.derived import evaluated
 from batchdp.sql import read_batch
 from batchdp.tables import count, open_table
 

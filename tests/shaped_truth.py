@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from batchdp.measuring.shaped.integers import solved
+from batchdp.mechanism.knorm.integers import solved
 
 Matrix = NDArray[Any]
 Law = dict[tuple[int, ...], float]

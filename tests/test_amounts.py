@@ -26,9 +26,9 @@ from batchdp.cells import cells_of
 from batchdp.domain import Numbers, as_domain
 from batchdp.errors import DomainError, PlanError, QueryError, WorkloadError
 from batchdp.linalg.matrix import dense
-from batchdp.measuring.amounts import AmountLattice, lattice_of
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
+from batchdp.mechanism.amounts import AmountLattice, lattice_of
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
 from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
 from batchdp.sql import read_queries

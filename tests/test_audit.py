@@ -14,11 +14,11 @@ from scipy import sparse
 from batchdp import STRATEGIES, Strategy, Workload, audit, optimize, workloads
 from batchdp.audits.attack import attacked
 from batchdp.audits.exact import exact
-from batchdp.measuring.lattice import Lattice
-from batchdp.measuring.law import NoiseLaw
-from batchdp.measuring.mechanism import Mechanism
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
+from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.mechanism import Mechanism
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
 
 RUNS = 100_000
 

@@ -21,10 +21,10 @@ from batchdp import STRATEGIES, LatticeError, Strategy, Workload, WorkloadError,
 from batchdp.audits.attack import attacked
 from batchdp.audits.exact import exact, true_sensitivity
 from batchdp.linalg.matrix import dense
-from batchdp.measuring.lattice import LARGEST, Lattice, quantise
-from batchdp.measuring.mechanism import mechanism
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
+from batchdp.mechanism.lattice import LARGEST, Lattice, quantise
+from batchdp.mechanism.mechanism import mechanism
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
 from batchdp.privacy import noise_of
 from batchdp.strategies.blocks import block_by_block
 

@@ -27,9 +27,9 @@ from batchdp import (
 )
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import Reservation, StoredRelease, outputs
-from batchdp.measuring.law import NoiseLaw
-from batchdp.measuring.mechanism import float_above, mechanism
-from batchdp.measuring.neighbours import EVERY_ROW
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.mechanism import float_above, mechanism
+from batchdp.mechanism.neighbours import EVERY_ROW
 from batchdp.release import claims
 from batchdp.release.records import FORMAT
 from batchdp.terminal import harmless

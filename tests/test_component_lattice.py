@@ -19,13 +19,13 @@ from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.search import Batch, one_product, split_by, tables_apart
 from batchdp.components.strategy import Components
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.measuring.components.axes import Records
-from batchdp.measuring.components.drawing import NOTHING, draw, least_noise, root_above
-from batchdp.measuring.components.integers import exact_squares, integer_basis
-from batchdp.measuring.components.lattice import ComponentLattice, IntegerGroup, WholeGroups, _group
-from batchdp.measuring.components.preparing import Prepared, prepare
-from batchdp.measuring.lattice import LARGEST
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.components.axes import Records
+from batchdp.mechanism.components.drawing import NOTHING, draw, least_noise, root_above
+from batchdp.mechanism.components.integers import exact_squares, integer_basis
+from batchdp.mechanism.components.lattice import ComponentLattice, IntegerGroup, WholeGroups, _group
+from batchdp.mechanism.components.preparing import Prepared, prepare
+from batchdp.mechanism.lattice import LARGEST
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import GAUSSIAN
 from batchdp.workloads.structure import Products
 from test_components import batch_of, structure

@@ -12,8 +12,8 @@ import pytest
 
 import batchdp.tables
 from batchdp import STRATEGIES, BudgetError, Ledger, PrivacyParameterError, ReleaseError, answer, plan, workloads
-from batchdp.measuring.lattice import Integers
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.lattice import Integers
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.release.answering import release
 from batchdp.release.cost import Cost

@@ -6,7 +6,7 @@ import pytest
 
 from batchdp import Ledger
 from batchdp.ledger.curves import DELTAS, MOST_CURVES, curves
-from batchdp.measuring.conversion import epsilon_at, epsilons_at
+from batchdp.mechanism.conversion import epsilon_at, epsilons_at
 from batchdp.plots.curves import APART, _apart
 from commands import refused, succeeds
 

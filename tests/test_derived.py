@@ -20,8 +20,8 @@ from batchdp.derived.expressions import Affine, Asked, Combination, Crossing, Ra
 from batchdp.domain import as_domain
 from batchdp.errors import AccuracyError, QueryError, ReleaseError
 from batchdp.ledger import Ledger
-from batchdp.measuring.derived import estimates, evaluated
-from batchdp.measuring.law import NoiseLaw
+from batchdp.mechanism.derived import estimates, evaluated
+from batchdp.mechanism.law import NoiseLaw
 from batchdp.plans import Plan, plan, plan_for
 from batchdp.plans.accuracy import law_at
 from batchdp.plans.outlook import outlook

@@ -33,7 +33,7 @@ from batchdp import (
     verify,
 )
 from batchdp.ledger.books import added
-from batchdp.measuring.preparing import prepared
+from batchdp.mechanism.preparing import prepared
 from batchdp.publishing.contents import SUMS, sums
 from batchdp.publishing.contents import drawn as draw
 from batchdp.publishing.facts import Facts

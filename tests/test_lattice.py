@@ -15,9 +15,9 @@ from scipy import sparse
 from batchdp import STRATEGIES, Strategy, Workload
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import dense
-from batchdp.measuring.lattice import LARGEST, Lattice, quantise
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
+from batchdp.mechanism.lattice import LARGEST, Lattice, quantise
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
 from cases import small_workloads
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "300"))

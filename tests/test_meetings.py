@@ -22,8 +22,8 @@ from batchdp.cells import cells_of
 from batchdp.cells.meetings import largest
 from batchdp.domain import Domain
 from batchdp.linalg.matrix import dense
-from batchdp.measuring.lattice import quantise
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.lattice import quantise
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.sql import read_queries
 from batchdp.strategies.blocks import best_shares

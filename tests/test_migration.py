@@ -17,7 +17,7 @@ from batchdp import answer, load_plan, load_release, plan, report
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.ledger.books import VERSION
-from batchdp.measuring.lattice import quantise
+from batchdp.mechanism.lattice import quantise
 
 GOLDEN = Path(__file__).parent / "golden/0.1.0"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))

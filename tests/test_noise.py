@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from batchdp import PrivacyParameterError
-from batchdp.measuring.conversion import epsilon_at, rho_for
-from batchdp.measuring.mechanism import mechanism
+from batchdp.mechanism.conversion import epsilon_at, rho_for
+from batchdp.mechanism.mechanism import mechanism
 
 
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])

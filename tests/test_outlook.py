@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
 from batchdp.plans import Plan, epsilon_for, plan
 from batchdp.plans.outlook import Outlook, outlook
 from batchdp.plans.rounding import rounded, rounded_up

@@ -48,7 +48,7 @@ from batchdp import sql as sql_package
 from batchdp.cli import plan as plan_command
 from batchdp.domain import as_domain
 from batchdp.linalg.matrix import dense
-from batchdp.measuring.cap import CAPS
+from batchdp.mechanism.cap import CAPS
 from batchdp.plans import file as plan_files
 from batchdp.plans import making
 from batchdp.plans.options import Options, PlanObjective
@@ -799,7 +799,7 @@ def test_a_planted_count_appears_nowhere(
     def draw(*_: Any) -> list[int]:
         raise MemoryError
 
-    monkeypatch.setattr("batchdp.measuring.lattice.Lattice.measured", draw)
+    monkeypatch.setattr("batchdp.mechanism.lattice.Lattice.measured", draw)
     with pytest.raises(MemoryError) as crashed:
         answer(made, table, epsilon=1e-8, ledger=books)
     shown += traceback.format_exception(crashed.value)

@@ -27,7 +27,7 @@ from batchdp import (
 )
 from batchdp.linalg.matrix import Plain, column_norms, dense, plain, row_maxima, row_residuals, row_squares, scale_rows
 from batchdp.linalg.product import CellMap, Product
-from batchdp.measuring.lattice import MOST_COUNT, quantise
+from batchdp.mechanism.lattice import MOST_COUNT, quantise
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.p_identity import p_identity
 from batchdp.workloads import ordered

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from batchdp.derived.quantiles import quantile
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.law import NoiseLaw
+from batchdp.mechanism.law import NoiseLaw
 
 EDGES = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0])
 shares = st.sampled_from([0.1, 0.25, 0.5, 0.9])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from batchdp.derived.ratios import combined_intervals, ratio_intervals
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.law import NoiseLaw
+from batchdp.mechanism.law import NoiseLaw
 from batchdp.privacy import Privacy
 
 CONFIDENCE = 0.95

@@ -30,10 +30,10 @@ from batchdp import (
     workloads,
 )
 from batchdp.linalg.matrix import dense
-from batchdp.measuring.conversion import epsilon_at
-from batchdp.measuring.lattice import quantise
-from batchdp.measuring.law import NoiseLaw
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.conversion import epsilon_at
+from batchdp.mechanism.lattice import quantise
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import Privacy
 from batchdp.release.answering import release
 from cases import small_workloads
@@ -168,7 +168,7 @@ def test_the_same_id_returns_the_same_answers_and_costs_nothing_more(ledger: Led
 
 
 def test_the_ledger_is_charged_before_the_counts_are_measured(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    from batchdp.measuring.lattice import Lattice
+    from batchdp.mechanism.lattice import Lattice
 
     def crash(self: Lattice, counts: object) -> list[int]:
         assert ledger.spent == pytest.approx(1.0)

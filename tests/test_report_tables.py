@@ -20,8 +20,8 @@ from selenium.webdriver.support.ui import Select
 
 import batchdp
 from batchdp import Ledger, Release, ReleaseError, Strategy, TableRelease, Workload, answer
-from batchdp.measuring.components.axes import Records
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.components.axes import Records
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.release.components.answering import release_components
 from batchdp.reports import page, report, tables
 from batchdp.reports.grids import Grid, grids

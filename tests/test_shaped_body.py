@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from batchdp.errors import LatticeError
-from batchdp.measuring.shaped.ball import ERROR, Box, box, nearly
-from batchdp.measuring.shaped.body import Body
-from batchdp.measuring.shaped.drawing import surely_outside
+from batchdp.mechanism.knorm.ball import ERROR, Box, box, nearly
+from batchdp.mechanism.knorm.body import Body
+from batchdp.mechanism.knorm.drawing import surely_outside
 from shaped_truth import cube, differences, facets, flags, gaussian, norm_by, polygon
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "2000"))

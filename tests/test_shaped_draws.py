@@ -16,13 +16,13 @@ import pytest
 from scipy.stats import chi2, chi2_contingency
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.measuring.mechanism import mechanism
-from batchdp.measuring.shaped import Body, draw, drawing, draws, survey
-from batchdp.measuring.shaped.ball import Box, box
-from batchdp.measuring.shaped.bits import Bits, Uniform, below
-from batchdp.measuring.shaped.drawing import Point, _accepted
-from batchdp.measuring.shaped.exponential import Gamma, exponential
-from batchdp.measuring.shaped.gauge import Found
+from batchdp.mechanism.mechanism import mechanism
+from batchdp.mechanism.knorm import Body, draw, drawing, draws, survey
+from batchdp.mechanism.knorm.ball import Box, box
+from batchdp.mechanism.knorm.bits import Bits, Uniform, below
+from batchdp.mechanism.knorm.drawing import Point, _accepted
+from batchdp.mechanism.knorm.exponential import Gamma, exponential
+from batchdp.mechanism.knorm.gauge import Found
 from shaped_truth import Law, cube, differences, facets, flags, gaussian, law_by_integral, rounded_laplace, surprise
 
 COUNT = int(os.environ.get("BATCHDP_EXAMPLES", "2000"))
@@ -200,7 +200,7 @@ def test_nothing_can_be_seeded_and_no_process_repeats_another() -> None:
         np.random.seed(1)  # noqa: NPY002
         seen.append(draw(body, Fraction(1)))
     program = (
-        "from fractions import Fraction; from batchdp.measuring.shaped import Body, draw; "
+        "from fractions import Fraction; from batchdp.mechanism.knorm import Body, draw; "
         f"print(draw(Body([[{2**40}, 0], [0, {2**40}]]), Fraction(1)))"
     )
     for _ in range(2):

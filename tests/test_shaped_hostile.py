@@ -19,11 +19,11 @@ import pytest
 import batchdp
 from batchdp import Ledger, PlanError, PrivacyParameterError, ShapeLimits, Workload, archive
 from batchdp.audits.shaped import exact_shaped
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
-from batchdp.measuring.shaped import Body
-from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.mechanism import ShapedMechanism
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
+from batchdp.mechanism.knorm import Body
+from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.mechanism import ShapedMechanism
 from batchdp.plans.file import FORMAT
 from batchdp.portfolio.shapes import shaped_noise
 
@@ -173,8 +173,8 @@ SLOW_BODY = "np.tril(np.ones((16, 16), dtype=int))"
 INTERRUPTED = f"""
 import sys, numpy as np, batchdp
 from fractions import Fraction
-from batchdp.measuring.shaped import Body
-from batchdp.measuring.shaping import mechanism
+from batchdp.mechanism.knorm import Body
+from batchdp.mechanism.knorm import mechanism
 from batchdp import Ledger, ShapeLimits, Workload
 from batchdp.portfolio.shapes import shaped_noise
 

@@ -13,11 +13,11 @@ import pytest
 
 import test_shaped_body as bodies
 import test_shaped_draws as drawing_tests
-from batchdp.measuring.shaped import ball, body, drawing, ellipsoid, exponential, survey
-from batchdp.measuring.shaped.ball import Box
-from batchdp.measuring.shaped.bits import Bits
-from batchdp.measuring.shaped.body import Body
-from batchdp.measuring.shaped.gauge import Cut
+from batchdp.mechanism.knorm import ball, body, drawing, ellipsoid, exponential, survey
+from batchdp.mechanism.knorm.ball import Box
+from batchdp.mechanism.knorm.bits import Bits
+from batchdp.mechanism.knorm.body import Body
+from batchdp.mechanism.knorm.gauge import Cut
 from shaped_truth import differences, polygon
 
 Patch = pytest.MonkeyPatch

@@ -21,13 +21,13 @@ from batchdp.audits.finding import Finding
 from batchdp.audits.shaped import attacked_shaped, exact_shaped, telling_shift
 from batchdp.derived.expressions import Affine, Asked, Combination, Ratio
 from batchdp.linalg.gauge import gauges
-from batchdp.measuring.derived import estimates
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
-from batchdp.measuring.shaped import Body
-from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.law import ShapedLaw, law_of
-from batchdp.measuring.shaping.mechanism import ShapedMechanism, columns_outside, shaped_mechanism
+from batchdp.mechanism.derived import estimates
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
+from batchdp.mechanism.knorm import Body
+from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.law import ShapedLaw, law_of
+from batchdp.mechanism.knorm.mechanism import ShapedMechanism, columns_outside, shaped_mechanism
 from batchdp.portfolio.shapes import shaped_noise, with_shape
 from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped.searching import shaped
@@ -422,13 +422,13 @@ def test_noise_is_drawn_before_the_charge_and_once(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("batchdp.measuring.shaping.mechanism.draws", interrupted)
+        patch.setattr("batchdp.mechanism.knorm.mechanism.draws", interrupted)
         with pytest.raises(KeyboardInterrupt):
             batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger)
     assert ledger.spent == 0.0
     batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger, release_id="a")
     with monkeypatch.context() as patch:  # what costs nothing, or is refused, draws nothing
-        patch.setattr("batchdp.measuring.shaping.mechanism.draws", interrupted)
+        patch.setattr("batchdp.mechanism.knorm.mechanism.draws", interrupted)
         batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger, release_id="a")
         with pytest.raises(batchdp.BudgetError):
             batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger, release_id="b")

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 import batchdp
 from batchdp.components.strategy import Components
 from batchdp.errors import BudgetError, LedgerError, PrivacyParameterError, ReleaseError, TableError
-from batchdp.measuring.components.axes import Records
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.components.axes import Records
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.release.claims import check_ledger
 from batchdp.release.components import answering
 from batchdp.release.components.answering import release_components

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import batchdp
 from batchdp.errors import BudgetError, LatticeError, ReleaseError, TableError
-from batchdp.measuring.components.integers import exact_squares
+from batchdp.mechanism.components.integers import exact_squares
 from batchdp.release.components import estimating
 from batchdp.release.components.codes import codes_of
 from batchdp.release.components.safety import room_on_disk, uninterrupted

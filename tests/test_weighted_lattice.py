@@ -17,17 +17,17 @@ from batchdp import audit, epsilon_for, optimize, workloads
 from batchdp.audits.components import attacked_components, exact_components
 from batchdp.components.search import Batch
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.measuring.components.axes import Records
-from batchdp.measuring.components.drawing import draw, least_noise, noise_loss
-from batchdp.measuring.components.preparing import Prepared, prepare
-from batchdp.measuring.lattice import LARGEST
-from batchdp.measuring.law import laplace_quantiles
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.weighted import law, results
-from batchdp.measuring.weighted.integers import denominator
-from batchdp.measuring.weighted.lattice import IntegerTables, WeightedLattice, quantise_weighted
-from batchdp.measuring.weighted.results import IntegerResults
-from batchdp.measuring.weighted.sensitivity import Change, largest_change
+from batchdp.mechanism.components.axes import Records
+from batchdp.mechanism.components.drawing import draw, least_noise, noise_loss
+from batchdp.mechanism.components.preparing import Prepared, prepare
+from batchdp.mechanism.lattice import LARGEST
+from batchdp.mechanism.law import laplace_quantiles
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.weighted import law, results
+from batchdp.mechanism.weighted.integers import denominator
+from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice, quantise_weighted
+from batchdp.mechanism.weighted.results import IntegerResults
+from batchdp.mechanism.weighted.sensitivity import Change, largest_change
 from batchdp.privacy import LAPLACE
 from batchdp.weighted.family import Tables, plain
 from batchdp.weighted.groups import sub_batch
@@ -199,7 +199,7 @@ def test_the_sensitivity_is_that_of_all_records(seed: int) -> None:
 
 
 def test_too_many_kinds_of_records_are_charged_by_what_tables_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from batchdp.measuring.weighted import sensitivity
+    from batchdp.mechanism.weighted import sensitivity
 
     one, other = np.array([1, 5, 2]), np.array([4, 1, 2])
     changes = [Change(10, (((0,), one),)), Change(3, (((0,), other),))]

@@ -13,8 +13,8 @@ import pytest
 
 import batchdp
 from batchdp.errors import BudgetError, PrivacyParameterError, ReleaseError
-from batchdp.measuring.components.axes import Records
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.components.axes import Records
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.release.claims import check_ledger
 from batchdp.release.components import answering, estimating
 from batchdp.release.components.answering import release_components

@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from batchdp.audits.finding import Finding
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.lattice import LARGEST
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.lattice import LARGEST
+from batchdp.mechanism.neighbours import Neighbours
 
 BETWEEN = 3
 """Steps of every stretch that are looked at beside its ends."""

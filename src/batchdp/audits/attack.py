@@ -17,10 +17,10 @@ from scipy.stats import beta
 
 from batchdp.audits.finding import Finding
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.lattice import Lattice
-from batchdp.measuring.mechanism import Mechanism
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.mechanism import Mechanism
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import LAPLACE, Noise
 
 FALSE_ALARM = 1e-6

@@ -10,11 +10,11 @@ from batchdp.audits.exact import bias_finding, exact
 from batchdp.audits.finding import Finding
 from batchdp.audits.records import records_finding
 from batchdp.audits.shaped import attacked_shaped, exact_shaped
-from batchdp.measuring.components.preparing import prepare
-from batchdp.measuring.neighbours import Relation
-from batchdp.measuring.preparing import checked_budget, prepared
-from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.mechanism import ShapedMechanism
+from batchdp.mechanism.components.preparing import prepare
+from batchdp.mechanism.neighbours import Relation
+from batchdp.mechanism.preparing import checked_budget, prepared
+from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.mechanism import ShapedMechanism
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import given_neighbours, of_tables, settled
 from batchdp.privacy import Budget

@@ -16,12 +16,12 @@ from scipy.special import ndtri
 
 from batchdp.audits.attack import FALSE_ALARM, MOST_ROWS, PILOT, evidence, proven, unit_ratio
 from batchdp.audits.finding import Finding
-from batchdp.measuring.cap import MOST_BIAS
-from batchdp.measuring.components.axes import Records
-from batchdp.measuring.components.drawing import draw as draw_noise
-from batchdp.measuring.components.drawing import noise_loss
-from batchdp.measuring.components.preparing import Prepared
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.cap import MOST_BIAS
+from batchdp.mechanism.components.axes import Records
+from batchdp.mechanism.components.drawing import draw as draw_noise
+from batchdp.mechanism.components.drawing import noise_loss
+from batchdp.mechanism.components.preparing import Prepared
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import Noise
 
 Integers = NDArray[np.int64]

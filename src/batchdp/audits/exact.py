@@ -13,12 +13,12 @@ from scipy import sparse
 
 from batchdp.audits.amounts import amount_sensitivity, amounts_finding
 from batchdp.audits.finding import Finding
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.cap import MOST_BIAS
-from batchdp.measuring.lattice import LARGEST, Lattice
-from batchdp.measuring.law import NoiseLaw
-from batchdp.measuring.mechanism import Mechanism
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.cap import MOST_BIAS
+from batchdp.mechanism.lattice import LARGEST, Lattice
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.mechanism import Mechanism
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import Noise
 
 

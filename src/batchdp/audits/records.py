@@ -13,8 +13,8 @@ from batchdp.audits.finding import Finding
 from batchdp.cells import Cells
 from batchdp.cells.meetings import looked_at
 from batchdp.cells.splitting import possible
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.lattice import Lattice
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.lattice import Lattice
 
 CHUNK = 200_000
 MOST_RECORDS = 8_000_000

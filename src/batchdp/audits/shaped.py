@@ -18,10 +18,10 @@ from batchdp.audits.exact import merged_exactly
 from batchdp.audits.finding import Finding
 from batchdp.linalg.gauge import gauges
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.shaped.body import Body
-from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.mechanism import ShapedMechanism
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.knorm.body import Body
+from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.mechanism import ShapedMechanism
 
 SECONDS = 120.0
 """What the draws of an attack may take, by their estimate."""

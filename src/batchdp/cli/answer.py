@@ -131,7 +131,7 @@ def _say_the_rest(
 ) -> None:
     """Where the answers are, whose privacy it is, what is left, and what consistent answers are not."""
     from batchdp.cli.show import figure, say
-    from batchdp.measuring.neighbours import in_words
+    from batchdp.mechanism.neighbours import in_words
     from batchdp.privacy import UNITS
 
     if stored:
@@ -209,7 +209,7 @@ def _ask(cost: Cost, ledger: str) -> bool:
     """Say whose privacy it is, what it costs and what will be left; whether that is wanted."""
     from batchdp.cli.show import figure
     from batchdp.cli.streams import read_reply
-    from batchdp.measuring.neighbours import in_words
+    from batchdp.mechanism.neighbours import in_words
     from batchdp.terminal import harmless
 
     spent = f"{cost.ledger.letter} = {figure(cost.charged)}"

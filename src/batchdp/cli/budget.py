@@ -40,7 +40,7 @@ def command(
     from batchdp.cli.files import open_ledger
     from batchdp.cli.show import console, figure, print_json, say, table
     from batchdp.ledger import Ledger
-    from batchdp.measuring.neighbours import NOT_RECORDED
+    from batchdp.mechanism.neighbours import NOT_RECORDED
     from batchdp.privacy import UNITS
     from batchdp.release.claims import check_ledger
 

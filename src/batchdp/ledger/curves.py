@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from batchdp.ledger.records import Entry
-from batchdp.measuring.conversion import epsilons_at
+from batchdp.mechanism.conversion import epsilons_at
 from batchdp.privacy import GAUSSIAN, LAPLACE, UNITS, Budget
 
 DELTAS = tuple(10.0**-power for power in range(3, 13))

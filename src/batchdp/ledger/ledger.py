@@ -15,7 +15,7 @@ from batchdp.ledger.file import LedgerFile
 from batchdp.ledger.records import Entry, Reservation, Standing, StoredRelease
 from batchdp.ledger.repeating import as_entry, digest_of, output_of, paid_by, repeated
 from batchdp.markup import summary
-from batchdp.measuring.conversion import checked_delta, epsilon_of
+from batchdp.mechanism.conversion import checked_delta, epsilon_of
 from batchdp.privacy import UNITS, Amount, Budget, Unit
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from scipy.special import erfinv
 
 from batchdp.errors import PrivacyParameterError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
-from batchdp.measuring.amounts import lattice_of
-from batchdp.measuring.cap import TABLE_CAPS, caps_for
-from batchdp.measuring.law import NoiseLaw, checked_confidence
-from batchdp.measuring.neighbours import Neighbours, Relation
-from batchdp.measuring.shaping.law import law_of
-from batchdp.measuring.weighted.lattice import quantise_weighted
-from batchdp.measuring.weighted.tables import WeightedReader
+from batchdp.mechanism.amounts import lattice_of
+from batchdp.mechanism.cap import TABLE_CAPS, caps_for
+from batchdp.mechanism.law import NoiseLaw, checked_confidence
+from batchdp.mechanism.neighbours import Neighbours, Relation
+from batchdp.mechanism.knorm.law import law_of
+from batchdp.mechanism.weighted.lattice import quantise_weighted
+from batchdp.mechanism.weighted.tables import WeightedReader
 from batchdp.plans.criteria import Criteria, Wanted
 from batchdp.plans.planned import Plan
 from batchdp.plans.settling import given_neighbours, of_tables, settled

@@ -14,7 +14,7 @@ from batchdp.checks import finite
 from batchdp.derived.expressions import Affine, Asked, Combination, Crossing
 from batchdp.errors import QueryError
 from batchdp.linalg.matrix import Dense, plain
-from batchdp.measuring.derived import estimates
+from batchdp.mechanism.derived import estimates
 from batchdp.plans.accuracy import law_at
 from batchdp.plans.planned import Plan
 from batchdp.privacy import Budget

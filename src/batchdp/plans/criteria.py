@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from batchdp.errors import AccuracyError
-from batchdp.measuring.law import MOST_CONFIDENCE
+from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.plans.statements import Statement, named
 from batchdp.privacy import MOST
 from batchdp.terminal import harmless

@@ -10,7 +10,7 @@ from batchdp.bounds.optimality import Objective
 from batchdp.cells import MOST_CELLS
 from batchdp.checks import finite, whole
 from batchdp.errors import StrategyError
-from batchdp.measuring.conversion import checked_delta
+from batchdp.mechanism.conversion import checked_delta
 from batchdp.plans.criteria import Criteria, as_criteria, read_criteria
 from batchdp.portfolio import ShapeChoice
 from batchdp.portfolio.options import PAIR, checked_search, checked_shape

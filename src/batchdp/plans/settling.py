@@ -6,7 +6,7 @@ from typing import Any
 
 from batchdp.domain import Domain
 from batchdp.errors import PrivacyParameterError, ReleaseError
-from batchdp.measuring.neighbours import EVERY_ROW, Neighbours, Relation
+from batchdp.mechanism.neighbours import EVERY_ROW, Neighbours, Relation
 from batchdp.plans.planned import Plan
 from batchdp.plans.tabled import TablePlan
 from batchdp.strategies.strategy import Strategy

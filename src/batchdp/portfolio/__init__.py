@@ -20,7 +20,7 @@ from batchdp.components.strategy import Components
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, row_maxima, rows_span
 from batchdp.linalg.product import Product
-from batchdp.measuring.conversion import rho_for
+from batchdp.mechanism.conversion import rho_for
 from batchdp.portfolio.blocks import optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
 from batchdp.portfolio.many_columns import as_tables, optimize_products

@@ -9,7 +9,7 @@ import numpy as np
 from batchdp.bounds.optimality import Objective
 from batchdp.errors import LatticeError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
-from batchdp.measuring.shaped.body import Body
+from batchdp.mechanism.knorm.body import Body
 from batchdp.portfolio.rows import is_large
 from batchdp.portfolio.search import Progress
 from batchdp.strategies.blocks import error_of

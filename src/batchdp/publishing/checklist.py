@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from batchdp.measuring.neighbours import CALLER, EVERY_ROW, NOT_RECORDED
+from batchdp.mechanism.neighbours import CALLER, EVERY_ROW, NOT_RECORDED
 from batchdp.privacy import LAPLACE
 from batchdp.publishing.about import About
 from batchdp.publishing.document import Block, Document, Grid, Picture, Section

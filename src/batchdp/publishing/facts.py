@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.ledger.curves import Curve, curves
-from batchdp.measuring.conversion import epsilons_at
-from batchdp.measuring.neighbours import in_words
+from batchdp.mechanism.conversion import epsilons_at
+from batchdp.mechanism.neighbours import in_words
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.publishing.books import Books
 from batchdp.release import Release, TableRelease

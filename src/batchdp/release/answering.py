@@ -20,11 +20,11 @@ from batchdp.derived.expressions import Asked
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.lattice import Integers, Lattice
-from batchdp.measuring.law import checked_confidence
-from batchdp.measuring.neighbours import Neighbours, Relation
-from batchdp.measuring.preparing import checked_budget, exact_charge
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.lattice import Integers, Lattice
+from batchdp.mechanism.law import checked_confidence
+from batchdp.mechanism.neighbours import Neighbours, Relation
+from batchdp.mechanism.preparing import checked_budget, exact_charge
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
 from batchdp.privacy import Budget

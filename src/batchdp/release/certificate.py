@@ -9,11 +9,11 @@ from importlib.metadata import version
 from typing import Any
 
 from batchdp.errors import ReleaseError
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.lattice import Lattice
-from batchdp.measuring.law import NoiseLaw
-from batchdp.measuring.mechanism import Mechanism
-from batchdp.measuring.neighbours import NOT_RECORDED, Neighbours
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.mechanism import Mechanism
+from batchdp.mechanism.neighbours import NOT_RECORDED, Neighbours
 from batchdp.privacy import NOISES, Noise, Privacy, noise_of
 
 LONGEST_TEXT = 1000

@@ -18,11 +18,11 @@ from scipy import sparse
 from batchdp.errors import LedgerError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.accounting import as_float, charge
-from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, MOST_BITS
-from batchdp.measuring.law import MOST_CONFIDENCE
-from batchdp.measuring.neighbours import NOT_RECORDED
-from batchdp.measuring.preparing import exact_charge
-from batchdp.measuring.shaping.law import ShapedLaw
+from batchdp.mechanism.lattice import FEWEST_BITS, LARGEST, MOST_BITS
+from batchdp.mechanism.law import MOST_CONFIDENCE
+from batchdp.mechanism.neighbours import NOT_RECORDED
+from batchdp.mechanism.preparing import exact_charge
+from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.privacy import GAUSSIAN, UNITS, Budget, Unit
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.storing import decoded as decoded_tables

@@ -9,8 +9,8 @@ from fractions import Fraction
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
 from batchdp.ledger.accounting import as_float, billionths, charge
-from batchdp.measuring.mechanism import Mechanism
-from batchdp.measuring.neighbours import Neighbours
+from batchdp.mechanism.mechanism import Mechanism
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import UNITS, Budget, Noise
 from batchdp.progress import Progress
 

@@ -13,8 +13,8 @@ from scipy import sparse
 from batchdp import archive
 from batchdp.derived.expressions import read
 from batchdp.errors import ReleaseError
-from batchdp.measuring.law import NoiseLaw
-from batchdp.measuring.shaping.law import ShapedLaw
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.privacy import NOISES
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_release

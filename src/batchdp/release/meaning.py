@@ -17,13 +17,13 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.linalg.matrix import plain
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.lattice import Lattice
-from batchdp.measuring.law import NoiseLaw
-from batchdp.measuring.mechanism import Mechanism
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import prepared
-from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.mechanism import Mechanism
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import prepared
+from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.strategies.strategy import Strategy
 

@@ -17,10 +17,10 @@ from batchdp import archive
 from batchdp.derived.expressions import Asked, parts_of, written
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.conversion import epsilon_of
-from batchdp.measuring.derived import estimates, evaluated
-from batchdp.measuring.law import MOST_CONFIDENCE, NoiseLaw, checked_confidence
-from batchdp.measuring.shaping.law import ShapedLaw
+from batchdp.mechanism.conversion import epsilon_of
+from batchdp.mechanism.derived import estimates, evaluated
+from batchdp.mechanism.law import MOST_CONFIDENCE, NoiseLaw, checked_confidence
+from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.queries.statements import Statement

@@ -7,7 +7,7 @@ import math
 from markupsafe import Markup
 
 from batchdp.markup import rendered
-from batchdp.measuring.neighbours import EVERY_ROW, NOT_RECORDED, in_words
+from batchdp.mechanism.neighbours import EVERY_ROW, NOT_RECORDED, in_words
 from batchdp.privacy import LAPLACE
 from batchdp.release import Release, TableRelease
 

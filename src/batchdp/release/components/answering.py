@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from batchdp.asking.legend import Legend
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import Ledger, StoredRelease
-from batchdp.measuring.components.axes import Records, Tallies
-from batchdp.measuring.components.drawing import draw as draw_noise
-from batchdp.measuring.components.preparing import Prepared, prepare, reader_of
-from batchdp.measuring.law import checked_confidence
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import exact_charge
+from batchdp.mechanism.components.axes import Records, Tallies
+from batchdp.mechanism.components.drawing import draw as draw_noise
+from batchdp.mechanism.components.preparing import Prepared, prepare, reader_of
+from batchdp.mechanism.law import checked_confidence
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.preparing import exact_charge
 from batchdp.privacy import Budget
 from batchdp.release.charged import counted, store
 from batchdp.release.components.certificate import ComponentCertificate, ComponentNoise, listed, packed

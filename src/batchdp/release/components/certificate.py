@@ -13,9 +13,9 @@ from fractions import Fraction
 from typing import Any
 
 from batchdp.errors import ReleaseError
-from batchdp.measuring.components.lattice import IntegerGroup
-from batchdp.measuring.components.preparing import Prepared
-from batchdp.measuring.weighted.lattice import OneNoise
+from batchdp.mechanism.components.lattice import IntegerGroup
+from batchdp.mechanism.components.preparing import Prepared
+from batchdp.mechanism.weighted.lattice import OneNoise
 from batchdp.privacy import GAUSSIAN, LAPLACE, NOISES, Noise, Privacy, noise_of
 from batchdp.release.certificate import _is_real, _is_text, _is_whole
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
-from batchdp.measuring.components.drawing import noise_loss
-from batchdp.measuring.components.lattice import IntegerGroup
-from batchdp.measuring.law import MOST_CONFIDENCE
-from batchdp.measuring.weighted.lattice import OneNoise
+from batchdp.mechanism.components.drawing import noise_loss
+from batchdp.mechanism.components.lattice import IntegerGroup
+from batchdp.mechanism.law import MOST_CONFIDENCE
+from batchdp.mechanism.weighted.lattice import OneNoise
 from batchdp.release.claims import NEIGHBOURS, differences
 from batchdp.release.components.file import digest_of
 from batchdp.release.components.storing import decoded

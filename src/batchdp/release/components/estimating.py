@@ -9,9 +9,9 @@ from pathlib import Path
 
 from batchdp.errors import ReleaseError
 from batchdp.ledger.ledger import LARGEST_OUTPUT
-from batchdp.measuring.components.drawing import draws_a_second
-from batchdp.measuring.components.preparing import Prepared, prepare
-from batchdp.measuring.neighbours import Relation
+from batchdp.mechanism.components.drawing import draws_a_second
+from batchdp.mechanism.components.preparing import Prepared, prepare
+from batchdp.mechanism.neighbours import Relation
 from batchdp.plans.settling import given_neighbours, of_tables
 from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget

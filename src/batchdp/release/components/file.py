@@ -20,9 +20,9 @@ from batchdp.asking.legend import Legend
 from batchdp.components.columns import Column
 from batchdp.components.whole import closure, is_whole
 from batchdp.errors import ReleaseError
-from batchdp.measuring.components.integers import IntegerPiece, largest_squares
-from batchdp.measuring.components.lattice import ComponentLattice, IntegerGroup, WholeGroups
-from batchdp.measuring.components.preparing import TablesLattice, reader_of
+from batchdp.mechanism.components.integers import IntegerPiece, largest_squares
+from batchdp.mechanism.components.lattice import ComponentLattice, IntegerGroup, WholeGroups
+from batchdp.mechanism.components.preparing import TablesLattice, reader_of
 from batchdp.release.components.arrays import Reading, whole_numbers
 from batchdp.release.components.certificate import ComponentCertificate, packed
 from batchdp.release.components.tables import TableRelease

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from batchdp.asking.legend import Legend
 from batchdp.errors import ReleaseError
-from batchdp.measuring.components.tables import TableReader
-from batchdp.measuring.conversion import epsilon_of
-from batchdp.measuring.law import checked_confidence
-from batchdp.measuring.weighted.tables import WeightedReader
+from batchdp.mechanism.components.tables import TableReader
+from batchdp.mechanism.conversion import epsilon_of
+from batchdp.mechanism.law import checked_confidence
+from batchdp.mechanism.weighted.tables import WeightedReader
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.release.components.certificate import ComponentCertificate

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from batchdp import archive
 from batchdp.components.columns import Column
 from batchdp.errors import ReleaseError
-from batchdp.measuring.weighted.integers import IntegerFactor, IntegerInside
-from batchdp.measuring.weighted.lattice import IntegerTables, WeightedLattice
-from batchdp.measuring.weighted.results import IntegerResults
+from batchdp.mechanism.weighted.integers import IntegerFactor, IntegerInside
+from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice
+from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.release.components.arrays import Reading, whole_numbers
 from batchdp.weighted.family import Tables
 from batchdp.workloads.structure import Products

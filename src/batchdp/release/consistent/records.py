@@ -12,7 +12,7 @@ from scipy import sparse
 
 from batchdp.consistency.cells import closest_cells
 from batchdp.consistency.rounding import controlled
-from batchdp.measuring.shaping.law import ShapedLaw
+from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.queries.statements import Statement

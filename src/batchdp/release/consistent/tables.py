@@ -16,8 +16,8 @@ from batchdp.consistency.components import Columns, closure, maximal, split, spr
 from batchdp.consistency.rounding import controlled
 from batchdp.consistency.tables import closest_tables
 from batchdp.errors import ReleaseError
-from batchdp.measuring.components.lattice import WholeGroups
-from batchdp.measuring.weighted.results import IntegerResults
+from batchdp.mechanism.components.lattice import WholeGroups
+from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.release.consistent.notes import Rounding, beside, notes

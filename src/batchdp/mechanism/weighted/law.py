@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.pieces import kron
-from batchdp.measuring.law import laplace_quantiles
-from batchdp.measuring.weighted.integers import IntegerInside
-from batchdp.measuring.weighted.reading import Looked, TablesReading
+from batchdp.mechanism.law import laplace_quantiles
+from batchdp.mechanism.weighted.integers import IntegerInside
+from batchdp.mechanism.weighted.reading import Looked, TablesReading
 
 Dense = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.measuring.mechanism import LARGEST_SCALE, float_above, opendp_noise
+from batchdp.mechanism.mechanism import LARGEST_SCALE, float_above, opendp_noise
 from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
 
 Integers = NDArray[np.int64]

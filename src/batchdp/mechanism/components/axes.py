@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
 from batchdp.components.pieces import kron, orbit_average
-from batchdp.measuring.components.lattice import IntegerPart
-from batchdp.measuring.lattice import LARGEST
+from batchdp.mechanism.components.lattice import IntegerPart
+from batchdp.mechanism.lattice import LARGEST
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]

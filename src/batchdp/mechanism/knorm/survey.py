@@ -14,8 +14,8 @@ import numpy as np
 
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
-from batchdp.measuring.shaped.gauge import Basis, Cut, cut, searched
-from batchdp.measuring.shaped.integers import Integers
+from batchdp.mechanism.knorm.gauge import Basis, Cut, cut, searched
+from batchdp.mechanism.knorm.integers import Integers
 
 SEED = 20100
 DIRECTIONS = 400

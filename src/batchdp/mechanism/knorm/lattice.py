@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.measuring.lattice import Integers, Lattice, by_distinct_cells, quantise
-from batchdp.measuring.shaped.body import Body
+from batchdp.mechanism.lattice import Integers, Lattice, by_distinct_cells, quantise
+from batchdp.mechanism.knorm.body import Body
 from batchdp.strategies.shape import Shape
 from batchdp.strategies.strategy import Strategy
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.shaped.integers import Integers, dot, solved
+from batchdp.mechanism.knorm.integers import Integers, dot, solved
 
 Basis = NDArray[np.intp]
 

@@ -12,10 +12,10 @@ import numpy as np
 from scipy.special import gammainc
 
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.lattice import Lattice
-from batchdp.measuring.law import ROWS, SIMULATIONS, NoiseLaw, checked_confidence
-from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.law import ROWS, SIMULATIONS, NoiseLaw, checked_confidence
+from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.strategies.shape import Group, Shape
 
 POINTS = 4096

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from batchdp.components.strategy import Components
 from batchdp.errors import LatticeError, StrategyError
-from batchdp.measuring.cap import MOST_BIAS, TABLE_CAPS
-from batchdp.measuring.components.drawing import NOTHING, GroupNoise, least_noise
-from batchdp.measuring.components.lattice import ComponentLattice, WholeGroups, quantise_components
-from batchdp.measuring.components.tables import TableReader
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.weighted.lattice import WeightedLattice, quantise_weighted
-from batchdp.measuring.weighted.tables import WeightedReader
+from batchdp.mechanism.cap import MOST_BIAS, TABLE_CAPS
+from batchdp.mechanism.components.drawing import NOTHING, GroupNoise, least_noise
+from batchdp.mechanism.components.lattice import ComponentLattice, WholeGroups, quantise_components
+from batchdp.mechanism.components.tables import TableReader
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.weighted.lattice import WeightedLattice, quantise_weighted
+from batchdp.mechanism.weighted.tables import WeightedReader
 from batchdp.privacy import Budget, Noise
 from batchdp.strategies.over_tables import OverTables
 from batchdp.weighted.strategy import WeightedTables

@@ -18,7 +18,7 @@ from batchdp.derived.expressions import Affine, Asked, Combination, Crossing
 from batchdp.derived.quantiles import quantile
 from batchdp.derived.ratios import combined_intervals
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.law import NoiseLaw, checked_confidence
+from batchdp.mechanism.law import NoiseLaw, checked_confidence
 
 AT_ONCE = 256
 """Expressions whose noise is looked at together."""

@@ -16,10 +16,10 @@ from itertools import chain
 import numpy as np
 
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.measuring.mechanism import Mechanism
-from batchdp.measuring.shaped.body import Body
-from batchdp.measuring.shaped.drawing import draws
-from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.mechanism.mechanism import Mechanism
+from batchdp.mechanism.knorm.body import Body
+from batchdp.mechanism.knorm.drawing import draws
+from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.privacy import LAPLACE, Budget
 from batchdp.progress import Progress
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.shaped.ball import Box, cube_share
-from batchdp.measuring.shaped.ellipsoid import Rounded, rounded
-from batchdp.measuring.shaped.gauge import WEIGHT_BITS, Cut, Found, cut, exact_norm, residual, searched
-from batchdp.measuring.shaped.integers import Integers, identity, independent_columns, solved, whole_matrix
-from batchdp.measuring.shaped.survey import Survey, surveyed
+from batchdp.mechanism.knorm.ball import Box, cube_share
+from batchdp.mechanism.knorm.ellipsoid import Rounded, rounded
+from batchdp.mechanism.knorm.gauge import WEIGHT_BITS, Cut, Found, cut, exact_norm, residual, searched
+from batchdp.mechanism.knorm.integers import Integers, identity, independent_columns, solved, whole_matrix
+from batchdp.mechanism.knorm.survey import Survey, surveyed
 
 MOST_RANK = 20
 """Of a body: beyond it no draw would end."""

@@ -13,7 +13,7 @@ from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.shaped.integers import Integers, identity, solved
+from batchdp.mechanism.knorm.integers import Integers, identity, solved
 
 GAP = 1e-3
 """Of the dual problem, at which the ellipsoid is small enough: less than 1 % of volume."""

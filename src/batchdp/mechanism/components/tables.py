@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import erfinv
 
 from batchdp.errors import StrategyError
-from batchdp.measuring.components.axes import (
+from batchdp.mechanism.components.axes import (
     Axes,
     Axis,
     Places,
@@ -22,7 +22,7 @@ from batchdp.measuring.components.axes import (
     recovered,
     squared_weights,
 )
-from batchdp.measuring.components.lattice import ComponentLattice, IntegerPart, WholeGroups
+from batchdp.mechanism.components.lattice import ComponentLattice, IntegerPart, WholeGroups
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]

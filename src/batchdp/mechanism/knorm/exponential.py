@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchdp.measuring.shaped.bits import Bits, Uniform, below
+from batchdp.mechanism.knorm.bits import Bits, Uniform, below
 
 
 @dataclass(frozen=True)

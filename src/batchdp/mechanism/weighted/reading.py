@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.measuring.components.axes import Axis, along
-from batchdp.measuring.weighted.lattice import IntegerTables
+from batchdp.mechanism.components.axes import Axis, along
+from batchdp.mechanism.weighted.lattice import IntegerTables
 from batchdp.weighted.inside import Inside
 from batchdp.workloads.structure import Products
 

@@ -22,7 +22,7 @@ from batchdp.components.pieces import Group, Piece
 from batchdp.components.strategy import Components, ListedParts, WholeParts
 from batchdp.components.whole import Closure
 from batchdp.errors import LatticeError
-from batchdp.measuring.components.integers import (
+from batchdp.mechanism.components.integers import (
     IntegerPiece,
     centred_columns,
     largest_squares,
@@ -31,7 +31,7 @@ from batchdp.measuring.components.integers import (
     scalar_pieces,
     single_piece,
 )
-from batchdp.measuring.lattice import LARGEST
+from batchdp.mechanism.lattice import LARGEST
 from batchdp.privacy import GAUSSIAN, Noise
 from batchdp.workloads.structure import Products
 

@@ -10,15 +10,15 @@ from itertools import product
 import numpy as np
 
 from batchdp.errors import LatticeError
-from batchdp.measuring.amounts import AmountLattice, lattice_of
-from batchdp.measuring.cap import caps_for, excess_bias
-from batchdp.measuring.lattice import Lattice
-from batchdp.measuring.law import NoiseLaw
-from batchdp.measuring.mechanism import Mechanism, mechanism
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.law import law_of
-from batchdp.measuring.shaping.mechanism import shaped_mechanism
+from batchdp.mechanism.amounts import AmountLattice, lattice_of
+from batchdp.mechanism.cap import caps_for, excess_bias
+from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.mechanism import Mechanism, mechanism
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.law import law_of
+from batchdp.mechanism.knorm.mechanism import shaped_mechanism
 from batchdp.privacy import Budget
 from batchdp.strategies.strategy import Strategy
 

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
 from batchdp.errors import LatticeError
-from batchdp.measuring.components.axes import Records, Tallies, clamped, tallied
-from batchdp.measuring.components.lattice import checked_cap
-from batchdp.measuring.lattice import LARGEST
-from batchdp.measuring.weighted.integers import IntegerInside, quantise_inside
-from batchdp.measuring.weighted.results import IntegerResults, quantise_results
-from batchdp.measuring.weighted.sensitivity import Change, largest_change
+from batchdp.mechanism.components.axes import Records, Tallies, clamped, tallied
+from batchdp.mechanism.components.lattice import checked_cap
+from batchdp.mechanism.lattice import LARGEST
+from batchdp.mechanism.weighted.integers import IntegerInside, quantise_inside
+from batchdp.mechanism.weighted.results import IntegerResults, quantise_results
+from batchdp.mechanism.weighted.sensitivity import Change, largest_change
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.weighted.family import Tables
 from batchdp.weighted.measured import Group, Results

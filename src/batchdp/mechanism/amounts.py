@@ -17,7 +17,7 @@ from scipy import sparse
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima, row_squares, rows_span
-from batchdp.measuring.lattice import (
+from batchdp.mechanism.lattice import (
     LARGEST,
     LARGEST_REFIT,
     Lattice,
@@ -26,7 +26,7 @@ from batchdp.measuring.lattice import (
     quantise,
     root_above,
 )
-from batchdp.measuring.shaping.lattice import shaped_lattice
+from batchdp.mechanism.knorm.lattice import shaped_lattice
 from batchdp.privacy import Noise, Privacy, noise_of
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload

@@ -1,6 +1,6 @@
 """Noise in the shape of a batch: the body that its columns span, and an exact sampler for it."""
 
-from batchdp.measuring.shaped.body import Body
-from batchdp.measuring.shaped.drawing import draw, draws
+from batchdp.mechanism.knorm.body import Body
+from batchdp.mechanism.knorm.drawing import draw, draws
 
 __all__ = ["Body", "draw", "draws"]

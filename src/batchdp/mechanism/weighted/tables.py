@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.measuring.components.axes import Records, Tallies
-from batchdp.measuring.components.tables import ROUNDING, fitting_shape
-from batchdp.measuring.law import laplace_quantiles
-from batchdp.measuring.weighted.lattice import WeightedLattice
-from batchdp.measuring.weighted.law import half_widths
-from batchdp.measuring.weighted.reading import TablesReading
-from batchdp.measuring.weighted.results import IntegerResults
+from batchdp.mechanism.components.axes import Records, Tallies
+from batchdp.mechanism.components.tables import ROUNDING, fitting_shape
+from batchdp.mechanism.law import laplace_quantiles
+from batchdp.mechanism.weighted.lattice import WeightedLattice
+from batchdp.mechanism.weighted.law import half_widths
+from batchdp.mechanism.weighted.reading import TablesReading
+from batchdp.mechanism.weighted.results import IntegerResults
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]

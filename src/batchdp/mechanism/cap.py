@@ -7,9 +7,9 @@ bits a measurement has. Whatever needs a cap asks here, so that plans, advice an
 from __future__ import annotations
 
 from batchdp.linalg.matrix import Dense
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, Lattice
-from batchdp.measuring.law import NoiseLaw
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.lattice import FEWEST_BITS, LARGEST, Lattice
+from batchdp.mechanism.law import NoiseLaw
 from batchdp.workloads.workload import Workload
 
 CAPS = tuple(10**power for power in range(12, 5, -1))

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.pieces import kron
-from batchdp.measuring.components.axes import Records, Tallies, clamped, tallied
-from batchdp.measuring.weighted.integers import IntegerFactor, denominator, quantise_factor
-from batchdp.measuring.weighted.sensitivity import Change
+from batchdp.mechanism.components.axes import Records, Tallies, clamped, tallied
+from batchdp.mechanism.weighted.integers import IntegerFactor, denominator, quantise_factor
+from batchdp.mechanism.weighted.sensitivity import Change
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
