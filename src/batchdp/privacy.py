@@ -1,4 +1,4 @@
-"""The two kinds of noise and the budget that each takes, as values.
+"""The kinds of noise and the budget that each takes, as values.
 
 Texts stay at the doors: "pure" and "zcdp" where people, files and the command line name a kind of privacy, `epsilon`
 and `rho` where they give a budget. Behind the doors a `Noise` says what follows from the kind.
@@ -64,13 +64,18 @@ class Noise:
         """The λ = Δ/ε or σ = Δ/√2ρ that the budget asks for."""
         return sensitivity / (budget if self.norm == 1 else math.sqrt(2 * budget))
 
-    def loss(self, ratio: Fraction) -> Fraction:
-        """What noise costs of which the scale is the sensitivity over `ratio`: ε = Δ/λ or ρ = (Δ/σ)²/2, exactly."""
-        return ratio**self.norm / self.norm
+    def loss(self, moved: int, scale: float | Fraction) -> Fraction:
+        """What noise of this scale loses, exactly: Δ / λ, or Δ² / 2 σ²; `moved` is Δ to the power of the norm."""
+        return Fraction(moved) / (self.norm * Fraction(scale) ** self.norm)
 
-    def implied(self, epsilon: Fraction) -> Fraction:
-        """What ε-differential privacy implies, exactly: ε itself, or ρ = ε²/2."""
-        return epsilon**self.norm / self.norm
+    def charge(self, amount: Fraction, unit: Unit) -> Fraction | None:
+        """What a release with this budget costs where `unit` is counted, exactly; None where it promises none of it."""
+        return amount if unit == self.unit else None
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the promise is ε-differential privacy, with no δ."""
+        return self.unit == "epsilon"
 
     def together(self, sensitivities: NDArray[Any], *, at_right_angles: bool) -> float:
         """The sensitivity of several blocks, in each of which a record has a cell.
@@ -89,7 +94,7 @@ class Noise:
 
     def implied_by(self, epsilon: float) -> Budget:
         """The budget that ε-differential privacy implies: ε itself, or ρ = ε²/2."""
-        return Budget(self, self.implied(Budget(LAPLACE, epsilon).amount))
+        return Budget(self, LAPLACE.charge(Budget(LAPLACE, epsilon).amount, self.unit))
 
     @cached_property
     def reference(self) -> Budget:
@@ -97,10 +102,36 @@ class Noise:
         return self.implied_by(1.0)
 
 
-LAPLACE = Noise("pure", "Laplace", 1, "epsilon", "ε", "Laplace (pure ε)", 2.0, 2, 2.0, 3.0, bound_is_tight=False)
-GAUSSIAN = Noise("zcdp", "Gaussian", 2, "rho", "ρ", "Gaussian (zCDP)", 0.5, 1, 1.0, 0.0, bound_is_tight=True)
+class Pure(Noise):
+    """Noise that promises ε-differential privacy."""
+
+    def charge(self, amount: Fraction, unit: Unit) -> Fraction | None:
+        """ε itself, or ρ = ε²/2, which ε-differential privacy implies."""
+        return amount**2 / 2 if unit == "rho" else super().charge(amount, unit)
+
+
+class Laplace(Pure):
+    """Independent discrete Laplace noise on every measurement."""
+
+
+class KNorm(Pure):
+    """Noise in the shape of the measurements' own columns: its density falls with the norm whose ball is their hull.
+
+    It costs what Laplace noise costs, and a sum of its squares has no closed form: figures come from a sample.
+    """
+
+
+class Gaussian(Noise):
+    """Independent discrete Gaussian noise on every measurement."""
+
+
+LAPLACE = Laplace("pure", "Laplace", 1, "epsilon", "ε", "Laplace (pure ε)", 2.0, 2, 2.0, 3.0, bound_is_tight=False)
+KNORM = KNorm("pure", "K-norm", 1, "epsilon", "ε", "K-norm (pure ε)", 2.0, 2, 2.0, 3.0, bound_is_tight=False)
+GAUSSIAN = Gaussian("zcdp", "Gaussian", 2, "rho", "ρ", "Gaussian (zCDP)", 0.5, 1, 1.0, 0.0, bound_is_tight=True)
 NOISES: dict[str, Noise] = {noise.privacy: noise for noise in (LAPLACE, GAUSSIAN)}
 """By the text that names the kind of privacy."""
+NAMED: dict[str, Noise] = {noise.name: noise for noise in (LAPLACE, KNORM, GAUSSIAN)}
+"""By the name of the distribution, as certificates have it; a new kind of noise is added here."""
 UNITS: dict[str, Noise] = {noise.unit: noise for noise in NOISES.values()}
 """By the unit of its budget, which is what a ledger knows."""
 

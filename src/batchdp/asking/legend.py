@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -73,6 +75,12 @@ class Legend:
         """For files and digests, beside the array of axes."""
         keys = [[key.heading, key.titles] for key in self.keys]
         return {"keys": keys, "kinds": self.kinds, "asked": self.asked}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        told = json.dumps(self.header()).encode()
+        return hashlib.sha256(told + np.ascontiguousarray(self.axes, dtype="<i8").tobytes()).hexdigest()
 
     @classmethod
     def read(cls, content: Mapping[str, Any], axes: Indices, batch: Products) -> Legend:

@@ -8,39 +8,36 @@ from fractions import Fraction
 
 import numpy as np
 
+from batchdp.audits.exact import check_arithmetic, over_blocks_again, rederive, take_apart
 from batchdp.audits.finding import Finding
 from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.lattice import LARGEST
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import LARGEST
+from batchdp.private import CellCounts
 
 BETWEEN = 3
 """Steps of every stretch that are looked at beside its ends."""
 
 
-def amount_sensitivity(lattice: AmountLattice, neighbours: Neighbours) -> int:
-    """Δ₁, or Δ₂² for Gaussian noise, times the neighbours' factor, of every record at an end and of some between.
+@rederive.register
+def _(measurement: AmountLattice) -> tuple[list[int], str]:
+    """Of every record at an end and of some between.
 
     A record that adds α + β u to a total changes the total's whole number of coarse steps by that many, rounded up.
     """
-    power, coarse = lattice.noise.norm, 2**lattice.shift
-    workload = lattice.workload
+    power, coarse = measurement.noise.norm, 2**measurement.shift
+    workload = measurement.workload
     block_of = [block for block, size in enumerate(workload.blocks) for _ in range(size)]
     largest = [0] * len(workload.blocks)
     rows: list[set[int]] = [set() for _ in workload.blocks]
-    for cell, steps, column in _records(lattice):
-        level = lattice.levels[cell] if cell >= 0 else {}
-        slope = {} if column is None else lattice.slopes[column]
+    for cell, steps, column in _records(measurement):
+        level = measurement.levels[cell] if cell >= 0 else {}
+        slope = {} if column is None else measurement.slopes[column]
         moved = {i: Fraction(level.get(i, 0) + slope.get(i, 0) * steps, coarse) for i in {*level, *slope}}
         own = block_of[cell if column is None else max(workload.ends[column][:2])]
         largest[own] = max(largest[own], sum(math.ceil(abs(z)) ** power for z in moved.values()))
         rows[own] |= {i for i, z in moved.items() if z}
-    apart = sum(map(len, rows)) == len(set().union(*rows))
-    if power == 1 or apart:
-        total = max(sum(largest[block] for block in met) for met in workload.meetings)
-    else:
-        roots = [math.isqrt(square - 1) + 1 if square else 0 for square in largest]
-        total = max(sum(roots[block] for block in met) for met in workload.meetings) ** 2
-    return int(total * neighbours.factor**power)
+    found = over_blocks_again(workload.meetings, largest, rows, power)
+    return [found], f"{'Δ₁' if power == 1 else 'Δ₂²'} = {found} re-derived from ends and some records between"
 
 
 def _records(lattice: AmountLattice) -> list[tuple[int, int, int | None]]:
@@ -53,7 +50,8 @@ def _records(lattice: AmountLattice) -> list[tuple[int, int, int | None]]:
     return found
 
 
-def amounts_finding(lattice: AmountLattice) -> Finding:
+@check_arithmetic.register
+def _(lattice: AmountLattice) -> Finding:
     """Totals against a sum in fractions, at the cap and far beyond it."""
     rng = np.random.default_rng(0)
     cells = len(lattice.levels)
@@ -69,5 +67,5 @@ def amounts_finding(lattice: AmountLattice) -> Finding:
             for i, q in column.items():
                 totals[i] += Fraction(q * number, 2**lattice.fine)
         expected = [max(-LARGEST, min(LARGEST, math.floor(total * 2**lattice.bits))) for total in totals]
-        same = same and lattice.measured(np.array([*counts, *sums], dtype=object)) == expected
+        same = same and take_apart(lattice, CellCounts(np.array([*counts, *sums], dtype=object))) == expected
     return Finding("exact measurements", same, f"totals of α + β u against fractions, up to {2**62} records")

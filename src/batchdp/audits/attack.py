@@ -9,79 +9,140 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import ndtri
 from scipy.stats import beta
 
 from batchdp.audits.finding import Finding
-from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.components.lattice import ComponentLattice
 from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.mechanism import Mechanism
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.privacy import LAPLACE, Noise
+from batchdp.mechanism.measure import measure
+from batchdp.mechanism.measurement import Dense, GroupNoise, Integers
+from batchdp.mechanism.prepare import Mechanism
+from batchdp.mechanism.sample import sample_independent
+from batchdp.mechanism.weighted.lattice import WeightedLattice
+from batchdp.privacy import Gaussian, Noise
+from batchdp.private import Records
 
 FALSE_ALARM = 1e-6
 RUNS = 100_000
 """Releases on each of two neighbouring tables."""
 MOST_ROWS = 4
-"""Measurements of a cell that the attack looks at: those that move most."""
+"""Measurements of a group that the attack looks at: those that move most."""
+ATTACKED = 8
+"""Groups that are attacked together: those that lose most."""
 PILOT = 0.1
 """Share of the runs that choose the event; the others measure it."""
 
 
-def attacked(
-    lattice: Lattice | AmountLattice, noise: Mechanism, neighbours: Neighbours, budget: float, runs: int
-) -> Iterator[Finding]:
-    """The checks that run the noise itself."""
-    if not (math.isfinite(noise.scale) and noise.scale > 0):
-        yield Finding("noise", False, f"a scale of {noise.scale}")
-        return
-    if lattice.integers.shape[0] == 0:
+Draw = Callable[[Dense, Integers], NDArray[Any]]
+"""Noise of these scales, so many of each, one group after the other."""
+
+
+def attack(made: Mechanism, runs: int, draw: Any = None) -> Iterator[Finding]:
+    """The checks that run the noise itself.
+
+    Args:
+        made: what would be released.
+        runs: releases on each of two neighbouring tables.
+        draw: a test's own noise.
+    """
+    if not made.measurement.sizes.sum() or not any(noise.moved for noise in made.noises):
         yield Finding("attack", True, "nothing is measured")
         return
-    for name, moved in worst_records(lattice).items():
-        largest = np.sort(np.abs(moved[moved != 0]))[::-1]
-        bound = lower_bound(noise, largest[:MOST_ROWS] * neighbours.factor, runs, lattice.noise)
+    scales = made.scales[[noise.moved > 0 for noise in made.noises]]
+    if not (np.all(np.isfinite(scales)) and np.all(scales > 0)):
+        yield Finding("noise", False, f"a scale of {scales.min()}")
+        return
+    yield from attack_noise(made.noise, made, runs, draw)
+
+
+@singledispatch
+def attack_noise(kind: Noise, made: Mechanism, runs: int, draw: Any) -> Iterator[Finding]:
+    """By the kind of noise: here on draws that are independent for every measurement."""
+    draws: Draw = draw or (lambda scales, sizes: sample_independent(kind, scales, sizes))
+    for name, shifts in movements(made.measurement, made.noises).items():
+        chosen = [g for g, shift in shifts.items() if len(shift) and made.noises[g].moved]
+        if not chosen:
+            continue
+        moves = [np.sort(np.abs(shifts[g]))[::-1][:MOST_ROWS] * made.neighbours.factor for g in chosen]
+        scales = made.scales[chosen]
+        here, there = (_evidence(kind, draws, moves, scales, runs, side) for side in (0, 1))
+        bound, budget = proven_between(kind, here, there), float(made.budget)
         yield Finding(f"attack on the {name}", bound <= budget, f"{bound:.4f} proven of {budget:.6g} charged")
-    draws = np.array([float(z) for z in noise.draw([0] * runs)])
-    if not np.any(draws):
+    groups = sorted(range(len(made.noises)), key=lambda g: -made.noises[g].loss)[:ATTACKED]
+    groups = [g for g in groups if made.noises[g].moved]
+    scales = made.scales[groups]
+    drawn = np.asarray(draws(scales, np.full(len(groups), runs, dtype=np.int64)), dtype=np.float64)
+    noise = drawn.reshape(len(groups), runs) / scales[:, None]
+    if not np.all(np.any(noise, axis=1)):
         yield Finding("noise", False, "there is none")
         return
-    yield scale_finding(draws, noise)
-    yield independence_finding(draws)
-    yield fork_finding(noise)
+    yield scale_finding(kind, noise)
+    yield independence_finding(noise)
+    yield fork_finding(lambda: draws(scales[:1], np.array([8], dtype=np.int64)).tolist())
 
 
-def worst_records(lattice: Lattice | AmountLattice) -> dict[str, np.ndarray]:
-    """How a record moves the measurements: one that moves them most, and one whose movement is most concentrated."""
-    columns = sparse.csc_array(lattice.integers)
+@singledispatch
+def movements(measurement: Any, noises: Sequence[GroupNoise]) -> dict[str, dict[int, NDArray[Any]]]:
+    """How one record moves measurements, by group, for records that may show most; each kind registers its own.
+
+    A record that is chosen badly proves less, never too much.
+    """
+    raise TypeError(f"nothing says how a record moves a {type(measurement).__name__}")
+
+
+@movements.register(Lattice)
+@movements.register(AmountLattice)
+def _(measurement: Any, noises: Sequence[GroupNoise]) -> dict[str, dict[int, NDArray[Any]]]:
+    """One that moves them most, and one whose movement is most concentrated."""
+    columns = sparse.csc_array(measurement.integers)
     sums = np.asarray(abs(columns).sum(axis=0)).ravel()
     tops = np.asarray(abs(columns).max(axis=0).toarray()).ravel()
+    workload = measurement.workload
     found = {}
     for name, sizes in (("most concentrated column", tops), ("largest column", sums)):
-        ends = np.cumsum(lattice.workload.blocks)
+        ends = np.cumsum(workload.blocks)
         every = [
             end - size + int(np.argmax(sizes[end - size : end]))
-            for end, size in zip(ends, lattice.workload.blocks, strict=True)
+            for end, size in zip(ends, workload.blocks, strict=True)
         ]
         # Of the blocks that a record can have a cell in at once: others exclude each other.
-        cells = max(
-            ([every[block] for block in met] for met in lattice.workload.meetings), key=lambda own: sum(sizes[own])
-        )
-        found[tuple(cells)] = (name, np.asarray(columns[:, cells].sum(axis=1)).ravel())
+        cells = max(([every[block] for block in met] for met in workload.meetings), key=lambda own: sum(sizes[own]))
+        moved = np.asarray(columns[:, cells].sum(axis=1)).ravel()
+        found[tuple(cells)] = (name, {0: moved[moved != 0]})
     return dict(found.values())
 
 
-def lower_bound(noise: Mechanism, shift: np.ndarray, runs: int, kind: Noise) -> float:
-    """A lower bound on the privacy loss between measurements 0 and `shift`, wrong with a chance of one in a million."""
-    if shift.size == 0:
-        return 0.0
-    one = _released(noise, np.zeros_like(shift), runs)
-    other = _released(noise, shift, runs)
-    return proven_between(kind, evidence(kind, one, shift, noise.scale), evidence(kind, other, shift, noise.scale))
+@movements.register(ComponentLattice)
+@movements.register(WeightedLattice)
+def _(measurement: Any, noises: Sequence[GroupNoise]) -> dict[str, dict[int, NDArray[Any]]]:
+    """The first record, in the groups that lose most."""
+    chosen = sorted(range(len(noises)), key=lambda g: -noises[g].loss)[:ATTACKED]
+    one = Records(np.zeros((1, len(measurement.workload.sizes)), dtype=np.int64))
+    moved: dict[int, list[NDArray[Any]]] = {g: [] for g in chosen}
+    for g, _, whole in measure(measurement, one):
+        if g in moved:
+            moved[g].append(np.sort(np.abs(whole.astype(np.float64)))[::-1][:MOST_ROWS])
+    return {"first record": {g: np.concatenate(parts) for g, parts in moved.items() if parts}}
+
+
+def _evidence(kind: Noise, draws: Draw, shifts: list[Dense], scales: Dense, runs: int, side: int) -> Dense:
+    """The log likelihood ratio of the record's presence, for releases without it (0) and with it (1)."""
+    sizes = np.array([runs * len(shift) for shift in shifts], dtype=np.int64)
+    noise = np.asarray(draws(scales, sizes), dtype=np.float64)
+    total, start = np.zeros(runs), 0
+    for shift, scale, size in zip(shifts, scales, sizes, strict=True):
+        own = noise[start : start + size].reshape(runs, len(shift)) + side * shift
+        total += evidence(kind, own, shift, scale)
+        start += int(size)
+    return total
 
 
 def proven_between(kind: Noise, here: Dense, there: Dense) -> float:
@@ -92,21 +153,20 @@ def proven_between(kind: Noise, here: Dense, there: Dense) -> float:
     return proven(kind, here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)
 
 
-def _released(noise: Mechanism, measurements: np.ndarray, runs: int) -> Dense:
-    values = noise.draw([int(z) for z in measurements] * runs)
-    return np.array([float(z) for z in values]).reshape(runs, len(measurements))
-
-
+@singledispatch
 def evidence(kind: Noise, released: Dense, shift: np.ndarray, scale: float) -> Dense:
     """The log likelihood ratio of `shift` against 0, but for a constant; ties at its ends are as they should be."""
-    if kind == LAPLACE:
-        return np.asarray((np.abs(released) - np.abs(released - shift)).sum(axis=1) / scale)
+    return np.asarray((np.abs(released) - np.abs(released - shift)).sum(axis=1) / scale)
+
+
+@evidence.register
+def _(kind: Gaussian, released: Dense, shift: np.ndarray, scale: float) -> Dense:
     return np.asarray(released @ shift / scale**2)
 
 
 def proven(kind: Noise, here: np.ndarray, there: np.ndarray, chance: float) -> float:
     """The least privacy loss that the rates of an event without a record, and with it, can have."""
-    return (_proven_epsilon if kind == LAPLACE else _proven_rho)(here, there, chance)
+    return (_proven_epsilon if kind.is_pure else _proven_rho)(here, there, chance)
 
 
 def _proven_epsilon(here: np.ndarray, there: np.ndarray, chance: float) -> float:
@@ -133,36 +193,40 @@ def _most(events: np.ndarray, chance: float) -> float:
     return float(beta.isf(chance / 2, hits + 1, len(events) - hits)) if hits < len(events) else 1.0
 
 
-def scale_finding(draws: Dense, noise: Mechanism) -> Finding:
-    """A score test of the scale: its maximum likelihood estimate against its own standard error."""
-    ratios, error = unit_ratio(noise.noise, draws[None] / noise.scale)
-    ratio = float(ratios[0])
-    limit = -float(ndtri(FALSE_ALARM / 2)) * error
-    return Finding("noise scale", abs(ratio - 1) <= limit, f"{ratio:.4f} of what is claimed, ±{limit:.4f} allowed")
+def scale_finding(kind: Noise, noise: Dense) -> Finding:
+    """A score test of the scales: their maximum likelihood estimates against their own standard error."""
+    ratios, error = unit_ratio(kind, noise)
+    off, limit = float(np.abs(ratios - 1).max()), -float(ndtri(FALSE_ALARM / 2 / len(noise))) * error
+    return Finding("noise scale", off <= limit, f"off by {off:.4f} of what is claimed, ±{limit:.4f} allowed")
 
 
+@singledispatch
 def unit_ratio(kind: Noise, noise: Dense) -> tuple[Dense, float]:
     """For rows of noise of scale 1 the estimate of what is 1 for the scale, |η| or η², and its standard error."""
-    runs = noise.shape[1]
-    if kind == LAPLACE:
-        return np.asarray(np.mean(np.abs(noise), axis=1)), 1 / math.sqrt(runs)
-    return np.asarray(np.mean(np.square(noise), axis=1)), math.sqrt(2 / runs)
+    return np.asarray(np.mean(np.abs(noise), axis=1)), 1 / math.sqrt(noise.shape[1])
 
 
-def independence_finding(draws: Dense) -> Finding:
-    """Neighbouring draws must not depend on one another; equal halves would be one draw used twice."""
-    centred = np.sign(draws) * np.minimum(np.abs(draws), np.quantile(np.abs(draws), 0.99))
-    halves = np.corrcoef(centred[: len(draws) // 2 * 2].reshape(-1, 2).T)[0, 1]
-    limit = -float(ndtri(FALSE_ALARM / 2)) / math.sqrt(len(draws) / 2)
-    return Finding("independent draws", bool(abs(halves) <= limit), f"correlation {halves:.4f}, ±{limit:.4f} allowed")
+@unit_ratio.register
+def _(kind: Gaussian, noise: Dense) -> tuple[Dense, float]:
+    return np.asarray(np.mean(np.square(noise), axis=1)), math.sqrt(2 / noise.shape[1])
 
 
-def fork_finding(noise: Mechanism, measurements: int = 8) -> Finding:
+def independence_finding(noise: Dense) -> Finding:
+    """Draws must not depend on the next ones, nor those of one group on another's; equal ones were used twice."""
+    cut = np.sign(noise) * np.minimum(np.abs(noise), np.quantile(np.abs(noise), 0.99))
+    flat = cut.reshape(-1)
+    flat = flat[: len(flat) // 2 * 2]
+    pairs = [(flat[0::2], flat[1::2]), *((cut[0], other) for other in cut[1:])]
+    together = max(abs(float(np.corrcoef(one, other)[0, 1])) for one, other in pairs)
+    limit = -float(ndtri(FALSE_ALARM / 2 / len(pairs))) / math.sqrt(min(len(one) for one, _ in pairs))
+    return Finding("independent draws", together <= limit, f"correlation {together:.4f}, ±{limit:.4f} allowed")
+
+
+def fork_finding(draw: Callable[[], Sequence[int]]) -> Finding:
     """Two forked children and their parent must draw different noise."""
     if not hasattr(os, "fork"):
         return Finding("forked processes", True, "this system does not fork")
-    nothing = [0] * measurements
-    drawn = [_in_child(lambda: noise.draw(nothing)), _in_child(lambda: noise.draw(nothing)), repr(noise.draw(nothing))]
+    drawn = [_in_child(draw), _in_child(draw), repr(draw())]
     return Finding("forked processes", len(set(drawn)) == 3, f"{len(set(drawn))} of 3 draw differently")
 
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchdp.audits.attack import RUNS, attacked
-from batchdp.audits.components import attacked_components, exact_components
-from batchdp.audits.exact import bias_finding, exact
+from batchdp.audits import amounts, knorm, tables  # noqa: F401  # which register what they derive again
+from batchdp.audits.attack import RUNS, attack
+from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
 from batchdp.audits.records import records_finding
-from batchdp.audits.shaped import attacked_shaped, exact_shaped
-from batchdp.mechanism.components.preparing import prepare
 from batchdp.mechanism.neighbours import Relation
-from batchdp.mechanism.preparing import checked_budget, prepared
-from batchdp.mechanism.knorm.lattice import ShapedLattice
-from batchdp.mechanism.knorm.mechanism import ShapedMechanism
+from batchdp.mechanism.prepare import prepare
 from batchdp.plans import Plan, TablePlan
-from batchdp.plans.settling import given_neighbours, of_tables, settled
+from batchdp.plans.settling import settle
 from batchdp.privacy import Budget
 from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 
 MOST_RUNS = 20_000
-"""Of component strategies, each of which draws for several components."""
+"""Of several groups, each of which is drawn for."""
 
 
 @dataclass(frozen=True)
@@ -51,24 +47,10 @@ def audit(
     runs: int = RUNS,
 ) -> Audit:
     """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
-    planned, neighbours, rows_per_unit, max_rows = of_tables(planned, neighbours, rows_per_unit, max_rows)
-    if isinstance(planned, OverTables):
-        charged = float(Budget.of(planned.noise, epsilon=epsilon, rho=rho))
-        whose = given_neighbours(neighbours, rows_per_unit)
-        ready = prepare(planned, whose, charged, max_rows)
-        return Audit(
-            (
-                *exact_components(ready, whose, charged),
-                *attacked_components(ready, whose, charged, min(runs, MOST_RUNS)),
-            )
-        )
-    strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
-    budget = checked_budget(strategy, epsilon, rho)
-    lattice, noise, law = prepared(strategy, relation, budget, max_rows)
-    if isinstance(lattice, ShapedLattice) and isinstance(noise, ShapedMechanism):
-        found = [*exact_shaped(lattice, noise, relation, budget), bias_finding(lattice, law)]
-        return Audit((*found, *attacked_shaped(lattice, noise, relation, budget, runs)))
-    found = [*exact(lattice, noise, law, relation, budget)]
-    if isinstance(planned, Plan) and len(lattice.workload.meetings) > 1:
-        found.append(records_finding(planned.cells, lattice))
-    return Audit((*found, *attacked(lattice, noise, relation, budget, runs)))
+    strategy, whose, cap = settle(planned, neighbours, rows_per_unit, max_rows)
+    budget = Budget.of(strategy.noise, epsilon=epsilon, rho=rho)
+    made = prepare(strategy, whose, budget, cap)
+    found = [*exact(made)]
+    if isinstance(planned, Plan) and len(planned.workload.meetings) > 1:
+        found.append(records_finding(planned.cells, made.measurement))
+    return Audit((*found, *attack(made, runs if len(made.noises) == 1 else min(runs, MOST_RUNS))))

@@ -1,118 +1,134 @@
-"""The exact half: everything re-derived from the stored integers with Python's own whole numbers."""
+"""The exact half of the audit: everything derived again, in Python's own whole numbers and in fractions.
+
+Nothing here may import what computes sensitivities or calibrates noise for a release: it would share its mistakes. How
+much a record moves each group of measurements is found anew for every kind of measurement, one function each.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import singledispatch
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.audits.amounts import amount_sensitivity, amounts_finding
 from batchdp.audits.finding import Finding
-from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.cap import MOST_BIAS
-from batchdp.mechanism.lattice import LARGEST, Lattice
-from batchdp.mechanism.law import NoiseLaw
-from batchdp.mechanism.mechanism import Mechanism
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.privacy import Noise
+from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.measure import measure
+from batchdp.mechanism.measurement import LARGEST
+from batchdp.mechanism.prepare import Mechanism
+from batchdp.private import CellCounts
 
 
-def exact(
-    lattice: Lattice | AmountLattice, noise: Mechanism, law: NoiseLaw, neighbours: Neighbours, budget: float
-) -> Iterator[Finding]:
-    """The checks that need no randomness, in whole numbers and fractions."""
-    rederived = amount_sensitivity if isinstance(lattice, AmountLattice) else true_sensitivity
-    true = rederived(lattice, neighbours)  # type: ignore[arg-type]
-    used = noise.sensitivity
-    covers = used**lattice.noise.norm >= true
-    kind = "Δ₁" if lattice.noise.norm == 1 else "Δ₂²"
-    yield Finding("sensitivity", covers, f"{kind} = {true} re-derived, noise made for {used}")
-
-    scale = Fraction(noise.scale) if math.isfinite(noise.scale) else Fraction(0)
-    loss = _loss(lattice.noise, true, scale)
-    yield Finding(
-        "privacy loss",
-        loss is not None and loss <= Fraction(budget) and noise.loss <= budget,
-        f"{float(loss) if loss is not None else math.inf:.9g} of {budget:.9g} charged",
+def exact(made: Mechanism) -> Iterator[Finding]:
+    """The checks that need no randomness."""
+    measurement, noises, kind = made.measurement, made.noises, made.noise
+    moved, said = rederive(measurement)
+    due = [own * made.neighbours.factor**kind.norm for own in moved]
+    covered = len(noises) == len(due) == len(measurement.groups) and all(
+        noise.moved >= own for noise, own in zip(noises, due, strict=True)
     )
-
-    yield amounts_finding(lattice) if isinstance(lattice, AmountLattice) else _measurements_finding(lattice)
-
-    yield bias_finding(lattice, law)
-
-
-def bias_finding(lattice: Lattice | AmountLattice, law: NoiseLaw) -> Finding:
-    """What answers are off apart from noise."""
-    bias, errors = lattice.bias_bound, law.standard_errors
-    share = float(np.max(bias / np.where(errors > 0, errors, 1), initial=0.0))
-    return Finding("bias", bool(np.all(bias <= MOST_BIAS * errors)), f"at most {share:.2e} of an answer's noise")
+    yield Finding("sensitivity", covered, f"{said}, times {made.neighbours.factor}^{kind.norm}; {_made_for(made)}")
+    yield _loss_finding(made, due)
+    yield check_arithmetic(measurement)
+    worst, _ = measurement.worst_bias(made.reader)
+    yield Finding("bias", worst <= MOST_BIAS, f"at most {worst:.2e} of an answer's noise")
 
 
-def _measurements_finding(lattice: Lattice) -> Finding:
-    rng = np.random.default_rng(0)
-    cells = lattice.cells
-    totals = rng.multinomial(min(lattice.largest_total, 2**40), np.full(cells, 1 / cells))
-    far = np.full(cells, 2**62, dtype=np.int64)
-    at_cap = np.zeros(cells, dtype=np.int64)
-    at_cap[0] = lattice.largest_total
-    same = all(
-        [int(z) for z in lattice.measured(x)] == _clamped_product(lattice.integers, merged_exactly(lattice, x))
-        for x in (totals, at_cap, far)
-    )
-    return Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
+def _made_for(made: Mechanism) -> str:
+    noises = made.noises
+    return f"noise made for {noises[0].moved}" if len(noises) == 1 else f"{len(noises):,} groups with a noise each"
 
 
-def merged_exactly(lattice: Lattice, counts: np.ndarray) -> np.ndarray:
-    """The counts on the cells of the workload, in Python's whole numbers."""
-    if lattice.merging is None:
-        return counts
-    sums = [0] * lattice.integers.shape[1]
-    for cell, count in zip(lattice.merging.indices.tolist(), counts.tolist(), strict=True):
-        sums[cell] += count
-    return np.array([min(total, 2**62) for total in sums], dtype=np.int64)
+def _loss_finding(made: Mechanism, due: list[int]) -> Finding:
+    """What is lost by the theorems behind the maps, against what is claimed and what is charged."""
+    loss: Fraction | None = Fraction(0)
+    for noise, own in zip(made.noises, due, strict=False):
+        if own or noise.moved:
+            positive = math.isfinite(noise.scale) and noise.scale > 0
+            more = made.noise.loss(max(own, noise.moved), noise.scale) if positive else None
+            loss = None if loss is None or more is None else loss + more
+    claimed = made.loss
+    held = loss is not None and len(due) == len(made.noises) and loss <= claimed <= made.budget.amount
+    told = math.inf if loss is None else float(loss)
+    figures = f"{told:.12g} in all, {float(claimed):.12g} claimed of {float(made.budget):.9g} charged"
+    return Finding("privacy loss", held, figures)
 
 
-def true_sensitivity(lattice: Lattice, neighbours: Neighbours) -> int:
-    """Δ₁, or Δ₂² for Gaussian noise, times the neighbours' factor, in Python's whole numbers.
+@singledispatch
+def rederive(measurement: Any) -> tuple[list[int], str]:
+    """For every group Δ to the power of the noise's norm, found anew, and in words how; each kind registers its own."""
+    raise TypeError(f"nothing says how the sensitivity of a {type(measurement).__name__} is derived again")
 
-    Norms add up over the blocks that a record can have a cell in at once; squares do where measurements see one block
-    each.
-    """
-    columns = sparse.csc_array(lattice.integers)
-    power = lattice.noise.norm
+
+@singledispatch
+def check_arithmetic(measurement: Any) -> Finding:
+    """Whether measurements in 64 bits are those in whole numbers, at the cap and beyond, by the kind of measurement."""
+    raise TypeError(f"nothing says how the measurements of a {type(measurement).__name__} are checked")
+
+
+def take_apart(measurement: Any, counts: Any) -> list[int]:
+    """All that is measured of some counts, as a list of whole numbers."""
+    return [int(z) for _, _, part in measure(measurement, counts) for z in part]
+
+
+@rederive.register
+def _(measurement: Lattice) -> tuple[list[int], str]:
+    """Norms add up over the blocks that a record can have a cell in at once; squares where rows see one block each."""
+    columns = sparse.csc_array(measurement.integers)
+    power = measurement.noise.norm
     largest, rows, start = [], [], 0
-    for size in lattice.workload.blocks:
+    for size in measurement.workload.blocks:
         bounds = columns.indptr[start : start + size + 1]
         spans = [slice(a, b) for a, b in pairwise(bounds)]
         largest.append(max(sum(abs(int(q)) ** power for q in columns.data[span]) for span in spans))
         rows.append(set(columns.indices[bounds[0] : bounds[-1]].tolist()))
         start += size
-    apart = sum(map(len, rows)) == len(set().union(*rows))
+    found = over_blocks_again(measurement.workload.meetings, largest, rows, power)
+    return [found], f"{'Δ₁' if power == 1 else 'Δ₂²'} = {found} re-derived"
+
+
+def over_blocks_again(meetings: Any, largest: list[int], rows: list[set[int]], power: int) -> int:
+    """The most over blocks that meet: sums, or sums of roots where a measurement sees two blocks."""
+    if power == 1 or sum(map(len, rows)) == len(set().union(*rows)):
+        return int(max(sum(largest[block] for block in met) for met in meetings))
     roots = [math.isqrt(square - 1) + 1 if square else 0 for square in largest]  # rounded up
-    met = lattice.workload.meetings
-    if power == 1 or apart:
-        total = max(sum(largest[block] for block in own) for own in met)
-    else:
-        total = max(sum(roots[block] for block in own) for own in met) ** 2
-    return int(total * neighbours.factor**power)
+    return int(max(sum(roots[block] for block in met) for met in meetings) ** 2)
 
 
-def _loss(noise: Noise, sensitivity: int, scale: Fraction) -> Fraction | None:
-    """Δ₁ / b, or Δ₂² / 2σ²: the theorem behind OpenDP's map, in fractions."""
-    if scale <= 0:
-        return None
-    return Fraction(sensitivity) / (noise.norm * scale**noise.norm)
+@check_arithmetic.register
+def _(measurement: Lattice) -> Finding:
+    rng = np.random.default_rng(0)
+    cells = measurement.cells
+    totals = rng.multinomial(min(measurement.largest_total, 2**40), np.full(cells, 1 / cells))
+    far = np.full(cells, 2**62, dtype=np.int64)
+    at_cap = np.zeros(cells, dtype=np.int64)
+    at_cap[0] = measurement.largest_total
+    same = all(
+        take_apart(measurement, CellCounts(x))
+        == [max(-LARGEST, min(LARGEST, z)) for z in multiply_again(measurement, x)]
+        for x in (totals, at_cap, far)
+    )
+    return Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
 
 
-def _clamped_product(Q: Any, counts: np.ndarray) -> list[int]:
-    rows = sparse.csr_array(Q)
-    product = []
+def multiply_again(lattice: Lattice, counts: NDArray[np.int64]) -> list[int]:
+    """Q x in Python's whole numbers, on the cells of the workload."""
+    x = counts.tolist()
+    if lattice.merging is not None:
+        sums = [0] * lattice.integers.shape[1]
+        for cell, count in zip(lattice.merging.indices.tolist(), x, strict=True):
+            sums[cell] += count
+        x = [min(total, 2**62) for total in sums]
+    rows = sparse.csr_array(lattice.integers)
+    found = []
     for start, end in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
-        pairs = zip(rows.data[start:end], rows.indices[start:end], strict=True)
-        product.append(sum(int(q) * int(counts[j]) for q, j in pairs))
-    return [max(-LARGEST, min(LARGEST, z)) for z in product]
+        pairs = zip(rows.data[start:end].tolist(), rows.indices[start:end].tolist(), strict=True)
+        found.append(sum(q * x[j] for q, j in pairs))
+    return found

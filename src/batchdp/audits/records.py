@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,12 @@ from batchdp.audits.finding import Finding
 from batchdp.cells import Cells
 from batchdp.cells.meetings import looked_at
 from batchdp.cells.splitting import possible
-from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.lattice import Lattice
 
 CHUNK = 200_000
 MOST_RECORDS = 8_000_000
 
 
-def records_finding(cells: Cells, lattice: Lattice | AmountLattice) -> Finding:
+def records_finding(cells: Cells, lattice: Any) -> Finding:
     """Every combination of atoms, the cell that it has in every block, and what it changes: never more than Δ."""
     met = [frozenset(own) for own in lattice.workload.meetings]
     many = prod(int(possible(cells.atoms[i]).sum()) for i in looked_at(cells.blocks))

@@ -42,7 +42,7 @@ def command(
     from batchdp.ledger import Ledger
     from batchdp.mechanism.neighbours import NOT_RECORDED
     from batchdp.privacy import UNITS
-    from batchdp.release.claims import check_ledger
+    from batchdp.release.verify import check_ledger
 
     if create:
         either(epsilon, rho)

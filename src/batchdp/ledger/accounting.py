@@ -12,7 +12,7 @@ import math
 from fractions import Fraction
 
 from batchdp.errors import BudgetError
-from batchdp.privacy import LAPLACE, Budget, Noise
+from batchdp.privacy import Budget, Noise
 
 BILLION = 10**9
 """Parts of a unit; a total of `privacy.MOST` in them still fits SQLite's 64-bit integers."""
@@ -25,10 +25,9 @@ def billionths(amount: Fraction) -> int:
 
 def charge(budget: Budget, ledger: Noise) -> int:
     """What a release with this guarantee costs, in billionths of the unit of a ledger that counts in `ledger.unit`."""
-    if budget.noise == ledger:
-        return billionths(budget.amount)
-    if budget.noise == LAPLACE:
-        return billionths(ledger.implied(budget.amount))
+    due = budget.noise.charge(budget.amount, ledger.unit)
+    if due is not None:
+        return billionths(due)
     raise BudgetError(
         f"rho={float(budget)!r} cannot be charged to a ledger in epsilon: zCDP gives no pure epsilon guarantee; "
         "ask for epsilon= (Laplace noise), or create a ledger with rho="

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from batchdp.ledger.records import Entry
 from batchdp.mechanism.conversion import epsilons_at
-from batchdp.privacy import GAUSSIAN, LAPLACE, UNITS, Budget
+from batchdp.privacy import UNITS, Budget
 
 DELTAS = tuple(10.0**-power for power in range(3, 13))
 MOST_CURVES = 20
@@ -43,8 +43,8 @@ def curves(entries: Sequence[Entry], deltas: Sequence[float] = DELTAS) -> tuple[
 def _guarantee(entry: Entry) -> tuple[float, float]:
     """The ε, infinite where there is none, and the ρ of a spend."""
     asked = Budget(UNITS[entry.unit], entry.requested)
-    if asked.noise == LAPLACE:
-        return float(asked), float(GAUSSIAN.implied(asked.amount))
+    if asked.noise.is_pure:
+        return float(asked), float(asked.noise.charge(asked.amount, "rho") or 0)
     return math.inf, float(asked)
 
 

@@ -12,22 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima, row_squares, rows_span
-from batchdp.mechanism.lattice import (
-    LARGEST,
-    LARGEST_REFIT,
-    Lattice,
-    bits_for,
-    fitted,
-    quantise,
-    root_above,
-)
-from batchdp.mechanism.knorm.lattice import shaped_lattice
-from batchdp.privacy import Noise, Privacy, noise_of
+from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima, row_squares
+from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, fitted
+from batchdp.mechanism.sensitivity import amount_changes, over_blocks
+from batchdp.privacy import Noise
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
@@ -41,7 +32,7 @@ Column = dict[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class AmountLattice:
+class AmountLattice(OneGroup):
     """Integer measurements of a workload whose records can lie between cells, and how to read them.
 
     Args:
@@ -52,7 +43,7 @@ class AmountLattice:
         bits: of the coarse lattice, which noise is added on.
         fine: bits of the fine one.
         largest_total: the public cap on the number of records that 64 bits have room for.
-        privacy: the kind of noise that the sensitivity is for.
+        noise: the kind of noise that the sensitivity is for.
     """
 
     workload: Workload
@@ -62,7 +53,7 @@ class AmountLattice:
     bits: int
     fine: int
     largest_total: int
-    privacy: Privacy
+    noise: Noise
 
     def __post_init__(self) -> None:
         if (len(self.levels), len(self.slopes)) != (self.workload.cells, len(self.workload.ends)):
@@ -71,19 +62,9 @@ class AmountLattice:
             raise LatticeError(f"fine={self.fine} bits are fewer than the {self.bits} of the lattice for noise")
 
     @property
-    def noise(self) -> Noise:
-        """The kind of noise that `privacy` stands for."""
-        return noise_of(self.privacy)
-
-    @property
     def cells(self) -> int:
         """Of the tables that can be measured: counts of all cells, then sums of steps of all ends."""
         return len(self.levels) + len(self.slopes)
-
-    @property
-    def measurements(self) -> int:
-        """How many there are."""
-        return int(self.reconstruct.shape[1])
 
     @property
     def shift(self) -> int:
@@ -101,58 +82,21 @@ class AmountLattice:
         return {i: level.get(i, 0) + steps * slope.get(i, 0) for i in level.keys() | slope.keys()}
 
     def by_cell(self, power: int) -> list[int]:
-        """For every cell the most that Σ |z|^power is of a record in it, or between it and another.
-
-        z is the change of a coarse measurement: at most (|α + β u| + 2^s − 1) / 2^s, whose sums and sums of squares are
-        convex in u as well. Measurements that neither end changes are left out: they do not change between.
-        """
-        below = (1 << self.shift) - 1
-
-        def most(column: Column, rows: set[int]) -> int:
-            return sum((abs(column.get(i, 0)) + below) ** power for i in rows)
-
-        found = [most(level, {i for i, q in level.items() if q}) for level in self.levels]
-        for pair, (low, high, _) in enumerate(self.workload.ends):
-            level, upper = self.level(low), self.upper(pair)
-            rows = {i for i in level.keys() | upper.keys() if level.get(i, 0) or upper.get(i, 0)}
-            worst = max(most(level, rows), most(upper, rows))
-            for cell in (low, high):
-                if cell >= 0:
-                    found[cell] = max(found[cell], worst)
-        # A sum of whole numbers is at most the whole part of what it is at most.
-        return [total >> power * self.shift for total in found]
-
-    def _by_block(self, power: int) -> list[int]:
-        found: list[int] = self.workload.largest_by_block(np.array(self.by_cell(power), dtype=object)).tolist()
-        return found
+        """For every cell the most that Σ |z|^power is of a record in it, or between it and another."""
+        uppers = [self.upper(pair) for pair in range(len(self.slopes))]
+        return amount_changes(self.levels, uppers, self.workload.ends, self.shift, power)
 
     @cached_property
     def column_sums(self) -> int:
         """Δ₁: the most that one record changes all measurements; over blocks that it can be in at once their sum."""
-        return self.workload.most_together(self._by_block(1))
+        return over_blocks(self.workload, np.array(self.by_cell(1), dtype=object))
 
     @cached_property
     def column_squares(self) -> int:
-        """Δ₂²; over blocks squares add up where no measurement sees two blocks, else their roots do, rounded up."""
-        by_block = self._by_block(2)
+        """Δ₂²; over blocks as `over_blocks` says."""
         # On the fine lattice: what is less than a coarse step is summed all the same.
-        if len(by_block) > 1 and rows_span(self._matrix(list(self.levels), self.fine), self.workload.blocks):
-            return self.workload.most_together([root_above(square) for square in by_block]) ** 2
-        return self.workload.most_together(by_block)
-
-    @property
-    def sensitivity(self) -> int:
-        """How much one record changes the measurements, rounded up to an integer: Δ₁ for Laplace noise, else Δ₂."""
-        return self.column_sums if self.noise.norm == 1 else root_above(self.column_squares)
-
-    def measured(self, counts: NDArray[np.integer] | NDArray[np.object_]) -> list[int]:
-        """The totals, exactly, cut to the coarse lattice and clamped to ±2^61; sums of steps may be left out."""
-        totals = [0] * self.measurements
-        for column, number in zip((*self.levels, *self.slopes), counts.tolist(), strict=False):
-            if number:
-                for i, q in column.items():
-                    totals[i] += q * number
-        return [max(-LARGEST, min(LARGEST, total >> self.shift)) for total in totals]
+        rows = self._matrix(list(self.levels), self.fine) if len(self.workload.blocks) > 1 else None
+        return over_blocks(self.workload, np.array(self.by_cell(2), dtype=object), rows)
 
     @cached_property
     def measure(self) -> sparse.csr_array:
@@ -210,12 +154,8 @@ class AmountLattice:
         return row_squares(self.reconstruct)
 
 
-def lattice_of(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> Lattice | AmountLattice:
-    """The strategy on the finest lattice on which `largest_total` records cannot overflow; `exactly` as there."""
-    if not strategy.workload.ends:
-        if strategy.shape is not None:
-            return shaped_lattice(strategy, largest_total=largest_total, exactly=exactly)
-        return quantise(strategy, largest_total=largest_total, exactly=exactly)
+def quantise_amounts(strategy: Strategy, *, largest_total: int) -> AmountLattice:
+    """The strategy on the finest lattice on which `largest_total` records cannot overflow."""
     workload = strategy.workload
     bits = bits_for(workload, largest_total)
     longest = max(steps for _, _, steps in workload.ends)
@@ -233,9 +173,7 @@ def lattice_of(strategy: Strategy, *, largest_total: int, exactly: bool = False)
         slopes.append({i: _cut_by(above.get(i, 0) - below.get(i, 0), steps) for i in below.keys() | above.keys()})
     B = plain(strategy.reconstruction)
     scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
-    made = AmountLattice(
-        workload, tuple(levels), tuple(slopes), scaled, bits, fine, int(largest_total), strategy.privacy
-    )
+    made = AmountLattice(workload, tuple(levels), tuple(slopes), scaled, bits, fine, int(largest_total), strategy.noise)
     return _refitted(made)
 
 

@@ -6,10 +6,8 @@ bits a measurement has. Whatever needs a cap asks here, so that plans, advice an
 
 from __future__ import annotations
 
-from batchdp.linalg.matrix import Dense
-from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.lattice import FEWEST_BITS, LARGEST, Lattice
-from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.lattice import FEWEST_BITS
+from batchdp.mechanism.measurement import LARGEST
 from batchdp.workloads.workload import Workload
 
 CAPS = tuple(10**power for power in range(12, 5, -1))
@@ -28,8 +26,3 @@ def caps_for(workload: Workload, max_rows: int | None) -> tuple[int, ...]:
     if max_rows is not None:
         return (max_rows,)
     return tuple(cap for cap in CAPS if cap * len(workload.blocks) <= LARGEST >> FEWEST_BITS) or CAPS[-1:]
-
-
-def excess_bias(lattice: Lattice | AmountLattice, law: NoiseLaw) -> Dense:
-    """For every answer, by how much its bias is above what its noise allows; the cap is good enough if none is."""
-    return lattice.bias_bound - MOST_BIAS * law.standard_errors

@@ -34,7 +34,7 @@ def epsilons_at(rho: float, deltas: Sequence[float]) -> list[float]:
 def epsilon_of(budget: Budget, delta: float) -> float:
     """The ε of the (ε, δ)-differential privacy that a budget stands for: its own, or converted from ρ."""
     checked_delta(delta)
-    return float(budget) if budget.noise == LAPLACE else epsilon_at(float(budget), delta)
+    return float(budget) if budget.noise.is_pure else epsilon_at(float(budget), delta)
 
 
 def rho_for(epsilon: float, delta: float) -> float:

@@ -7,11 +7,11 @@ fitted to the Q that is really measured. What Q cannot express is a bias, bounde
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
-from math import isqrt, prod, sqrt
+from math import prod, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LatticeError
@@ -28,24 +28,97 @@ from batchdp.linalg.matrix import (
     shared_cell_map,
 )
 from batchdp.linalg.product import Product
-from batchdp.privacy import Noise, Privacy, noise_of
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.measurement import LARGEST, Integers
+from batchdp.mechanism.sensitivity import cell_squares, cell_sums, over_blocks, root_above
+from batchdp.privacy import Noise
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
 MOST_BITS, FEWEST_BITS = 40, 20
-LARGEST = 2**61
-"""Measurements are clamped to this magnitude, which leaves noise its room in 64 bits."""
-MOST_COUNT = 2**62
-LIMB = 20
-"""Bits of the halves in which squares are summed exactly."""
 LARGEST_REFIT = 4000
 """Measurements up to which B is fitted anew."""
 
-Integers = NDArray[np.int64]
+
+@dataclass(frozen=True)
+class CellGroup:
+    """All measurements of cells, which have one noise."""
+
+    moved: int
+    bits: int
+    share: Fraction = Fraction(1)
+    columns: tuple[int, ...] = ()
+
+
+class OneGroup:
+    """What measurements of cells have in common: one noise for all, scaled to how much a record changes them."""
+
+    workload: Workload
+    reconstruct: Plain
+    bits: int
+    noise: Noise
+
+    slack = 0
+
+    @property
+    def sensitivity(self) -> int:
+        """How much one record changes the measurements, rounded up to an integer: Δ₁ for Laplace noise, else Δ₂."""
+        return self.column_sums if self.noise.norm == 1 else root_above(self.column_squares)
+
+    @property
+    def column_sums(self) -> int:
+        """Δ₁, exactly: the most that one record changes all measurements."""
+        raise NotImplementedError
+
+    @property
+    def column_squares(self) -> int:
+        """Δ₂², likewise."""
+        raise NotImplementedError
+
+    @property
+    def bias_bound(self) -> Dense:
+        """For every answer, how far it can be off apart from the noise."""
+        raise NotImplementedError
+
+    @cached_property
+    def groups(self) -> tuple[CellGroup, ...]:
+        """The one group."""
+        return (CellGroup(self.sensitivity**self.noise.norm, self.bits),)
+
+    @property
+    def shares(self) -> tuple[Fraction, ...]:
+        """Of the budget: all of it."""
+        return (Fraction(1),)
+
+    @property
+    def sizes(self) -> Integers:
+        """How many measurements the noise is drawn for."""
+        return np.array([self.measurements], dtype=np.int64)
+
+    @property
+    def measurements(self) -> int:
+        """How many there are."""
+        return int(self.reconstruct.shape[1])
+
+    @property
+    def largest_part(self) -> int:
+        """Measurements, or answers, that are made at a time."""
+        return max(self.measurements, self.workload.queries)
+
+    def reader(self, scales: Dense) -> NoiseLaw:
+        """The law of the noise in the answers, for noise of this scale on the lattice."""
+        return NoiseLaw(self.reconstruct, float(scales[0]) / 2.0**self.bits, self.noise)
+
+    def worst_bias(self, reader: NoiseLaw) -> tuple[float, str]:
+        """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
+        bias, errors = self.bias_bound, reader.standard_errors
+        share = np.divide(bias, errors, out=np.where(bias > 0, np.inf, 0.0), where=errors > 0)
+        worst = int(np.argmax(share)) if len(share) else 0
+        return float(share.max(initial=0.0)), f"query {self.workload.names[worst]!r}"
 
 
 @dataclass(frozen=True, eq=False)
-class Lattice:
+class Lattice(OneGroup):
     """Integer measurements of a workload, and how to read them.
 
     Args:
@@ -54,7 +127,7 @@ class Lattice:
         reconstruct: B, for answers B (Q x + noise) / 2^bits.
         bits: b.
         largest_total: the public cap on the number of records that Q x cannot overflow at.
-        privacy: the kind of noise that the sensitivity is for.
+        noise: the kind of noise that the sensitivity is for.
         merging: for every cell of a table which cell of the workload it belongs to, as a matrix of zeros and ones;
             None where they are the same.
     """
@@ -64,7 +137,7 @@ class Lattice:
     reconstruct: Plain
     bits: int
     largest_total: int
-    privacy: Privacy
+    noise: Noise
     merging: sparse.csc_array | None = None
 
     def __post_init__(self) -> None:
@@ -72,11 +145,6 @@ class Lattice:
             raise LatticeError("integers holds an entry in several pieces, whose norm is not that of their sum")
         if self.merging is not None and not _merges(self.merging, self.integers.shape[1]):
             raise LatticeError("merging does not say for every cell which one cell of the workload it belongs to")
-
-    @property
-    def noise(self) -> Noise:
-        """The kind of noise that `privacy` stands for."""
-        return noise_of(self.privacy)
 
     @cached_property
     def measure(self) -> sparse.csr_array:
@@ -89,66 +157,17 @@ class Lattice:
     @cached_property
     def column_sums(self) -> int:
         """Δ₁, exactly: the largest Σ_i |Q_ij| of any cell; over blocks that a record can be in at once their sum."""
-        sums = np.asarray(abs(self.integers).sum(axis=0, dtype=np.int64)).ravel()
-        return self.workload.most_together(self.workload.largest_by_block(sums).tolist())
+        return over_blocks(self.workload, cell_sums(self.integers))
 
     @cached_property
     def column_squares(self) -> int:
-        """Δ₂², exactly: the largest Σ_i Q_ij² of any cell. Halves of 20 bits keep every partial sum in 64 bits.
-
-        Over several blocks squares add up where no measurement sees two blocks; else their roots do, rounded up.
-        """
-        columns = sparse.csc_array(self.integers)
-        magnitudes = np.abs(columns.data.astype(np.int64))
-        high, low = magnitudes >> LIMB, magnitudes & ((1 << LIMB) - 1)
-        parts = []
-        for products in (high * high, high * low, low * low):
-            part = sparse.csc_array((products, columns.indices, columns.indptr), shape=columns.shape)
-            parts.append(np.asarray(part.sum(axis=0, dtype=np.int64)).ravel())
-        squares = [(int(hh) << 2 * LIMB) + (int(hl) << LIMB + 1) + int(ll) for hh, hl, ll in zip(*parts, strict=True)]
-        largest = self.workload.largest_by_block(np.array(squares, dtype=object))
-        if len(largest) > 1 and rows_span(self.integers, self.workload.blocks):
-            return self.workload.most_together([root_above(square) for square in largest]) ** 2
-        return self.workload.most_together(largest.tolist())
-
-    @property
-    def sensitivity(self) -> int:
-        """How much one record changes Q x, rounded up to an integer: Δ₁ for Laplace noise, Δ₂ for Gaussian."""
-        return self.column_sums if self.noise.norm == 1 else root_above(self.column_squares)
+        """Δ₂², exactly: the largest Σ_i Q_ij² of any cell; over blocks as `over_blocks` says."""
+        return over_blocks(self.workload, cell_squares(self.integers), self.integers)
 
     @property
     def cells(self) -> int:
         """Of the tables that can be measured."""
         return int((self.integers if self.merging is None else self.merging).shape[1])
-
-    def merged(self, counts: Integers) -> Integers:
-        """A table's counts on the cells of the workload, exactly, none above 2^62."""
-        if self.merging is None:
-            return counts
-        # By its indices alone: a count is added to one cell, once, whatever the entries.
-        if int(counts.sum(dtype=object)) <= MOST_COUNT:
-            totals = np.zeros(self.merging.shape[0], dtype=np.int64)
-            np.add.at(totals, self.merging.indices, counts)
-            return totals
-        sums = [0] * self.merging.shape[0]
-        for cell, count in zip(self.merging.indices.tolist(), counts.tolist(), strict=True):
-            sums[cell] += count
-        return np.array([min(total, MOST_COUNT) for total in sums], dtype=np.int64)
-
-    def measured(self, counts: Integers) -> list[int]:
-        """Q x, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
-        return [max(-LARGEST, min(LARGEST, z)) for z in self.product(self.merged(counts))]
-
-    def product(self, counts: Integers) -> list[int]:
-        """Q x, exactly, for counts of the workload's cells."""
-        if int(counts.sum(dtype=object)) <= self.largest_total * len(self.workload.blocks):
-            return [int(z) for z in self.integers @ counts]  # within 64 bits by the choice of bits
-        Q, x = self.integers, counts.tolist()
-        exact = [0] * Q.shape[0]
-        for i in range(Q.shape[0]):
-            part = slice(Q.indptr[i], Q.indptr[i + 1])
-            exact[i] = sum(q * x[j] for q, j in zip(Q.data[part].tolist(), Q.indices[part].tolist(), strict=True))
-        return exact
 
     @cached_property
     def bias_per_record(self) -> Dense:
@@ -203,7 +222,7 @@ def bits_for(workload: Workload, largest_total: int) -> int:
     return bits
 
 
-def quantise(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> Lattice:
+def quantise_cells(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> Lattice:
     """The strategy on the finest lattice of 20 to 40 bits on which `largest_total` records cannot overflow.
 
     With more measurements than their rank, rounding makes all of them independent. To answer `exactly`, B must then
@@ -221,7 +240,7 @@ def quantise(strategy: Strategy, *, largest_total: int, exactly: bool = False) -
         raise LatticeError("measurement has entries that do not become integers of the lattice's size")
     B = plain(strategy.reconstruction)
     scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
-    return _refitted(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.privacy, merging), exactly)
+    return _refitted(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.noise, merging), exactly)
 
 
 def by_distinct_cells(strategy: Strategy) -> tuple[Workload, Plain, sparse.csc_array | None]:
@@ -241,11 +260,6 @@ def _merges(merging: sparse.csc_array, cells: int) -> bool:
         and bool(np.all(merging.data == 1))
         and bool(np.all((merging.indices >= 0) & (merging.indices < rows)))
     )
-
-
-def root_above(square: int) -> int:
-    """The square root, rounded up, exactly."""
-    return isqrt(square - 1) + 1 if square > 0 else 0
 
 
 def _refitted(lattice: Lattice, exactly: bool) -> Lattice:
@@ -289,7 +303,7 @@ def _refitted_by_block(lattice: Lattice, exactly: bool) -> sparse.csr_array:
             sparse.csr_array(B[:, measured])[queries],
             lattice.bits,
             lattice.largest_total,
-            lattice.privacy,
+            lattice.noise,
         )
         fitted = sparse.coo_array(_refitted(block, exactly).reconstruct)
         values.append(fitted.data)

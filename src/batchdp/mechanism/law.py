@@ -14,7 +14,7 @@ from scipy.special import erfinv
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.matrix import Dense, Plain, dense, row_squares
-from batchdp.privacy import GAUSSIAN, LAPLACE, Noise, Privacy, noise_of
+from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
 
 EXACT_TERMS = 64
 """The largest terms of a sum are taken as they are; the many small ones that remain are Gaussian together."""
@@ -37,12 +37,7 @@ class NoiseLaw:
     """B."""
     scale: float
     """Of each η_k: the Laplace scale λ or the Gaussian σ, in units of the measurements."""
-    privacy: Privacy
-
-    @property
-    def noise(self) -> Noise:
-        """The kind of noise that `privacy` stands for."""
-        return noise_of(self.privacy)
+    noise: Noise
 
     @property
     def shape_text(self) -> str:

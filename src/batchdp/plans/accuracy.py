@@ -11,16 +11,14 @@ from scipy.special import erfinv
 
 from batchdp.errors import PrivacyParameterError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
-from batchdp.mechanism.amounts import lattice_of
 from batchdp.mechanism.cap import TABLE_CAPS, caps_for
 from batchdp.mechanism.law import NoiseLaw, checked_confidence
+from batchdp.mechanism.measurement import IntegerMeasurement
 from batchdp.mechanism.neighbours import Neighbours, Relation
-from batchdp.mechanism.knorm.law import law_of
-from batchdp.mechanism.weighted.lattice import quantise_weighted
-from batchdp.mechanism.weighted.tables import WeightedReader
+from batchdp.mechanism.quantise import lattice_of, quantise
 from batchdp.plans.criteria import Criteria, Wanted
 from batchdp.plans.planned import Plan
-from batchdp.plans.settling import given_neighbours, of_tables, settled
+from batchdp.plans.settling import settle
 from batchdp.plans.statements import Statement
 from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget, Noise
@@ -50,16 +48,13 @@ def epsilon_for(
             columns.
         neighbours, rows_per_unit, max_rows: as in `answer`.
     """
-    planned, neighbours, rows_per_unit, max_rows = of_tables(planned, neighbours, rows_per_unit, max_rows)
-    if isinstance(planned, OverTables):
-        factor = given_neighbours(neighbours, rows_per_unit).factor
-        goal = _goal(standard_error, half_width)
-        worst = _worst_of_tables(planned, query, None if half_width is None else confidence, max_rows)
+    strategy, relation, max_rows = settle(planned, neighbours, rows_per_unit, max_rows)
+    goal = _goal(standard_error, half_width)
+    if isinstance(strategy, OverTables):
+        worst = _worst_of_tables(strategy, query, None if half_width is None else confidence, max_rows)
         if worst == 0:
             raise PrivacyParameterError(NO_NOISE)
-        return ROUNDED * float((factor * worst / goal) ** planned.noise.norm)
-    strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
-    goal = _goal(standard_error, half_width)
+        return ROUNDED * float((relation.factor * worst / goal) ** strategy.noise.norm)
     names = strategy.workload.names
     if query is not None and query not in names:
         raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {names[0]!r}")
@@ -78,7 +73,7 @@ def needed(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, float]]:
 
 def needed_by_query(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
     """The same for each of the queries that it is wanted of."""
-    law = _law(*settled(plan, None, None, None))
+    law = _law(*settle(plan, None, None, None))
     found = []
     for wanted in criteria.wanted(plan.names, plan.statements):
         own, criterion = list(wanted.queries), wanted.criterion
@@ -104,18 +99,25 @@ def needed_by_table(plan: TablePlan, criteria: Criteria) -> list[tuple[Wanted, D
 
 def margins(plan: Plan, confidence: float = 0.95) -> Dense:
     """Half the width of every answer's interval at an ε or ρ of 1."""
-    return _law(*settled(plan, None, None, None)).half_widths(confidence)
+    return _law(*settle(plan, None, None, None)).half_widths(confidence)
 
 
 def law_at(plan: Plan, budget: Budget) -> NoiseLaw:
     """Of a plan's queries at this budget."""
-    return _law(*settled(plan, None, None, None), budget=float(budget))
+    return _law(*settle(plan, None, None, None), budget=float(budget))
 
 
 def _law(strategy: Strategy, relation: Neighbours, max_rows: int | None, budget: float = 1.0) -> NoiseLaw:
     """Of the answers at an ε or ρ, on the finest lattice of those that `answer` may take."""
     lattice = lattice_of(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
-    return law_of(lattice, strategy.noise.scale(lattice.sensitivity * relation.factor, budget))
+    return lattice.reader(_scales(lattice, relation.factor, budget))
+
+
+def _scales(measurement: IntegerMeasurement, factor: int, budget: float) -> Dense:
+    """About those of the noise that would be drawn, for estimates."""
+    norm, groups = measurement.noise.norm, zip(measurement.groups, measurement.shares, strict=True)
+    scale = measurement.noise.scale
+    return np.array([scale(factor * group.moved ** (1 / norm), budget * float(share)) for group, share in groups])
 
 
 def _enough(times: Any, noise: Noise) -> Any:
@@ -146,8 +148,8 @@ def _worst_of_tables(strategy: OverTables, table: str | None, confidence: float 
     if not isinstance(strategy, WeightedTables):
         return math.sqrt(2 * worst) * float(erfinv(confidence))
     cap = TABLE_CAPS[-1] if max_rows is None else max_rows
-    lattice = quantise_weighted(strategy, largest_total=cap, epsilon=1.0, factor=1)
-    reader = WeightedReader(lattice, np.array([strategy.noise.scale(lattice.sensitivity, 1.0)]))
+    lattice = quantise(strategy, largest_total=cap, budget=Budget(strategy.noise, 1), factor=1)
+    reader = lattice.reader(_scales(lattice, 1, 1.0))
     # How wide an interval is for its standard error differs from answer to answer.
     tables = np.argsort(-strategy.worst_variances(), kind="stable")[:MOST_LOOKED].tolist()
     if table is not None:

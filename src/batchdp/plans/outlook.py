@@ -21,7 +21,7 @@ from batchdp.plans.planned import Plan
 from batchdp.plans.rounding import rounded, rounded_up
 from batchdp.plans.tabled import TablePlan
 from batchdp.plans.tabled_outlook import TableOutlook, table_outlook
-from batchdp.privacy import LAPLACE, UNITS, Unit
+from batchdp.privacy import UNITS, Unit
 from batchdp.queries.statements import QUERY, Statement, tables_of
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
@@ -99,7 +99,7 @@ class Outlook:
 
     def caption(self) -> str:
         """What the figures are."""
-        simple = "" if UNITS[self.unit] == LAPLACE else f" (Laplace noise at ε = {math.sqrt(2 * self.budget):g})"
+        simple = "" if UNITS[self.unit].is_pure else f" (Laplace noise at ε = {math.sqrt(2 * self.budget):g})"
         return (
             f"Expected standard errors at {self}. Gain: how many times smaller than that of noise on data or noise on "
             f"results{simple}, whichever is better for the whole batch by what is minimised."

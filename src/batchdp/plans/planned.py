@@ -16,9 +16,10 @@ from batchdp.errors import PlanError
 from batchdp.excerpt import NOTEBOOK, excerpt, titled
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import Excerpt, summary
-from batchdp.mechanism.amounts import AmountLattice, lattice_of
+from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.cap import caps_for
 from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.quantise import lattice_of
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
 from batchdp.plans.statements import Statement, statements_of

@@ -9,37 +9,28 @@ from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.mechanism.neighbours import EVERY_ROW, Neighbours, Relation
 from batchdp.plans.planned import Plan
 from batchdp.plans.tabled import TablePlan
+from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.structure import Products
 
 
-def settled(
-    planned: Plan | TablePlan | Strategy, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
-) -> tuple[Strategy, Neighbours, int | None]:
+def settle(
+    planned: Plan | TablePlan | Strategy | OverTables,
+    neighbours: Relation | None,
+    rows_per_unit: int | None,
+    max_rows: int | None,
+) -> tuple[Any, Neighbours, int | None]:
     """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
     if isinstance(planned, Products):
         raise ReleaseError(
             "planned is a Products, a batch of queries; give the strategy that optimize(planned) finds for it"
         )
-    if not isinstance(planned, Plan):
-        if not isinstance(planned, Strategy):
-            raise PrivacyParameterError(
-                f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize"
-            )
-        return planned, given_neighbours(neighbours, rows_per_unit), max_rows
-    check_domain_says(neighbours, rows_per_unit, max_rows)
-    return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
-
-
-def of_tables(
-    planned: Any, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
-) -> tuple[Any, Relation | None, int | None, int | None]:
-    """The strategy of a plan of tables with what its domain says; anything else as it was given."""
-    if not isinstance(planned, TablePlan):
-        return planned, neighbours, rows_per_unit, max_rows
-    check_domain_says(neighbours, rows_per_unit, max_rows)
-    privacy = planned.domain.privacy
-    return planned.strategy, privacy.neighbours, privacy.rows_per_unit, privacy.max_rows
+    if isinstance(planned, Plan | TablePlan):
+        check_domain_says(neighbours, rows_per_unit, max_rows)
+        return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
+    if not isinstance(planned, Strategy | OverTables):
+        raise PrivacyParameterError(f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize")
+    return planned, given_neighbours(neighbours, rows_per_unit), max_rows
 
 
 def check_domain_says(neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None) -> None:

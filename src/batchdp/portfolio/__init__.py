@@ -280,10 +280,6 @@ def _better(best: Callable[[Noise], Found], objective: Objective, epsilon: float
     return replace(
         chosen,
         reason=f"{chosen.reason} ".lstrip()
-        + f"{_named(chosen)} noise has an expected squared error of {least:.4g} at ε = {epsilon:g} and "
-        f"δ = {delta:g} (ρ = {float(budgets[1]):.4g}); {_named(other)} noise would have {most:.4g}",
+        + f"{chosen.noise.name} noise has an expected squared error of {least:.4g} at ε = {epsilon:g} and "
+        f"δ = {delta:g} (ρ = {float(budgets[1]):.4g}); {other.noise.name} noise would have {most:.4g}",
     )
-
-
-def _named(strategy: Strategy | Components | WeightedTables) -> str:
-    return "shaped" if isinstance(strategy, Strategy) and strategy.shape is not None else strategy.noise.name

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchdp.mechanism.neighbours import CALLER, EVERY_ROW, NOT_RECORDED
-from batchdp.privacy import LAPLACE
 from batchdp.publishing.about import About
 from batchdp.publishing.document import Block, Document, Grid, Picture, Section
 from batchdp.publishing.facts import Facts
@@ -98,7 +97,7 @@ def _unit(facts: Facts, about: About) -> Item:
 
 def _parameters(facts: Facts) -> str:
     same = "; ".join(f"ε = {epsilon:.4f} at δ = {delta:g}" for epsilon, delta in facts.epsilons)
-    return facts.strength + (", pure: δ is 0" if facts.noise == LAPLACE else f", which implies {same}")
+    return facts.strength + (", pure: δ is 0" if facts.noise.is_pure else f", which implies {same}")
 
 
 def _composition(facts: Facts, about: About) -> Item:

@@ -25,7 +25,6 @@ from batchdp.publishing.metadata import datapackage
 from batchdp.publishing.note import COVARIANCE, note
 from batchdp.publishing.record import record
 from batchdp.publishing.yaml_text import as_yaml
-from batchdp.release import TableRelease
 from batchdp.release.exporting import no_formula
 
 RELEASE, ABOUT, EVIDENCE, SUMS = "answers.release", "ABOUT.toml", "evidence.json", "SHA256SUMS"
@@ -70,11 +69,10 @@ def texts(
 def evidence(facts: Facts, release_digest: str) -> dict[str, Any]:
     """Certificate, ledger, digests and versions."""
     c = facts.certificate
-    held = c.header() | {"components_sha256": c.components_digest} if _has_components(facts) else c.as_dict()
     return {
         "format": FORMAT,
         "release_sha256": release_digest,
-        "certificate": held,
+        "certificate": c.as_dict(),
         "plan_sha256": c.plan_digest,
         "ledger_head": c.ledger_head,
         "ledger": None if facts.books is None else facts.books.as_dict(),
@@ -104,10 +102,6 @@ def sha256(content: bytes) -> str:
 def sums(digests: Mapping[str, str]) -> str:
     """The list of digests, as `sha256sum --check` reads it."""
     return "".join(f"{digests[path]}  {path}\n" for path in sorted(digests))
-
-
-def _has_components(facts: Facts) -> bool:
-    return isinstance(facts.release, TableRelease)
 
 
 def _covariances(facts: Facts) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from batchdp.ledger.curves import Curve, curves
 from batchdp.mechanism.conversion import epsilons_at
 from batchdp.mechanism.neighbours import in_words
-from batchdp.privacy import LAPLACE, Noise
+from batchdp.privacy import Noise
 from batchdp.publishing.books import Books
 from batchdp.release import Release, TableRelease
 from batchdp.release.exporting import derived_in, tables_of
@@ -26,7 +26,7 @@ DELTAS = (1e-5, 1e-6, 1e-9)
 MOST_COVARIANCES = 300
 """Answers up to which their covariances are a file."""
 PACKAGES = ("batchdp", "opendp", "numpy", "scipy", "matplotlib", "pyarrow")
-NORMS = {1: "L1", 2: "L2"}
+NORMS = {1: "in the L1 norm", 2: "in the L2 norm, squared"}
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Facts:
     @cached_property
     def epsilons(self) -> tuple[tuple[float, float], ...]:
         """The same guarantee as (ε, δ); none for a pure one, which needs no δ."""
-        if self.noise == LAPLACE:
+        if self.noise.is_pure:
             return ()
         return tuple(zip(epsilons_at(self.budget, DELTAS), DELTAS, strict=True))
 
@@ -115,8 +115,8 @@ class Facts:
     @property
     def measurements(self) -> int:
         """Noisy numbers that the answers were computed from."""
-        held = self.release.noisy if isinstance(self.release, TableRelease) else self.release.measurements
-        return len(held)
+        held: int = self.certificate.measurements
+        return held
 
     @cached_property
     def linear(self) -> Release | TableRelease:
@@ -126,7 +126,8 @@ class Facts:
     @property
     def derived(self) -> int:
         """How many answers are computed from others; tables of many columns have none."""
-        return self.release.certificate.derived if isinstance(self.release, Release) else 0
+        held: int = self.certificate.derived
+        return held
 
     @cached_property
     def covariance(self) -> NDArray[np.float64] | None:
@@ -136,47 +137,44 @@ class Facts:
     @property
     def distribution(self) -> str:
         """What the noise is called."""
-        shape = getattr(self.certificate, "shape", "")
+        shape = self.certificate.shape
         return "rounded K-norm, in the shape of the batch" if shape else f"discrete {self.noise.name}"
 
     @property
     def noise_drawn(self) -> str:
         """The mechanism, with its figures."""
         c = self.certificate
-        if shape := getattr(c, "shape", ""):
+        if c.shape:
             return (
                 f"Noise in the shape of the batch (K-norm mechanism), drawn exactly and rounded to the lattice, on "
-                f"{self.measurements:,} measurements: {shape}; its standard errors and intervals are simulated"
+                f"{self.measurements:,} measurements: {c.shape}; its standard errors and intervals are simulated"
             )
         drawn = f"Discrete {self.noise.name} noise drawn by OpenDP {c.opendp} on {self.measurements:,} measurements"
-        if isinstance(self.release, TableRelease):
-            return f"{drawn} in {len(c.components):,} components, each with a scale of its own"
-        return f"{drawn}; scale {c.scale:.12g} in steps of the lattice, {c.scale / 2.0**c.bits:.6g} in records"
+        if len(c.groups) > 1:
+            return f"{drawn} in {len(c.groups):,} groups, each with a scale of its own"
+        (one,) = c.groups
+        return f"{drawn}; scale {one.scale:.12g} in steps of the lattice, {one.scale / 2.0**one.bits:.6g} in records"
 
     @property
     def sensitivity(self) -> str:
         """How far one privacy unit moves the measurements, exactly."""
         c = self.certificate
-        if isinstance(self.release, TableRelease):
+        if c.shape:
+            return f"{c.groups[0].moved} columns of the measurements, each inside its bodies, in whole numbers"
+        if len(c.groups) > 1:
             return (
-                f"a whole number for each of {len(c.components):,} components, computed exactly; SHA-256 of their list "
-                f"{c.components_digest}"
+                f"a whole number for each of {len(c.groups):,} groups of measurements, computed exactly; SHA-256 of "
+                f"their list {c.groups_digest}"
             )
-        if getattr(c, "shape", ""):
-            return f"{c.sensitivity} columns of the measurements, each inside its bodies, in whole numbers"
-        return f"{c.sensitivity} steps of the lattice ({NORMS[self.noise.norm]} norm), a whole number, computed exactly"
+        (one,) = c.groups
+        return f"{one.moved} in steps of the lattice ({NORMS[self.noise.norm]}), a whole number, computed exactly"
 
     @property
     def lattice(self) -> str:
         """Why floats do no harm."""
         c = self.certificate
-        if isinstance(self.release, TableRelease):
-            share = f"at most {c.bias_share:.3g} of its standard error"
-            return f"measurements and noise are whole numbers; apart from noise an answer is off by {share}"
-        return (
-            f"measurements and noise are whole numbers, in steps of 2 to the minus {c.bits}; apart from noise no "
-            f"answer is off by more than {c.bias_bound:.3g}"
-        )
+        share = f"at most {c.bias_share:.3g} of its standard error"
+        return f"measurements and noise are whole numbers; apart from noise an answer is off by {share}"
 
     @cached_property
     def curves(self) -> tuple[Curve, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from batchdp.privacy import LAPLACE
 from batchdp.publishing.about import About
 from batchdp.publishing.document import Block, Bullets, Code, Document, Grid, Section
 from batchdp.publishing.facts import Facts
@@ -46,7 +45,7 @@ def note(facts: Facts, about: About) -> Document:
 
 def _what(facts: Facts, about: About) -> tuple[Block, ...]:
     c = facts.certificate
-    kind = "pure differential privacy" if facts.noise == LAPLACE else "zero-concentrated differential privacy"
+    kind = "pure differential privacy" if facts.noise.is_pure else "zero-concentrated differential privacy"
     said = tuple(one for one in (about.basic.description, about.basic.intended_use) if one)
     computed = (
         f"{facts.derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from batchdp.privacy import LAPLACE
 from batchdp.publishing.about import About
 from batchdp.publishing.facts import Facts
 
@@ -23,7 +22,7 @@ def record(facts: Facts, about: About) -> dict[str, Any]:
     deployment = {
         "basic": _basic(about),
         "dp_variant": {
-            "variant_name": "Pure DP" if facts.noise == LAPLACE else "Zero-concentrated DP",
+            "variant_name": "Pure DP" if facts.noise.is_pure else "Zero-concentrated DP",
             "data_domain": _asked(about, "dp_variant.data_domain"),
             "unprotected_quantities": _asked(about, "dp_variant.unprotected_quantities"),
         },
@@ -99,7 +98,7 @@ def _basic(about: About) -> dict[str, Any]:
 
 def _privacy_loss(facts: Facts, about: About) -> dict[str, Any]:
     details = [f"The whole batch of {facts.answers:,} answers together is released with {facts.strength}."]
-    if facts.noise == LAPLACE:
+    if facts.noise.is_pure:
         details.append("Pure differential privacy: δ is 0.")
     for epsilon, delta in facts.epsilons:
         details.append(f"Implies (ε, δ)-differential privacy with ε = {epsilon:.4f} at δ = {delta:g}.")
@@ -146,7 +145,7 @@ def _accounting(facts: Facts, about: About) -> dict[str, Any]:
     if facts.books is None:
         together = _asked(about, "accounting.composition")
     else:
-        rule = "ε" if facts.books.noise == LAPLACE else "ρ"
+        rule = "ε" if facts.books.noise.is_pure else "ρ"
         lines = [
             f"A ledger that is charged before any record is read adds up {rule} over all its releases: {facts.spent}.",
             f"Its head, a hash that vouches for every entry: {facts.books.head}.",

@@ -25,9 +25,9 @@ from batchdp.publishing.metadata import MEDIA
 from batchdp.publishing.note import COVARIANCE
 from batchdp.publishing.writing import check_against
 from batchdp.release import Release, TableRelease, load_release
-from batchdp.release.claims import answers_digest_of, differences, is_older
 from batchdp.release.exporting import INDEX, derived_in, index_entry, index_text, no_formula, tables_of
-from batchdp.release.loading import unknown_parts
+from batchdp.release.file import unknown_parts
+from batchdp.release.verify import answers_digest_of, differences
 
 ROUNDING = 1e-9
 """Of figures, relative to the larger of an answer and its standard error."""
@@ -36,7 +36,6 @@ LARGEST_EVIDENCE = 100_000_000
 NOT_CHECKED = "against a ledger"
 PEOPLE = "what people declared in ABOUT.toml"
 VERSIONS = "the versions in evidence.json, which nothing else knows"
-OLDER = "what the answers are called: the ledger's entry is older"
 DERIVED = "how derived answers follow from their parts, which only a ledger knows"
 PLAIN_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
 
@@ -78,8 +77,6 @@ def verify(folder: str | os.PathLike[str], *, ledger: Ledger | None = None) -> V
             unchecked.append(DERIVED)
     else:
         checked.append(_check_ledger(facts, ledger))
-        if is_older(release, ledger):
-            unchecked.append(OLDER)
         if facts.books is None:
             unchecked.append("the releases of the ledger together: the dossier was written without one")
     return Verified(sha256((place / SUMS).read_bytes()), tuple(checked), (*unchecked, VERSIONS, PEOPLE))
@@ -146,11 +143,9 @@ def _facts(place: Path, release: Release | TableRelease, listed: Mapping[str, st
 def _check_entry(release: Release | TableRelease, books: Books) -> None:
     """The spend of the release itself, as far as the release knows it."""
     entry = books.entry(release.certificate.release_id)
-    certificate: Any = release.certificate
-    for name, here, there in differences(certificate, entry, books.unit):
+    for name, here, there in differences(release.certificate, entry, books.unit):
         raise DossierError(f"{EVIDENCE} has {name}={there!r} where {RELEASE} has {here!r}: one of them was edited")
-    said = answers_digest_of(release) if isinstance(release, Release) else None
-    if entry.answers_digest not in (None, said):
+    if entry.answers_digest not in (None, answers_digest_of(release)):
         raise DossierError(f"{EVIDENCE} is about other answers than {RELEASE}: one of them was edited")
     if entry.state != "released":
         raise DossierError(f"{EVIDENCE} says that {release.certificate.release_id!r} has no answers: it was edited")

@@ -18,8 +18,7 @@ from batchdp.publishing.digests import digest_of
 from batchdp.publishing.facts import Facts, installed
 from batchdp.publishing.record import missing, record
 from batchdp.release import Release, TableRelease, export
-from batchdp.release.claims import check_charged, check_release
-from batchdp.release.components.claims import check_charged_tables, check_tables
+from batchdp.release.verify import check_charged, check_release
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,7 @@ def dossier(
 
 def _books(release: Release | TableRelease, ledger: Ledger | None) -> Books | None:
     """The ledger at this moment, once it is known to have charged this very release."""
-    if isinstance(release, TableRelease):
-        check_tables(release)
-    else:
-        check_release(release)
+    check_release(release)
     if ledger is None:
         return None
     check_against(release, ledger)
@@ -98,11 +94,7 @@ def _books(release: Release | TableRelease, ledger: Ledger | None) -> Books | No
 def check_against(release: Release | TableRelease, ledger: Ledger) -> None:
     """Refuse a release that this ledger did not charge, or says anything else about."""
     ledger.verify(release.certificate.ledger_head)
-    if isinstance(release, TableRelease):
-        charged = check_charged_tables(release, ledger)
-    else:
-        charged = check_charged(release, ledger)
-    if not charged:
+    if not check_charged(release, ledger):
         raise DossierError(
             f"release {release.certificate.release_id!r} was not charged to {ledger.path.name}; give the ledger that "
             "it was charged to"

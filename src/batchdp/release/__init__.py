@@ -1,12 +1,12 @@
 """From a strategy and counts to answers that may be published."""
 
 from batchdp.release.answering import answer
-from batchdp.release.components.estimating import Estimate, estimate
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.consistent.records import Consistent
 from batchdp.release.consistent.tables import ConsistentTables
+from batchdp.release.estimating import Estimate, estimate
 from batchdp.release.exporting import export
-from batchdp.release.loading import load_release
+from batchdp.release.file import load_release
 from batchdp.release.records import Answer, Release
 
 __all__ = [

@@ -1,7 +1,9 @@
-"""`answer`: the one way from counts to published answers.
+"""`answer`: the one way from counts to published answers, for every kind of plan, strategy and noise.
 
-The order is the guarantee: everything that can be refused is refused first; then the ledger is charged and the charge
-is on disk; only then are counts read, noise drawn, and the answers stored under the release's id.
+The order is the guarantee. Everything that can be refused is refused first, and what it costs is said. Noise is drawn:
+it does not depend on the data, can take long, and whoever interrupts it has spent nothing. Room is taken on the disk.
+Then the ledger is charged, and the charge is on disk; only then are records counted, the noise added, and the answers
+stored under the release's id. From the charge on, Ctrl-C waits. Only what is stored is shown.
 """
 
 from __future__ import annotations
@@ -10,40 +12,77 @@ import json
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
+from batchdp.asking.legend import Legend
 from batchdp.derived.expressions import Asked
-from batchdp.errors import ReleaseError
+from batchdp.errors import LedgerError, ReleaseError
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.lattice import Integers, Lattice
+from batchdp.mechanism.components.lattice import ComponentLattice
+from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.law import checked_confidence
+from batchdp.mechanism.measure import add
+from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement
 from batchdp.mechanism.neighbours import Neighbours, Relation
-from batchdp.mechanism.preparing import checked_budget, exact_charge
+from batchdp.mechanism.prepare import Mechanism, prepare
+from batchdp.mechanism.sample import sample
+from batchdp.mechanism.weighted.lattice import WeightedLattice
 from batchdp.plans import Plan, TablePlan
-from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
+from batchdp.plans.settling import settle
 from batchdp.privacy import Budget
+from batchdp.private import CellCounts, Counts
 from batchdp.progress import Progress
-from batchdp.release.certificate import certified
+from batchdp.release.certificate import certify, certify_groups, packed
 from batchdp.release.charged import counted, store
-from batchdp.release.claims import check_charged, check_release
-from batchdp.release.components.answering import release_components
 from batchdp.release.components.counted import reading
 from batchdp.release.components.tables import TableRelease
-from batchdp.release.cost import Confirm, agreed
+from batchdp.release.cost import Confirm, confirmed, cost_of
+from batchdp.release.digests import answers_digest, plan_digest
+from batchdp.release.estimating import check_fits, estimate_of
 from batchdp.release.given import given_counts, given_records
-from batchdp.release.meaning import answers_digest, prepared_as_asked
 from batchdp.release.records import Release, said_of
-from batchdp.release.storing import decoded, encoded
+from batchdp.release.safety import room_on_disk, uninterrupted
+from batchdp.release.store import MOST_KEPT, Stored, decoded, encoded
+from batchdp.release.verify import check_charged, check_release
 from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 
-Draw = Callable[[Sequence[int]], list[int]]
+Draw = Callable[[IntegerMeasurement, Sequence[GroupNoise], Progress | None], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be released, with nothing read yet."""
+
+    strategy: Any
+    read: Callable[[], Counts]
+    """Counts the records, once they are paid for."""
+    neighbours: Neighbours
+    max_rows: int | None
+    label: str
+    """What the ledger's history calls the data."""
+    asked: str = ""
+    """What cells stand for: an id that was used for something else is refused."""
+    answers: tuple[Asked[int], ...] = ()
+    """Those to be shown, where some are computed from others."""
+    column_names: tuple[str, ...] | None = None
+    legend: Legend | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the queries, or of the columns of tables."""
+        if isinstance(self.strategy, OverTables):
+            return self.column_names or tuple(f"a{i + 1}" for i in range(len(self.strategy.workload.sizes)))
+        found: tuple[str, ...] = self.strategy.workload.names
+        return found
 
 
 @overload
@@ -127,163 +166,209 @@ def answer(
         confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
             charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
-    if isinstance(planned, TablePlan | OverTables):
-        with ExitStack() as tables:
-            return release_components(
-                **_over_columns(planned, tables, table, neighbours, rows_per_unit, max_rows, label, progress),
-                epsilon=epsilon,
-                rho=rho,
-                ledger=ledger,
-                release_id=release_id,
-                confidence=confidence,
-                progress=progress,
-                confirm=confirm,
-            )
-    strategy, relation, cap = settled(planned, neighbours, rows_per_unit, max_rows)
-    with ExitStack() as tables:
-        if isinstance(planned, Plan):
-            counts = _counting(planned, tables, table, progress)
-        else:
-            counts = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
-        return release(
-            strategy,
-            counts,
-            epsilon=epsilon,
-            rho=rho,
+    with ExitStack() as opened:
+        request = _request(planned, opened, table, neighbours, rows_per_unit, max_rows, label, progress)
+        done: Release | TableRelease = release(
+            request,
+            Budget.of(request.strategy.noise, epsilon=epsilon, rho=rho),
             ledger=ledger,
             release_id=release_id,
-            label=label or (planned.domain.table if isinstance(planned, Plan) else "counts"),
-            neighbours=relation,
-            max_rows=cap,
             confidence=confidence,
-            asked=_asked(planned) if isinstance(planned, Plan) else "",
-            answers=planned.asked if isinstance(planned, Plan) and planned.derived else (),
             confirm=confirm,
             progress=progress,
         )
+        return done
 
 
-def _over_columns(
-    planned: TablePlan | OverTables,
-    tables: ExitStack,
+def _request(
+    planned: Plan | TablePlan | Strategy | OverTables,
+    opened: ExitStack,
     table: Any,
     neighbours: Relation | None,
     rows_per_unit: int | None,
     max_rows: int | None,
     label: str | None,
     progress: Progress | None,
-) -> dict[str, Any]:
-    """What `release_components` is given: by the domain for a plan, by the caller for a strategy."""
+) -> Request:
+    """What is asked for; opening the table checks its schema, and no record is read yet."""
+    strategy, whose, cap = settle(planned, neighbours, rows_per_unit, max_rows)
     if isinstance(planned, TablePlan):
-        check_domain_says(neighbours, rows_per_unit, max_rows)
-        return {
-            "strategy": planned.strategy,
-            "read": reading(planned, tables, table, progress),
-            "label": label or planned.domain.table,
-            "neighbours": declared_neighbours(planned.domain),
-            "max_rows": planned.domain.privacy.max_rows,
-            "column_names": planned.column_names,
-            "legend": planned.batch.legend,
-        }
-    read, names = given_records(planned, table)
-    return {
-        "strategy": planned,
-        "read": read,
-        "label": label or "records",
-        "neighbours": given_neighbours(neighbours, rows_per_unit),
-        "max_rows": max_rows,
-        "column_names": names,
-    }
+        read: Callable[[], Counts] = reading(planned, opened, table, progress)
+        names, legend = planned.column_names, planned.batch.legend
+        return Request(strategy, read, whose, cap, label or planned.domain.table, column_names=names, legend=legend)
+    if isinstance(planned, Plan):
+        asked = json.dumps([planned.sql, planned.domain.model_dump(mode="json")])
+        answers = planned.asked if planned.derived else ()
+        read = _counting(planned, opened, table, progress)
+        return Request(strategy, read, whose, cap, label or planned.domain.table, asked, answers)
+    if isinstance(strategy, OverTables):
+        records, own = given_records(strategy, table)
+        return Request(strategy, records, whose, cap, label or "records", column_names=own)
+    cells = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
+    return Request(strategy, lambda: CellCounts(cells()), whose, cap, label or "counts")
 
 
-def _asked(plan: Plan) -> str:
-    """What the cells of a plan stand for, which its matrices do not show."""
-    return json.dumps([plan.sql, plan.domain.model_dump(mode="json")])
-
-
-def _counting(plan: Plan, tables: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Integers]:
+def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], CellCounts]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
     from batchdp.tables import counting, open_table
 
     atoms, privacy = plan.cells.atoms, plan.domain.privacy
-    source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
-    counted = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
-    return lambda: plan.cells.counts(counted(progress))
+    source = opened.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
+    count = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    return lambda: CellCounts(plan.cells.counts(count(progress)))
 
 
 def release(
-    strategy: Strategy,
-    counts: Callable[[], Integers],
+    request: Request,
+    budget: Budget,
     *,
-    epsilon: float | None,
-    rho: float | None,
     ledger: Ledger,
-    release_id: str | None,
-    label: str,
-    neighbours: Neighbours,
-    max_rows: int | None,
-    confidence: float,
-    asked: str = "",
-    answers: tuple[Asked[int], ...] = (),
-    draw: Draw | None = None,
+    release_id: str | None = None,
+    confidence: float = 0.95,
     confirm: Confirm | None = None,
     progress: Progress | None = None,
-) -> Release:
-    """`answer` with room for a test's own noise in `draw`; OpenDP's, or noise in a shape, is drawn otherwise.
-
-    `asked` says what the workload's cells stand for: an id that was used for something else is refused. `answers` are
-    those to be shown, where some are computed from others.
-    """
+    draw: Draw = sample,
+) -> Any:
+    """`answer`, with room for a test's own noise in `draw`."""
     checked_confidence(confidence)
-    if strategy.relaxation > 0:
+    if getattr(request.strategy, "relaxation", 0) > 0:
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
-    charge, budget = exact_charge(checked_budget(strategy, epsilon, rho))
-    stored = None if release_id is None else ledger.stored(release_id)
-    before = None if stored is None else decoded(stored.output, stored.release_id).certificate
-    lattice, noise, law, digest = prepared_as_asked(strategy, neighbours, budget, max_rows, asked, before)
+    before = None if release_id is None else ledger.stored(release_id)
+    cap = request.max_rows
+    if before is not None and cap is None:
+        cap = decoded(before.output, before.release_id).certificate.largest_total
+    made = prepare(request.strategy, request.neighbours, budget, cap)
     identity = release_id or uuid.uuid4().hex
-    ready = agreed(noise, Budget(strategy.noise, charge), ledger, identity, neighbours, confirm, progress)
-    whose = neighbours.privacy_unit
-    asked_for: dict[str, Any] = {strategy.noise.unit: charge}
-    names, W = strategy.workload.names, sparse.csr_array(plain(lattice.workload.matrix))
-    meant = answers_digest(said_of(names, answers), lattice.measure, W)
-    reserved = ledger.reserve(
-        identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose, answers_digest=meant
-    )
-    if isinstance(reserved, StoredRelease):
-        kept = decoded(reserved.output, identity)
-        certificate, noisy = kept.certificate, kept.measurements
-        law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
-        values = _reconstructed(lattice, noisy) if kept.values is None else kept.values
-    else:
-        # From here on counts are read. Nothing below may raise because of what they are.
-        noisy_integers = (draw or ready)(lattice.measured(counted(counts, identity)))
-        noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
-        derived = sum(one.derived for one in answers)
-        drawn = (lattice, noise, neighbours, budget, law)
-        certificate = certified(identity, *drawn, digest=digest, table=label, head=reserved.head, derived=derived)
-        values = _reconstructed(lattice, noisy)
-        store(ledger, reserved, encoded(certificate, noisy, values, law.standard_errors))
-    done = Release(
-        names=names,
-        values=values,
-        law=law,
-        measurements=noisy,
-        measure=lattice.measure,
-        workload=W,
-        certificate=certificate,
-        confidence=confidence,
-        asked=answers,
-    )
-    if isinstance(reserved, StoredRelease):
-        check_release(done)
-        check_charged(done, ledger, reserved)
+    spend: dict[str, Any] = {
+        budget.noise.unit: budget,
+        "plan_digest": _plan_digest(request, made),
+        "table": request.label,
+        "privacy_unit": request.neighbours.privacy_unit,
+        "answers_digest": say(made.measurement, request),
+    }
+    if before is not None:
+        return _again(ledger.reserve(identity, **spend), request, made, ledger, confidence)
+    needed = estimate_of(made)
+    if progress is not None and needed.seconds >= 1:
+        progress(0.0, str(needed))
+    check_fits(needed, ledger.path)
+    cost = cost_of(budget, ledger, identity, request.neighbours)
+    if confirm is not None:
+        confirmed(confirm, cost)
+    # In vain where the ledger will refuse; but it decides, and nothing is charged that has no noise.
+    noise = draw(made.measurement, made.noises, progress) if cost.is_due else None
+    with room_on_disk(ledger.path, needed.stored + len(packed(certify_groups(made))) + 10_000) as free, uninterrupted():
+        reserved = ledger.reserve(identity, **spend)
+        if isinstance(reserved, StoredRelease):  # by another process, meanwhile
+            return _again(reserved, request, made, ledger, confidence)
+        if noise is None:
+            noise = draw(made.measurement, made.noises, None)
+        # From here on records are read. Nothing below may raise because of what they are.
+        noisy = add(made.measurement, counted(request.read, identity), noise)
+        certificate = certify(
+            made,
+            release_id=identity,
+            digest=spend["plan_digest"],
+            table=request.label,
+            head=reserved.head,
+            derived=sum(one.derived for one in request.answers),
+            shape=getattr(made.reader, "shape_text", ""),
+        )
+        done = present(made.measurement, request, made.reader, Stored(certificate, noisy), confidence)
+        kept = answered(done) if needed.answers <= MOST_KEPT else (None, None)
+        free()
+        store(ledger, reserved, encoded(Stored(certificate, noisy, *kept)))
     return done
 
 
-def _reconstructed(lattice: Lattice | AmountLattice, noisy: Dense) -> Dense:
+def _again(stored: Any, request: Request, made: Mechanism, ledger: Ledger, confidence: float) -> Any:
+    """The release that is stored under this id: reconstructed anew, never drawn again."""
+    assert isinstance(stored, StoredRelease)
+    kept = decoded(stored.output, stored.release_id)
+    scales = np.array([one.scale for one in kept.certificate.groups])  # that were drawn then
+    if len(scales) != len(made.noises) or len(kept.noisy) != made.measurement.sizes.sum():
+        raise LedgerError(f"release_id={stored.release_id!r}: what the ledger has stored has other measurements")
+    done = present(made.measurement, request, made.measurement.reader(scales), kept, confidence)
+    check_release(done)
+    check_charged(done, ledger, stored)
+    return done
+
+
+def _plan_digest(request: Request, made: Mechanism) -> str:
+    told = request.asked if request.legend is None else request.legend.digest
+    return plan_digest(made.measurement, str(request.neighbours), request.names, told)
+
+
+@singledispatch
+def say(measurement: Any, request: Request) -> str:
+    """SHA-256 of what the answers are: their names and queries; each kind of measurement registers its own."""
+    raise TypeError(f"nothing says what the answers of a {type(measurement).__name__} are")
+
+
+@say.register(Lattice)
+@say.register(AmountLattice)
+def _(measurement: Any, request: Request) -> str:
+    return answers_digest(
+        said_of(request.names, request.answers), (measurement.measure, plain(measurement.workload.matrix))
+    )
+
+
+@say.register(ComponentLattice)
+@say.register(WeightedLattice)
+def _(measurement: Any, request: Request) -> str:
+    told = "" if request.legend is None else request.legend.digest
+    return plan_digest(measurement, str(request.neighbours), request.names, told)
+
+
+@singledispatch
+def present(measurement: Any, request: Request, reader: Any, stored: Stored, confidence: float) -> Any:
+    """What the caller gets: a release, from measurements with their noise; each kind registers its own."""
+    raise TypeError(f"nothing says how the measurements of a {type(measurement).__name__} are shown")
+
+
+@present.register(Lattice)
+@present.register(AmountLattice)
+def _(measurement: Any, request: Request, reader: Any, stored: Stored, confidence: float) -> Release:
+    noisy = stored.noisy / 2.0**measurement.bits
+    return Release(
+        names=request.names,
+        values=_reconstruct(measurement.reconstruct, noisy) if stored.values is None else stored.values,
+        law=reader,
+        measurements=noisy,
+        measure=measurement.measure,
+        workload=sparse.csr_array(plain(measurement.workload.matrix)),
+        certificate=stored.certificate,
+        confidence=confidence,
+        asked=request.answers,
+    )
+
+
+@present.register(ComponentLattice)
+@present.register(WeightedLattice)
+def _(measurement: Any, request: Request, reader: Any, stored: Stored, confidence: float) -> TableRelease:
+    return TableRelease(reader, stored.noisy, stored.certificate, request.names, confidence, request.legend)
+
+
+@singledispatch
+def answered(release: Any) -> tuple[Dense, Dense]:
+    """All answers of a release with their standard errors, as arrays."""
+    raise TypeError(f"nothing says what the answers of a {type(release).__name__} are")
+
+
+@answered.register
+def _(release: Release) -> tuple[Dense, Dense]:
+    return release.values, release.standard_errors
+
+
+@answered.register
+def _(release: TableRelease) -> tuple[Dense, Dense]:
+    tables = range(len(release.tables))
+    values = [release.values(t).reshape(-1) for t in tables]
+    return np.concatenate(values), np.concatenate([release.standard_errors(t).reshape(-1) for t in tables])
+
+
+def _reconstruct(B: Any, noisy: Dense) -> Dense:
     """B y, summed pairwise: rounding grows with the logarithm of the number of measurements."""
-    B = lattice.reconstruct
     if not isinstance(B, np.ndarray):
         return np.asarray(B @ noisy)
     rows = max(1, 4_000_000 // max(1, B.shape[1]))

@@ -1,121 +1,181 @@
-"""The certificate: why a release is private, in numbers."""
+"""The certificate: why a release is private, in numbers. One for every kind of measurement and of noise.
+
+A header says what was promised to whom, and a list says of every group of measurements what one person can change and
+what noise was drawn. The losses of all groups add up to at most the budget.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, fields
+from fractions import Fraction
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
 from batchdp.errors import ReleaseError
-from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.law import NoiseLaw
-from batchdp.mechanism.mechanism import Mechanism
-from batchdp.mechanism.neighbours import NOT_RECORDED, Neighbours
-from batchdp.privacy import NOISES, Noise, Privacy, noise_of
+from batchdp.mechanism.prepare import Mechanism
+from batchdp.privacy import NAMED, Noise, Privacy
 
 LONGEST_TEXT = 1000
+SHOWN = 5
+"""Groups in a printed certificate."""
+
+
+@dataclass(frozen=True)
+class CertifiedGroup:
+    """Measurements that were drawn with one noise."""
+
+    columns: tuple[int, ...]
+    """That they look at; none where cells are measured."""
+    bits: int
+    moved: int
+    """How much one privacy unit can change them, exactly: the L1 norm, or the squared L2 norm; with K-norm noise how
+    many columns it can have, each inside the body of the group, which is the hull of ± all of them."""
+    scale: float
+    """λ or σ of the discrete noise in lattice steps; of K-norm noise in bodies."""
+    loss: float
+    """Its ε or ρ: OpenDP's privacy map, rounded up."""
 
 
 @dataclass(frozen=True)
 class PrivacyCertificate:
-    """Why the release is private, in numbers that `audit` re-derives."""
+    """Why the release is private, in numbers that `audit` derives again."""
 
     release_id: str
     privacy: Privacy
+    distribution: str
+    """Of the noise: Laplace, Gaussian or K-norm."""
     budget: float
     """ε of pure differential privacy, or ρ of zCDP."""
     neighbours: str
-    privacy_unit: str = field(default=NOT_RECORDED, kw_only=True)
+    privacy_unit: str
     """Whose privacy: the column with one value a person, or "every row is a person"."""
-    shape: str = field(default="", kw_only=True)
-    """Where noise has a shape: how many measurements, in their order, share a body, and its share of ε. A body is the
-    hull of ± the integer columns of its measurements, so that every column is inside."""
-    sensitivity: int
-    """Of the integer measurements to one privacy unit, exactly; with a shape, the columns that one unit can have."""
-    scale: float
-    """Of the discrete noise, in lattice units; with a shape, in bodies: the density falls with exp(−norm / scale)."""
     loss: float
-    """OpenDP's privacy map of the sensitivity, or sensitivity / scale with a shape; at most the budget."""
-    bits: int
+    """The sum of what all groups lose, rounded up; at most the budget."""
     largest_total: int
-    bias_bound: float
-    """The most that any answer is off apart from noise; below 1 % of its standard error."""
+    bias_share: float
+    """The most that any answer is off apart from noise, as a share of its standard error; below 1 %."""
+    measurements: int
     plan_digest: str
     table: str
     ledger_head: str
     opendp: str
-    derived: int = field(default=0, kw_only=True)
+    derived: int
     """How many of the answers are computed from others, at no cost of privacy."""
+    shape: str
+    """Of K-norm noise: how many measurements, in their order, share a body, and its share of ε; nothing otherwise."""
+    groups: tuple[CertifiedGroup, ...] = field(repr=False)
 
     @property
     def noise(self) -> Noise:
-        """The kind of noise that `privacy` stands for."""
-        return noise_of(self.privacy)
+        """The kind of noise."""
+        return NAMED[self.distribution]
 
     @property
     def strength(self) -> str:
         """The budget with its letter, for people."""
         return f"{self.noise.letter} = {self.budget:g}"
 
+    @property
+    def exact_loss(self) -> Fraction:
+        """The sum of all groups' ε or ρ."""
+        return sum((Fraction(one.loss) for one in self.groups), Fraction(0))
+
+    @cached_property
+    def groups_digest(self) -> str:
+        """SHA-256 of the list of groups."""
+        return hashlib.sha256(packed(self.groups)).hexdigest()
+
+    def header(self) -> dict[str, Any]:
+        """Everything but the list of groups."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "groups"}
+
     def as_dict(self) -> dict[str, Any]:
-        """For files; as they were before there were shapes, where there is none."""
-        held = asdict(self)
-        return held if self.shape else {name: value for name, value in held.items() if name != "shape"}
+        """For files that people read; of many groups the digest alone."""
+        few = {"groups": [asdict(one) for one in self.groups]} if len(self.groups) <= SHOWN else {}
+        return {**self.header(), **few, "groups_sha256": self.groups_digest}
+
+    def __str__(self) -> str:
+        letter = self.noise.letter
+        moved, scale = ("Δ", "λ") if self.noise.norm == 1 else ("Δ²", "σ")
+        lines = [
+            f"{self.noise.name} noise, {letter} = {self.budget:g}: {self.neighbours}, unit: {self.privacy_unit}",
+            f"{len(self.groups):,} group{'s' * (len(self.groups) != 1)}, {self.measurements:,} measurements; "
+            f"their {letter} add up to {self.loss:.12g}, SHA-256 {self.groups_digest}",
+        ]
+        for one in self.groups[:SHOWN]:
+            named = " × ".join(f"a{i + 1}" for i in one.columns) or "all"
+            sizes = f"{moved} = {one.moved}, {scale} = {one.scale:.6g}, {letter} = {one.loss:.6g}"
+            lines.append(f"  {named}: {sizes}, {one.bits} bits")
+        more = len(self.groups) - SHOWN
+        return "\n".join(lines + [f"  and {more:,} more"] * (more > 0))
 
     @classmethod
-    def read(cls, content: Any) -> PrivacyCertificate:
+    def read(cls, content: Any, groups: bytes) -> PrivacyCertificate:
         """From a file, where anything can stand."""
-        if not isinstance(content, Mapping):
-            raise ReleaseError(f"certificate is a {type(content).__name__}, not a certificate")
-        known = {one.name: one for one in fields(cls)}
-        missing = set(known) - set(content) - {"privacy_unit", "derived", "shape"}
-        if missing or not set(content) <= set(known):
+        known = {one.name: str(one.type) for one in fields(cls) if one.name != "groups"}
+        if not isinstance(content, Mapping) or set(content) != set(known):
             raise ReleaseError("certificate: its fields are not those of a certificate")
         for name, value in content.items():
-            kind = known[name].type
+            kind = known[name]
             if not (_is_whole(value) if kind == "int" else _is_real(value) if kind == "float" else _is_text(value)):
                 raise ReleaseError(f"certificate: {name} does not hold what it should")
-        if content["privacy"] not in NOISES:
-            raise ReleaseError(f"certificate: privacy must be one of {', '.join(NOISES)}")
-        return cls(**content)
+        noise = NAMED.get(content["distribution"])
+        if noise is None or noise.privacy != content["privacy"]:
+            raise ReleaseError(f"certificate: distribution must be one of {', '.join(NAMED)}, and fit its privacy")
+        return cls(**content, groups=unpacked(groups))
 
 
-def certified(
-    release_id: str,
-    lattice: Lattice | AmountLattice,
-    noise: Mechanism,
-    neighbours: Neighbours,
-    budget: float,
-    law: NoiseLaw,
-    *,
-    digest: str,
-    table: str,
-    head: str,
-    derived: int,
+def certify(
+    made: Mechanism, *, release_id: str, digest: str, table: str, head: str, derived: int = 0, shape: str = ""
 ) -> PrivacyCertificate:
-    """Of a release whose measurements lie on this lattice and got this noise."""
+    """Of a release whose measurements got this noise."""
+    loss = float(made.loss)
     return PrivacyCertificate(
         release_id=release_id,
-        privacy=lattice.privacy,
-        budget=budget,
-        neighbours=str(neighbours),
-        privacy_unit=neighbours.privacy_unit,
-        sensitivity=noise.sensitivity,
-        scale=noise.scale,
-        loss=noise.loss,
-        bits=lattice.bits,
-        largest_total=lattice.largest_total,
-        bias_bound=float(lattice.bias_bound.max(initial=0.0)),
+        privacy=made.noise.privacy,
+        distribution=made.noise.name,
+        budget=float(made.budget),
+        neighbours=str(made.neighbours),
+        privacy_unit=made.neighbours.privacy_unit,
+        loss=loss if loss >= made.loss else math.nextafter(loss, math.inf),
+        largest_total=made.measurement.largest_total,
+        bias_share=made.bias_share,
+        measurements=int(made.measurement.sizes.sum()),
         plan_digest=digest,
         table=table,
         ledger_head=head,
-        opendp="not used" if law.shape_text else version("opendp"),
+        opendp="not used" if shape else version("opendp"),
         derived=derived,
-        shape=law.shape_text,
+        shape=shape,
+        groups=certify_groups(made),
     )
+
+
+def certify_groups(made: Mechanism) -> tuple[CertifiedGroup, ...]:
+    """The groups of what is about to be drawn."""
+    pairs = zip(made.measurement.groups, made.noises, strict=True)
+    return tuple(CertifiedGroup(group.columns, group.bits, own.moved, own.scale, own.loss) for group, own in pairs)
+
+
+def packed(groups: Sequence[CertifiedGroup]) -> bytes:
+    """The list of groups as text; sensitivities may have hundreds of digits."""
+    return json.dumps([list(astuple(one)) for one in groups]).encode()
+
+
+def unpacked(text: bytes) -> tuple[CertifiedGroup, ...]:
+    """The same from a file."""
+    found = []
+    for columns, bits, moved, scale, loss in json.loads(text):
+        whole = all(isinstance(i, int) and not isinstance(i, bool) for i in (*columns, bits, moved))
+        if not (whole and bits >= 0 and moved >= 0 and _is_real(scale) and _is_real(loss)):
+            raise ReleaseError("certificate: a group does not hold what it should")
+        found.append(CertifiedGroup(tuple(columns), bits, moved, float(scale), float(loss)))
+    return tuple(found)
 
 
 def _is_whole(value: Any) -> bool:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
 from batchdp.ledger.accounting import as_float, billionths, charge
-from batchdp.mechanism.mechanism import Mechanism
 from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import UNITS, Budget, Noise
-from batchdp.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -46,27 +44,6 @@ def confirmed(confirm: Confirm, cost: Cost) -> None:
     """Go on only if that is wanted; what costs nothing, or will be refused, is not asked about."""
     if cost.is_due and not confirm(cost):
         raise ReleaseError("not confirmed, so nothing was read and nothing was spent")
-
-
-def agreed(
-    noise: Mechanism,
-    budget: Budget,
-    ledger: Ledger,
-    release_id: str,
-    neighbours: Neighbours,
-    confirm: Confirm | None,
-    progress: Progress | None,
-) -> Callable[[Sequence[int]], list[int]]:
-    """What adds the noise, once its cost is confirmed.
-
-    Noise that is slow to draw is drawn now. It sees no data, so whoever interrupts it has spent nothing.
-    """
-    if confirm is None and not noise.is_slow:
-        return noise.draw
-    cost = cost_of(budget, ledger, release_id, neighbours)
-    if confirm is not None:
-        confirmed(confirm, cost)
-    return noise.ready(progress) if cost.is_due else noise.draw
 
 
 def cost_of(budget: Budget, ledger: Ledger, release_id: str, neighbours: Neighbours) -> Cost:

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from batchdp.errors import PrivacyParameterError, TableError
-from batchdp.mechanism.components.axes import Records
-from batchdp.mechanism.lattice import Integers
+from batchdp.mechanism.measurement import Integers
+from batchdp.private import Records
 from batchdp.release.components.codes import codes_of, is_records, records_of_counts
 from batchdp.strategies.over_tables import OverTables
 from batchdp.workloads.structure import Products

@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp import archive
-from batchdp.derived.expressions import Asked, parts_of, written
+from batchdp.derived.expressions import Asked, parts_of, read, written
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.conversion import epsilon_of
 from batchdp.mechanism.derived import estimates, evaluated
-from batchdp.mechanism.law import MOST_CONFIDENCE, NoiseLaw, checked_confidence
 from batchdp.mechanism.knorm.law import ShapedLaw
+from batchdp.mechanism.law import MOST_CONFIDENCE, NoiseLaw, checked_confidence
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.queries.statements import Statement
 from batchdp.release.certificate import PrivacyCertificate
+from batchdp.release.file import DECODERS, Arrays, Encoded, Header, encode, save_release
 from batchdp.release.statements import statement_frame, statements
+from batchdp.strategies.shape import Shape
 from batchdp.terminal import harmless
 
 if TYPE_CHECKING:
@@ -35,9 +37,8 @@ if TYPE_CHECKING:
 
     from batchdp.release.consistent.records import Consistent
 
-FORMAT = "batchdp-release-2"
-FORMAT_DERIVED = "batchdp-release-derived-1"
-"""With derived answers, which earlier versions would leave out and show the parts of."""
+KIND = "cells"
+"""What a file calls releases of measured cells."""
 
 
 @dataclass(frozen=True)
@@ -251,31 +252,12 @@ class Release:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""
-        arrays = {
-            "values": self.values,
-            "measurements": self.measurements,
-            **archive.parts("B", self.law.reconstruct),
-            **archive.parts("L", self.measure),
-            **archive.parts("W", self.workload),
-            **(self.law.shape.written()[1] if isinstance(self.law, ShapedLaw) else {}),
-        }
-        archive.save(path, self._header(), arrays, ReleaseError)
+        save_release(self, path)
 
     @property
     def said(self) -> dict[str, Any]:
         """What the file says of its answers, beside their queries; the ledger has a digest of it."""
         return said_of(self.names, self.asked)
-
-    def _header(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT_DERIVED if self.asked else FORMAT,
-            **self.said,
-            "confidence": self.confidence,
-            "scale": self.law.scale,
-            "privacy": self.law.privacy,
-            "certificate": self.certificate.as_dict(),
-            **({"shape": self.law.shape.written()[0]} if isinstance(self.law, ShapedLaw) else {}),
-        }
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -296,5 +278,45 @@ class Release:
 
 
 def said_of(names: Sequence[str], asked: Sequence[Asked[int]]) -> dict[str, Any]:
-    """What a release's file says of its answers, as it is serialised; what is derived, where something is."""
-    return {"names": list(names), "asked": written(asked)} if asked else {"names": list(names)}
+    """What a release's file says of its answers, as it is serialised."""
+    return {"names": list(names), "asked": written(asked)}
+
+
+@encode.register
+def _(release: Release) -> Encoded:
+    shape, points = release.law.shape.written() if isinstance(release.law, ShapedLaw) else (None, {})
+    arrays = {
+        "values": release.values,
+        "measurements": release.measurements,
+        **archive.parts("B", release.law.reconstruct),
+        **archive.parts("L", release.measure),
+        **archive.parts("W", release.workload),
+        **points,
+    }
+    return {"kind": KIND, **release.said, "scale": release.law.scale, "shape": shape}, arrays
+
+
+def _decode(
+    header: Header, arrays: Arrays, certificate: PrivacyCertificate, confidence: float, most_bytes: int | None
+) -> Release:
+    names = header["names"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ReleaseError("names must be texts")
+    law = NoiseLaw(archive.whole("B", arrays, most_bytes), float(header["scale"]), certificate.noise)
+    if header["shape"] is not None:
+        shape = Shape.read(header["shape"], lambda name: archive.numbers(name, arrays))
+        law = ShapedLaw(law.reconstruct, law.scale, law.noise, shape)
+    return Release(
+        names=tuple(names),
+        values=archive.numbers("values", arrays),
+        law=law,
+        measurements=archive.numbers("measurements", arrays),
+        measure=sparse.csr_array(archive.whole("L", arrays, most_bytes)),
+        workload=sparse.csr_array(archive.whole("W", arrays, most_bytes)),
+        certificate=certificate,
+        confidence=confidence,
+        asked=read(header["asked"], len(names)),
+    )
+
+
+DECODERS[KIND] = _decode

@@ -9,8 +9,7 @@ from fractions import Fraction
 from markupsafe import Markup
 
 from batchdp.markup import rendered
-from batchdp.release.certificate import PrivacyCertificate
-from batchdp.release.components.certificate import ComponentCertificate, ComponentNoise
+from batchdp.release.certificate import CertifiedGroup, PrivacyCertificate
 
 MEANINGS = {
     "release_id": ("Release", "asking again with this id returns the same answers"),
@@ -19,15 +18,12 @@ MEANINGS = {
     "neighbours": ("Neighbours", "what two tables that must not be told apart differ by"),
     "privacy_unit": ("Privacy unit", "whose privacy: the column with one value a person, or what is said instead"),
     "shape": ("Shape of the noise", "measurements that share a body, the hull of ± their columns, and its share of ε"),
-    "sensitivity": ("Sensitivity", "how far one unit can move the integer measurements, exactly"),
-    "scale": ("Noise scale", "of the discrete noise, in lattice steps"),
-    "loss": ("Privacy loss", "OpenDP’s privacy map of the sensitivity; at most the budget"),
-    "bits": ("Lattice bits", "a step of the measurements is 2 to the minus this"),
+    "distribution": ("Noise", "the distribution that it was drawn from, discrete or rounded to whole numbers"),
+    "loss": ("Privacy loss", "what all groups of measurements lose together; at most the budget"),
     "largest_total": ("Cap on records", "public; with more, answers stay private but may be too low"),
-    "bias_bound": ("Bias bound", "the most that any answer is off apart from noise"),
     "bias_share": ("Bias", "the most that any answer is off apart from noise, as a share of its standard error"),
-    "measurements": ("Measurements", "noisy whole numbers that all tables are read from"),
-    "components": ("Components", "parts that were drawn with a noise each; SHA-256 of the list of them"),
+    "measurements": ("Measurements", "noisy whole numbers that all answers are read from"),
+    "groups": ("Groups", "measurements that were drawn with one noise each; SHA-256 of the list of them"),
     "plan_digest": ("Plan digest", "fingerprint of everything that decides what is released"),
     "table": ("Table", "what the ledger calls the data"),
     "ledger_head": ("Ledger head", "the ledger’s hash right after the charge; ledger.verify looks for it"),
@@ -36,29 +32,30 @@ MEANINGS = {
 }
 
 
-def certificate_section(certificate: PrivacyCertificate | ComponentCertificate) -> Markup:
-    """Every field, also those that this page does not know by name; of many components a summary."""
-    listed: list[tuple[str, ...]] = []
+def certificate_section(certificate: PrivacyCertificate) -> Markup:
+    """Every field, also those that this page does not know by name; of many groups a summary."""
     values = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
     if values.get("shape") == "":
         del values["shape"]
-    if isinstance(certificate, ComponentCertificate):
-        values["components"] = f"{len(certificate.components):,}; {certificate.components_digest}"
-        listed = _by_columns(certificate.components)
+    values["groups"] = f"{len(certificate.groups):,}; {certificate.groups_digest}"
+    listed = _by_columns(certificate)
     rows = [_row(name, value) for name, value in values.items()]
-    return rendered("reports/certificate.html", rows=rows, components=listed, letter=certificate.noise.letter)
+    return rendered("reports/certificate.html", rows=rows, groups=listed, letter=certificate.noise.letter)
 
 
-def _by_columns(components: Iterable[ComponentNoise]) -> list[tuple[str, ...]]:
-    """The components together that look at so many columns: how many, their noise, and what they lose."""
-    found: dict[int, list[ComponentNoise]] = {}
-    for one in components:
+def _by_columns(certificate: PrivacyCertificate) -> list[tuple[str, ...]]:
+    """The groups together that look at so many columns: how many, what a unit moves, noise, and what they lose."""
+    found: dict[int, list[CertifiedGroup]] = {}
+    # In records; K-norm noise and what a unit moves are counted in bodies, which have no bits.
+    norm, in_bodies = certificate.noise.norm, bool(certificate.shape)
+    for one in certificate.groups:
         found.setdefault(len(one.columns), []).append(one)
     return [
         (
-            "total" if size == 0 else f"{size} column{'s' * (size > 1)}",
+            "cells, or the total" if size == 0 else f"{size} column{'s' * (size > 1)}",
             f"{len(own):,}",
-            _span(one.scale * 2.0**-one.bits for one in own),
+            _span(float(one.moved) ** (1 / norm) * (1.0 if in_bodies else 2.0**-one.bits) for one in own),
+            _span(one.scale * (1.0 if in_bodies else 2.0**-one.bits) for one in own),
             _span(one.loss for one in own),
             f"{float(sum(Fraction(one.loss) for one in own)):.6g}",
         )

@@ -19,10 +19,9 @@ from batchdp.ledger import Ledger
 from batchdp.markup import part, rendered
 from batchdp.privacy import UNITS
 from batchdp.release import Release, TableRelease
-from batchdp.release.claims import check_charged, check_release, is_older
-from batchdp.release.components.claims import check_charged_tables, check_tables
 from batchdp.release.consistent.records import Consistent
 from batchdp.release.consistent.tables import ConsistentTables
+from batchdp.release.verify import check_charged, check_release
 from batchdp.reports.answers import answers_section
 from batchdp.reports.beside import Progress, files_beside
 from batchdp.reports.budget import budget_section
@@ -97,22 +96,17 @@ def page(
 
 
 def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:
-    if isinstance(release, TableRelease):
-        check_tables(release)
-        if ledger is not None:
-            check_charged_tables(release, ledger)
-    elif isinstance(release, Release):
-        check_release(release)
-        if ledger is not None:
-            check_charged(release, ledger)
-    else:
+    if not isinstance(release, Release | TableRelease):
         raise ReleaseError(f"release is a {type(release).__name__}; a report needs one from answer or load_release")
+    check_release(release)
+    if ledger is not None:
+        check_charged(release, ledger)
     if consistent is not None and getattr(consistent, "release", None) is not release:
         raise ReleaseError("consistent is of another release; give release.consistent() of the one that is shown")
 
 
 def _budget(release: Release | TableRelease, ledger: Ledger) -> str:
-    return budget_section(ledger, release.certificate.release_id, unnamed=is_older(release, ledger))
+    return budget_section(ledger, release.certificate.release_id)
 
 
 def _page(
@@ -176,10 +170,10 @@ def _title(release: Release | TableRelease) -> str:
 def _facts(release: Release | TableRelease, tables: Tables, ledger: Ledger | None) -> list[tuple[str, str, str]]:
     """The few figures that a reader looks for first."""
     c = release.certificate
+    measured = c.measurements
     if isinstance(release, TableRelease):
-        measured, half = release.certificate.measurements, np.array([tables.half_width])
+        half = np.array([tables.half_width])
     else:
-        measured = release.measure.shape[0]
         half = release.shown.high - release.shown.values
         half = half[~np.isnan(half)] if np.isnan(half).any() else half
     facts = [

@@ -26,7 +26,7 @@ from batchdp.plans.accuracy import margins, needed_by_query, needed_by_table
 from batchdp.plans.alone import ExpectedStatement, beside, tables_beside
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
 from batchdp.plans.singly import singly
-from batchdp.privacy import GAUSSIAN, LAPLACE, UNITS, Budget, Noise
+from batchdp.privacy import GAUSSIAN, UNITS, Budget, Noise
 from batchdp.reports.answers import MOST_UNBOXED
 from batchdp.reports.figures import significant
 from batchdp.reports.page import _policy
@@ -90,7 +90,7 @@ class Prospect:
         if self.ledger is None:
             return None
         unit, remaining = UNITS[self.ledger.unit], self.ledger.remaining
-        if self.noise == LAPLACE:
+        if self.noise.is_pure:
             return float((remaining * unit.norm) ** (1 / unit.norm))  # of what ε implies, turned round
         return remaining if unit == GAUSSIAN else 0.0
 

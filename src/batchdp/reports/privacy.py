@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from batchdp.markup import rendered
 from batchdp.mechanism.neighbours import EVERY_ROW, NOT_RECORDED, in_words
-from batchdp.privacy import LAPLACE
 from batchdp.release import Release, TableRelease
 
 DELTAS = (1e-5, 1e-6, 1e-9)
@@ -17,7 +16,7 @@ DELTAS = (1e-5, 1e-6, 1e-9)
 def guarantee(release: Release | TableRelease) -> str:
     """One sentence for the head of the page."""
     c = release.certificate
-    strength = c.strength if c.noise == LAPLACE else f"{c.strength} (zCDP)"
+    strength = c.strength if c.noise.is_pure else f"{c.strength} (zCDP)"
     return (
         "Every answer carries random noise, so that the page tells hardly anything about any one person. "
         f"Differentially private with {strength}; the exact counts appear nowhere."
@@ -27,7 +26,7 @@ def guarantee(release: Release | TableRelease) -> str:
 def privacy_section(release: Release | TableRelease) -> Markup:
     """What is promised, for whom, in numbers, and what is not promised."""
     c = release.certificate
-    pure = c.noise == LAPLACE
+    pure = c.noise.is_pure
     return rendered(
         "reports/privacy.html",
         **(_pure(release) if pure else _concentrated(release)),

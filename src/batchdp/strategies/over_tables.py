@@ -121,6 +121,10 @@ class OverTables:
             )
         return np.asarray(unit * self._variances(t))
 
+    def distinct_variances(self, table: int) -> Dense:
+        """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
+        return self._variances(table)
+
     def _variances(self, table: int) -> Dense:
         """Of a table's answers, in the unit of `total`."""
         raise StrategyError(f"{type(self).__name__} does not say its variances")

@@ -19,7 +19,7 @@ from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, Matrix, column_norms, frozen, plain, row_residuals, row_squares, rows_span
 from batchdp.markup import summary
 from batchdp.outcome import Outcome
-from batchdp.privacy import LAPLACE, Budget, Noise, noise_of
+from batchdp.privacy import KNORM, LAPLACE, Budget, Noise, noise_of
 from batchdp.privacy import Privacy as Privacy
 from batchdp.strategies.factors import is_finite, on_request, real
 from batchdp.strategies.shape import Shape
@@ -110,8 +110,8 @@ class Strategy:
     def _shaped(self) -> float:
         """In the norm of the shape: every column is in the body, whose norm is at most the shares of ε."""
         assert self.shape is not None
-        if self.noise != LAPLACE:
-            raise StrategyError(f"shape: {self.noise.name} noise has no other; shapes are for pure ε alone")
+        if not noise_of(self.privacy).is_pure:
+            raise StrategyError(f"shape: {noise_of(self.privacy).name} noise has no other; shapes are for pure ε alone")
         if len(self.workload.blocks) > 1 or self.workload.ends:
             raise StrategyError("shape: the workload has several blocks or amounts between cells; answer it by a pair")
         if sum(self.shape.ranks) != self.measurements:
@@ -147,8 +147,8 @@ class Strategy:
 
     @property
     def noise(self) -> Noise:
-        """The kind of noise that `privacy` stands for."""
-        return noise_of(self.privacy)
+        """The kind of noise: what `privacy` stands for, or K-norm noise where it has a shape."""
+        return noise_of(self.privacy) if self.shape is None else KNORM
 
     @cached_property
     def measure(self) -> Dense:

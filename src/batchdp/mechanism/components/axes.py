@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,118 +12,9 @@ from numpy.typing import NDArray
 from batchdp.components.columns import Column
 from batchdp.components.pieces import kron, orbit_average
 from batchdp.mechanism.components.lattice import IntegerPart
-from batchdp.mechanism.lattice import LARGEST
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """Records by their codes, each a number of times; exact counts, hence secret."""
-
-    codes: NDArray[np.integer]
-    """Record × column, every code in range."""
-    times: Integers | None = None
-    """How often each occurs; once if left out."""
-
-    @cached_property
-    def total(self) -> int:
-        """How many records there are."""
-        return len(self.codes) if self.times is None else int(self.times.sum(dtype=object))
-
-    def seen_by(self, columns: tuple[int, ...]) -> Records:
-        """What a measurement of some columns looks at: the records themselves."""
-        return self
-
-
-@dataclass(frozen=True, eq=False)
-class Tallies:
-    """Records that were counted table by table, each as its own combinations; exact counts, hence secret."""
-
-    tables: Mapping[tuple[int, ...], Records]
-    """By the columns of the table, whose codes alone mean something."""
-
-    @cached_property
-    def total(self) -> int:
-        """How many records there are: as many in every table."""
-        return max((own.total for own in self.tables.values()), default=0)
-
-    def seen_by(self, columns: tuple[int, ...]) -> Records:
-        """The table of the fewest columns that has these."""
-        fitting = [own for own in self.tables if set(columns) <= set(own)]
-        return self.tables[min(fitting, key=lambda own: (len(own), own))]
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """For every value of a column its orbit, and its place among the orbit's distinct values."""
-
-    orbit: Integers
-    member: Integers
-
-    @classmethod
-    def of(cls, column: Column) -> Places:
-        """Of a column."""
-        member = np.zeros(len(column.orbit), dtype=np.int64)
-        for o in range(column.orbits):
-            there = column.orbit == o
-            member[there] = np.arange(int(there.sum()))
-        return cls(column.orbit[column.value], member[column.value])
-
-
-def measured(
-    part: IntegerPart, columns: tuple[Column, ...], places: tuple[Places, ...], records: Records, largest_total: int
-) -> Integers:
-    """Q x of a part, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
-    tally = _tally(part, columns, places, records, exact=records.total > largest_total)
-    axis = 0
-    for piece in part.pieces:
-        moved = np.moveaxis(tally, axis, -1) @ piece.integers.T.astype(tally.dtype)
-        tally = np.moveaxis(moved, -1, axis)
-        axis += 1
-        for _ in piece.spread:
-            tally = tally.shape[axis] * tally - tally.sum(axis=axis, keepdims=True)
-            axis += 1
-    return clamped(tally.reshape(-1))
-
-
-def clamped(flat: NDArray[Any]) -> Integers:
-    """Measurements in 64 bits: whole numbers of any size are clamped to ±2^61."""
-    if flat.dtype == object:
-        flat = np.array([max(-LARGEST, min(LARGEST, int(z))) for z in flat], dtype=np.int64)
-    return np.asarray(flat, dtype=np.int64)
-
-
-def _tally(
-    part: IntegerPart, columns: tuple[Column, ...], places: tuple[Places, ...], records: Records, *, exact: bool
-) -> NDArray[Any]:
-    """How many records have every combination that the part tells apart: for each piece its orbits, then spreads."""
-    shape: list[int] = []
-    index = np.zeros(len(records.codes), dtype=np.int64)
-    there = np.ones(len(records.codes), dtype=bool)
-    for piece in part.pieces:
-        shape.append(prod(columns[i].orbits for i in piece.matrix))
-        for i in piece.matrix:
-            index = index * columns[i].orbits + places[i].orbit[records.codes[:, i]]
-        for i, o in piece.spread:
-            n = int(columns[i].counts[o])
-            shape.append(n)
-            codes = records.codes[:, i]
-            there &= places[i].orbit[codes] == o
-            index = index * n + np.where(there, places[i].member[codes], 0)
-    times = None if records.times is None else records.times[there]
-    return tallied(index[there], prod(shape), times, exact=exact).reshape(shape or [1])
-
-
-def tallied(index: Integers, size: int, times: Integers | None, *, exact: bool) -> NDArray[Any]:
-    """How many records have every place; in Python's own whole numbers where 64 bits may not do."""
-    if times is None:
-        found: NDArray[Any] = np.bincount(index, minlength=size).astype(np.int64)
-        return found.astype(object) if exact else found
-    found = np.zeros(size, dtype=object if exact else np.int64)
-    np.add.at(found, index, times.astype(found.dtype))
-    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -195,32 +195,3 @@ def _recovering(piece: Piece, K: Integers, times: int, size: float) -> IntegerPi
             recover = recover + np.linalg.lstsq(exact.T / size, missing.T, rcond=1e-13)[0].T / size
             missing = T - recover @ exact
     return IntegerPiece(piece.matrix, piece.spread, K, recover, missing)
-
-
-def exact_squares(K: Integers) -> list[int]:
-    """Σ_i K_ij² of every column, exactly: halves of 20 bits keep every partial sum in 64 bits."""
-    top = max(int(K.max(initial=0)), -int(K.min(initial=0)))  # the absolute value of −2^63 has no 64 bits
-    if len(K) >= 2**22 or top >= 2 ** (2 * LIMB):
-        raise LatticeError("a measurement is too large for its squares to be summed in 64 bits")
-    high, low = np.abs(K) >> LIMB, np.abs(K) & ((1 << LIMB) - 1)
-    sums = [np.einsum("ij,ij->j", one, other) for one, other in ((high, high), (high, low), (low, low))]
-    return [(int(hh) << 2 * LIMB) + (int(hl) << LIMB + 1) + int(ll) for hh, hl, ll in zip(*sums, strict=True)]
-
-
-def largest_squares(pieces: Sequence[IntegerPiece], columns: Sequence[Column]) -> int:
-    """How much one record can change all pieces of a list: the largest sum of squared columns, exactly.
-
-    A record has one orbit in each column, in every combination; a spread sees it only if its orbit is there.
-    """
-    own = sorted({i for piece in pieces for i in (*piece.matrix, *(column for column, _ in piece.spread))})
-    total = np.zeros([columns[i].orbits for i in own], dtype=object)
-    for piece in pieces:
-        shape = [columns[i].orbits if i in piece.matrix else 1 for i in own]
-        used = np.array(exact_squares(piece.integers), dtype=object).reshape(shape)
-        for i, orbit in piece.spread:
-            n = int(columns[i].counts[orbit])
-            there = np.zeros(columns[i].orbits, dtype=object)
-            there[orbit] = n * (n - 1)
-            used = used * there.reshape([-1 if j == i else 1 for j in own])
-        total = total + used
-    return int(np.max(total))

@@ -7,12 +7,12 @@ a group with the one measurement 2^b ⊗ (n_i I − J), whose squared sensitivit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from math import prod
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +25,18 @@ from batchdp.errors import LatticeError
 from batchdp.mechanism.components.integers import (
     IntegerPiece,
     centred_columns,
-    largest_squares,
     masses_of,
     quantise_piece,
     scalar_pieces,
     single_piece,
 )
-from batchdp.mechanism.lattice import LARGEST
+from batchdp.mechanism.measurement import LARGEST
+from batchdp.mechanism.sensitivity import largest_squares
 from batchdp.privacy import GAUSSIAN, Noise
 from batchdp.workloads.structure import Products
+
+if TYPE_CHECKING:
+    from batchdp.mechanism.components.tables import TableReader
 
 Dense = NDArray[np.float64]
 
@@ -43,6 +46,8 @@ FEWEST_BITS = 12
 """Of one list."""
 MOST_EXTRA = 30
 """Of a single number."""
+SLACK = 2.0**-40
+"""Of every share: room for what OpenDP's maps round up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +92,7 @@ class IntegerGroup:
         """The last list fastest."""
         return (IntegerPart(pieces, self.tables) for pieces in product(*self.lists))
 
+    @property
     def columns(self) -> tuple[int, ...]:
         """That it looks at."""
         return tuple(sorted({i for own in self.lists for p in own for i in (*p.matrix, *(c for c, _ in p.spread))}))
@@ -107,8 +113,6 @@ def _largest(piece: IntegerPiece, columns: tuple[Column, ...]) -> int:
 @dataclass(frozen=True, eq=False)
 class ComponentLattice:
     """The integer measurements of a strategy; groups of whole tables are made when they are looked at."""
-
-    noise: ClassVar[Noise] = GAUSSIAN
 
     workload: Products
     columns: tuple[Column, ...]
@@ -133,8 +137,81 @@ class ComponentLattice:
 
     @property
     def largest_part(self) -> int:
-        """Measurements that are made at a time, at the most."""
-        return int(self.sizes.max(initial=0))
+        """Measurements, or answers, that are made at a time, at the most."""
+        return int(max(self.sizes.max(initial=0), float(self.workload.table_sizes().max(initial=0))))
+
+    @property
+    def noise(self) -> Noise:
+        """Gaussian: squares of sensitivities add up."""
+        return GAUSSIAN
+
+    @property
+    def slack(self) -> float:
+        """Of every share."""
+        return SLACK
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether components are of whole tables, for which nothing is rounded."""
+        return isinstance(self.groups, WholeGroups)
+
+    @property
+    def shares(self) -> Dense:
+        """Of the budget, one for every group."""
+        if isinstance(self.groups, WholeGroups):
+            return self.groups.shares
+        return np.array([group.share for group in self.groups])
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where the measurements of every group begin."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @cached_property
+    def _listed(self) -> list[tuple[int, int, IntegerPart]]:
+        """Group, first measurement and part, of strategies that are not of whole tables."""
+        found = []
+        for g, group in enumerate(self.groups):
+            start = int(self.starts[g])
+            for part in group.parts():
+                found.append((g, start, part))
+                start += prod(part.shape(self.columns))
+        return found
+
+    def parts(self) -> Iterator[tuple[int, int, IntegerPart]]:
+        """All parts: group, first measurement, part."""
+        if not isinstance(self.groups, WholeGroups):
+            yield from self._listed
+            return
+        for g, group in enumerate(self.groups):
+            (part,) = group.parts()
+            yield g, int(self.starts[g]), part
+
+    def parts_of(self, table: int, columns: Iterable[int]) -> Iterator[tuple[int, int, IntegerPart]]:
+        """Those that a table of these columns is read from."""
+        if not isinstance(self.groups, WholeGroups):
+            for g, start, part in self._listed:
+                if part.tables is None or table in part.tables:
+                    yield g, start, part
+            return
+        looked = list(columns)
+        for kept in range(len(looked) + 1):
+            for own in combinations(looked, kept):
+                found = self.groups.closure.find(own)
+                if found is not None:
+                    (part,) = self.groups[found].parts()
+                    yield found, int(self.starts[found]), part
+
+    def reader(self, scales: Dense) -> TableReader:
+        """How tables are read from measurements with noise of these scales."""
+        from batchdp.mechanism.components.tables import TableReader
+
+        return TableReader(self, scales)
+
+    def worst_bias(self, reader: TableReader) -> tuple[float, str]:
+        """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
+        worst, table = reader.worst_bias()
+        return worst, f"an answer of table {self.workload.tables[table].name!r}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +10,12 @@ from scipy.special import erfinv
 
 from batchdp.errors import StrategyError
 from batchdp.mechanism.components.axes import (
-    Axes,
     Axis,
-    Places,
-    Records,
-    Tallies,
-    measured,
     missed,
     recovered,
     squared_weights,
 )
-from batchdp.mechanism.components.lattice import ComponentLattice, IntegerPart, WholeGroups
+from batchdp.mechanism.components.lattice import ComponentLattice, WholeGroups
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
@@ -49,48 +42,6 @@ class TableReader:
         self.columns, self.averages = lattice.columns, lattice.averages
         self._first = [np.unique(c.value, return_index=True)[1] for c in self.columns]
 
-    @cached_property
-    def starts(self) -> Integers:
-        """Where the measurements of every group begin."""
-        return np.concatenate([[0], np.cumsum(self.lattice.sizes)]).astype(np.int64)
-
-    @cached_property
-    def _listed(self) -> list[tuple[int, int, IntegerPart]]:
-        """Group, first measurement and part, of strategies that are not of whole tables."""
-        found = []
-        assert not isinstance(self.lattice.groups, WholeGroups)
-        for g, group in enumerate(self.lattice.groups):
-            start = int(self.starts[g])
-            for part in group.parts():
-                found.append((g, start, part))
-                start += int(np.prod(part.shape(self.columns)))
-        return found
-
-    def parts(self) -> Iterator[tuple[int, int, IntegerPart]]:
-        """All parts: group, first measurement, part."""
-        groups = self.lattice.groups
-        if not isinstance(groups, WholeGroups):
-            yield from self._listed
-            return
-        for g, group in enumerate(groups):
-            (part,) = group.parts()
-            yield g, int(self.starts[g]), part
-
-    def parts_of(self, table: int, axes: Axes) -> Iterator[tuple[int, int, IntegerPart]]:
-        """Those that a table is read from."""
-        groups = self.lattice.groups
-        if isinstance(groups, WholeGroups):
-            for kept in range(len(axes) + 1):
-                for own in combinations(axes, kept):
-                    g = groups.closure.find(own)
-                    if g is not None:
-                        (part,) = groups[g].parts()
-                        yield g, int(self.starts[g]), part
-            return
-        for g, start, part in self._listed:
-            if part.tables is None or table in part.tables:
-                yield g, start, part
-
     def axes(self, table: int) -> dict[int, Axis]:
         """How a table looks at its columns."""
         found = {}
@@ -107,7 +58,7 @@ class TableReader:
         """The private answers of a table."""
         shape, axes = self.shape(table), self.axes(table)
         found = np.zeros(shape)
-        for _, start, part in self.parts_of(table, axes):
+        for _, start, part in self.lattice.parts_of(table, axes):
             own = noisy[start : start + int(np.prod(part.shape(self.columns), dtype=np.int64))]
             share = recovered(part, self.columns, self.averages, axes, own)
             if share is not None:
@@ -118,7 +69,7 @@ class TableReader:
         """Of a table's answers, to be broadcast to its shape: a whole table has one for all."""
         axes = self.axes(table)
         found = np.zeros((1,) * len(axes))
-        for g, _, part in self.parts_of(table, axes):
+        for g, _, part in self.lattice.parts_of(table, axes):
             own = squared_weights(part, self.columns, self.averages, axes)
             if own is not None:
                 found = found + float(self.scales[g]) ** 2 * own
@@ -128,14 +79,6 @@ class TableReader:
         """Of the intervals of a table's answers, to be broadcast to its shape."""
         return np.asarray(np.sqrt(2 * self.variances(table)) * erfinv(confidence))
 
-    def measured(self, records: Records | Tallies, *, exact: bool = False) -> Iterator[tuple[int, int, Integers]]:
-        """Q x part by part: group, first measurement, integers."""
-        lattice = self.lattice
-        places = tuple(map(Places.of, lattice.columns))
-        for g, start, part in self.parts():
-            seen = records.seen_by(part.columns)
-            yield g, start, measured(part, lattice.columns, places, seen, 0 if exact else lattice.largest_total)
-
     def worst_bias(self) -> tuple[float, int]:
         """The most that an answer can be off apart from noise, as a share of its standard error; and which table's."""
         cap = self.lattice.largest_total
@@ -143,7 +86,7 @@ class TableReader:
         for t in self._distinct():
             axes = self.axes(t)
             bias, variance = np.zeros((1,) * len(axes)), np.zeros((1,) * len(axes))
-            for g, _, part in self.parts_of(t, axes):
+            for g, _, part in self.lattice.parts_of(t, axes):
                 weights = squared_weights(part, self.columns, self.averages, axes)
                 if weights is None:
                     continue

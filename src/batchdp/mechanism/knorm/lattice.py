@@ -1,18 +1,59 @@
-"""What is measured under shaped noise, as integers: the bodies are the hulls of ± the integer columns themselves."""
+"""What is measured under K-norm noise, as integers: the bodies are the hulls of ± the integer columns themselves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.mechanism.lattice import Integers, Lattice, by_distinct_cells, quantise
 from batchdp.mechanism.knorm.body import Body
-from batchdp.strategies.shape import Shape
+from batchdp.mechanism.knorm.law import ShapedLaw
+from batchdp.mechanism.lattice import Lattice, by_distinct_cells, quantise_cells
+from batchdp.mechanism.measurement import Dense, Integers
+from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.strategy import Strategy
+
+
+@dataclass(frozen=True, eq=False)
+class BodyGroup:
+    """Measurements that share a body, and so a draw of noise.
+
+    One record moves them by one column. It is at most once the body, which holds all columns, so `moved` is 1.
+    """
+
+    body: Body
+    columns_of_record: Integers
+    """The different columns of its rows of Q that are not zero."""
+    shaped: Group
+    bits: int
+
+    moved = 1
+    columns = ()
+
+    @property
+    def share(self) -> Fraction:
+        """Of ε."""
+        return self.shaped.share
+
+    @property
+    def thinnest(self) -> float:
+        """The least standard deviation of noise of scale 1 in any direction, in steps."""
+        return float(np.sqrt(max(np.linalg.eigvalsh(self.shaped.covariance)[0], 0.0))) * float(self.share)
+
+    def column_outside(self) -> list[int] | None:
+        """A column of a record that is not inside the body; None if all are. Proven in whole numbers."""
+        vertices = set(map(tuple, self.body.vertices.T.tolist()))
+        for column in map(tuple, self.columns_of_record.T.tolist()):
+            opposite = tuple(-q for q in column)
+            if column in vertices or opposite in vertices or not any(column):
+                continue
+            if not self.body.contains(column):
+                return list(column)
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +79,7 @@ class ShapedLattice(Lattice):
         return 1
 
     @cached_property
-    def columns(self) -> tuple[Integers, ...]:
+    def record_columns(self) -> tuple[Integers, ...]:
         """For every group the different columns of its rows of Q that are not zero."""
         found = []
         for own, _ in self.shape.parts:
@@ -50,22 +91,34 @@ class ShapedLattice(Lattice):
     @cached_property
     def bodies(self) -> tuple[Body, ...]:
         """Of every group: the hull of ± its columns."""
-        return tuple(Body(columns.astype(object)) for columns in self.columns)
+        return tuple(Body(columns.astype(object)) for columns in self.record_columns)
+
+    @cached_property
+    def groups(self) -> tuple[BodyGroup, ...]:  # type: ignore[override]
+        """Measurements that share a body."""
+        found = zip(self.bodies, self.record_columns, self.shape.groups, strict=True)
+        return tuple(BodyGroup(body, columns, group, self.bits) for body, columns, group in found)
 
     @property
-    def thinnest(self) -> float:
-        """The least standard deviation of the noise at ε = 1 in any direction, in steps."""
-        return float(np.sqrt(max(np.linalg.eigvalsh(self.shape.covariance)[0], 0.0)))
+    def shares(self) -> tuple[Fraction, ...]:
+        """Of ε."""
+        return tuple(group.share for group in self.shape.groups)
 
-    def measured(self, counts: Integers) -> list[int]:
-        """Q x, exactly and never clamped: a clamp can move two neighbours further apart in the norm of a body."""
-        return self.product(self.merged(counts))
+    @property
+    def sizes(self) -> Integers:
+        """How many measurements every group has."""
+        return np.array(self.shape.ranks, dtype=np.int64)
+
+    def reader(self, scales: Dense) -> ShapedLaw:
+        """The law of the noise in the answers: the scales of all groups are one, divided by their shares."""
+        scale = float(scales[0]) * float(self.shape.groups[0].share)
+        return ShapedLaw(self.reconstruct, scale / 2.0**self.bits, self.noise, self.shape)
 
 
-def shaped_lattice(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> ShapedLattice:
+def quantise_shaped(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> ShapedLattice:
     """The measurements of a strategy with a shape as integers, on the lattice that any strategy would have."""
     assert strategy.shape is not None
-    lattice = quantise(strategy, largest_total=largest_total, exactly=exactly)
+    lattice = quantise_cells(strategy, largest_total=largest_total, exactly=exactly)
     top = float(abs(sparse.csr_array(by_distinct_cells(strategy)[1])).max()) or 1.0
     held = {one.name: getattr(lattice, one.name) for one in fields(Lattice)}
     return ShapedLattice(**held, shape=strategy.shape.scaled(2.0**lattice.bits / top))

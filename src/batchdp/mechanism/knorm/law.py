@@ -12,10 +12,7 @@ import numpy as np
 from scipy.special import gammainc
 
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.law import ROWS, SIMULATIONS, NoiseLaw, checked_confidence
-from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.strategies.shape import Group, Shape
 
 POINTS = 4096
@@ -83,14 +80,6 @@ class ShapedLaw(NoiseLaw):
         block = max(1, 4_000_000 // len(C))
         largest = [np.abs(C @ z[i : i + block].T).max(axis=0) for i in range(0, SIMULATIONS, block)]
         return np.asarray(sigma * np.quantile(np.concatenate(largest), confidence))
-
-
-def law_of(lattice: Lattice | AmountLattice, scale: float) -> NoiseLaw:
-    """The law of the noise in the answers, for noise of this scale on the lattice."""
-    own = scale / 2.0**lattice.bits
-    if isinstance(lattice, ShapedLattice):
-        return ShapedLaw(lattice.reconstruct, own, lattice.privacy, lattice.shape)
-    return NoiseLaw(lattice.reconstruct, own, lattice.privacy)
 
 
 def noise_of(group: Group, count: int, rng: np.random.Generator) -> Dense:

@@ -11,24 +11,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, log2, prod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
 from batchdp.errors import LatticeError
-from batchdp.mechanism.components.axes import Records, Tallies, clamped, tallied
-from batchdp.mechanism.components.lattice import checked_cap
-from batchdp.mechanism.lattice import LARGEST
+from batchdp.mechanism.components.lattice import SLACK, checked_cap
+from batchdp.mechanism.measurement import LARGEST
+from batchdp.mechanism.sensitivity import Change, largest_change
 from batchdp.mechanism.weighted.integers import IntegerInside, quantise_inside
 from batchdp.mechanism.weighted.results import IntegerResults, quantise_results
-from batchdp.mechanism.weighted.sensitivity import Change, largest_change
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.weighted.family import Tables
 from batchdp.weighted.measured import Group, Results
 from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.structure import Products
+
+if TYPE_CHECKING:
+    from batchdp.mechanism.weighted.tables import WeightedReader
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -88,28 +90,6 @@ class IntegerTables:
             own = ((i, self.insides[i].norms) for i in strategies if apart[k, i])
             yield Change(weight, tuple(((i,), norms) for i, norms in own if norms is not None))
 
-    def measured(self, k: int, records: Records | Tallies, *, exact: bool) -> Integers:
-        """Q x of a table, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
-        differences = [int(i) for i in np.flatnonzero(self.tables.difference[k])]
-        looked = sorted([*self.apart(k), *differences])
-        sizes = [self.insides[i].values for i in looked]
-        seen = records.seen_by(tuple(looked))
-        index = np.zeros(len(seen.codes), dtype=np.int64)
-        for i, n in zip(looked, sizes, strict=True):
-            index = index * n + self.insides[i].column.value[seen.codes[:, i]]
-        y = tallied(index, prod(sizes), seen.times, exact=exact).reshape(sizes)
-        axis = 0
-        for i in looked:
-            K = self.insides[i].integers
-            if i in differences:
-                # By lists of one: the difference of two single numbers would lose that they are of any size.
-                y = np.squeeze(y.take([0], axis=axis) - y.take([1], axis=axis), axis=axis)
-                continue
-            if K is not None:
-                y = np.moveaxis(np.moveaxis(y, axis, -1) @ K.T.astype(y.dtype), -1, axis)
-            axis += 1
-        return clamped(np.asarray(y).reshape(-1) * int(self.weights[k]))
-
 
 @dataclass(frozen=True)
 class OneNoise:
@@ -118,19 +98,15 @@ class OneNoise:
     moved: int
     """Δ, how much one record can change all of them together, in the L1 norm: exact."""
     bits: int
-    looked: tuple[int, ...]
+    columns: tuple[int, ...]
     share: float = 1.0
-
-    def columns(self) -> tuple[int, ...]:
-        """That are looked at."""
-        return self.looked
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedLattice:
     """The integer measurements of a Laplace strategy over many columns."""
 
-    noise: ClassVar[Noise] = LAPLACE
+    is_whole: ClassVar[bool] = False
 
     workload: Products
     measures: tuple[IntegerTables | IntegerResults, ...]
@@ -181,14 +157,35 @@ class WeightedLattice:
 
     @property
     def largest_part(self) -> int:
-        """Measurements that are made at a time, at the most."""
-        return max(int(np.diff(starts).max(initial=0)) for starts in self.starts)
+        """Measurements, or answers, that are made at a time, at the most."""
+        largest = max(int(np.diff(starts).max(initial=0)) for starts in self.starts)
+        return int(max(largest, float(self.workload.table_sizes().max(initial=0))))
 
-    def measured(self, records: Records | Tallies, *, exact: bool) -> Iterator[tuple[int, int, Integers]]:
-        """Q x table by table: group, first measurement, integers."""
-        for own, starts in zip(self.measures, self.starts, strict=True):
-            for k in range(len(own)):
-                yield 0, int(starts[k]), own.measured(k, records, exact=exact)
+    @property
+    def noise(self) -> Noise:
+        """Laplace, one for all measurements."""
+        return LAPLACE
+
+    @property
+    def slack(self) -> float:
+        """Of the share."""
+        return SLACK
+
+    @property
+    def shares(self) -> Dense:
+        """Of the budget: all of it."""
+        return np.ones(1)
+
+    def reader(self, scales: Dense) -> WeightedReader:
+        """How tables are read from measurements with noise of this scale."""
+        from batchdp.mechanism.weighted.tables import WeightedReader
+
+        return WeightedReader(self, scales)
+
+    def worst_bias(self, reader: WeightedReader) -> tuple[float, str]:
+        """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
+        worst, table = reader.worst_bias()
+        return worst, f"an answer of table {self.workload.tables[table].name!r}"
 
 
 def quantise_weighted(strategy: WeightedTables, *, largest_total: int, epsilon: float, factor: int) -> WeightedLattice:

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.pieces import kron
-from batchdp.mechanism.components.axes import Records, Tallies, clamped, tallied
+from batchdp.mechanism.sensitivity import Change
 from batchdp.mechanism.weighted.integers import IntegerFactor, denominator, quantise_factor
-from batchdp.mechanism.weighted.sensitivity import Change
 from batchdp.workloads.structure import Products
 
 Dense = NDArray[np.float64]
@@ -90,23 +89,6 @@ class IntegerResults:
         for k, Q in self.joint.items():
             found[k] = np.abs(Q).sum(axis=0).reshape([self.workload.sizes[i] for i in self.factors_of(k)])
         return found
-
-    def measured(self, k: int, records: Records | Tallies, *, exact: bool) -> Integers:
-        """Q x of a table, exactly, clamped to ±2^61: clamping moves no two neighbours further apart."""
-        own = self.factors_of(k)
-        sizes = [self.workload.sizes[i] for i in own]
-        seen = records.seen_by(tuple(own))
-        index = np.zeros(len(seen.codes), dtype=np.int64)
-        for i, n in zip(own, sizes, strict=True):
-            index = index * n + seen.codes[:, i]
-        tally = tallied(index, prod(sizes), seen.times, exact=exact)
-        if k in self.joint:
-            return clamped(self.joint[k].astype(tally.dtype) @ tally)
-        y = tally.reshape(sizes)
-        for axis, one in enumerate(own.values()):
-            if one.integers is not None:
-                y = np.moveaxis(np.moveaxis(y, axis, -1) @ one.integers.T.astype(y.dtype), -1, axis)
-        return clamped(y.reshape(-1) * int(self.weights[k]))
 
     def missed(self, k: int) -> Dense:
         """For every query of a table the most that it is off for a record."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.mechanism.components.axes import Records, Tallies
 from batchdp.mechanism.components.tables import ROUNDING, fitting_shape
 from batchdp.mechanism.law import laplace_quantiles
 from batchdp.mechanism.weighted.lattice import WeightedLattice
@@ -76,10 +74,6 @@ class WeightedReader:
 
     def _reading(self, table: int) -> TablesReading | ResultsReading:
         return self._readings[self._serving.get(table, 0)]
-
-    def measured(self, records: Records | Tallies, *, exact: bool = False) -> Iterator[tuple[int, int, Integers]]:
-        """Q x table by table: group, first measurement, integers."""
-        return self.lattice.measured(records, exact=exact or records.total > self.lattice.largest_total)
 
     def shape(self, table: int) -> tuple[int, ...]:
         """Of a table; refused where it does not fit into memory."""

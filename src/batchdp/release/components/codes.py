@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import TableError
-from batchdp.mechanism.components.axes import Records
+from batchdp.private import Records
 from batchdp.workloads.structure import Products
 
 FRAMES = ("pandas", "polars", "pyarrow")

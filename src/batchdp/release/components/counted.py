@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from batchdp.asking import TableBatch
 from batchdp.components.strategy import Components, WholeParts
-from batchdp.mechanism.components.axes import Records, Tallies
 from batchdp.plans.tabled import TablePlan
+from batchdp.private import Records, Tallies
 from batchdp.progress import Progress
 from batchdp.weighted.strategy import WeightedTables
 

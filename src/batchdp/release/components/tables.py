@@ -20,7 +20,8 @@ from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.weighted.tables import WeightedReader
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
-from batchdp.release.components.certificate import ComponentCertificate
+from batchdp.release.certificate import PrivacyCertificate
+from batchdp.release.file import save_release
 from batchdp.release.records import Answer
 from batchdp.release.statements import headings
 from batchdp.terminal import harmless
@@ -56,7 +57,7 @@ class TableRelease:
 
     reader: TableReader | WeightedReader = field(repr=False)
     noisy: Integers = field(repr=False)
-    certificate: ComponentCertificate
+    certificate: PrivacyCertificate
     column_names: tuple[str, ...]
     confidence: float = 0.95
     legend: Legend | None = field(default=None, repr=False)
@@ -193,9 +194,7 @@ class TableRelease:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""
-        from batchdp.release.components.file import save_tables
-
-        save_tables(self, path)
+        save_release(self, path)
 
     def _called(self, column: str | int) -> str:
         """The heading of a group column that is given by its name or number."""

@@ -5,10 +5,7 @@ Answers are made from these when somebody looks. Sensitivities are never believe
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -20,53 +17,48 @@ from batchdp.asking.legend import Legend
 from batchdp.components.columns import Column
 from batchdp.components.whole import closure, is_whole
 from batchdp.errors import ReleaseError
-from batchdp.mechanism.components.integers import IntegerPiece, largest_squares
+from batchdp.mechanism.components.integers import IntegerPiece
 from batchdp.mechanism.components.lattice import ComponentLattice, IntegerGroup, WholeGroups
-from batchdp.mechanism.components.preparing import TablesLattice, reader_of
+from batchdp.mechanism.sensitivity import largest_squares
+from batchdp.mechanism.weighted.lattice import WeightedLattice
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.arrays import Reading, whole_numbers
-from batchdp.release.components.certificate import ComponentCertificate, packed
 from batchdp.release.components.tables import TableRelease
-from batchdp.release.components.weighted import WEIGHTED, described_weighted, read_weighted
+from batchdp.release.components.weighted_codec import WEIGHTED, described_weighted, read_weighted
+from batchdp.release.digests import Described, describe
+from batchdp.release.file import DECODERS, Encoded, Header, encode
 from batchdp.workloads.structure import Factor, Products, column_sizes
 
-FORMAT = "batchdp-release-3"
+WHOLE, LISTED = "whole", "listed"
+"""What a file calls residual measurements: of whole tables, or of listed ones."""
 ROOM, RATIO = 2**16, 8
 """How many combinations a file may ask to be gone through: so many, and so many for every number that it holds."""
-Arrays = dict[str, NDArray[Any]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
-def save_tables(release: TableRelease, path: str | os.PathLike[str]) -> None:
-    """One file, in one piece or not at all."""
-    header, arrays = described(release.reader.lattice)
-    header = {
-        "format": FORMAT,
-        **header,
-        "confidence": release.confidence,
-        "column_names": release.column_names,
-        "certificate": release.certificate.header(),
-    }
-    if release.legend is not None:
-        header["legend"] = release.legend.header()
-        arrays["legend"] = release.legend.axes
-    arrays["scales"] = release.reader.scales
-    arrays["noisy"] = release.noisy
-    arrays["components"] = np.frombuffer(packed(release.certificate.components), dtype=np.uint8)
-    archive.save(path, header, arrays, ReleaseError, compressed=False)
+@encode.register
+def _(release: TableRelease) -> Encoded:
+    header, arrays = describe(release.reader.lattice)
+    legend = release.legend
+    if legend is not None:
+        arrays["legend"] = legend.axes
+    arrays |= {"scales": release.reader.scales, "noisy": release.noisy}
+    return header | {"column_names": release.column_names, "legend": legend and legend.header()}, arrays
 
 
-def described(lattice: TablesLattice) -> tuple[dict[str, Any], Arrays]:
-    """The lattice as a header and arrays."""
+@describe.register(ComponentLattice)
+@describe.register(WeightedLattice)
+def _(lattice: Any) -> Described:
     batch = lattice.workload
     header: dict[str, Any] = {
         "sizes": batch.sizes,
         "factors": [[None if f.given is None else len(f.given) for f in own] for own in batch.factors],
         "names": batch.names,
         "largest_total": lattice.largest_total,
+        "tables_by": batch.column_names,
     }
-    if batch.column_names is not None:
-        header["tables_by"] = batch.column_names
     given = [f.given.reshape(-1) for own in batch.factors for f in own if f.given is not None]
-    arrays: Arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "starts": batch.starts,
         "columns": batch.columns,
         "chosen": batch.chosen,
@@ -77,35 +69,22 @@ def described(lattice: TablesLattice) -> tuple[dict[str, Any], Arrays]:
     return header | own[0], arrays | own[1]
 
 
-def _components(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
+def _components(lattice: ComponentLattice) -> Described:
     """What components are measured by."""
     header: dict[str, Any] = {"distinct": [len(c.orbit) for c in lattice.columns]}
-    arrays: Arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "value": np.concatenate([c.value for c in lattice.columns]),
         "orbit": np.concatenate([c.orbit for c in lattice.columns]),
         "averages": np.concatenate(lattice.averages),
     }
     groups = lattice.groups
     if isinstance(groups, WholeGroups):
-        return header | {"kind": "whole"}, arrays | {"bits": groups.bits, "shares": groups.shares}
+        return header | {"kind": WHOLE}, arrays | {"bits": groups.bits, "shares": groups.shares}
     pieces = [piece for group in groups for own in group.lists for piece in own]
-    header |= {"kind": "listed", "groups": [_header(group) for group in groups]}
+    header |= {"kind": LISTED, "groups": [_header(group) for group in groups]}
     arrays["integers"] = np.concatenate([np.zeros(0, np.int64), *(p.integers.reshape(-1) for p in pieces)])
     arrays["recover"] = np.concatenate([np.zeros(0), *(p.recover.reshape(-1) for p in pieces)])
     return header, arrays
-
-
-def digest_of(lattice: TablesLattice, neighbours: str, names: Sequence[str], legend: Legend | None = None) -> str:
-    """A fingerprint of everything that decides what is released and how it is read, apart from data and budget."""
-    header, arrays = described(lattice)
-    if legend is not None:
-        header, arrays = header | {"legend": legend.header()}, arrays | {"legend": legend.axes}
-    arrays.pop("bits", None)  # of whole tables, which follow from the budget
-    digest = hashlib.sha256(json.dumps([header, neighbours, list(names)]).encode())
-    for name in sorted(arrays):
-        digest.update(f"{name} {arrays[name].shape} ".encode())
-        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()
 
 
 def _header(group: IntegerGroup) -> dict[str, Any]:
@@ -117,33 +96,21 @@ def _header(group: IntegerGroup) -> dict[str, Any]:
     }
 
 
-def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> TableRelease:
-    """A release of tables that was saved; refused unless it hangs together."""
-    from batchdp.release.components.claims import check_tables
-
-    header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
-    try:
-        noisy, scales = whole_numbers("noisy", arrays), archive.numbers("scales", arrays)
-        lattice = _lattice(header, arrays, len(noisy))
-        certificate = ComponentCertificate.read(header["certificate"], arrays["components"].tobytes())
-        names = header["column_names"]
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ReleaseError("column_names must be texts")
-        if len(scales) != len(lattice.groups):
-            raise ReleaseError("its noise is not that of its components")
-        reader = reader_of(lattice, scales)
-        told = header.get("legend")
-        legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), lattice.workload)
-        release = TableRelease(reader, noisy, certificate, tuple(names), float(header["confidence"]), legend)
-        check_tables(release)
-        return release
-    except ReleaseError as error:
-        raise ReleaseError(f"{path} cannot be used: {error}") from error
-    except Exception as error:  # a well-made archive of something else
-        raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error
+def _decode(
+    header: Header, arrays: Arrays, certificate: PrivacyCertificate, confidence: float, most_bytes: int | None
+) -> TableRelease:
+    noisy, scales = whole_numbers("noisy", arrays), archive.numbers("scales", arrays)
+    lattice = _lattice(header, arrays, len(noisy))
+    names, told = header["column_names"], header["legend"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ReleaseError("column_names must be texts")
+    if len(scales) != len(lattice.groups):
+        raise ReleaseError("its noise is not that of its groups")
+    legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), lattice.workload)
+    return TableRelease(lattice.reader(scales), noisy, certificate, tuple(names), confidence, legend)
 
 
-def _lattice(header: Mapping[str, Any], arrays: Mapping[str, Any], measurements: int) -> TablesLattice:
+def _lattice(header: Header, arrays: Mapping[str, Any], measurements: int) -> ComponentLattice | WeightedLattice:
     batch = _batch(header, arrays)
     cap = header["largest_total"]
     if isinstance(cap, bool) or not isinstance(cap, int) or cap < 1:
@@ -151,7 +118,7 @@ def _lattice(header: Mapping[str, Any], arrays: Mapping[str, Any], measurements:
     if header["kind"] in WEIGHTED:
         return read_weighted(header, arrays, batch, cap)
     columns, averages = _columns(header, arrays, batch.sizes)
-    if header["kind"] == "whole":
+    if header["kind"] == WHOLE:
         if not is_whole(batch):
             raise ReleaseError("its tables are not whole")
         # Every component has a measurement, and a table as many components as its columns have subsets.
@@ -194,7 +161,7 @@ def _batch(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Products:
     )
     if not fits or not _ascending(starts, columns):
         raise ReleaseError("its tables do not hang together")
-    called = header.get("tables_by")
+    called = header["tables_by"]
     if called is not None and (len(called) != len(sizes) or not all(isinstance(name, str) for name in called)):
         raise ReleaseError("its columns have no names")
     by = None if called is None else tuple(called)
@@ -255,3 +222,6 @@ def _group(
         raise ReleaseError("a component serves a table that is not there")
     serves = None if served is None else frozenset(served)
     return IntegerGroup(tuple(lists), int(content["bits"]), squares, float(content["share"]), serves)
+
+
+DECODERS |= dict.fromkeys((WHOLE, LISTED, *WEIGHTED), _decode)

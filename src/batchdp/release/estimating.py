@@ -1,4 +1,4 @@
-"""What a release of tables will take, before anything is charged."""
+"""What a release will take, before anything is charged."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from batchdp.errors import ReleaseError
 from batchdp.ledger.ledger import LARGEST_OUTPUT
-from batchdp.mechanism.components.drawing import draws_a_second
-from batchdp.mechanism.components.preparing import Prepared, prepare
 from batchdp.mechanism.neighbours import Relation
-from batchdp.plans.settling import given_neighbours, of_tables
-from batchdp.plans.tabled import TablePlan
+from batchdp.mechanism.prepare import Mechanism, prepare
+from batchdp.mechanism.sample import draws_a_second
+from batchdp.plans import Plan, TablePlan
+from batchdp.plans.settling import settle
 from batchdp.privacy import Budget
+from batchdp.release.store import MOST_KEPT
 from batchdp.strategies.over_tables import OverTables
+from batchdp.strategies.strategy import Strategy
 
 ROW_BYTES = 24
 """Of an answer in a Parquet file, as a rule."""
@@ -51,23 +54,25 @@ class Estimate:
         )
 
 
-def estimated(prepared: Prepared) -> Estimate:
+def estimate_of(made: Mechanism) -> Estimate:
     """For what is about to be released."""
-    batch, measurements = prepared.lattice.workload, prepared.lattice.measurements
-    largest = max(float(batch.table_sizes().max(initial=0)), float(prepared.lattice.largest_part))
+    measurement: Any = made.measurement
+    measurements, answers = int(measurement.sizes.sum()), int(measurement.workload.queries)
+    shape = getattr(measurement, "shape", None)
+    seconds = measurements / draws_a_second(made.noise) / (os.cpu_count() or 1) if shape is None else shape.seconds
     return Estimate(
-        components=len(prepared.noises),
+        components=len(made.noises),
         measurements=measurements,
-        answers=batch.queries,
-        memory=BASE + 16 * measurements + 8 * NUMBERS * int(largest),  # noise, and the bytes that are stored
-        stored=8 * measurements,
-        exported=ROW_BYTES * batch.queries,
-        seconds=measurements / draws_a_second(prepared.noise) / (os.cpu_count() or 1),
+        answers=answers,
+        memory=BASE + 16 * measurements + 8 * NUMBERS * measurement.largest_part,  # noise, and the bytes of the output
+        stored=8 * (measurements + 2 * answers * (answers <= MOST_KEPT)),
+        exported=ROW_BYTES * answers,
+        seconds=seconds,
     )
 
 
 def estimate(
-    strategy: TablePlan | OverTables,
+    planned: Plan | TablePlan | Strategy | OverTables,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
@@ -76,13 +81,8 @@ def estimate(
     max_rows: int | None = None,
 ) -> Estimate:
     """What `answer` with the same arguments will draw, hold and write; no data is read, nothing is charged."""
-    strategy, neighbours, rows_per_unit, max_rows = of_tables(strategy, neighbours, rows_per_unit, max_rows)
-    if not isinstance(strategy, OverTables):
-        raise ReleaseError(
-            f"strategy is a {type(strategy).__name__}; estimates are for Components and WeightedTables, from optimize"
-        )
-    budget = float(Budget.of(strategy.noise, epsilon=epsilon, rho=rho))
-    return estimated(prepare(strategy, given_neighbours(neighbours, rows_per_unit), budget, max_rows))
+    strategy, whose, cap = settle(planned, neighbours, rows_per_unit, max_rows)
+    return estimate_of(prepare(strategy, whose, Budget.of(strategy.noise, epsilon=epsilon, rho=rho), cap))
 
 
 def check_fits(needed: Estimate, ledger: Path) -> None:

@@ -1,0 +1,157 @@
+"""The least noise that is certified for a measurement and a budget. It exists once, for every kind of measurement.
+
+Nothing is calibrated unless OpenDP's own privacy map of the exact sensitivity is at most the group's part of the
+budget, the theorem behind the map agrees in fractions, and the exact sum of all losses is at most what is charged.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from batchdp.errors import LatticeError, PrivacyParameterError
+from batchdp.mechanism.measurement import NOTHING, GroupNoise, IntegerMeasurement, total_loss
+from batchdp.privacy import Budget, Gaussian, KNorm, Laplace, Noise
+
+LEAST_SCALE = 64.0
+"""Of the noise in lattice steps: above it, discrete noise has the law of continuous noise to many digits."""
+LARGEST_SCALE = 2.0**55
+"""Noise beyond this could leave 64 bits."""
+LARGEST_BODIES = 2**100
+"""Of noise in the shape of a body: beyond this it protects nothing that anybody could read."""
+ATTEMPTS = 100
+
+
+def calibrate(measurement: IntegerMeasurement, factor: int, budget: Budget) -> tuple[GroupNoise, ...]:
+    """The least noise of every group for neighbours that differ by `factor` records.
+
+    Guarantee: measurements with this noise are `budget`-private between tables that differ by so many records.
+    """
+    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
+        raise PrivacyParameterError(f"factor={factor!r} must be a whole number of at least 1")
+    if budget.noise.unit != measurement.noise.unit:
+        raise PrivacyParameterError(f"{budget} is not the budget of {measurement.noise.name} noise")
+    shares = measurement.shares
+    whole = max(1, float(np.sum(shares)) if isinstance(shares, np.ndarray) else sum(shares)) * (1 + measurement.slack)
+    charged = float_below(budget.amount)
+    if charged == 0:
+        raise PrivacyParameterError(f"{budget.noise.unit}={budget.amount} is too small for any noise; raise it")
+    noises = tuple(
+        least_noise(measurement.noise, group, factor, _part(charged, group.share, whole)) if group.moved else NOTHING
+        for group in measurement.groups
+    )
+    if total_loss(noises) > budget.amount:
+        lost = f"{float(total_loss(noises))!r}"
+        raise LatticeError(f"the measurements lose {lost} in all, more than {budget.noise.unit}={charged!r}")
+    return noises
+
+
+def _part(charged: float, share: Fraction | float, whole: Fraction | float) -> Fraction:
+    """A group's part of what is charged; exact where its share is a fraction."""
+    if isinstance(share, Fraction):
+        return Fraction(charged) * share / Fraction(whole)
+    return Fraction(charged * float(share) / float(whole))
+
+
+@singledispatch
+def least_noise(noise: Noise, group: Any, factor: int, budget: Fraction) -> GroupNoise:
+    """The least noise of a group within its part of the budget; a new kind of noise registers its own."""
+    raise LatticeError(f"{noise.name} noise has no calibration")
+
+
+@least_noise.register
+def _(noise: Laplace, group: Any, factor: int, budget: Fraction) -> GroupNoise:
+    moved = group.moved * factor
+    if moved >= 2**62:
+        raise LatticeError(f"neighbours change the measurements by {moved:.3g} steps, more than fits; lower max_rows")
+    return _certified(noise, moved, moved, budget)
+
+
+@least_noise.register
+def _(noise: Gaussian, group: Any, factor: int, budget: Fraction) -> GroupNoise:
+    moved = group.moved * factor**2
+    return _certified(noise, moved, root_above(moved), budget)
+
+
+@least_noise.register
+def _(noise: KNorm, group: Any, factor: int, budget: Fraction) -> GroupNoise:
+    """One person moves a group by at most `factor` columns of its body, each of norm at most 1, proven here."""
+    if (outside := group.column_outside()) is not None:
+        raise LatticeError(f"column {outside} of the measurements is outside of its body")
+    loss = float_below(budget)
+    if loss == 0 or factor / Fraction(loss) > LARGEST_BODIES:
+        raise PrivacyParameterError(
+            f"epsilon={float(budget)!r} asks for noise of more than {float(LARGEST_BODIES):.0e} bodies; raise epsilon"
+        )
+    scale = float(factor / Fraction(loss))
+    if Fraction(scale) * Fraction(loss) < factor:
+        scale = math.nextafter(scale, math.inf)
+    if scale * group.thinnest < LEAST_SCALE:
+        raise _too_little(noise, loss, scale * group.thinnest)
+    return GroupNoise(factor, scale, loss)
+
+
+def _certified(noise: Noise, moved: int, change: float, budget: Fraction) -> GroupNoise:
+    """The least scale at which OpenDP's map of the change is within the budget, checked against its theorem."""
+    most = float_below(budget)
+    if moved < 1 or not 0 < most < math.inf:
+        raise PrivacyParameterError(f"moved={moved!r} and {noise.unit}={most!r} must be above 0")
+    scale = noise.scale(change, most)
+    if scale < LEAST_SCALE:
+        raise _too_little(noise, most, scale)
+    for _ in range(ATTEMPTS):
+        if not scale <= LARGEST_SCALE:
+            raise LatticeError(
+                f"{noise.unit}={most!r} asks for noise of {scale:.3g} lattice steps, more than fits; raise "
+                f"{noise.unit}, or lower the public cap max_rows"
+            )
+        loss = float(opendp_noise(noise, scale).map(change))
+        if loss <= most:
+            if Fraction(loss) < noise.loss(moved, scale):  # the theorem behind the map
+                raise PrivacyParameterError(f"OpenDP's map says {loss} for noise that loses more; do not release")
+            return GroupNoise(moved, scale, loss)
+        scale = math.nextafter(scale, math.inf)
+    raise PrivacyParameterError(f"{noise.unit}={most!r}: no scale satisfies OpenDP's privacy map; choose another one")
+
+
+def _too_little(noise: Noise, budget: float, scale: float) -> LatticeError:
+    return LatticeError(
+        f"a budget of {budget:.3g} leaves noise of {scale:.2g} lattice steps, too little to hide behind; lower "
+        f"{noise.unit}"
+    )
+
+
+def opendp_noise(noise: Noise, scale: float) -> Any:
+    """OpenDP's measurement: adds noise to integer vectors, and has a privacy map of their L1 or L2 distance."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    if isinstance(noise, Laplace):
+        return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+
+
+def float_above(number: int) -> float:
+    """The least float that is not below a whole number; beyond 2^53 the nearest one may be."""
+    nearest = float(number)
+    return nearest if int(nearest) >= number else math.nextafter(nearest, math.inf)
+
+
+def float_below(amount: Fraction) -> float:
+    """The largest float that is not above a fraction."""
+    nearest = float(amount)
+    return nearest if Fraction(nearest) <= amount else math.nextafter(nearest, -math.inf)
+
+
+def root_above(squares: int) -> float:
+    """The least float that is not below the root of a whole number."""
+    shift = max(0, 60 - squares.bit_length() // 2)  # so many bits of the root behind the point
+    root = math.isqrt((squares << 2 * shift) - 1) + 1
+    found = float_above(root) / 2.0**shift
+    assert Fraction(found) ** 2 >= squares
+    return found

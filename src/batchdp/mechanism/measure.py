@@ -1,0 +1,236 @@
+"""Q x, exactly: the one place where measurements meet counts. Planning holds measurements and cannot import this.
+
+Measurements are clamped to ±2^61, which moves no two neighbours further apart, except those whose noise has the shape
+of a body: a clamp can move two neighbours further apart in its norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import singledispatch
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.components.columns import Column
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.components.lattice import ComponentLattice, IntegerPart
+from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.measurement import LARGEST, IntegerMeasurement, Integers
+from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice
+from batchdp.mechanism.weighted.results import IntegerResults
+from batchdp.private import CellCounts, Records, Tallies
+
+MOST_COUNT = 2**62
+MOST_SUM = 2**63 - 1
+
+Measured = Iterator[tuple[int, int, NDArray[Any]]]
+"""Part by part: the group, the first measurement, whole numbers."""
+
+
+@singledispatch
+def measure(measurement: IntegerMeasurement, counts: Any, *, exact: bool = False) -> Measured:
+    """Q x part by part, each measurement once; a new kind of measurement registers its own.
+
+    Args:
+        measurement: what is measured.
+        counts: what was counted.
+        exact: in Python's own whole numbers throughout, for checks; otherwise only where 64 bits may not do.
+    """
+    raise TypeError(f"nothing says how a {type(measurement).__name__} is measured")
+
+
+def add(measurement: IntegerMeasurement, counts: Any, noise: NDArray[Any]) -> Integers:
+    """The noisy measurements in 64 bits; what is larger is clamped when the noise is in it, which costs no privacy."""
+    noisy = noise.copy()
+    for _, start, part in measure(measurement, counts):
+        noisy[start : start + len(part)] += part
+    if noisy.dtype == object:
+        noisy = np.array([max(-MOST_SUM, min(MOST_SUM, int(z))) for z in noisy], dtype=np.int64)
+    return np.asarray(noisy, dtype=np.int64)
+
+
+def clamp(flat: NDArray[Any]) -> Integers:
+    """Measurements in 64 bits: whole numbers of any size are clamped to ±2^61."""
+    if flat.dtype == object:
+        flat = np.array([max(-LARGEST, min(LARGEST, int(z))) for z in flat], dtype=np.int64)
+    return np.asarray(flat, dtype=np.int64)
+
+
+@measure.register
+def _(measurement: Lattice, counts: CellCounts, *, exact: bool = False) -> Measured:
+    yield 0, 0, clamp(np.array(multiply(measurement, merge(measurement, counts.counts), exact=exact), dtype=object))
+
+
+@measure.register
+def _(measurement: ShapedLattice, counts: CellCounts, *, exact: bool = False) -> Measured:
+    whole = np.array(multiply(measurement, merge(measurement, counts.counts), exact=exact), dtype=object)
+    for g, (own, _) in enumerate(measurement.shape.parts):
+        yield g, own.start, whole[own]
+
+
+def merge(lattice: Lattice, counts: Integers) -> Integers:
+    """A table's counts on the cells of the workload, exactly, none above 2^62."""
+    if lattice.merging is None:
+        return counts
+    # By its indices alone: a count is added to one cell, once, whatever the entries.
+    if int(counts.sum(dtype=object)) <= MOST_COUNT:
+        totals = np.zeros(lattice.merging.shape[0], dtype=np.int64)
+        np.add.at(totals, lattice.merging.indices, counts)
+        return totals
+    sums = [0] * lattice.merging.shape[0]
+    for cell, count in zip(lattice.merging.indices.tolist(), counts.tolist(), strict=True):
+        sums[cell] += count
+    return np.array([min(total, MOST_COUNT) for total in sums], dtype=np.int64)
+
+
+def multiply(lattice: Lattice, counts: Integers, *, exact: bool = False) -> list[int]:
+    """Q x, for counts of the workload's cells."""
+    if not exact and int(counts.sum(dtype=object)) <= lattice.largest_total * len(lattice.workload.blocks):
+        return [int(z) for z in lattice.integers @ counts]  # within 64 bits by the choice of bits
+    Q, x = lattice.integers, counts.tolist()
+    found = [0] * Q.shape[0]
+    for i in range(Q.shape[0]):
+        part = slice(Q.indptr[i], Q.indptr[i + 1])
+        found[i] = sum(q * x[j] for q, j in zip(Q.data[part].tolist(), Q.indices[part].tolist(), strict=True))
+    return found
+
+
+@measure.register
+def _(measurement: AmountLattice, counts: CellCounts, *, exact: bool = False) -> Measured:
+    """The totals, exactly, cut to the coarse lattice; sums of steps may be left out."""
+    totals = [0] * measurement.measurements
+    for column, number in zip((*measurement.levels, *measurement.slopes), counts.counts.tolist(), strict=False):
+        if number:
+            for i, q in column.items():
+                totals[i] += q * number
+    yield 0, 0, clamp(np.array([total >> measurement.shift for total in totals], dtype=object))
+
+
+@measure.register
+def _(measurement: ComponentLattice, counts: Records | Tallies, *, exact: bool = False) -> Measured:
+    places = tuple(map(Places.of, measurement.columns))
+    exact = exact or counts.total > measurement.largest_total
+    for g, start, part in measurement.parts():
+        yield g, start, _measure_part(part, measurement.columns, places, counts.seen_by(part.columns), exact=exact)
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """For every value of a column its orbit, and its place among the orbit's distinct values."""
+
+    orbit: Integers
+    member: Integers
+
+    @classmethod
+    def of(cls, column: Column) -> Places:
+        """Of a column."""
+        member = np.zeros(len(column.orbit), dtype=np.int64)
+        for o in range(column.orbits):
+            there = column.orbit == o
+            member[there] = np.arange(int(there.sum()))
+        return cls(column.orbit[column.value], member[column.value])
+
+
+def _measure_part(
+    part: IntegerPart, columns: tuple[Column, ...], places: tuple[Places, ...], records: Records, *, exact: bool
+) -> Integers:
+    tally = _tally(part, columns, places, records, exact=exact)
+    axis = 0
+    for piece in part.pieces:
+        moved = np.moveaxis(tally, axis, -1) @ piece.integers.T.astype(tally.dtype)
+        tally = np.moveaxis(moved, -1, axis)
+        axis += 1
+        for _ in piece.spread:
+            tally = tally.shape[axis] * tally - tally.sum(axis=axis, keepdims=True)
+            axis += 1
+    return clamp(tally.reshape(-1))
+
+
+def _tally(
+    part: IntegerPart, columns: tuple[Column, ...], places: tuple[Places, ...], records: Records, *, exact: bool
+) -> NDArray[Any]:
+    """How many records have every combination that the part tells apart: for each piece its orbits, then spreads."""
+    shape: list[int] = []
+    index = np.zeros(len(records.codes), dtype=np.int64)
+    there = np.ones(len(records.codes), dtype=bool)
+    for piece in part.pieces:
+        shape.append(prod(columns[i].orbits for i in piece.matrix))
+        for i in piece.matrix:
+            index = index * columns[i].orbits + places[i].orbit[records.codes[:, i]]
+        for i, o in piece.spread:
+            n = int(columns[i].counts[o])
+            shape.append(n)
+            codes = records.codes[:, i]
+            there &= places[i].orbit[codes] == o
+            index = index * n + np.where(there, places[i].member[codes], 0)
+    times = None if records.times is None else records.times[there]
+    return tally(index[there], prod(shape), times, exact=exact).reshape(shape or [1])
+
+
+def tally(index: Integers, size: int, times: Integers | None, *, exact: bool) -> NDArray[Any]:
+    """How many records have every place; in Python's own whole numbers where 64 bits may not do."""
+    if times is None:
+        found: NDArray[Any] = np.bincount(index, minlength=size).astype(np.int64)
+        return found.astype(object) if exact else found
+    found = np.zeros(size, dtype=object if exact else np.int64)
+    np.add.at(found, index, times.astype(found.dtype))
+    return found
+
+
+@measure.register
+def _(measurement: WeightedLattice, counts: Records | Tallies, *, exact: bool = False) -> Measured:
+    exact = exact or counts.total > measurement.largest_total
+    for own, starts in zip(measurement.measures, measurement.starts, strict=True):
+        for k in range(len(own)):
+            found = (
+                _measure_queries(own, k, counts, exact=exact)
+                if isinstance(own, IntegerResults)
+                else _measure_table(own, k, counts, exact=exact)
+            )
+            yield 0, int(starts[k]), found
+
+
+def _measure_table(own: IntegerTables, k: int, records: Records | Tallies, *, exact: bool) -> Integers:
+    """Of a weighted table."""
+    differences = [int(i) for i in np.flatnonzero(own.tables.difference[k])]
+    looked = sorted([*own.apart(k), *differences])
+    sizes = [own.insides[i].values for i in looked]
+    seen = records.seen_by(tuple(looked))
+    index = np.zeros(len(seen.codes), dtype=np.int64)
+    for i, n in zip(looked, sizes, strict=True):
+        index = index * n + own.insides[i].column.value[seen.codes[:, i]]
+    y = tally(index, prod(sizes), seen.times, exact=exact).reshape(sizes)
+    axis = 0
+    for i in looked:
+        K = own.insides[i].integers
+        if i in differences:
+            # By lists of one: the difference of two single numbers would lose that they are of any size.
+            y = np.squeeze(y.take([0], axis=axis) - y.take([1], axis=axis), axis=axis)
+            continue
+        if K is not None:
+            y = np.moveaxis(np.moveaxis(y, axis, -1) @ K.T.astype(y.dtype), -1, axis)
+        axis += 1
+    return clamp(np.asarray(y).reshape(-1) * int(own.weights[k]))
+
+
+def _measure_queries(own: IntegerResults, k: int, records: Records | Tallies, *, exact: bool) -> Integers:
+    """Of a table whose queries are measured themselves."""
+    factors = own.factors_of(k)
+    sizes = [own.workload.sizes[i] for i in factors]
+    seen = records.seen_by(tuple(factors))
+    index = np.zeros(len(seen.codes), dtype=np.int64)
+    for i, n in zip(factors, sizes, strict=True):
+        index = index * n + seen.codes[:, i]
+    found = tally(index, prod(sizes), seen.times, exact=exact)
+    if k in own.joint:
+        return clamp(own.joint[k].astype(found.dtype) @ found)
+    y = found.reshape(sizes)
+    for axis, one in enumerate(factors.values()):
+        if one.integers is not None:
+            y = np.moveaxis(np.moveaxis(y, axis, -1) @ one.integers.T.astype(y.dtype), -1, axis)
+    return clamp(y.reshape(-1) * int(own.weights[k]))

@@ -1,0 +1,134 @@
+"""Everything that can be refused before the ledger is charged: the lattice, the noise on it, the bias beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, singledispatch
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from batchdp.errors import LatticeError
+from batchdp.mechanism.calibrate import calibrate
+from batchdp.mechanism.cap import MOST_BIAS, TABLE_CAPS, caps_for
+from batchdp.mechanism.measurement import Dense, GroupNoise, IntegerMeasurement, total_loss
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.quantise import quantise
+from batchdp.privacy import Budget, Noise
+from batchdp.strategies.over_tables import OverTables
+from batchdp.strategies.strategy import Strategy
+
+MOST_EXCESS = 0.002
+"""Of variances on the lattice over those of the strategy, for which a lower cap is tried."""
+LOOKED_AT = 5
+"""Tables that are looked at for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mechanism:
+    """A measurement with the noise that makes it private, for these neighbours."""
+
+    measurement: IntegerMeasurement
+    noises: tuple[GroupNoise, ...]
+    """Of every group."""
+    budget: Budget
+    """What is charged; the exact sum of all losses is at most this."""
+    neighbours: Neighbours
+    bias_share: float = 0.0
+    """The most that any answer is off apart from noise, as a share of its standard error."""
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise."""
+        return self.measurement.noise
+
+    @property
+    def loss(self) -> Fraction:
+        """The sum of what every group loses, exactly."""
+        return total_loss(self.noises)
+
+    @cached_property
+    def scales(self) -> Dense:
+        """λ or σ of every group, in lattice steps."""
+        return np.array([noise.scale for noise in self.noises])
+
+    @cached_property
+    def reader(self) -> Any:
+        """How answers are read from noisy measurements."""
+        return self.measurement.reader(self.scales)
+
+
+def prepare(
+    strategy: Any,
+    neighbours: Neighbours,
+    budget: Budget,
+    max_rows: int | None,
+    *,
+    exactly: bool | None = None,
+) -> Mechanism:
+    """The strategy on a lattice with its noise; refused unless the bias is below 1 % of every answer's noise.
+
+    Args:
+        strategy: what to measure.
+        neighbours: what two tables that must not be told apart differ by.
+        budget: what is charged.
+        max_rows: a public cap on the number of records; if left out, the largest that leaves the bias small.
+        exactly: answers exactly, at the price of noise, or not; if left out, only where nothing else keeps the bias
+            small.
+    """
+    problem, kept = "", None
+    for exact, cap in product((False, True) if exactly is None else (exactly,), caps_of(strategy, max_rows)):
+        try:
+            measurement = quantise(strategy, largest_total=cap, budget=budget, factor=neighbours.factor, exactly=exact)
+            noises = calibrate(measurement, neighbours.factor, budget)
+        except LatticeError as error:
+            problem = str(error)
+            continue
+        made = Mechanism(measurement, noises, budget, neighbours)
+        worst, which = measurement.worst_bias(made.reader)
+        if worst <= MOST_BIAS:
+            kept = Mechanism(measurement, noises, budget, neighbours, worst)
+            if max_rows is not None or excess(strategy, kept) <= MOST_EXCESS:
+                return kept
+        problem = (
+            f"max_rows={cap}: {which} could be off by {worst:.2g} of its noise, more than 1 %; lower max_rows or "
+            f"{budget.noise.unit}"
+        )
+    if kept is None:
+        raise LatticeError(problem)
+    return kept  # the finest, at the lowest cap
+
+
+@singledispatch
+def caps_of(strategy: Any, max_rows: int | None) -> Sequence[int]:
+    """The public caps to try, in order: the given one alone, or the defaults of a kind of strategy."""
+    return TABLE_CAPS if max_rows is None else (max_rows,)
+
+
+@caps_of.register
+def _(strategy: Strategy, max_rows: int | None) -> Sequence[int]:
+    return caps_for(strategy.workload, max_rows)
+
+
+@singledispatch
+def excess(strategy: Any, made: Mechanism) -> float:
+    """How much larger variances are than the strategy's, because integers are rounded; of some tables."""
+    return 0.0
+
+
+@excess.register
+def _(strategy: OverTables, made: Mechanism) -> float:
+    measurement: Any = made.measurement
+    if measurement.is_whole:
+        return 0.0
+    unit = made.budget.variance(made.neighbours.factor**2)
+    found = 0.0
+    for t in range(len(strategy.workload.tables))[:LOOKED_AT]:
+        expected = unit * float(strategy.distinct_variances(t).mean())
+        # To be broadcast: the mean stays as it is.
+        if expected > 0:
+            found = max(found, float(made.reader.variances(t).mean()) / expected - 1)
+    return found
