@@ -1,0 +1,53 @@
+"""Mechanisms from plain numbers, and measurements as plain lists, as tests like them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from batchdp.mechanism.calibrate import least_noise
+from batchdp.mechanism.measure import measure
+from batchdp.mechanism.measurement import GroupNoise
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.prepare import Mechanism, prepare
+from batchdp.mechanism.sample import sample_independent
+from batchdp.privacy import Budget, Noise
+from batchdp.private import CellCounts
+
+
+def prepared(
+    strategy: Any, neighbours: Neighbours, amount: float, max_rows: int | None, *, exactly: bool | None = None
+) -> Mechanism:
+    """What `answer` would prepare at this ε or ρ."""
+    return prepare(strategy, neighbours, Budget(strategy.noise, amount), max_rows, exactly=exactly)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A group of which nothing is known but how much a record changes it."""
+
+    moved: int
+
+
+def calibrated(noise: Noise, moved: int, amount: float) -> GroupNoise:
+    """The least noise for a group that a record changes by this much, to the power of the norm."""
+    return least_noise(noise, Moved(moved), 1, Fraction(amount))
+
+
+def drawn(noise: Noise, scale: float, count: int) -> list[int]:
+    """So much noise of this scale."""
+    return [int(z) for z in sample_independent(noise, np.array([scale]), np.array([count], dtype=np.int64))]
+
+
+def measured(measurement: Any, counts: Any) -> list[int]:
+    """All measurements of counts of cells, or of records, as whole numbers in their order."""
+    given = CellCounts(np.asarray(counts)) if isinstance(counts, (np.ndarray, Sequence)) else counts
+    found: list[int] = []
+    for _, start, part in measure(measurement, given):
+        assert start == len(found)
+        found += [int(z) for z in part]
+    return found
