@@ -17,6 +17,7 @@ from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.sample import sample_independent
 from batchdp.privacy import Budget, Noise
 from batchdp.private import CellCounts
+from batchdp.release.answering import Request, release
 
 
 def prepared(
@@ -51,3 +52,27 @@ def measured(measurement: Any, counts: Any) -> list[int]:
         assert start == len(found)
         found += [int(z) for z in part]
     return found
+
+
+def no_noise(measurement: Any, noises: Any, progress: Any) -> Any:
+    """A draw that adds nothing."""
+    return np.zeros(int(measurement.sizes.sum()), dtype=np.int64)
+
+
+def released(
+    strategy: Any,
+    read: Any,
+    ledger: Any,
+    amount: float,
+    *,
+    neighbours: Neighbours | None = None,
+    max_rows: int | None = None,
+    label: str = "records",
+    draw: Any = no_noise,
+    names: Any = None,
+    legend: Any = None,
+    **options: Any,
+) -> Any:
+    """What `answer` does with what `read` counts, at this ε or ρ, with a test's own noise: none, unless it is given."""
+    request = Request(strategy, read, neighbours or Neighbours(), max_rows, label, column_names=names, legend=legend)
+    return release(request, Budget(strategy.noise, amount), ledger=ledger, draw=draw, **options)

@@ -12,11 +12,11 @@ import pytest
 
 import batchdp.tables
 from batchdp import STRATEGIES, BudgetError, Ledger, PrivacyParameterError, ReleaseError, answer, plan, workloads
-from batchdp.mechanism.lattice import Integers
 from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import GAUSSIAN, LAPLACE
-from batchdp.release.answering import release
+from batchdp.private import CellCounts
 from batchdp.release.cost import Cost
+from mechanisms import released
 
 STRATEGY = STRATEGIES["noise-on-data"](workloads.prefix(4))
 COUNTS = [3, 1, 4, 1]
@@ -41,18 +41,17 @@ def test_the_cost_is_that_of_the_release_and_nothing_is_charged_or_read_before(l
     order: list[str] = []
     seen: list[Cost] = []
 
-    def counts() -> Integers:
+    def counts() -> CellCounts:
         order.append(f"read, {len(ledger.history())} charged")
-        return np.array(COUNTS)
+        return CellCounts(np.array(COUNTS))
 
     def confirm(cost: Cost) -> bool:
         order.append(f"asked, {len(ledger.history())} charged")
         seen.append(cost)
         return True
 
-    given: dict[str, Any] = {"epsilon": 0.1, "rho": None, "ledger": ledger, "max_rows": None, "confidence": 0.95}
     whose = Neighbours("replace", 3, "patient")
-    release(STRATEGY, counts, **given, release_id=None, label="t", neighbours=whose, confirm=confirm)
+    released(STRATEGY, counts, ledger, 0.1, label="t", neighbours=whose, confirm=confirm)
     assert order == ["asked, 0 charged", "read, 1 charged"]
     (cost,) = seen
     assert (cost.budget.noise, float(cost.budget), cost.ledger) == (LAPLACE, 0.1, LAPLACE)

@@ -52,12 +52,12 @@ from batchdp.mechanism.cap import CAPS
 from batchdp.plans import file as plan_files
 from batchdp.plans import making
 from batchdp.plans.options import Options, PlanObjective
-from batchdp.plans.settling import settled
+from batchdp.plans.settling import settle
 from batchdp.portfolio.options import OBJECTIVES, PRIVACIES
 from batchdp.release import answering
-from batchdp.release.answering import release
 from batchdp.tables import open_table
 from batchdp.tables.duck import DuckEngine
+from mechanisms import released
 from sql_truth import DOMAIN, battery, connection, records
 
 DESCRIBED: dict[str, Any] = {
@@ -104,24 +104,12 @@ def planned(sql: str = SQL, protected: str = "", **options: Any) -> Plan:
 
 def without_noise(given: Plan, table: Any, books: Ledger) -> Release:
     """What `answer` does, with a draw that adds nothing."""
-    strategy, relation, cap = settled(given, None, None, None)
+    strategy, relation, cap = settle(given, None, None, None)
     with ExitStack() as opened:
         counts = answering._counting(given, opened, table, None)
-        budget: dict[str, Any] = {"epsilon": 0.1, "rho": None}
-        if given.privacy == "zcdp":
-            budget = {"epsilon": None, "rho": 0.01}
-        return release(
-            strategy,
-            counts,
-            **budget,
-            ledger=books,
-            release_id=None,
-            label="people",
-            neighbours=relation,
-            max_rows=cap,
-            confidence=0.95,
-            draw=list,
-        )
+        amount = 0.01 if given.privacy == "zcdp" else 0.1
+        found: Release = released(strategy, counts, books, amount, label="people", neighbours=relation, max_rows=cap)
+        return found
 
 
 # ── making ──
@@ -440,7 +428,7 @@ def test_no_sensitivity_is_stored_and_one_that_is_added_is_not_believed(tmp_path
 
 def test_a_plan_of_another_format_is_named(tmp_path: Path, ledger: Ledger) -> None:
     answer(planned(), people(), epsilon=1.0, ledger=ledger).save(tmp_path / "release.npz")
-    with pytest.raises(PlanError, match="is of format 'batchdp-release-2'"):
+    with pytest.raises(PlanError, match="is of format 'batchdp-release-4'"):
         load_plan(tmp_path / "release.npz")
     planned().save(tmp_path / "p")
     header, arrays = parts_of(tmp_path / "p")
@@ -742,7 +730,7 @@ def test_replacing_doubles_the_sensitivity_and_rows_multiply_it(ledger: Ledger) 
         made = planned(protected=json.dumps({"max_rows": 10**6, **privacy}))
         done = answer(made, people(id=list(range(500))), epsilon=1.0, ledger=ledger)
         assert made.standard_errors(epsilon=1.0) == pytest.approx(done.law.standard_errors, rel=1e-3)
-        return done.certificate.sensitivity, made.factor
+        return done.certificate.groups[0].moved, made.factor
 
     one, _ = used()
     assert used(neighbours="replace") == (2 * one, 2)
@@ -799,7 +787,7 @@ def test_a_planted_count_appears_nowhere(
     def draw(*_: Any) -> list[int]:
         raise MemoryError
 
-    monkeypatch.setattr("batchdp.mechanism.lattice.Lattice.measured", draw)
+    monkeypatch.setattr(answering, "add", draw)
     with pytest.raises(MemoryError) as crashed:
         answer(made, table, epsilon=1e-8, ledger=books)
     shown += traceback.format_exception(crashed.value)

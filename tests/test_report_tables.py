@@ -20,14 +20,13 @@ from selenium.webdriver.support.ui import Select
 
 import batchdp
 from batchdp import Ledger, Release, ReleaseError, Strategy, TableRelease, Workload, answer
-from batchdp.mechanism.components.axes import Records
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.release.components.answering import release_components
+from batchdp.private import Records
 from batchdp.reports import page, report, tables
 from batchdp.reports.grids import Grid, grids
 from batchdp.reports.packing import HOLE, Packer, harmless_json, packed, script_of
 from browser import MISSING, chromium, show
 from commands import refused, succeeds
+from mechanisms import released
 from needs import need
 from test_components import structure
 from test_report import HOSTILE, parsed
@@ -40,22 +39,19 @@ def release_of(sizes: tuple[int, ...], orders: list[int], folder: Path, names: A
     """Noise by NumPy: quick, and about no person."""
     rng = np.random.default_rng(0)
     records = np.column_stack([np.minimum((rng.random(20_000) ** 2 * n).astype(np.int64), n - 1) for n in sizes])
-    return release_components(
+    found: TableRelease = released(
         batchdp.optimize(structure(batchdp.workloads.marginals(sizes, orders)), privacy="zcdp"),
         lambda: Records(records),
-        epsilon=None,
-        rho=0.5,
-        ledger=Ledger.create(folder / "budget.db", rho=2),
-        release_id=None,
+        Ledger.create(folder / "budget.db", rho=2),
+        0.5,
         label="people",
-        neighbours=Neighbours(),
-        max_rows=None,
-        confidence=0.95,
-        column_names=names,
-        draw=lambda scales, counts, _: np.rint(
-            rng.standard_normal(int(counts.sum())) * np.repeat(scales, counts)
+        names=names,
+        draw=lambda measurement, noises, _: np.rint(
+            rng.standard_normal(int(measurement.sizes.sum()))
+            * np.repeat([one.scale for one in noises], measurement.sizes)
         ).astype(np.int64),
     )
+    return found
 
 
 def sql_release(names: tuple[str, ...], folder: Path) -> Release:
@@ -165,7 +161,7 @@ def test_a_release_of_tables_has_a_page_that_is_one_file(tmp_path: Path) -> None
     text = " ".join(found.text.split())
     for wanted in ("11 tables with 954 answers", "month × weekday", "ρ-zero-concentrated", "this release", "2 columns"):
         assert wanted in text
-    assert release.certificate.components_digest in text
+    assert release.certificate.groups_digest in text
     assert sum(tag == "details" for tag, _ in found.elements) == 11
     assert sum(one.get("scope") == "row" for _, one in found.elements) > 954  # all of them, without JavaScript
     assert not re.search(r"url\(|@import|@font-face|https?:", content.replace("http://www.w3.org/2000/svg", ""))

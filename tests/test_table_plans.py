@@ -26,10 +26,10 @@ from batchdp.plans import TablePlan
 from batchdp.plans.settling import declared_neighbours
 from batchdp.plans.tabled_file import FORMAT
 from batchdp.release.components import counted
-from batchdp.release.components.answering import release_components
 from batchdp.release.components.counted import reading, sets_counted
 from commands import refused, succeeds
 from engines import ALIKE, ENGINES, every_engine
+from mechanisms import released
 from sql_truth import domain as awkward_domain
 from sql_truth import records
 
@@ -99,21 +99,19 @@ def ledger(tmp_path: Path) -> batchdp.Ledger:
 
 def without_noise(made: TablePlan, table: Any, ledger: batchdp.Ledger, **options: Any) -> batchdp.TableRelease:
     with ExitStack() as opened:
-        return release_components(
+        found: batchdp.TableRelease = released(
             made.strategy,
             reading(made, opened, table, None),
-            **{"epsilon": None, "rho": None} | made.strategy.noise.reference.arguments,
-            ledger=ledger,
-            release_id=None,
+            ledger,
+            float(made.strategy.noise.reference),
             label="patients",
             neighbours=declared_neighbours(made.domain),
             max_rows=made.domain.privacy.max_rows,
-            confidence=0.95,
-            column_names=made.column_names,
+            names=made.column_names,
             legend=made.batch.legend,
-            draw=lambda _scales, sizes, _progress: np.zeros(int(sizes.sum()), dtype=np.int64),
             **options,
         )
+        return found
 
 
 def test_every_row_of_every_table_is_that_of_the_records(ledger: batchdp.Ledger) -> None:

@@ -20,16 +20,14 @@ from numpy.typing import NDArray
 import batchdp
 from batchdp.components.strategy import Components
 from batchdp.errors import BudgetError, LedgerError, PrivacyParameterError, ReleaseError, TableError
-from batchdp.mechanism.components.axes import Records
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.release.claims import check_ledger
-from batchdp.release.components import answering
-from batchdp.release.components.answering import release_components
-from batchdp.release.components.claims import check_charged_tables
+from batchdp.private import Records
+from batchdp.release import answering
 from batchdp.release.components.codes import codes_of
-from batchdp.release.components.estimating import Estimate, check_fits
+from batchdp.release.estimating import Estimate, check_fits
+from batchdp.release.verify import check_charged, check_ledger
 from batchdp.workloads.structure import Products
 from commands import refused, succeeds
+from mechanisms import released
 from test_components import structure
 
 SIZES = (4, 3, 5)
@@ -53,20 +51,8 @@ def ledger(tmp_path: Path) -> batchdp.Ledger:
 
 
 def without_noise(planned: Components, read: Any, ledger: batchdp.Ledger, **options: Any) -> batchdp.TableRelease:
-    return release_components(
-        planned,
-        read,
-        epsilon=None,
-        rho=0.5,
-        ledger=ledger,
-        release_id=None,
-        label="records",
-        neighbours=Neighbours(),
-        max_rows=None,
-        confidence=0.95,
-        draw=lambda _scales, sizes, _progress: np.zeros(int(sizes.sum()), dtype=np.int64),
-        **options,
-    )
+    found: batchdp.TableRelease = released(planned, read, ledger, 0.5, **options)
+    return found
 
 
 def test_a_release_has_tables_frames_and_answers(ledger: batchdp.Ledger) -> None:
@@ -214,7 +200,7 @@ def test_a_repeat_is_reconstructed_and_costs_nothing(ledger: batchdp.Ledger, mon
     again = batchdp.answer(planned, codes(5, seed=9), rho=1, ledger=ledger, release_id="one")
     assert np.array_equal(first.noisy, again.noisy)
     assert ledger.spent == 1
-    assert check_charged_tables(first, ledger)
+    assert check_charged(first, ledger)
     check_ledger(ledger)
     with pytest.raises(BudgetError, match="requested=1"):
         batchdp.answer(planned, codes(), rho=2, ledger=ledger, release_id="one")
@@ -297,13 +283,13 @@ def test_saved_releases_load_as_they_were(listed: bool, ledger: batchdp.Ledger, 
         assert np.array_equal(loaded.values(t), release.values(t))
         assert np.array_equal(loaded.standard_errors(t), release.standard_errors(t))
     assert loaded.certificate == release.certificate
-    assert check_charged_tables(loaded, ledger)
+    assert check_charged(loaded, ledger)
 
 
 def forged(path: Path, change: Any) -> None:
     """The same file with its content changed and a digest that fits."""
     from batchdp import archive
-    from batchdp.release.components.file import FORMAT
+    from batchdp.release.file import FORMAT
 
     header, arrays = archive.load(path, FORMAT, ReleaseError, "release")
     arrays = {name: np.array(array) for name, array in arrays.items()}

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 import batchdp
 from batchdp.errors import BudgetError, LatticeError, ReleaseError, TableError
-from batchdp.mechanism.components.integers import exact_squares
-from batchdp.release.components import estimating
+from batchdp.mechanism.sensitivity import exact_squares
+from batchdp.release import estimating
 from batchdp.release.components.codes import codes_of
-from batchdp.release.components.safety import room_on_disk, uninterrupted
+from batchdp.release.safety import room_on_disk, uninterrupted
 from test_components import structure
 from test_table_release import SIZES, codes, forged, strategy
 

@@ -13,16 +13,14 @@ import pytest
 
 import batchdp
 from batchdp.errors import BudgetError, PrivacyParameterError, ReleaseError
-from batchdp.mechanism.components.axes import Records
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.release.claims import check_ledger
-from batchdp.release.components import answering, estimating
-from batchdp.release.components.answering import release_components
-from batchdp.release.components.claims import check_charged_tables
+from batchdp.private import Records
+from batchdp.release import answering, estimating
+from batchdp.release.verify import check_charged, check_ledger
 from batchdp.weighted.measured import Results
 from batchdp.weighted.strategy import WeightedTables
 from batchdp.workloads.products import in_factors
 from batchdp.workloads.structure import Products
+from mechanisms import released
 from test_components import structure
 from test_table_release import SIZES, codes, forged
 from test_weighted_lattice import group_of, of_groups
@@ -76,19 +74,8 @@ def ledger(tmp_path: Path) -> batchdp.Ledger:
 
 
 def without_noise(planned: WeightedTables, read: Any, ledger: batchdp.Ledger) -> batchdp.TableRelease:
-    return release_components(
-        planned,
-        read,
-        epsilon=0.5,
-        rho=None,
-        ledger=ledger,
-        release_id=None,
-        label="records",
-        neighbours=Neighbours(),
-        max_rows=None,
-        confidence=0.95,
-        draw=lambda _scales, sizes, _progress: np.zeros(int(sizes.sum()), dtype=np.int64),
-    )
+    found: batchdp.TableRelease = released(planned, read, ledger, 0.5)
+    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +100,7 @@ def test_every_kind_is_answered_saved_and_loaded(kind: str, ledger: batchdp.Ledg
         assert np.array_equal(loaded.standard_errors(t), release.standard_errors(t))
         assert np.array_equal(loaded.half_widths(t), release.half_widths(t))
     assert loaded.certificate == release.certificate
-    assert check_charged_tables(loaded, ledger)
+    assert check_charged(loaded, ledger)
     check_ledger(ledger)
     again = batchdp.answer(planned, given, epsilon=50, ledger=ledger, release_id="one")
     assert np.array_equal(again.noisy, release.noisy)
@@ -124,7 +111,7 @@ def test_every_kind_is_answered_saved_and_loaded(kind: str, ledger: batchdp.Ledg
 def test_the_certificate_says_what_an_auditor_needs(ledger: batchdp.Ledger) -> None:
     release = batchdp.answer(whole(), codes(), epsilon=0.5, ledger=ledger, neighbours="replace")
     c = release.certificate
-    (noise,) = c.components
+    (noise,) = c.groups
     assert (c.privacy, c.noise.name, c.budget) == ("pure", "Laplace", 0.5)
     assert noise.moved == 2 * release.reader.lattice.groups[0].moved
     assert noise.moved / noise.scale <= c.loss <= 0.5
@@ -150,7 +137,7 @@ def test_a_ledger_in_rho_is_charged_what_epsilon_implies(tmp_path: Path) -> None
     ledger = batchdp.Ledger.create(tmp_path / "rho.db", rho=0.2)
     release = batchdp.answer(whole(), codes(), epsilon=0.5, ledger=ledger, release_id="one")
     assert ledger.spent == 0.125
-    assert check_charged_tables(release, ledger)
+    assert check_charged(release, ledger)
     with pytest.raises(BudgetError, match=r"epsilon=0\.5, rho=0\.125 is more than is left"):
         batchdp.answer(whole(), codes(), epsilon=0.5, ledger=ledger)
 

@@ -65,7 +65,7 @@ def least_noise(noise: Noise, group: Any, factor: int, budget: Fraction) -> Grou
 
 @least_noise.register
 def _(noise: Laplace, group: Any, factor: int, budget: Fraction) -> GroupNoise:
-    moved = group.moved * factor
+    moved = _whole(group.moved) * factor
     if moved >= 2**62:
         raise LatticeError(f"neighbours change the measurements by {moved:.3g} steps, more than fits; lower max_rows")
     return _certified(noise, moved, moved, budget)
@@ -73,7 +73,7 @@ def _(noise: Laplace, group: Any, factor: int, budget: Fraction) -> GroupNoise:
 
 @least_noise.register
 def _(noise: Gaussian, group: Any, factor: int, budget: Fraction) -> GroupNoise:
-    moved = group.moved * factor**2
+    moved = _whole(group.moved) * factor**2
     return _certified(noise, moved, root_above(moved), budget)
 
 
@@ -95,11 +95,18 @@ def _(noise: KNorm, group: Any, factor: int, budget: Fraction) -> GroupNoise:
     return GroupNoise(factor, scale, loss)
 
 
+def _whole(moved: int) -> int:
+    """What a record changes, if it is one of Python's own whole numbers: others wrap around, or are rounded."""
+    if isinstance(moved, bool) or not isinstance(moved, int) or moved < 1:
+        raise PrivacyParameterError(f"moved={moved!r} must be a whole number above 0")
+    return moved
+
+
 def _certified(noise: Noise, moved: int, change: float, budget: Fraction) -> GroupNoise:
     """The least scale at which OpenDP's map of the change is within the budget, checked against its theorem."""
     most = float_below(budget)
-    if moved < 1 or not 0 < most < math.inf:
-        raise PrivacyParameterError(f"moved={moved!r} and {noise.unit}={most!r} must be above 0")
+    if not 0 < most < math.inf:
+        raise PrivacyParameterError(f"{noise.unit}={most!r} must be finite and above 0")
     scale = noise.scale(change, most)
     if scale < LEAST_SCALE:
         raise _too_little(noise, most, scale)

@@ -1,6 +1,7 @@
 """From a strategy and counts to answers that may be published."""
 
 from batchdp.release.answering import answer
+from batchdp.release.components import codec  # noqa: F401  # which says how tables are described, saved and read
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.consistent.records import Consistent
 from batchdp.release.consistent.tables import ConsistentTables

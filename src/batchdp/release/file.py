@@ -56,7 +56,6 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
         path: of the file.
         most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
     """
-    from batchdp.release.components import codec  # noqa: F401  # which say how their kinds are read
     from batchdp.release.verify import check_release
 
     header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
