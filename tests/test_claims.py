@@ -30,7 +30,7 @@ from batchdp.ledger import Reservation, StoredRelease, outputs
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.mechanism import float_above, mechanism
 from batchdp.mechanism.neighbours import EVERY_ROW
-from batchdp.release import claims
+from batchdp.release import verify as claims
 from batchdp.release.records import FORMAT
 from batchdp.terminal import harmless
 from commands import run

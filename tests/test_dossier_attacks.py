@@ -37,10 +37,10 @@ from batchdp.mechanism.preparing import prepared
 from batchdp.publishing.contents import SUMS, sums
 from batchdp.publishing.contents import drawn as draw
 from batchdp.publishing.facts import Facts
-from batchdp.release.claims import check_charged, check_release, is_older
+from batchdp.release.verify import check_charged, check_release, is_older
 from batchdp.release.exporting import tables_of
-from batchdp.release.meaning import answers_digest
-from batchdp.release.storing import decoded, encoded
+from batchdp.release.digests import answers_digest
+from batchdp.release.store import decoded, encoded
 from batchdp.reports.figures import significant
 
 NAMES = ("young", "old", "all", "young again")
@@ -207,7 +207,7 @@ def shaken(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
         made: Any = lattice
         return replace(made, reconstruct=B), noise, replace(law, reconstruct=B)
 
-    monkeypatch.setattr("batchdp.release.meaning.prepared", elsewhere)
+    monkeypatch.setattr("batchdp.release.digests.prepared", elsewhere)
 
 
 def test_a_repeat_elsewhere_gives_the_answers_that_were_given_to_the_last_bit(
