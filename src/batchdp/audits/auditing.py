@@ -12,7 +12,7 @@ from batchdp.audits.records import records_finding
 from batchdp.audits.shaped import attacked_shaped, exact_shaped
 from batchdp.measuring.components.preparing import prepare
 from batchdp.measuring.neighbours import Relation
-from batchdp.measuring.preparing import checked_budget, prepared
+from batchdp.measuring.preparing import prepared
 from batchdp.measuring.shaping.lattice import ShapedLattice
 from batchdp.measuring.shaping.mechanism import ShapedMechanism
 from batchdp.plans import Plan, TablePlan
@@ -63,7 +63,7 @@ def audit(
             )
         )
     strategy, relation, max_rows = settled(planned, neighbours, rows_per_unit, max_rows)
-    budget = checked_budget(strategy, epsilon, rho)
+    budget = float(Budget.of(strategy.noise, epsilon=epsilon, rho=rho))
     lattice, noise, law = prepared(strategy, relation, budget, max_rows)
     if isinstance(lattice, ShapedLattice) and isinstance(noise, ShapedMechanism):
         found = [*exact_shaped(lattice, noise, relation, budget), bias_finding(lattice, law)]

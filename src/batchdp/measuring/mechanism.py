@@ -64,7 +64,8 @@ def mechanism(privacy: Privacy, sensitivity: int, budget: float) -> Mechanism:
     if isinstance(sensitivity, bool) or not isinstance(sensitivity, int) or sensitivity < 1:
         raise PrivacyParameterError(f"sensitivity={sensitivity!r} must be a whole number of at least 1")
     noise = noise_of(privacy)
-    budget = float(Budget(noise, budget))
+    asked = Budget(noise, budget)
+    budget, most = float(asked), asked.certain
     scale = noise.scale(sensitivity, budget)
     for _ in range(ATTEMPTS):
         if not (math.isfinite(scale) and sys.float_info.min <= scale <= LARGEST_SCALE):
@@ -74,7 +75,7 @@ def mechanism(privacy: Privacy, sensitivity: int, budget: float) -> Mechanism:
             )
         measurement = opendp_noise(noise, scale)
         loss = float(measurement.map(sensitivity if noise == LAPLACE else float_above(sensitivity)))
-        if loss <= budget:
+        if loss <= most:
             return Mechanism(privacy, scale, sensitivity, budget, loss, measurement)
         scale = math.nextafter(scale, math.inf)
     raise PrivacyParameterError(f"{noise.unit}={budget!r}: no scale satisfies OpenDP's privacy map; choose another one")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from fractions import Fraction
 from itertools import product
 
@@ -19,7 +18,7 @@ from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.shaping.lattice import ShapedLattice
 from batchdp.measuring.shaping.law import law_of
 from batchdp.measuring.shaping.mechanism import shaped_mechanism
-from batchdp.privacy import Budget
+from batchdp.privacy import Budget, rounded_down
 from batchdp.strategies.strategy import Strategy
 
 LEAST_SCALE = 64.0
@@ -70,16 +69,11 @@ def _noise(lattice: Lattice | AmountLattice, neighbours: Neighbours, budget: flo
     return plain, plain.scale
 
 
-def exact_charge(budget: float) -> tuple[Decimal, float]:
+def exact_charge(asked: Budget) -> tuple[Budget, float]:
     """The decimal number that the user wrote, which is charged, and the largest float not above it, for the noise.
 
-    The float 0.1 is a little more than 1/10. Charged as it is it would cost 0.100000001, and ten such releases would
-    not fit into 1.
+    The float 0.1 is a little more than 1/10: what is charged 0.1 has noise for the next float below.
     """
-    charge = Decimal(repr(budget))
-    return charge, budget if Fraction(budget) <= Fraction(charge) else math.nextafter(budget, 0.0)
-
-
-def checked_budget(strategy: Strategy, epsilon: float | None, rho: float | None) -> float:
-    """The budget of the strategy's kind, checked."""
-    return float(Budget.of(strategy.noise, epsilon=epsilon, rho=rho))
+    charge = Budget(asked.noise, rounded_down(asked.amount))
+    budget = float(charge)
+    return charge, budget if Fraction(budget) <= charge.amount else math.nextafter(budget, 0.0)

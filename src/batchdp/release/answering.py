@@ -24,7 +24,7 @@ from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.lattice import Integers, Lattice
 from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours, Relation
-from batchdp.measuring.preparing import checked_budget, exact_charge
+from batchdp.measuring.preparing import exact_charge
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
 from batchdp.privacy import Budget
@@ -237,12 +237,12 @@ def release(
     checked_confidence(confidence)
     if strategy.relaxation > 0:
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
-    charge, budget = exact_charge(checked_budget(strategy, epsilon, rho))
+    charge, budget = exact_charge(Budget.of(strategy.noise, epsilon=epsilon, rho=rho))
     stored = None if release_id is None else ledger.stored(release_id)
     before = None if stored is None else decoded(stored.output, stored.release_id).certificate
     lattice, noise, law, digest = prepared_as_asked(strategy, neighbours, budget, max_rows, asked, before)
     identity = release_id or uuid.uuid4().hex
-    ready = agreed(noise, Budget(strategy.noise, charge), ledger, identity, neighbours, confirm, progress)
+    ready = agreed(noise, charge, ledger, identity, neighbours, confirm, progress)
     whose = neighbours.privacy_unit
     asked_for: dict[str, Any] = {strategy.noise.unit: charge}
     names, W = strategy.workload.names, sparse.csr_array(plain(lattice.workload.matrix))

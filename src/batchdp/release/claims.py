@@ -17,13 +17,13 @@ from scipy import sparse
 
 from batchdp.errors import LedgerError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
-from batchdp.ledger.accounting import as_float, charge
+from batchdp.ledger.accounting import charge, in_billionths
 from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, MOST_BITS
 from batchdp.measuring.law import MOST_CONFIDENCE
 from batchdp.measuring.neighbours import NOT_RECORDED
 from batchdp.measuring.preparing import exact_charge
 from batchdp.measuring.shaping.law import ShapedLaw
-from batchdp.privacy import GAUSSIAN, UNITS, Budget, Unit
+from batchdp.privacy import GAUSSIAN, UNITS, Budget, Unit, rounded_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.storing import decoded as decoded_tables
 from batchdp.release.components.storing import is_encoded
@@ -113,8 +113,9 @@ def check_ledger(ledger: Ledger) -> None:
 
 def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit) -> Iterator[tuple[str, Any, Any]]:
     """Each field in which a certificate and the ledger's entry disagree, with both values."""
-    asked, budget = exact_charge(entry.requested)
-    due = charge(Budget(UNITS[entry.unit], asked), UNITS[ledger_unit])
+    asked, budget = exact_charge(Budget(UNITS[entry.unit], entry.requested))
+    due = charge(asked, UNITS[ledger_unit])
+    earlier = rounded_up(in_billionths(due))
     pairs = {
         "release_id": (certificate.release_id, entry.release_id),
         "privacy": (certificate.noise.unit, entry.unit),
@@ -123,7 +124,7 @@ def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit
         "table": (certificate.table, entry.table),
         "privacy_unit": (certificate.privacy_unit, entry.privacy_unit or NOT_RECORDED),
         "ledger_head": (certificate.ledger_head, entry.head),
-        "charged": (as_float(due), entry.charged),
+        "charged": (earlier if entry.charged == earlier else rounded_up(due), entry.charged),
     }
     for name, (here, there) in pairs.items():
         if here != there:

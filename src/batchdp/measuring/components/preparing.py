@@ -93,7 +93,7 @@ def prepare(strategy: OverTables, neighbours: Neighbours, budget: float, max_row
         except LatticeError as error:
             problem = str(error)
             continue
-        if prepared.loss > Fraction(budget):
+        if prepared.loss > Budget(strategy.noise, budget).certain:
             raise LatticeError(f"the measurements lose {float(prepared.loss)!r} in all, more than {unit}={budget!r}")
         worst, table = prepared.reader.worst_bias()
         if worst <= MOST_BIAS:

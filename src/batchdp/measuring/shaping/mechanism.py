@@ -59,7 +59,7 @@ def shaped_mechanism(lattice: ShapedLattice, factor: int, budget: float) -> Shap
     """
     if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
         raise PrivacyParameterError(f"factor={factor!r} must be a whole number of at least 1")
-    epsilon = Budget(LAPLACE, budget).amount
+    epsilon = Budget(LAPLACE, budget).certain
     shares = [group.share for group in lattice.shape.groups]
     if sum(shares) > 1:
         raise LatticeError(f"the shares of ε add up to {sum(shares)}, more than 1")

@@ -66,12 +66,11 @@ def release_components(
     """
     checked_confidence(confidence)
     noise = strategy.noise
-    charge, budget = exact_charge(float(Budget.of(noise, epsilon=epsilon, rho=rho)))
+    charge, budget = exact_charge(Budget.of(noise, epsilon=epsilon, rho=rho))
     prepared = prepare(strategy, neighbours, budget, max_rows)
     names = column_names or tuple(f"a{i + 1}" for i in range(len(strategy.workload.sizes)))
     digest = digest_of(prepared.lattice, str(neighbours), names, legend)
     identity = release_id or uuid.uuid4().hex
-    asked = Budget(noise, charge)
     spend: dict[str, Any] = {
         noise.unit: charge,
         "plan_digest": digest,
@@ -86,7 +85,7 @@ def release_components(
     if progress is not None:
         progress(0.0, str(needed))
     check_fits(needed, ledger.path)
-    cost = cost_of(asked, ledger, identity, neighbours)  # refused where the ledger cannot count this noise
+    cost = cost_of(charge, ledger, identity, neighbours)  # refused where the ledger cannot count this noise
     if cost.left < 0:  # before noise is drawn in vain; the ledger itself decides below
         due = "" if noise == cost.ledger else f", {cost.ledger.unit}={cost.charged!r}"
         raise BudgetError(
