@@ -195,6 +195,16 @@ def test_counts_of_the_callers_own_say_what_is_known(ledger: Ledger) -> None:
 # Terminals
 
 
+def test_a_charge_that_an_earlier_version_rounded_up_is_no_contradiction(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "rho.db", rho=1)
+    release = made(ledger, epsilon=0.001234567)
+    (entry,) = ledger.history()
+    assert entry.charged == 7.620778387445e-07
+    for charged, wrong in ((entry.charged, []), (7.63e-07, []), (7.62e-07, ["charged"]), (7.64e-07, ["charged"])):
+        found = claims.differences(release.certificate, replace(entry, charged=charged), "rho")
+        assert [name for name, _, _ in found] == wrong
+
+
 def test_escape_sequences_in_a_forged_ledger_do_not_reach_the_terminal(ledger: Ledger) -> None:
     evil = "\x1b[2J\x1b]0;owned\x07\u202e\x9b31m"
     from batchdp.ledger.file import LedgerFile
@@ -202,7 +212,7 @@ def test_escape_sequences_in_a_forged_ledger_do_not_reach_the_terminal(ledger: L
     with LedgerFile(ledger.path, 1.0).writing() as books:
         last = books.last()
         books.append(
-            last.reserve(release_id=evil, plan_digest=evil, table=evil, unit="epsilon", requested=1.0, charged=10**9)
+            last.reserve(release_id=evil, plan_digest=evil, table=evil, unit="epsilon", requested=1.0, cost=Fraction(1))
         )
     for arguments in (("budget", ledger.path), ("budget", ledger.path, "--json")):
         said = run(*arguments)

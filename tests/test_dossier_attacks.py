@@ -254,7 +254,8 @@ def test_a_ledger_of_the_schema_before_goes_on(case: Case) -> None:
     path = ledger.path.with_name("two.db")
     two = Ledger.create(path, epsilon=1.0)
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("ALTER TABLE event DROP COLUMN answers_digest")
+        for column in ("exact_remaining", "exact_charged", "answers_digest"):
+            connection.execute(f"ALTER TABLE event DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 2")
     assert added(2) == ("privacy_unit TEXT", "output_bytes INTEGER")
     before = two.verify()

@@ -25,15 +25,14 @@ from hypothesis import strategies as st
 
 from batchdp.errors import BatchDPError, BudgetError, LedgerError, PrivacyParameterError
 from batchdp.ledger import Entry, Ledger, Reservation, StoredRelease, file
-from batchdp.ledger.accounting import as_float, as_float_below, as_text, billionths, charge
+from batchdp.ledger.accounting import PLACES, SHOWN, as_text, charge, grant
 from batchdp.ledger.books import GUARDS, VERSION, Books
-from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget
+from batchdp.ledger.chain import Event
+from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget, rounded_down, rounded_up, shortest
 
 ROOT = Path(__file__).parents[1]
 CANARY = b"exact count 8675309"
 ASKED: dict[str, Any] = {"plan_digest": "plan-1", "table": "patients"}
-
-amounts = st.floats(min_value=1e-12, max_value=MOST, allow_nan=False)
 
 
 @pytest.fixture
@@ -59,46 +58,48 @@ def released(ledger: Ledger, release_id: str, output: bytes = CANARY) -> StoredR
 # Accounting
 
 
-@given(amount=amounts)
-def test_charges_are_the_least_billionths_not_below_the_exact_amount(amount: float) -> None:
-    charged = billionths(Budget(LAPLACE, amount).amount)
-    assert charged - 1 < Fraction(amount) * 10**9 <= charged
+@given(amount=st.floats(min_value=5e-324, max_value=MOST))
+def test_a_float_is_charged_and_granted_as_its_shortest_decimal_number(amount: float) -> None:
+    for noise in (LAPLACE, GAUSSIAN):
+        asked = Budget(noise, amount)
+        assert grant(asked) == charge(asked, noise) == Fraction(Decimal(repr(amount)))
+    assert charge(Budget(LAPLACE, amount), GAUSSIAN) == Fraction(Decimal(repr(amount))) ** 2 / 2
 
 
-@given(amount=amounts)
-def test_pure_epsilon_enters_a_rho_ledger_as_half_its_exact_square(amount: float) -> None:
-    charged = charge(Budget(LAPLACE, amount), GAUSSIAN)
-    assert charged - 1 < Fraction(amount) ** 2 / 2 * 10**9 <= charged
-    assert charge(Budget(GAUSSIAN, amount), GAUSSIAN) == math.ceil(Fraction(amount) * 10**9)
+@given(amount=st.fractions(min_value=Fraction(1, 10**300), max_value=MOST, max_denominator=10**300))
+def test_a_total_is_never_rounded_up_and_a_charge_never_down(amount: Fraction) -> None:
+    asked = Budget(LAPLACE, amount)
+    assert 0 <= amount - grant(asked) < Fraction(1, 10**PLACES)
+    assert 0 <= charge(asked, LAPLACE) - amount < Fraction(1, 10**PLACES)
 
 
-@given(count=st.integers(0, MOST * 10**9))
-def test_what_is_left_can_be_asked_for_and_billionths_print_exactly(count: int) -> None:
-    below = as_float_below(count)
-    assert Fraction(below) <= Fraction(count, 10**9)
-    assert billionths(Fraction(below)) == count or count > 2**52  # where floats are coarser than a billionth
-    assert as_float(count) in (below, math.nextafter(below, math.inf))
-    assert Fraction(as_text(count)) == Fraction(count, 10**9)
+@given(amount=st.fractions(min_value=0, max_value=MOST))
+def test_what_is_left_can_be_asked_for_and_amounts_print_exactly_or_with_dots(amount: Fraction) -> None:
+    below, above = rounded_down(amount), rounded_up(amount)
+    assert shortest(below) <= amount <= shortest(above) <= shortest(math.nextafter(below, math.inf))
+    shown = as_text(amount)
+    assert 0 <= amount - Fraction(shown.rstrip("…")) < Fraction(1, 10**SHOWN)
+    assert ("…" in shown) == (Fraction(shown.rstrip("…")) != amount)
 
 
 @pytest.mark.parametrize(
     ("amount", "expected"),
     [
-        (0.5, 500_000_000),
-        (1, 1_000_000_000),
-        (0.1, 100_000_001),  # the float is slightly more than a tenth
-        (0.3, 300_000_000),  # and this one slightly less than three
-        (Decimal("0.1"), 100_000_000),
-        (Fraction(1, 3), 333_333_334),
-        (np.float32(0.5), 500_000_000),
-        (np.longdouble(0.5), 500_000_000),
-        (np.int64(2), 2_000_000_000),
-        (5e-324, 1),
-        (MOST, MOST * 10**9),
+        (0.5, "0.5"),
+        (1, "1"),
+        (0.1, "0.1"),
+        (Decimal("0.1"), "0.1"),
+        (Decimal("0.1000000000000000000001"), "0.1000000000000000000001"),
+        (Fraction(1, 3), f"0.{'3' * SHOWN}…"),
+        (np.float32(0.5), "0.5"),
+        (np.longdouble(0.5), "0.5"),
+        (np.int64(2), "2"),
+        (1e-10, "0.0000000001"),
+        (MOST, str(MOST)),
     ],
 )
-def test_amounts_of_every_kind_are_exact(amount: Any, expected: int) -> None:
-    assert billionths(Budget(LAPLACE, amount).amount) == expected
+def test_amounts_of_every_kind_are_exact(amount: Any, expected: str) -> None:
+    assert as_text(charge(Budget(LAPLACE, amount), LAPLACE)) == expected
 
 
 BAD_NUMBERS: list[Any] = [
@@ -194,6 +195,7 @@ def test_the_stored_output_is_given_even_when_nothing_is_left(path: Path) -> Non
         ({"epsilon": 0.25}, "requested=0.5, not 0.25"),
         ({"epsilon": 0.5, "plan_digest": "plan-2"}, "plan_digest='plan-1'"),
         ({"epsilon": 0.5, "table": "visits"}, "table='patients'"),
+        ({"epsilon": Decimal("0.50000000000000000001")}, r"was charged 0\.5 at .*, not 0\.50000000000000000001"),
     ],
 )
 def test_an_id_asked_again_for_something_else_is_refused(other: dict[str, Any], named: str, ledger: Ledger) -> None:
@@ -237,7 +239,7 @@ def test_more_than_is_left_is_refused_with_the_figures(ledger: Ledger) -> None:
     with pytest.raises(BudgetError, match=sentence):
         ledger.reserve("second", epsilon=2.75, **ASKED)
     assert (ledger.spent, ledger.head) == (0.5, head)
-    reserved(ledger, "second", epsilon=2.5)  # the id is still new, and the rest can be had to the last billionth
+    reserved(ledger, "second", epsilon=2.5)  # the id is still new, and the rest can be had to the last digit
     assert ledger.remaining == 0
     with pytest.raises(BudgetError, match="0 is left"):
         ledger.reserve("third", epsilon=1e-12, **ASKED)
@@ -257,16 +259,57 @@ def test_the_whole_total_can_be_spent_at_once_whatever_its_last_digit(tmp_path: 
         assert ledger.remaining == 0
 
 
-def test_decimals_spend_exactly_and_floats_round_up(tmp_path: Path) -> None:
-    exactly = Ledger.create(tmp_path / "decimal", epsilon=1)
-    for i in range(10):
-        reserved(exactly, str(i), epsilon=Decimal("0.1"))
-    assert exactly.remaining == 0
-    upwards = Ledger.create(tmp_path / "float", epsilon=1)
-    for i in range(9):
-        reserved(upwards, str(i), epsilon=0.1)
-    with pytest.raises(BudgetError, match=r"0\.100000001 is requested, 0\.099999991 is left"):
-        upwards.reserve("9", epsilon=0.1, **ASKED)  # ten times this float is more than 1
+def test_a_ledger_grants_its_decimal_total_and_not_a_bit_more(tmp_path: Path) -> None:
+    for written in (float, Decimal):
+        ledger = Ledger.create(tmp_path / written.__name__, epsilon=written("0.1"))
+        for i in range(10):
+            reserved(ledger, str(i), epsilon=written("0.01"))
+        assert (ledger.total, ledger.spent, ledger.remaining) == (0.1, 0.1, 0)
+        with pytest.raises(BudgetError, match=r"0\.1 of epsilon 0\.1 is spent, 0\.000000000001 is requested"):
+            ledger.reserve("one more", epsilon=written("1e-12"), **ASKED)
+        assert ledger.verify() == ledger.head
+
+
+def test_amounts_below_a_billionth_are_counted(tmp_path: Path) -> None:
+    tiny = Ledger.create(tmp_path / "tiny", epsilon=1e-10)
+    with pytest.raises(BudgetError, match=r"0\.000000001 is requested, 0\.0000000001 is left"):
+        tiny.reserve("first", epsilon=1e-9, **ASKED)
+    for i in range(4):
+        reserved(tiny, str(i), epsilon=2.5e-11)
+    assert (tiny.total, tiny.spent, tiny.remaining) == (1e-10, 1e-10, 0)
+    third = Ledger.create(tmp_path / "third", epsilon=Fraction(1, 3))
+    with pytest.raises(BudgetError, match="more than is left"):
+        third.reserve("all", epsilon=Fraction(1, 3), **ASKED)  # a charge is rounded up, a total down
+    reserved(third, "most", epsilon=third.remaining)
+    squares = Ledger.create(tmp_path / "squares", rho=1)
+    assert reserved(squares, "first", epsilon=1e-7).charged == 5e-15
+    assert squares.exact_remaining == 1 - Fraction(5, 10**15)
+    for ledger in (tiny, third, squares):
+        assert Ledger.open(ledger.path).verify() == ledger.head
+
+
+def test_a_ledger_in_billionths_keeps_what_it_granted(path: Path) -> None:
+    """As version 3 made them: the float 0.1 was 0.100000001, as a total and as a charge."""
+    first = Event.create("epsilon", 0.1, Fraction(100_000_001, 10**9))
+    spend = first.reserve(release_id="first", unit="epsilon", requested=0.1, cost=Fraction(100_000_001, 10**9), **ASKED)
+    output = spend.release(spend, CANARY)
+    written = file.LedgerFile(path, 1.0)
+    written.create(first)
+    with written.writing() as books:
+        books.append(spend)
+        books.append(output, CANARY)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for column in ("exact_remaining", "exact_charged"):
+            connection.execute(f"ALTER TABLE event DROP COLUMN {column}")
+        connection.execute("PRAGMA user_version = 3")
+    ledger = Ledger.open(path)
+    assert (ledger.total, ledger.spent, ledger.remaining) == (0.100000001, 0.100000001, 0)
+    again = ledger.reserve("first", epsilon=0.1, **ASKED)  # which would cost less now
+    assert isinstance(again, StoredRelease)
+    assert again.output == CANARY
+    with pytest.raises(BudgetError, match="0 is left"):
+        ledger.reserve("second", epsilon=1e-12, **ASKED)
+    assert ledger.verify() == output.hash
 
 
 def test_a_ledger_in_rho(path: Path) -> None:
@@ -521,7 +564,7 @@ def test_another_ledger_is_found_by_a_printed_head(spent: Ledger, tmp_path: Path
 
 def rechained(change: Callable[[list[dict[str, Any]]], None], ledger: Ledger) -> None:
     """Every hash computed anew after a change, as someone would who has read the source."""
-    from batchdp.ledger.chain import START, Event
+    from batchdp.ledger.chain import START
 
     with ledger._file.reading() as books:
         rows = [vars(event) | {"output": books.output(event)} for event in books.all()]
@@ -546,6 +589,9 @@ def rechained(change: Callable[[list[dict[str, Any]]], None], ledger: Ledger) ->
         (lambda rows: rows[5].update(remaining=3 * 10**9), "entry 5 does not add up"),
         (lambda rows: rows[5].update(kind="release", charged=0, remaining=2 * 10**9), "'third', which was never"),
         (lambda rows: rows[3].update(kind="create"), "entry 3 is out of place"),
+        (lambda rows: rows[5].update(exact_remaining="2.9"), "entry 5 was changed"),
+        (lambda rows: rows[3].update(exact_charged="0.4999999999"), "entry 3 does not add up"),
+        (lambda rows: rows[3].update(exact_charged="1e400"), "entry 3 was changed"),
     ],
 )
 def test_a_forged_chain_must_still_add_up(change: Any, wrong: str, spent: Ledger) -> None:

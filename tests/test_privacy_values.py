@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from batchdp import PrivacyParameterError, Strategy, StrategyError, Workload
+from batchdp.measuring.mechanism import mechanism
 from batchdp.outcome import Outcome
 from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget, noise_of
 
@@ -51,9 +52,16 @@ def test_a_budget_that_protects_nothing_or_says_nothing_is_refused(amount: Any) 
 @pytest.mark.parametrize(
     "amount", [1, 0.1, Fraction(1, 3), Decimal("0.1"), np.float32(0.5), np.int64(2), np.longdouble(1)]
 )
-def test_a_budget_is_the_exact_fraction_that_was_given(amount: Any) -> None:
-    ratio = amount.as_integer_ratio() if hasattr(amount, "as_integer_ratio") else (int(amount), 1)
-    assert Budget(LAPLACE, amount).amount == Fraction(*map(int, ratio))
+def test_a_budget_is_the_exact_number_that_was_given(amount: Any) -> None:
+    assert Budget(LAPLACE, amount).amount == (amount if isinstance(amount, Fraction) else Fraction(str(amount)))
+
+
+def test_noise_is_made_for_no_more_than_the_number_that_was_written() -> None:
+    for noise, change in ((LAPLACE, 1), (GAUSSIAN, 3), (LAPLACE, 2**40 + 1)):
+        for i in range(1, 100):  # many of these floats are a little more than their decimal numbers
+            found = mechanism(noise.privacy, change, i / 100)
+            assert Fraction(found.loss) <= Fraction(i, 100)
+            assert Fraction(found.loss) > Fraction(i, 100) * (1 - Fraction(1, 2**48))
 
 
 def test_the_argument_of_the_other_noise_is_refused() -> None:

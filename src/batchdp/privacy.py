@@ -146,9 +146,9 @@ def noise_of(privacy: str) -> Noise:
 
 @dataclass(frozen=True, init=False)
 class Budget:
-    """ε or ρ: the exact fraction that was given, finite and above 0.
+    """ε or ρ: the exact number that was given, finite and above 0.
 
-    A float is the binary fraction that it holds, so that 0.1 is slightly more than 1/10.
+    A float is read as the shortest decimal number that stands for it, as people write it: 0.1 is 1/10.
     """
 
     noise: Noise
@@ -192,11 +192,33 @@ class Budget:
         """The budget as the keyword argument that public functions take."""
         return {self.noise.unit: float(self)}
 
+    @property
+    def certain(self) -> Fraction:
+        """What noise is made for: not above the amount, and not above its float, which may be a little less or more."""
+        return min(self.amount, Fraction(float(self)))
+
     def __float__(self) -> float:
         return float(self.amount)
 
     def __str__(self) -> str:
         return f"{self.noise.letter} = {float(self):g}"
+
+
+def shortest(number: float) -> Fraction:
+    """The shortest decimal number that a float stands for: 1/10 for 0.1, which as a binary number is a little more."""
+    return Fraction(repr(float(number)))
+
+
+def rounded_down(amount: Fraction) -> float:
+    """The nearest float that, read as its shortest decimal number, is not above the amount."""
+    nearest = float(amount)
+    return nearest if shortest(nearest) <= amount else math.nextafter(nearest, -math.inf)
+
+
+def rounded_up(amount: Fraction) -> float:
+    """The nearest float that, read as its shortest decimal number, is not below the amount."""
+    nearest = float(amount)
+    return nearest if shortest(nearest) >= amount else math.nextafter(nearest, math.inf)
 
 
 def _exact(unit: Unit, amount: Any) -> Fraction:
@@ -208,7 +230,7 @@ def _exact(unit: Unit, amount: Any) -> Fraction:
         raise PrivacyParameterError(f"{unit}={amount!r} must be a number above 0; 0.1 to 1 is usual")
     number: Any = amount.item() if isinstance(amount, np.generic) else amount
     try:
-        fraction = Fraction(*map(int, number.as_integer_ratio()))
+        fraction = shortest(number) if isinstance(number, float) else Fraction(*map(int, number.as_integer_ratio()))
     except (OverflowError, ValueError):  # infinity, NaN
         raise PrivacyParameterError(f"{unit}={amount!r} must be finite and above 0; 0.1 to 1 is usual") from None
     if fraction > MOST:

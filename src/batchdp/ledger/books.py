@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from batchdp.ledger.chain import BrokenChainError, Event
 
 APPLICATION = 0x62647031  # "bdp1"
-VERSION = 3
+VERSION = 4
 FIRST_TABLE = """CREATE TABLE event (
     number INTEGER PRIMARY KEY,
     kind TEXT NOT NULL CHECK (kind IN ('create', 'reserve', 'release')),
@@ -31,7 +31,11 @@ FIRST_TABLE = """CREATE TABLE event (
     output BLOB
 )"""
 """As it was in version 1."""
-ADDED = {2: ("privacy_unit TEXT", "output_bytes INTEGER"), VERSION: ("answers_digest TEXT",)}
+ADDED = {
+    2: ("privacy_unit TEXT", "output_bytes INTEGER"),
+    3: ("answers_digest TEXT",),
+    VERSION: ("exact_charged TEXT", "exact_remaining TEXT"),
+}
 """Columns by the version that added them; NULL in the entries of earlier ones, and where there is nothing to say."""
 GUARDS = (
     "CREATE UNIQUE INDEX one_spend_an_id ON event (release_id, kind)",

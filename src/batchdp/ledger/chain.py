@@ -12,14 +12,16 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any, Literal
 
+from batchdp.ledger.accounting import BILLION, EXACT, as_decimal
 from batchdp.privacy import UNITS, Unit
 
 Kind = Literal["create", "reserve", "release"]
 
 LONGEST_TEXT = 1000
-LATER = ("privacy_unit", "output_bytes", "answers_digest")
+LATER = ("privacy_unit", "output_bytes", "answers_digest", "exact_charged", "exact_remaining")
 """Fields that version 1 did not have."""
 START = "0" * 64
 """What stands for the previous hash in the first entry."""
@@ -43,8 +45,9 @@ class Event:
     """What was asked for; in the first entry, the ledger's own unit."""
     requested: float
     charged: int
-    """In billionths of the ledger's unit, as is `remaining`."""
+    """In billionths of the ledger's unit, rounded up; `cost` is exact."""
     remaining: int
+    """In billionths, rounded down; `left` is exact."""
     output_sha256: str
     previous: str
     privacy_unit: str | None = None
@@ -53,11 +56,24 @@ class Event:
     """How long the output is, where it is a file beside the ledger; None where it is in the ledger itself."""
     answers_digest: str | None = None
     """SHA-256 of what the answers are: their names and queries; None where nobody said."""
+    exact_charged: str | None = None
+    """As a decimal number, where `charged` is rounded; None where it is not, as with the next."""
+    exact_remaining: str | None = None
 
     @classmethod
-    def create(cls, unit: Unit, requested: float, total: int) -> Event:
+    def create(cls, unit: Unit, requested: float, total: Fraction) -> Event:
         """The entry that a ledger begins with."""
-        return cls(0, "create", _now(), "", "", "", unit, requested, 0, total, "", START)
+        return cls(0, "create", _now(), "", "", "", unit, requested, 0, 0, "", START)._with(Fraction(0), total)
+
+    @property
+    def cost(self) -> Fraction:
+        """What was charged, in the ledger's unit."""
+        return Fraction(self.charged, BILLION) if self.exact_charged is None else Fraction(self.exact_charged)
+
+    @property
+    def left(self) -> Fraction:
+        """What remains, in the ledger's unit; in the first entry, the total."""
+        return Fraction(self.remaining, BILLION) if self.exact_remaining is None else Fraction(self.exact_remaining)
 
     def reserve(
         self,
@@ -67,12 +83,13 @@ class Event:
         table: str,
         unit: Unit,
         requested: float,
-        charged: int,
+        cost: Fraction,
         privacy_unit: str | None = None,
         answers_digest: str | None = None,
     ) -> Event:
         """The spend that follows this entry."""
-        return Event(
+        return replace(
+            self,
             number=self.number + 1,
             kind="reserve",
             time=_now(),
@@ -81,13 +98,12 @@ class Event:
             table=table,
             unit=unit,
             requested=requested,
-            charged=charged,
-            remaining=self.remaining - charged,
             output_sha256="",
             previous=self.hash,
             privacy_unit=privacy_unit,
+            output_bytes=None,
             answers_digest=answers_digest,
-        )
+        )._with(cost, self.left - cost)
 
     def release(self, reserved: Event, output: bytes, *, beside: bool = False) -> Event:
         """The completion, following this entry, of one reserved earlier; its output in the ledger, or `beside` it."""
@@ -96,11 +112,20 @@ class Event:
             number=self.number + 1,
             kind="release",
             time=_now(),
-            charged=0,
-            remaining=self.remaining,
             output_sha256=sha256(output),
             previous=self.hash,
             output_bytes=len(output) if beside else None,
+        )._with(Fraction(0), self.left)
+
+    def _with(self, cost: Fraction, left: Fraction) -> Event:
+        """The entry with these amounts, as they are stored."""
+        charged, remaining = math.ceil(cost * BILLION), math.floor(left * BILLION)
+        return replace(
+            self,
+            charged=charged,
+            remaining=remaining,
+            exact_charged=None if cost == Fraction(charged, BILLION) else as_decimal(cost),
+            exact_remaining=None if left == Fraction(remaining, BILLION) else as_decimal(left),
         )
 
     @property
@@ -134,6 +159,11 @@ class Event:
             and isinstance(self.requested, float)
             and 0 < self.requested < math.inf
             and all(said is None or isinstance(said, str) for said in (self.privacy_unit, self.answers_digest))
+            and all(
+                said is None or (isinstance(said, str) and EXACT.fullmatch(said))
+                for said in (self.exact_charged, self.exact_remaining)
+            )
+            and self == self._with(self.cost, self.left)
         )
 
 
@@ -157,7 +187,7 @@ def check(entries: Iterable[tuple[Event, str]]) -> list[str]:
             open_ids.remove(event.release_id)
         if (before is None) != (event.kind == "create"):
             raise BrokenChainError(f"entry {event.number} is out of place; only the first one creates a ledger")
-        if (before is not None and before.remaining - event.charged != event.remaining) or event.remaining < 0:
+        if before is not None and before.left - event.cost != event.left:
             raise BrokenChainError(f"entry {event.number} does not add up with the one before it")
         if digest != event.output_sha256:
             raise BrokenChainError(f"the output stored with entry {event.number} was changed after it was written")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import outputs
-from batchdp.ledger.accounting import as_float, as_float_below, as_text, billionths, charge
+from batchdp.ledger.accounting import as_text, charge, grant
 from batchdp.ledger.chain import LONGEST_TEXT, BrokenChainError, Event, check
 from batchdp.ledger.file import LedgerFile
 from batchdp.ledger.records import Entry, Reservation, Standing, StoredRelease
 from batchdp.ledger.repeating import as_entry, digest_of, output_of, paid_by, repeated
 from batchdp.markup import summary
 from batchdp.mechanism.conversion import checked_delta, epsilon_of
-from batchdp.privacy import UNITS, Amount, Budget, Unit
+from batchdp.privacy import UNITS, Amount, Budget, Unit, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +58,7 @@ class Ledger:
     ) -> Ledger:
         """A new ledger with this total, in epsilon (pure guarantees only) or in rho (zCDP, and pure ones too)."""
         total = Budget.either(epsilon=epsilon, rho=rho)
-        first = Event.create(total.noise.unit, float(total), billionths(total.amount))
+        first = Event.create(total.noise.unit, float(total), grant(total))
         _located(path, timeout).create(first)
         return cls(path, timeout=timeout)
 
@@ -84,18 +85,23 @@ class Ledger:
     @property
     def total(self) -> float:
         """What may be spent in all."""
-        return as_float(self._ends()[0].remaining)
+        return rounded_down(self._ends()[0].left)
 
     @property
     def spent(self) -> float:
         """What was charged so far, interrupted releases included."""
         first, last = self._ends()
-        return as_float(first.remaining - last.remaining)
+        return rounded_up(first.left - last.left)
 
     @property
     def remaining(self) -> float:
         """What may still be spent; asking for exactly this is not refused."""
-        return as_float_below(self._ends()[1].remaining)
+        return rounded_down(self.exact_remaining)
+
+    @property
+    def exact_remaining(self) -> Fraction:
+        """What may still be spent, without the rounding of a float."""
+        return self._ends()[1].left
 
     def epsilon_at(self, delta: float) -> float:
         """The ε of the (ε, δ)-differential privacy of everything spent so far, converted from ρ in a ρ ledger."""
@@ -139,22 +145,22 @@ class Ledger:
                 _name(name, value)
         with self._file.writing() as books:
             first, last = books.first(), books.last()
-            charged = charge(asked, UNITS[first.unit])
+            cost = charge(asked, UNITS[first.unit])
             earlier = books.about(release_id)
             event = last.reserve(
                 **names,
                 unit=asked.noise.unit,
                 requested=float(asked),
-                charged=charged,
+                cost=cost,
                 privacy_unit=privacy_unit,
                 answers_digest=answers_digest,
             )
             if earlier:
                 return repeated(books, earlier, event, self.path)
-            if charged > last.remaining:
+            if cost > last.left:
                 raise BudgetError(_refusal(first, last, event))
             books.append(event)
-        return Reservation(release_id, as_float(charged), event.hash)
+        return Reservation(release_id, rounded_up(cost), event.hash)
 
     def complete(self, reservation: Reservation, output: bytes) -> StoredRelease:
         """Store the one output that a reservation paid for; show it to nobody before this returns.
@@ -208,13 +214,13 @@ class Ledger:
             if end is None:
                 raise LedgerError(f"head={head!r} is not in the chain of {str(self.path)!r}; it is another ledger's")
             events = events[: end + 1]
-        total, left = events[0].remaining, events[-1].remaining
+        total, left = events[0].left, events[-1].left
         released = {event.release_id for event in events if event.kind == "release"}
         return Standing(
             events[0].unit,
-            as_float(total),
-            as_float(total - left),
-            as_float_below(left),
+            rounded_down(total),
+            rounded_up(total - left),
+            rounded_down(left),
             events[-1].hash,
             tuple(as_entry(event, event.release_id in released) for event in events if event.kind == "reserve"),
         )
@@ -272,10 +278,10 @@ class Ledger:
             first, last = self._ends()
         except LedgerError:
             return f"Ledger({str(self.path)!r}, cannot be read)"
-        spent, left = first.remaining - last.remaining, last.remaining
+        spent = as_text(first.left - last.left)
         return (
-            f"Ledger({str(self.path)!r}, {as_text(spent)} of {first.unit} {as_text(first.remaining)} spent, "
-            f"{as_text(left)} left, head {last.hash[:12]}…)"
+            f"Ledger({str(self.path)!r}, {spent} of {first.unit} {as_text(first.left)} spent, "
+            f"{as_text(last.left)} left, head {last.hash[:12]}…)"
         )
 
     def _repr_html_(self) -> str:
@@ -285,9 +291,9 @@ class Ledger:
             return summary("Ledger", {"file": self.path.name, "state": "cannot be read"})
         facts = {
             "file": self.path.name,
-            "total": f"{first.unit} {as_text(first.remaining)}",
-            "spent": as_text(first.remaining - last.remaining),
-            "left": as_text(last.remaining),
+            "total": f"{first.unit} {as_text(first.left)}",
+            "spent": as_text(first.left - last.left),
+            "left": as_text(last.left),
             "head": f"{last.hash[:12]}…",
         }
         latest = spends[: -ROWS_SHOWN - 1 : -1]
@@ -303,14 +309,12 @@ class Ledger:
 
 
 def _refusal(first: Event, last: Event, asked: Event) -> str:
-    unit, spent, left = first.unit, as_text(first.remaining - last.remaining), as_text(last.remaining)
-    cost = "" if asked.unit == unit else f", which costs {unit} {as_text(asked.charged)},"
-    remedy = (
-        f"ask for at most {unit} {left}" if last.remaining else "only earlier releases can be had again, by their ids"
-    )
+    unit, spent, left = first.unit, as_text(first.left - last.left), as_text(last.left)
+    cost = "" if asked.unit == unit else f", which costs {unit} {as_text(asked.cost)},"
+    remedy = f"ask for at most {unit} {left}" if last.left else "only earlier releases can be had again, by their ids"
     return (
-        f"{asked.unit}={asked.requested!r}{cost} is more than is left: {spent} of {unit} {as_text(first.remaining)} "
-        f"is spent, {as_text(asked.charged)} is requested, {left} is left; {remedy}"
+        f"{asked.unit}={asked.requested!r}{cost} is more than is left: {spent} of {unit} {as_text(first.left)} "
+        f"is spent, {as_text(asked.cost)} is requested, {left} is left; {remedy}"
     )
 
 

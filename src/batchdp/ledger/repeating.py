@@ -6,10 +6,11 @@ from pathlib import Path
 
 from batchdp.errors import BudgetError
 from batchdp.ledger import outputs
-from batchdp.ledger.accounting import as_float
+from batchdp.ledger.accounting import as_text
 from batchdp.ledger.books import Books
 from batchdp.ledger.chain import BrokenChainError, Event, sha256
 from batchdp.ledger.records import Entry, Reservation, StoredRelease
+from batchdp.privacy import rounded_up
 
 LATER_ASKED = ("privacy_unit", "answers_digest")
 """What earlier versions did not write down of what was asked."""
@@ -29,7 +30,7 @@ def paid_by(books: Books, reservation: Reservation) -> Event:
 def repeated(books: Books, earlier: list[Event], asked: Event, path: Path) -> StoredRelease:
     """The output of an id that was used before, if it has one and the same thing is asked."""
     reserved, named = earlier[0], f"release_id={asked.release_id!r}"
-    for field_name in ("plan_digest", "table", "unit", "requested", "charged", *LATER_ASKED):
+    for field_name in ("plan_digest", "table", "unit", "requested", *LATER_ASKED):
         before, now = getattr(reserved, field_name), getattr(asked, field_name)
         unsaid = field_name in LATER_ASKED and before is None  # earlier versions did not write it down
         if before != now and not unsaid:
@@ -37,6 +38,11 @@ def repeated(books: Books, earlier: list[Event], asked: Event, path: Path) -> St
                 f"{named} was used at {reserved.time} with {field_name}={before!r}, not {now!r}; "
                 "choose a new release_id"
             )
+    if reserved.cost < asked.cost:  # earlier versions rounded up, and may have charged more
+        raise BudgetError(
+            f"{named} was charged {as_text(reserved.cost)} at {reserved.time}, not {as_text(asked.cost)}; "
+            "choose a new release_id"
+        )
     if len(earlier) == 1:
         raise BudgetError(
             f"{named} was charged at {reserved.time} but has no output (interrupted, or still running elsewhere); "
@@ -51,7 +57,7 @@ def output_of(books: Books, earlier: list[Event], path: Path) -> StoredRelease:
     output = books.output(released) if released.output_bytes is None else outputs.load(path, released)
     if output is None or sha256(output) != released.output_sha256:
         raise BrokenChainError(f"the output stored with entry {released.number} was changed after it was written")
-    return StoredRelease(released.release_id, output, as_float(reserved.charged), reserved.hash)
+    return StoredRelease(released.release_id, output, rounded_up(reserved.cost), reserved.hash)
 
 
 def digest_of(books: Books, event: Event, path: Path) -> str:
@@ -70,7 +76,7 @@ def as_entry(reserved: Event, released: bool) -> Entry:
         table=reserved.table,
         unit=reserved.unit,
         requested=reserved.requested,
-        charged=as_float(reserved.charged),
+        charged=rounded_up(reserved.cost),
         time=reserved.time,
         state="released" if released else "reserved",
         privacy_unit=reserved.privacy_unit,

@@ -44,7 +44,7 @@ def calibrate(measurement: IntegerMeasurement, factor: int, budget: Budget) -> t
         least_noise(measurement.noise, group, factor, _part(charged, group.share, whole)) if group.moved else NOTHING
         for group in measurement.groups
     )
-    if total_loss(noises) > budget.amount:
+    if total_loss(noises) > Fraction(charged):
         lost = f"{float(total_loss(noises))!r}"
         raise LatticeError(f"the measurements lose {lost} in all, more than {budget.noise.unit}={charged!r}")
     return noises

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from math import ulp
 from typing import Any
 
 from batchdp.checks import finite
 from batchdp.errors import BatchDPError, DossierError
 from batchdp.ledger import Entry, Ledger
 from batchdp.ledger.records import Standing
-from batchdp.privacy import UNITS, Noise
+from batchdp.privacy import UNITS, Noise, shortest
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,10 @@ class Books(Standing):
             if content["unit"] not in UNITS or not isinstance(content["head"], str):
                 raise DossierError("no unit, or no head")
             entries = tuple(_entry(one) for one in content["entries"])
-            total, spent, left = (round(number * 1e9) for number in numbers.values())
-            if sum(round(entry.charged * 1e9) for entry in entries) != spent or total - spent != left:
+            total, spent, left = map(shortest, numbers.values())
+            charged = sum((shortest(entry.charged) for entry in entries), Fraction(0))
+            rounded = (len(entries) + 2) * Fraction(ulp(numbers["total"]))  # each figure to the next float
+            if abs(charged - spent) > rounded or abs(total - spent - left) > rounded:
                 raise DossierError("its spends do not add up")
             return cls(content["unit"], **numbers, head=content["head"], entries=entries)
         except (BatchDPError, TypeError, KeyError) as error:

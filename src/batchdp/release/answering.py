@@ -37,7 +37,7 @@ from batchdp.mechanism.sample import sample
 from batchdp.mechanism.weighted.lattice import WeightedLattice
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import settle
-from batchdp.privacy import Budget
+from batchdp.privacy import Budget, rounded_down
 from batchdp.private import CellCounts, Counts
 from batchdp.progress import Progress
 from batchdp.release.certificate import certify, certify_groups, packed
@@ -231,6 +231,7 @@ def release(
 ) -> Any:
     """`answer`, with room for a test's own noise in `draw`."""
     checked_confidence(confidence)
+    budget = Budget(budget.noise, rounded_down(budget.amount))  # as it is written down: a decimal number
     if getattr(request.strategy, "relaxation", 0) > 0:
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
     before = None if release_id is None else ledger.stored(release_id)

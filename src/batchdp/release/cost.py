@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
-from batchdp.ledger.accounting import as_float, billionths, charge
+from batchdp.ledger.accounting import charge
 from batchdp.mechanism.neighbours import Neighbours
-from batchdp.privacy import UNITS, Budget, Noise
+from batchdp.privacy import UNITS, Budget, Noise, rounded_down, rounded_up
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ def confirmed(confirm: Confirm, cost: Cost) -> None:
 
 def cost_of(budget: Budget, ledger: Ledger, release_id: str, neighbours: Neighbours) -> Cost:
     """What the ledger would charge for a release with this guarantee; charges nothing itself."""
-    unit, remaining = UNITS[ledger.unit], ledger.remaining
-    due, there = charge(budget, unit), billionths(Fraction(remaining))
+    unit, there = UNITS[ledger.unit], ledger.exact_remaining
+    due = charge(budget, unit)
     used = any(entry.release_id == release_id for entry in ledger.history())
-    return Cost(budget, unit, as_float(due), remaining, as_float(there - due), neighbours, is_new=not used)
+    figures = rounded_up(due), rounded_down(there), rounded_down(there - due)
+    return Cost(budget, unit, *figures, neighbours, is_new=not used)

@@ -18,13 +18,13 @@ from scipy import sparse
 
 from batchdp.errors import LedgerError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
-from batchdp.ledger.accounting import as_float, charge
+from batchdp.ledger.accounting import charge
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.mechanism.measurement import LARGEST, Integers
 from batchdp.mechanism.neighbours import NOT_RECORDED
-from batchdp.privacy import UNITS, Budget, Unit
+from batchdp.privacy import UNITS, Budget, Unit, rounded_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.digests import answers_digest, plan_digest
@@ -104,7 +104,7 @@ def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit
         "table": (certificate.table, entry.table),
         "privacy_unit": (certificate.privacy_unit, entry.privacy_unit or NOT_RECORDED),
         "ledger_head": (certificate.ledger_head, entry.head),
-        "charged": (as_float(due), entry.charged),
+        "charged": (rounded_up(due), entry.charged),
     }
     for name, (here, there) in pairs.items():
         if here != there:
@@ -173,7 +173,7 @@ def _contradictions(release: Any) -> Iterator[str]:
         loss = c.noise.loss(one.moved, one.scale) if one.moved else Fraction(0)
         if not loss <= Fraction(one.loss) <= loss * (1 + Fraction(ROUNDING)):
             yield f"its noise loses {float(loss):.12g}, its certificate says loss={one.loss!r}"
-    if c.exact_loss > Fraction(c.loss) or Fraction(c.loss) > Fraction(c.budget):
+    if c.exact_loss > Fraction(c.loss) or Fraction(c.loss) > Budget(c.noise, c.budget).amount:
         yield f"its groups lose {float(c.exact_loss):.12g} in all, its certificate says loss={c.loss!r} of {c.budget!r}"
     yield from contradictions(release, int(found[2]) * (2 if found[1] == "replacing" else 1))
 
