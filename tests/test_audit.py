@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp import STRATEGIES, Strategy, Workload, audit, optimize, workloads
-from batchdp.audits.attack import attacked
+from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact
 from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.law import NoiseLaw
-from batchdp.mechanism.mechanism import Mechanism
+from batchdp.mechanism.measure import Measured, measure
+from batchdp.mechanism.measurement import GroupNoise, Integers
 from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.preparing import prepared
+from batchdp.mechanism.prepare import Mechanism
+from batchdp.mechanism.sample import sample_independent
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
+from batchdp.private import CellCounts
+from mechanisms import prepared
 
 RUNS = 100_000
 
-Subject = tuple[Lattice, Mechanism, NoiseLaw, Neighbours, float]
+Draw = Callable[[NDArray[np.float64], Integers], NDArray[Any]]
+Subject = tuple[Mechanism, Draw | None]
+"""What is released, and the noise that is really drawn; the right one if None."""
 
 
 MIXED = np.array([[1.0, 0.0, 0.0], [0.0, 0.6, 0.6], [0.0, 0.6, -0.6]])
 """One cell measured by itself, and two by a sum and a difference."""
 
 
-def subject(privacy: Any = "pure", rows_per_unit: int = 1, budget: float = 1.0, L: np.ndarray = MIXED) -> Subject:
+def subject(privacy: Any = "pure", rows_per_unit: int = 1, budget: float = 1.0, L: np.ndarray = MIXED) -> Mechanism:
     strategy = Strategy(Workload(L), L, np.eye(len(L)), privacy=privacy)
-    neighbours = Neighbours("add-remove", rows_per_unit)
-    lattice, noise, law = prepared(strategy, neighbours, budget, 10**6)
-    assert isinstance(lattice, Lattice)
-    return lattice, noise, law, neighbours, budget
+    made = prepared(strategy, Neighbours("add-remove", rows_per_unit), budget, 10**6)
+    assert isinstance(made.measurement, Lattice)
+    return made
 
 
-def broken(checked: Subject, runs: int = 20_000) -> set[str]:
-    lattice, noise, law, neighbours, budget = checked
-    findings = [*exact(lattice, noise, law, neighbours, budget), *attacked(lattice, noise, neighbours, budget, runs)]
-    return {finding.check for finding in findings if not finding.held}
+def broken(made: Mechanism, draw: Draw | None = None, runs: int = 20_000) -> set[str]:
+    return {finding.check for finding in (*exact(made), *attack(made, runs, draw)) if not finding.held}
 
 
 @pytest.mark.slow
@@ -59,114 +63,96 @@ def test_the_audit_of_a_strategy_passes_and_can_be_read() -> None:
 
 @pytest.mark.slow  # with all checks, one of the mutants below
 def test_a_privacy_loss_of_ten_percent_more_is_noticed_by_the_attack_alone() -> None:
-    lattice, noise, _, neighbours, budget = subject(L=np.eye(1))
-    weaker = _scaled(noise, 1 / 1.10)
-    attacks = [f for f in attacked(lattice, weaker, neighbours, budget, RUNS) if f.check.startswith("attack")]
+    made = subject(L=np.eye(1))
+    attacks = [f for f in attack(made, RUNS, shrunk(LAPLACE, 1 / 1.10)) if f.check.startswith("attack")]
+    assert attacks
     assert not all(finding.held for finding in attacks)
-    honest = [f for f in attacked(lattice, noise, neighbours, budget, RUNS) if f.check.startswith("attack")]
+    honest = [f for f in attack(made, RUNS) if f.check.startswith("attack")]
+    assert honest
     assert all(finding.held for finding in honest)
 
 
-def _scaled(noise: Mechanism, factor: float) -> Mechanism:
+def shrunk(noise: Noise, factor: float) -> Draw:
     """Noise that is smaller than it says."""
-
-    def draw(values: Sequence[int]) -> list[int]:
-        zero = noise.draw([0] * len(values))
-        return [z + round(factor * eta) for z, eta in zip(values, zero, strict=True)]
-
-    return replace(noise, draw=draw)
+    return lambda scales, sizes: np.rint(factor * sample_independent(noise, scales, sizes)).astype(np.int64)
 
 
-def _drawing(noise: Mechanism, draw: Callable[[Sequence[int]], list[int]]) -> Mechanism:
-    return replace(noise, draw=draw)
+def none_at_all(scales: NDArray[np.float64], sizes: Integers) -> Integers:
+    return np.zeros(int(sizes.sum()), dtype=np.int64)
 
 
-def _shared_draw(values: Sequence[int], noise: Mechanism) -> list[int]:
-    eta = [int(x) for x in np.repeat(noise.draw([0] * ((len(values) + 1) // 2)), 2)]
-    return [z + e for z, e in zip(values, eta, strict=False)]
+def shared(scales: NDArray[np.float64], sizes: Integers) -> Integers:
+    """One draw for two measurements."""
+    half = sample_independent(LAPLACE, scales, (sizes + 1) // 2)
+    return np.repeat(half, 2)[: int(sizes.sum())]
 
 
-def _seeded(values: Sequence[int], scale: float) -> list[int]:
-    rng = np.random.default_rng(7)
-    return [z + int(e) for z, e in zip(values, rng.laplace(scale=scale, size=len(values)), strict=True)]
+def seeded(scales: NDArray[np.float64], sizes: Integers) -> Integers:
+    scale = np.repeat(scales, sizes)
+    return np.random.default_rng(7).laplace(scale=scale).astype(np.int64)
 
 
 class Wrapping(Lattice):
     """Computes Q x in 64 bits whatever the counts are."""
 
-    def measured(self, counts: np.ndarray) -> list[int]:
-        with np.errstate(over="ignore"):
-            return [int(z) for z in self.integers @ counts]
+
+@measure.register
+def _(measurement: Wrapping, counts: CellCounts, *, exact: bool = False) -> Measured:
+    with np.errstate(over="ignore"):
+        yield 0, 0, measurement.integers @ counts.counts
 
 
 class Swallowing(Lattice):
     """Computes Q x in floats, which stop counting at 2^53."""
 
-    def measured(self, counts: np.ndarray) -> list[int]:
-        product = self.integers.astype(float) @ counts.astype(float)
-        return [max(-(2**61), min(2**61, int(z))) for z in product]
+
+@measure.register
+def _(measurement: Swallowing, counts: CellCounts, *, exact: bool = False) -> Measured:
+    product = measurement.integers.astype(float) @ counts.counts.astype(float)
+    yield 0, 0, np.array([max(-(2**61), min(2**61, int(z))) for z in product])
 
 
-def _as(kind: type[Lattice], lattice: Lattice, **changes: Any) -> Lattice:
-    names = ("workload", "integers", "reconstruct", "bits", "largest_total", "privacy")
-    return kind(**{**{name: getattr(lattice, name) for name in names}, **changes})
+def _as(kind: type[Lattice], made: Mechanism, **changes: Any) -> Mechanism:
+    names = ("workload", "integers", "reconstruct", "bits", "largest_total", "noise")
+    lattice = kind(**{**{name: getattr(made.measurement, name) for name in names}, **changes})
+    return replace(made, measurement=lattice)
 
 
-def mutants(checked: Subject) -> dict[str, Subject]:
-    lattice, noise, law, neighbours, budget = checked
+def mutants(made: Mechanism) -> dict[str, Subject]:
+    lattice: Any = made.measurement
+    (noise,) = made.noises
     Q = lattice.integers.toarray()
     grown = sparse.csr_array(np.where(Q > 0, Q + 1, Q))  # rounded away from zero, sensitivity as before
-    half = replace(noise, sensitivity=noise.sensitivity // 2, scale=noise.scale / 2)
+
+    def noised(**changes: Any) -> Mechanism:
+        return replace(made, noises=(replace(noise, **changes),))
+
     return {
-        "scale times 0.9": (lattice, _scaled(noise, 0.9), law, neighbours, budget),
-        "no noise at all": (lattice, _drawing(noise, list), law, neighbours, budget),
-        "L2 in place of L1": (
-            lattice,
-            replace(noise, sensitivity=math.isqrt(lattice.column_squares)),
-            law,
-            neighbours,
-            budget,
-        ),
-        "one draw for two measurements": (
-            lattice,
-            _drawing(noise, lambda values: _shared_draw(values, noise)),
-            law,
-            neighbours,
-            budget,
-        ),
-        "two rows a person, noise for one": (lattice, noise, law, Neighbours("add-remove", 2), budget),
-        "replacing, noise for adding": (lattice, noise, law, Neighbours("replace", 1), budget),
-        "wrapped around 64 bits": (_as(Wrapping, lattice), noise, law, neighbours, budget),
-        "floats that stop counting": (_as(Swallowing, lattice), noise, law, neighbours, budget),
-        "scale not a number": (lattice, replace(noise, scale=math.nan), law, neighbours, budget),
-        "scale zero": (lattice, replace(noise, scale=0.0), law, neighbours, budget),
-        "scale halved": (lattice, half, law, neighbours, budget),
-        "seeded, so forks repeat": (
-            lattice,
-            _drawing(noise, lambda values: _seeded(values, noise.scale)),
-            law,
-            neighbours,
-            budget,
-        ),
-        "rounded away from zero": (_as(Lattice, lattice, integers=grown), noise, law, neighbours, budget),
-        "charged half": (lattice, noise, law, neighbours, budget / 2),
-        "map above the charge": (lattice, replace(noise, loss=budget * 1.01), law, neighbours, budget),
-        "answers that miss the workload": (
-            _as(Lattice, lattice, reconstruct=np.eye(3) * (1 + 1e-6)),
-            noise,
-            law,
-            neighbours,
-            budget,
-        ),
+        "scale times 0.9": (made, shrunk(LAPLACE, 0.9)),
+        "no noise at all": (made, none_at_all),
+        "L2 in place of L1": (noised(moved=math.isqrt(lattice.column_squares)), None),
+        "one draw for two measurements": (made, shared),
+        "two rows a person, noise for one": (replace(made, neighbours=Neighbours("add-remove", 2)), None),
+        "replacing, noise for adding": (replace(made, neighbours=Neighbours("replace", 1)), None),
+        "wrapped around 64 bits": (_as(Wrapping, made), None),
+        "floats that stop counting": (_as(Swallowing, made), None),
+        "scale not a number": (noised(scale=math.nan), None),
+        "scale zero": (noised(scale=0.0), None),
+        "scale halved": (noised(moved=noise.moved // 2, scale=noise.scale / 2), None),
+        "seeded, so forks repeat": (made, seeded),
+        "rounded away from zero": (_as(Lattice, made, integers=grown), None),
+        "charged half": (replace(made, budget=Budget(LAPLACE, 0.5)), None),
+        "map above the charge": (noised(loss=1.01), None),
+        "map below the loss": (noised(loss=0.99), None),
+        "no noise is said to be needed": (replace(made, noises=(GroupNoise(0, 0.0, 0.0),)), None),
+        "answers that miss the workload": (_as(Lattice, made, reconstruct=np.eye(3) * (1 + 1e-6)), None),
+        "answers that are no numbers": (_as(Lattice, made, reconstruct=np.full((3, 3), math.nan)), None),
     }
 
 
 @pytest.mark.parametrize("name", mutants(subject()))
 def test_every_mutant_is_caught(name: str) -> None:
-    lattice, noise, law, neighbours, budget = mutants(subject())[name]
-    exactly = (finding.held for finding in exact(lattice, noise, law, neighbours, budget))
-    by_attack = (finding.held for finding in attacked(lattice, noise, neighbours, budget, 20_000))
-    assert not (all(exactly) and all(by_attack))
+    assert broken(*mutants(subject())[name])
 
 
 def test_there_are_at_least_twelve_mutants() -> None:
@@ -176,5 +162,4 @@ def test_there_are_at_least_twelve_mutants() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_the_gaussian_scale_is_checked_too(factor: float) -> None:
-    lattice, noise, law, neighbours, budget = subject("zcdp", budget=0.5)
-    assert "noise scale" in broken((lattice, _scaled(noise, factor), law, neighbours, budget))
+    assert "noise scale" in broken(subject("zcdp", budget=0.5), shrunk(GAUSSIAN, factor))

@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from batchdp import STRATEGIES, LatticeError, Strategy, Workload, WorkloadError, audit, optimize, workloads
-from batchdp.audits.attack import attacked
-from batchdp.audits.exact import exact, true_sensitivity
+from batchdp.audits.attack import attack
+from batchdp.audits.exact import exact, rederive
 from batchdp.linalg.matrix import dense
-from batchdp.mechanism.lattice import LARGEST, Lattice, quantise
-from batchdp.mechanism.mechanism import mechanism
+from batchdp.mechanism.calibrate import calibrate
+from batchdp.mechanism.lattice import Lattice, quantise_cells
+from batchdp.mechanism.measurement import LARGEST
 from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.preparing import prepared
-from batchdp.privacy import noise_of
+from batchdp.privacy import GAUSSIAN, LAPLACE, Noise, noise_of
 from batchdp.strategies.blocks import block_by_block
+from mechanisms import drawn, measured, prepared
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "60"))
 KINDS: tuple[Any, ...] = ("pure", "zcdp")
@@ -101,9 +102,9 @@ def moves(Q: np.ndarray, blocks: tuple[int, ...]) -> list[list[Fraction]]:
     ]
 
 
-def lattice_of(Q: np.ndarray, blocks: tuple[int, ...], privacy: Any) -> Lattice:
+def lattice_of(Q: np.ndarray, blocks: tuple[int, ...], noise: Noise) -> Lattice:
     W = Workload(np.ones((1, Q.shape[1])), blocks=blocks)
-    return Lattice(W, sparse.csr_array(Q), np.zeros((1, len(Q))), 40, 10**6, privacy)
+    return Lattice(W, sparse.csr_array(Q), np.zeros((1, len(Q))), 40, 10**6, noise)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -114,13 +115,13 @@ def test_no_record_moves_the_measurements_by_more_than_the_sensitivity(
 ) -> None:
     Q, blocks = case
     changes = moves(Q, blocks)
-    pure, gauss = lattice_of(Q, blocks, "pure"), lattice_of(Q, blocks, "zcdp")
+    pure, gauss = lattice_of(Q, blocks, LAPLACE), lattice_of(Q, blocks, GAUSSIAN)
     assert pure.sensitivity >= max(sum(map(abs, change)) for change in changes)
     squares = max(sum(z * z for z in change) for change in changes)
     assert gauss.column_squares >= squares
     assert gauss.sensitivity**2 >= squares
     for lattice in (pure, gauss):
-        used = true_sensitivity(lattice, Neighbours())
+        (used,), _ = rederive(lattice)
         assert used == (lattice.column_sums if lattice is pure else lattice.column_squares)
 
 
@@ -129,9 +130,9 @@ def test_no_record_moves_the_measurements_by_more_than_the_sensitivity(
 def test_where_no_measurement_spans_blocks_the_sensitivity_is_exact(case: tuple[np.ndarray, tuple[int, ...]]) -> None:
     Q, blocks = case
     changes = moves(Q, blocks)
-    assert lattice_of(Q, blocks, "pure").sensitivity == max(sum(map(abs, change)) for change in changes)
+    assert lattice_of(Q, blocks, LAPLACE).sensitivity == max(sum(map(abs, change)) for change in changes)
     squares = int(max(sum(z * z for z in change) for change in changes))
-    gauss = lattice_of(Q, blocks, "zcdp")
+    gauss = lattice_of(Q, blocks, GAUSSIAN)
     assert gauss.column_squares == squares
     assert gauss.sensitivity == (isqrt(squares - 1) + 1 if squares else 0)
 
@@ -148,7 +149,7 @@ def test_the_sensitivity_of_a_strategy_is_that_of_its_lattice(
     norm = 1 if privacy == "pure" else 2
     largest = max(float(np.linalg.norm([float(z) for z in change], norm)) for change in moves(Q, blocks)) / 2.0**40
     assert strategy.sensitivity >= largest * (1 - 1e-12)
-    on_lattice = quantise(strategy, largest_total=10**3)
+    on_lattice = quantise_cells(strategy, largest_total=10**3)
     top = float(np.abs(L).max()) or 1.0
     assert on_lattice.sensitivity * top / 2.0**on_lattice.bits <= strategy.sensitivity * (1 + 1e-9) + 1e-9
 
@@ -185,17 +186,17 @@ def test_measurements_do_not_overflow_at_the_cap(blocks: int) -> None:
     n = 2 * blocks
     strategy = Strategy(Workload(np.ones((1, n)), blocks=[2] * blocks), np.ones((1, n)), np.eye(1))
     for cap in (10**6, 10**9, 10**10):
-        lattice = quantise(strategy, largest_total=cap)
+        lattice = quantise_cells(strategy, largest_total=cap)
         counts = np.tile([cap, 0], blocks)
         exactly = sum(int(q) * int(x) for q, x in zip(lattice.integers.toarray()[0], counts, strict=True))
-        assert lattice.measured(counts) == [exactly]
+        assert measured(lattice, counts) == [exactly]
         assert exactly <= LARGEST
 
 
 def test_more_blocks_leave_fewer_bits_until_none_are_left() -> None:
     def bits(blocks: int) -> int:
         workload = Workload(sparse.eye_array(blocks, format="csr"), blocks=[1] * blocks)
-        return quantise(STRATEGIES["noise-on-data"](workload), largest_total=10**10).bits
+        return quantise_cells(STRATEGIES["noise-on-data"](workload), largest_total=10**10).bits
 
     assert bits(1) > bits(16) > bits(100) >= 20
     with pytest.raises(LatticeError, match="lower the public cap to at most"):
@@ -209,7 +210,7 @@ def test_the_bias_bound_holds_with_every_record_in_every_block(spanning: bool) -
     W = Workload(rng.standard_normal((6, 12)), blocks=blocks) if spanning else THREE
     strategy = STRATEGIES["low-rank"](W) if spanning else best("pure")
     total = 10**6
-    lattice = quantise(strategy, largest_total=total)
+    lattice = quantise_cells(strategy, largest_total=total)
     E = dense(W.matrix) - dense(lattice.reconstruct) @ lattice.measure.toarray()
     starts = np.cumsum((0, *W.blocks[:-1]))
     worst = sum(np.abs(E[:, start : start + size]).max(axis=1) for start, size in zip(starts, W.blocks, strict=True))
@@ -247,18 +248,18 @@ def test_noise_for_the_largest_block_alone_is_caught(privacy: Any, spanning: boo
     W = Workload(np.ones((1, 4)), blocks=[2, 2]) if spanning else diagonal(np.eye(2), np.eye(2))
     L = dense(W.matrix)
     strategy = Strategy(W, L, np.eye(len(L)), privacy=privacy)
-    neighbours = Neighbours()
-    lattice, noise, law = prepared(strategy, neighbours, 1.0, 10**6)
-    names = ("workload", "integers", "reconstruct", "bits", "largest_total", "privacy")
-    mutant = Largest(**{name: getattr(lattice, name) for name in names})
-    wrong = mechanism(privacy, mutant.sensitivity, 1.0)
-    assert wrong.sensitivity < noise.sensitivity
-    weaker = replace(law, scale=wrong.scale / 2.0**lattice.bits)
-    exactly = {f.check for f in exact(mutant, wrong, weaker, neighbours, 1.0) if not f.held}
+    made = prepared(strategy, Neighbours(), 1.0, 10**6)
+    names = ("workload", "integers", "reconstruct", "bits", "largest_total", "noise")
+    mutant = Largest(**{name: getattr(made.measurement, name) for name in names})
+    wrong = replace(made, measurement=mutant, noises=calibrate(mutant, 1, made.budget))
+    assert wrong.noises[0].moved < made.noises[0].moved
+    exactly = {f.check for f in exact(wrong) if not f.held}
     assert {"sensitivity", "privacy loss"} <= exactly
-    attacks = [f for f in attacked(mutant, wrong, neighbours, 1.0, 4_000) if f.check.startswith("attack")]
+    attacks = [f for f in attack(wrong, 4_000) if f.check.startswith("attack")]
+    assert attacks
     assert not all(f.held for f in attacks)
-    honest = [f for f in attacked(lattice, noise, neighbours, 1.0, 4_000) if f.check.startswith("attack")]
+    honest = [f for f in attack(made, 4_000) if f.check.startswith("attack")]
+    assert honest
     assert all(f.held for f in honest)
 
 
@@ -314,9 +315,11 @@ def test_optimised_blocks_use_the_whole_budget_as_the_formula_says(privacy: Any,
 def test_the_error_formula_is_the_simulated_error(privacy: Any) -> None:
     strategy = best(privacy)
     budget = BUDGETS[privacy]
-    lattice, noise, _ = prepared(strategy, Neighbours(), 1.0 if privacy == "pure" else 0.5, 10**6)
+    made = prepared(strategy, Neighbours(), 1.0 if privacy == "pure" else 0.5, 10**6)
+    lattice: Any = made.measurement
     runs = 3_000
-    draws = np.array([float(z) for z in noise.draw([0] * (runs * strategy.measurements))]).reshape(runs, -1)
+    noise = drawn(made.noise, made.noises[0].scale, runs * strategy.measurements)
+    draws = np.array(noise, dtype=float).reshape(runs, -1)
     answers = draws / 2.0**lattice.bits @ dense(lattice.reconstruct).T
     simulated = float(np.square(answers).sum(axis=1).mean())
     assert simulated == pytest.approx(strategy.expected_squared_error(**budget), rel=0.12)
@@ -390,7 +393,7 @@ def test_many_wide_blocks_are_put_on_a_lattice_without_dense_matrices() -> None:
     W = diagonal(*(rng.uniform(0, 1, (1, 4000)) for _ in range(blocks)))
     strategy = Strategy(W, W.matrix, sparse.eye_array(blocks, format="csr"))
     tracemalloc.start()
-    lattice = quantise(strategy, largest_total=10**6)
+    lattice = quantise_cells(strategy, largest_total=10**6)
     assert np.all(lattice.bias_bound < 1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -402,5 +405,5 @@ def test_a_query_over_several_blocks_is_reconstructed_from_all_of_them(spanning:
     W = Workload([[0.1, 0.7, 0.3], [0.2, 0.0, 0.9]], blocks=[2, 1])
     L = dense(W.matrix) if spanning else np.diag([0.3, 0.7, 0.11])
     B = dense(W.matrix) @ np.linalg.pinv(L)
-    lattice = quantise(Strategy(W, L, B), largest_total=10**6)
+    lattice = quantise_cells(Strategy(W, L, B), largest_total=10**6)
     assert dense(lattice.reconstruct) @ lattice.measure.toarray() == pytest.approx(dense(W.matrix), abs=1e-11)

@@ -15,19 +15,21 @@ from scipy import sparse
 from batchdp import STRATEGIES, Strategy, Workload
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import dense
-from batchdp.mechanism.lattice import LARGEST, Lattice, quantise
+from batchdp.mechanism.lattice import Lattice, quantise_cells
+from batchdp.mechanism.measurement import LARGEST
 from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.preparing import prepared
+from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
 from cases import small_workloads
+from mechanisms import measured, prepared
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "300"))
 """`make audit` runs 10 000."""
 
 
-def lattice_of(Q: np.ndarray, privacy: Any = "pure", largest_total: int = 10**6) -> Lattice:
+def lattice_of(Q: np.ndarray, noise: Noise = LAPLACE, largest_total: int = 10**6) -> Lattice:
     rows, cells = Q.shape
     W = Workload(np.ones((1, cells)))
-    return Lattice(W, sparse.csr_array(Q), np.zeros((1, rows)), 40, largest_total, privacy)
+    return Lattice(W, sparse.csr_array(Q), np.zeros((1, rows)), 40, largest_total, noise)
 
 
 integers = arrays(
@@ -45,13 +47,16 @@ def test_sensitivities_and_measurements_equal_exact_fractions(Q: np.ndarray, dat
     assert lattice.column_sums == max(sum(map(abs, column)) for column in columns)
     squares = max(sum(q * q for q in column) for column in columns)
     assert lattice.column_squares == squares
-    delta = lattice_of(Q, "zcdp").sensitivity
+    delta = lattice_of(Q, GAUSSIAN).sensitivity
     assert (delta - 1) ** 2 < squares <= delta**2 or squares == delta == 0
+    for own in (lattice, lattice_of(Q, GAUSSIAN)):
+        (group,) = own.groups
+        assert (group.moved, group.share, group.bits) == (own.sensitivity**own.noise.norm, Fraction(1), 40)
 
     counts = data.draw(st.lists(st.integers(0, 2**62), min_size=Q.shape[1], max_size=Q.shape[1]))
     exact = [sum((Fraction(int(q)) * x for q, x in zip(row, counts, strict=True)), Fraction(0)) for row in Q]
     clamped = [max(-LARGEST, min(LARGEST, z)) for z in exact]
-    assert lattice.measured(np.array(counts)) == clamped
+    assert measured(lattice, np.array(counts)) == clamped
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -62,7 +67,7 @@ def test_sensitivities_and_measurements_equal_exact_fractions(Q: np.ndarray, dat
 def test_rounding_is_toward_zero_so_no_column_grows(L: np.ndarray, cap: int) -> None:
     L = np.where(np.abs(L) < 1e-90, 0.0, L)
     strategy = Strategy(Workload(L), L, np.eye(len(L)))
-    lattice = quantise(strategy, largest_total=cap)
+    lattice = quantise_cells(strategy, largest_total=cap)
     top = Fraction(float(np.abs(L).max())) or Fraction(1)
     Q = lattice.integers.toarray()
     assert 20 <= lattice.bits <= 40
@@ -77,7 +82,7 @@ def test_rounding_is_toward_zero_so_no_column_grows(L: np.ndarray, cap: int) -> 
 @pytest.mark.parametrize("name", small_workloads())
 def test_every_strategy_survives_its_lattice_within_the_bias_bound(method: str, name: str) -> None:
     workload = small_workloads()[name]
-    lattice = quantise(STRATEGIES[method](workload), largest_total=10**6)
+    lattice = quantise_cells(STRATEGIES[method](workload), largest_total=10**6)
     L = lattice.integers.toarray() / 2.0**lattice.bits
     if lattice.merging is not None:
         L = L @ lattice.merging
@@ -92,10 +97,10 @@ def test_every_strategy_survives_its_lattice_within_the_bias_bound(method: str, 
 
 
 def test_one_record_more_moves_the_measurements_by_the_sensitivity_at_most() -> None:
-    lattice = quantise(STRATEGIES["low-rank"](small_workloads()["ranges"]), largest_total=10**6)
+    lattice = quantise_cells(STRATEGIES["low-rank"](small_workloads()["ranges"]), largest_total=10**6)
     x = np.arange(11)
-    here = np.array(lattice.measured(x), dtype=object)
-    moves = [np.abs(np.array(lattice.measured(x + e), dtype=object) - here).sum() for e in np.eye(11, dtype=int)]
+    here = np.array(measured(lattice, x), dtype=object)
+    moves = [np.abs(np.array(measured(lattice, x + e), dtype=object) - here).sum() for e in np.eye(11, dtype=int)]
     assert max(moves) == lattice.sensitivity
 
 
@@ -103,7 +108,7 @@ def test_clamping_moves_no_two_neighbours_further_apart() -> None:
     lattice = lattice_of(np.array([[2**40, -(2**39)], [2**38, 1]]), largest_total=10)
     for total in (10**5, 2**21, 2**61):
         x = np.array([total, 3])
-        here, there = lattice.measured(x), lattice.measured(x + np.array([1, 0]))
+        here, there = measured(lattice, x), measured(lattice, x + np.array([1, 0]))
         assert all(abs(z) <= LARGEST for z in here)
         assert sum(abs(a - b) for a, b in zip(here, there, strict=True)) <= lattice.sensitivity
 
@@ -111,14 +116,14 @@ def test_clamping_moves_no_two_neighbours_further_apart() -> None:
 @pytest.mark.parametrize("cap", [0, -1, 1.5, True, "10", 2**50])
 def test_an_impossible_cap_is_refused(cap: Any) -> None:
     with pytest.raises(LatticeError, match="largest_total"):
-        quantise(STRATEGIES["noise-on-data"](np.eye(2)), largest_total=cap)
+        quantise_cells(STRATEGIES["noise-on-data"](np.eye(2)), largest_total=cap)
 
 
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
 def test_an_entry_in_many_pieces_counts_as_their_sum(privacy: Any) -> None:
     pieces = sparse.csr_array((np.full(100, 0.01), np.zeros(100, int), np.array([0, 100])), shape=(1, 1))
     strategy = Strategy(Workload([[1.0]]), pieces, np.eye(1), privacy=privacy)
-    lattice = quantise(strategy, largest_total=1000)
+    lattice = quantise_cells(strategy, largest_total=1000)
     assert lattice.sensitivity == pytest.approx(2.0**lattice.bits)
     with pytest.raises(LatticeError, match="several pieces"):
         replace(
@@ -133,7 +138,7 @@ def test_measurements_that_depend_on_one_another_keep_their_noise(privacy: Any) 
     strategy = Strategy(Workload(C @ A), M @ A, C @ np.linalg.pinv(M), privacy=privacy)
     budget = strategy.noise.reference
     expected = np.sqrt(strategy.per_query_variance(**budget.arguments))
-    _, _, law = prepared(strategy, Neighbours(), float(budget), None)
+    law = prepared(strategy, Neighbours(), float(budget), None).reader
     assert law.standard_errors == pytest.approx(expected, rel=1e-3)
-    _, _, exact = prepared(strategy, Neighbours(), float(budget), None, exactly=True)
+    exact = prepared(strategy, Neighbours(), float(budget), None, exactly=True).reader
     assert exact.standard_errors.max() > 1.1 * expected.max()  # what rounding makes independent is no information

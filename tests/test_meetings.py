@@ -14,16 +14,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp import Ledger, Plan, PlanError, Strategy, Workload, WorkloadError, answer, audit, load_plan, optimize, plan
-from batchdp.audits.exact import true_sensitivity
+from batchdp import (
+    BudgetError,
+    Ledger,
+    Plan,
+    PlanError,
+    Strategy,
+    Workload,
+    WorkloadError,
+    answer,
+    audit,
+    load_plan,
+    optimize,
+    plan,
+)
+from batchdp.audits.exact import rederive
 from batchdp.audits.records import records_finding
 from batchdp.bounds import certify
 from batchdp.cells import cells_of
 from batchdp.cells.meetings import largest
 from batchdp.domain import Domain
 from batchdp.linalg.matrix import dense
-from batchdp.mechanism.lattice import quantise
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.lattice import quantise_cells
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.sql import read_queries
 from batchdp.strategies.blocks import best_shares
@@ -97,12 +109,12 @@ def test_an_audit_does_not_believe_a_plan_that_says_too_much(tmp_path: Any) -> N
     cells = cells_of(queries, planned.domain, partition=[[0], [1]])
     assert cells.meetings is None
     forged = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=[[0], [1]])
-    lattice = quantise(Strategy(forged, forged.matrix, np.eye(2)), largest_total=10**6)
+    lattice = quantise_cells(Strategy(forged, forged.matrix, np.eye(2)), largest_total=10**6)
     found = records_finding(cells, lattice)
     assert not found.held
     assert "in other blocks" in found.figures
     honest = Workload(cells.matrix, cells.names, blocks=cells.sizes)
-    assert records_finding(cells, quantise(Strategy(honest, honest.matrix, np.eye(2)), largest_total=10**6)).held
+    assert records_finding(cells, quantise_cells(Strategy(honest, honest.matrix, np.eye(2)), largest_total=10**6)).held
     by_carrier = plan(BY_CARRIER, SMALL, max_cells=2)
     wrong = replace(by_carrier, strategy=_forged(by_carrier))
     checked = audit(wrong, epsilon=1.0, runs=1000)
@@ -138,11 +150,11 @@ def test_sensitivities_are_the_largest_over_meetings() -> None:
         own = Workload(W, blocks=blocks, meetings=met)
         strategy = Strategy(own, W, np.eye(3), privacy=privacy)  # type: ignore[arg-type]
         assert strategy.sensitivity ** (1 if privacy == "pure" else 2) == pytest.approx(exact)
-        lattice = quantise(strategy, largest_total=1000)
+        lattice = quantise_cells(strategy, largest_total=1000)
         found = lattice.column_sums if privacy == "pure" else lattice.column_squares
         unit = 2**lattice.bits / 5
         assert found == pytest.approx(exact * (unit if privacy == "pure" else unit**2))
-        assert true_sensitivity(lattice, Neighbours("add-remove", 1)) == found
+        assert rederive(lattice)[0] == [found]
     everything = Strategy(Workload(W, blocks=blocks), W, np.eye(3))
     assert everything.sensitivity == 10
 
@@ -152,9 +164,9 @@ def test_a_measurement_that_spans_blocks_is_charged_by_roots() -> None:
     own = Workload(L, blocks=[1, 1, 1], meetings=[[0, 1], [2]])
     strategy = Strategy(own, L, np.eye(1), privacy="zcdp")
     assert strategy.sensitivity == pytest.approx(2)  # not √2: a record in both moves the one measurement twice
-    lattice = quantise(strategy, largest_total=1000)
+    lattice = quantise_cells(strategy, largest_total=1000)
     assert lattice.column_squares == 4 * 4**lattice.bits
-    assert true_sensitivity(lattice, Neighbours("add-remove", 1)) == lattice.column_squares
+    assert rederive(lattice)[0] == [lattice.column_squares]
     # A limit for queries that span blocks holds for those that meet, and not for the sum.
     bound = certify(Workload(np.array([[1.0, 1.0, 1.0]]), blocks=[1, 1, 1], meetings=[[0], [1], [2]])).lower_bound
     assert bound == pytest.approx(1)
@@ -214,7 +226,7 @@ def test_sql_batches_are_never_worse_than_noise_on_data_or_results(
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 1e4])
-def test_a_release_made_before_blocks_could_exclude_each_other_is_repeated(
+def test_a_repeat_takes_the_cap_that_was_drawn_for_and_no_other_meetings(
     epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Less noise leaves room for less bias, and so for another cap, which the id must not depend on."""
@@ -227,9 +239,15 @@ def test_a_release_made_before_blocks_could_exclude_each_other_is_repeated(
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=10**5)
     with monkeypatch.context() as before:
         before.setattr("batchdp.cells.cells.meetings", lambda *_: None)
-        old = load_plan(tmp_path / "a.plan")
-        assert old.lattice.column_sums > made.lattice.column_sums
-        first = answer(old, table, epsilon=epsilon, ledger=ledger, release_id="r")
-    again = answer(made, table, epsilon=epsilon, ledger=ledger, release_id="r")
+        unknowing = load_plan(tmp_path / "a.plan")
+    assert unknowing.lattice.column_sums > made.lattice.column_sums
+    first = answer(unknowing, table, epsilon=epsilon, ledger=ledger, release_id="r")
+    with monkeypatch.context() as later:
+        later.setattr("batchdp.mechanism.cap.CAPS", (10**6,))
+        fresh = answer(unknowing, table, epsilon=1.0, ledger=ledger, release_id="another")
+        assert fresh.certificate.largest_total == 10**6 < first.certificate.largest_total
+        again = answer(unknowing, table, epsilon=epsilon, ledger=ledger, release_id="r")
     assert np.array_equal(first.values, again.values)
-    assert ledger.spent == epsilon
+    with pytest.raises(BudgetError, match=r"release_id='r' was used .* plan_digest"):
+        answer(made, table, epsilon=epsilon, ledger=ledger, release_id="r")
+    assert ledger.spent == epsilon + 1.0

@@ -6,49 +6,82 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from batchdp import PrivacyParameterError
+from batchdp import LatticeError, PrivacyParameterError, Workload
+from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.conversion import epsilon_at, rho_for
-from batchdp.mechanism.mechanism import mechanism
+from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.measure import add
+from batchdp.mechanism.measurement import GroupNoise
+from batchdp.mechanism.sample import sample
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
+from batchdp.private import CellCounts
+from mechanisms import calibrated, drawn
+
+NOISES = [LAPLACE, GAUSSIAN]
 
 
-@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def for_one_measurement(noise: Noise, sensitivity: int, amount: Any) -> GroupNoise:
+    """The noise of one measurement that a record changes by so much, at what a user gives."""
+    Q = sparse.csr_array(np.array([[sensitivity]], dtype=np.int64))
+    lattice = Lattice(Workload(np.eye(1)), Q, np.eye(1), 40, 10**6, noise)
+    (found,) = calibrate(lattice, 1, Budget(noise, amount))
+    return found
+
+
+@pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("budget", [1e-6, 0.1, 1 / 3, 1.0, 7.7, 1e3])
 @pytest.mark.parametrize("sensitivity", [1, 12345, 2**40 + 1])
-def test_the_privacy_map_is_within_the_charge_and_not_much_below(privacy: Any, budget: float, sensitivity: int) -> None:
+def test_the_privacy_map_is_within_the_charge_and_not_much_below(noise: Noise, budget: float, sensitivity: int) -> None:
     if sensitivity / budget > 2**54:
         return
-    made = mechanism(privacy, sensitivity, budget)
-    assert made.loss <= budget
+    if noise.scale(sensitivity, budget) < 64:
+        with pytest.raises(LatticeError, match=f"too little to hide behind; lower {noise.unit}"):
+            for_one_measurement(noise, sensitivity, budget)
+        return
+    made = for_one_measurement(noise, sensitivity, budget)
+    assert made.moved == sensitivity**noise.norm
+    assert noise.loss(made.moved, made.scale) <= made.loss <= budget
     assert made.loss >= budget * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("budget", [0, -1, math.nan, math.inf, True, 5e-324, 1e-300])
-def test_impossible_budgets_are_refused(budget: Any) -> None:
-    for privacy in ("pure", "zcdp"):
-        with pytest.raises(PrivacyParameterError, match=r"(epsilon|rho)=.* (above 0|scale)"):
-            mechanism(privacy, 2**40, budget)
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("budget", [0, -1, math.nan, math.inf, True])
+def test_impossible_budgets_are_refused(noise: Noise, budget: Any) -> None:
+    with pytest.raises(PrivacyParameterError, match=r"(epsilon|rho)=.* above 0"):
+        for_one_measurement(noise, 2**40, budget)
 
 
-@pytest.mark.parametrize("sensitivity", [0, -1, 1.5, True, "1"])
-def test_impossible_sensitivities_are_refused(sensitivity: Any) -> None:
-    with pytest.raises(PrivacyParameterError, match="sensitivity"):
-        mechanism("pure", sensitivity, 1.0)
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("budget", [5e-324, 1e-300])
+def test_budgets_for_more_noise_than_fits_are_refused(noise: Noise, budget: float) -> None:
+    with pytest.raises(LatticeError, match=rf"{noise.unit}={budget!r} .* more than fits; raise {noise.unit}"):
+        for_one_measurement(noise, 2**40, budget)
 
 
-@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
-def test_noise_has_the_promised_scale_and_centre(privacy: Any) -> None:
-    made = mechanism(privacy, 1000, 0.5)
-    draws = np.array(made.draw([7] * 40_000), dtype=float) - 7
-    spread = np.abs(draws).mean() / made.scale if privacy == "pure" else np.square(draws).mean() / made.scale**2
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("moved", [0, -1, 1.5, True, "1", np.int64(2**40)])
+def test_impossible_sensitivities_are_refused(noise: Noise, moved: Any) -> None:
+    with pytest.raises(PrivacyParameterError, match="moved="):
+        calibrated(noise, moved, 1e-3)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_noise_has_the_promised_scale_and_centre(noise: Noise) -> None:
+    made = calibrated(noise, 1000**noise.norm, 0.5)
+    Q = sparse.csr_array(np.ones((40_000, 1), dtype=np.int64))
+    lattice = Lattice(Workload(np.eye(1)), Q, np.zeros((1, 40_000)), 0, 10**6, noise)
+    draws = add(lattice, CellCounts(np.array([7])), sample(lattice, (made,))).astype(float) - 7
+    spread = np.mean(np.abs(draws / made.scale) ** noise.norm)
     # Five standard errors of 40 000 draws.
-    assert abs(spread - 1) <= 5 * (1 if privacy == "pure" else math.sqrt(2)) / 200
-    assert abs(draws.mean()) <= 5 * math.sqrt(made.variance / 40_000)
+    assert abs(spread - 1) <= 5 * math.sqrt(noise.norm) / 200
+    assert abs(draws.mean()) <= 5 * math.sqrt(noise.variance_at_one * made.scale**2 / 40_000)
 
 
 def test_two_draws_differ() -> None:
-    made = mechanism("pure", 2**30, 1.0)
-    assert made.draw([0] * 5) != made.draw([0] * 5)
+    made = calibrated(LAPLACE, 2**30, 1.0)
+    assert drawn(LAPLACE, made.scale, 5) != drawn(LAPLACE, made.scale, 5)
 
 
 @pytest.mark.slow

@@ -27,12 +27,14 @@ from batchdp import (
 )
 from batchdp.linalg.matrix import Plain, column_norms, dense, plain, row_maxima, row_residuals, row_squares, scale_rows
 from batchdp.linalg.product import CellMap, Product
-from batchdp.mechanism.lattice import MOST_COUNT, quantise
+from batchdp.mechanism.lattice import quantise_cells
+from batchdp.mechanism.measure import MOST_COUNT, merge
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.p_identity import p_identity
 from batchdp.workloads import ordered
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
+from mechanisms import measured
 
 
 def _merging(classes: np.ndarray, factors: np.ndarray, rows: int) -> sparse.csc_array:
@@ -48,7 +50,7 @@ def test_cells_merged_alike_are_known_by_what_they_say_and_not_by_who_made_them(
         assert one != CellMap(np.array(classes), np.array(factors, dtype=float), count)
     W = Workload(Product(np.eye(2), one.matrix()))
     strategy = Strategy(W, Product(np.eye(2), same.matrix()), np.eye(2))
-    assert quantise(strategy, largest_total=1000).merging is not None
+    assert quantise_cells(strategy, largest_total=1000).merging is not None
 
 
 def chosen(rng: np.random.Generator, rows: int, distinct: int, cells: int, *, scaled: bool, as_sparse: bool) -> Product:
@@ -203,17 +205,17 @@ def test_queries_that_far_outnumber_their_rank_are_reconstructed_in_factors() ->
 def test_a_factored_strategy_measures_what_its_entries_would() -> None:
     rng = np.random.default_rng(2)
     strategy = p_identity(ranges())
-    lattice = quantise(strategy, largest_total=10**6)
+    lattice = quantise_cells(strategy, largest_total=10**6)
     assert lattice.merging is not None
     assert lattice.cells == 500
     x = rng.integers(0, 1000, size=500)
     full = Strategy(Workload(dense(strategy.workload.matrix)), strategy.measure, strategy.reconstruct)
-    same = quantise(full, largest_total=10**6)
-    assert lattice.measured(x) == same.measured(x)
+    same = quantise_cells(full, largest_total=10**6)
+    assert measured(lattice, x) == measured(same, x)
     assert lattice.column_sums == same.column_sums
     assert lattice.bias_bound == pytest.approx(same.bias_bound, rel=1e-3)
     far = np.full(500, MOST_COUNT)
-    assert max(lattice.merged(far)) == MOST_COUNT  # never beyond 63 bits, whatever the table holds
+    assert max(merge(lattice, far)) == MOST_COUNT  # never beyond 63 bits, whatever the table holds
     assert audit(strategy, epsilon=1, runs=2000).passed
 
 
@@ -273,9 +275,9 @@ def test_factors_of_small_integers_do_not_overflow(tmp_path: Path) -> None:
     for left in lefts:
         strategy = Strategy(workload, Product(left, workload.matrix.right), np.eye(2))
         assert strategy.sensitivity == 128
-        lattice = quantise(strategy, largest_total=10**6)
+        lattice = quantise_cells(strategy, largest_total=10**6)
         assert np.abs(lattice.integers.data).max() <= 2**lattice.bits
-        one, other = (lattice.measured(np.array([count, 0, 0, 0]))[0] for count in (65536, 65537))
+        one, other = (measured(lattice, np.array([count, 0, 0, 0]))[0] for count in (65536, 65537))
         assert abs(one - other) == lattice.sensitivity
     tens: Any = np.full((1, 1), 100, dtype=np.int8)
     doubled = Strategy(Workload([[200.0]]), Product(tens, np.full((1, 1), 2, dtype=np.int8)), np.eye(1))
@@ -299,7 +301,7 @@ def test_a_column_that_no_cell_has_does_not_count() -> None:
     strategy = optimize(workload, "zcdp")
     assert strategy.expected_squared_error(rho=0.5) == pytest.approx(2.0)
     assert strategy.lower_bound(rho=0.5) <= 2.0 * (1 + 1e-9)
-    assert quantise(strategy, largest_total=1000).integers.shape[1] == 2
+    assert quantise_cells(strategy, largest_total=1000).integers.shape[1] == 2
 
 
 @pytest.mark.usefixtures("lazily")
@@ -311,7 +313,7 @@ def test_every_kind_of_search_keeps_the_workloads_own_merging() -> None:
     assert again.matrix.right is workload.matrix.right
     for options in ({}, {"objective": "max"}, {"privacy": "zcdp"}, {"privacy": "zcdp", "objective": "max"}):
         found = optimize(workload, seconds=0.5, **options)  # type: ignore[call-overload]
-        assert quantise(found, largest_total=1000).merging is not None
+        assert quantise_cells(found, largest_total=1000).merging is not None
 
 
 def test_a_merging_that_was_tampered_with_is_refused() -> None:
@@ -321,7 +323,7 @@ def test_a_merging_that_was_tampered_with_is_refused() -> None:
     assert isinstance(strategy.workload.matrix, Product)
     sparse.csc_array(strategy.workload.matrix.right).data[:] = 1000
     with pytest.raises(LatticeError, match="merging"):
-        quantise(strategy, largest_total=10**6)
+        quantise_cells(strategy, largest_total=10**6)
     data, index, ends = np.ones(3), np.zeros(3, dtype=np.int32), np.arange(4, dtype=np.int32)
     views = sparse.csc_array((data[:], index[:], ends[:]), shape=(1, 3))
     for part in (views.data, views.indices, views.indptr):

@@ -112,7 +112,8 @@ class OneGroup:
     def worst_bias(self, reader: NoiseLaw) -> tuple[float, str]:
         """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
         bias, errors = self.bias_bound, reader.standard_errors
-        share = np.divide(bias, errors, out=np.where(bias > 0, np.inf, 0.0), where=errors > 0)
+        # What is not a number is not small either.
+        share = np.divide(bias, errors, out=np.where(bias == 0, 0.0, np.inf), where=errors > 0)
         worst = int(np.argmax(share)) if len(share) else 0
         return float(share.max(initial=0.0)), f"query {self.workload.names[worst]!r}"
 
