@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,24 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from batchdp import audit, optimize, workloads
-from batchdp.audits.components import attacked_components, exact_components
+from batchdp.audits.attack import attack
+from batchdp.audits.exact import exact
 from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.search import Batch, one_product, split_by, tables_apart
 from batchdp.components.strategy import Components
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.mechanism.components.axes import Records
-from batchdp.mechanism.components.drawing import NOTHING, draw, least_noise, root_above
-from batchdp.mechanism.components.integers import exact_squares, integer_basis
+from batchdp.mechanism.calibrate import root_above
+from batchdp.mechanism.components.integers import integer_basis
 from batchdp.mechanism.components.lattice import ComponentLattice, IntegerGroup, WholeGroups, _group
-from batchdp.mechanism.components.preparing import Prepared, prepare
-from batchdp.mechanism.lattice import LARGEST
+from batchdp.mechanism.measurement import LARGEST, NOTHING
 from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.prepare import Mechanism
+from batchdp.mechanism.sample import sample_independent
+from batchdp.mechanism.sensitivity import exact_squares
 from batchdp.privacy import GAUSSIAN
+from batchdp.private import Records
 from batchdp.workloads.structure import Products
+from mechanisms import calibrated, measured, prepared
 from test_components import batch_of, structure
 
 Integers = NDArray[np.int64]
@@ -53,21 +58,21 @@ def cells_of(batch: Products) -> Integers:
     return np.indices(batch.sizes).reshape(len(batch.sizes), -1).T.astype(np.int64)
 
 
-def measurements(prepared: Prepared, records: Records) -> Integers:
-    return np.concatenate([exact for _, _, exact in prepared.reader.measured(records)])
+def measurements(made: Mechanism, records: Records) -> Integers:
+    return np.array(measured(made.measurement, records), dtype=np.int64)
 
 
-def matrix(prepared: Prepared) -> NDArray[np.object_]:
+def matrix(made: Mechanism) -> NDArray[np.object_]:
     """Q, measurement × cell, by measuring every cell alone; Python's whole numbers."""
-    cells = cells_of(prepared.lattice.workload)
-    columns = [measurements(prepared, Records(cell[None])) for cell in cells]
+    lattice: Any = made.measurement
+    columns = [measurements(made, Records(cell[None])) for cell in cells_of(lattice.workload)]
     return np.stack(columns, axis=1).astype(object)
 
 
-def reconstruction(prepared: Prepared) -> NDArray[np.float64]:
-    batch, rows = prepared.lattice.workload, np.eye(prepared.lattice.measurements, dtype=np.int64)
-    tables = range(len(batch.tables))
-    return np.stack([np.concatenate([prepared.reader.values(t, y).reshape(-1) for t in tables]) for y in rows], axis=1)
+def reconstruction(made: Mechanism) -> NDArray[np.float64]:
+    lattice: Any = made.measurement
+    tables, rows = range(len(lattice.workload.tables)), np.eye(lattice.measurements, dtype=np.int64)
+    return np.stack([np.concatenate([made.reader.values(t, y).reshape(-1) for t in tables]) for y in rows], axis=1)
 
 
 @settings(deadline=None, max_examples=40)
@@ -79,15 +84,14 @@ def test_integers_sensitivity_answers_and_variances_are_those_of_explicit_matric
     seed: int, rho: float, neighbours: Neighbours
 ) -> None:
     for strategy in strategies_of(seed):
-        prepared = prepare(strategy, neighbours, rho, 10**6)
-        Q, B = matrix(prepared), reconstruction(prepared)
+        made = prepared(strategy, neighbours, rho, 10**6)
+        Q, B = matrix(made), reconstruction(made)
         W = strategy.workload.matrix.toarray()
         # The sensitivity: brute force over all records, group by group, in whole numbers.
         total = Fraction(0)
-        ends = np.concatenate([[0], np.cumsum(prepared.lattice.sizes)])
-        listed: Iterable[Any] = prepared.lattice.groups
-        groups = zip(listed, prepared.noises, ends, ends[1:], strict=False)
-        for group, noise, start, end in groups:
+        ends = np.concatenate([[0], np.cumsum(made.measurement.sizes)])
+        groups = zip(made.measurement.groups, made.noises, pairwise(ends), strict=True)
+        for group, noise, (start, end) in groups:
             squares = max(int(sum(int(q) ** 2 for q in column)) for column in Q[start:end].T)
             assert squares == group.moved
             assert noise.moved == squares * neighbours.factor**2
@@ -95,17 +99,17 @@ def test_integers_sensitivity_answers_and_variances_are_those_of_explicit_matric
                 assert Fraction(noise.loss) >= Fraction(noise.moved) / (2 * Fraction(noise.scale) ** 2)
                 assert noise.scale >= 64
             total += Fraction(noise.loss)
-        assert total == prepared.loss <= Fraction(rho)
+        assert total == made.loss <= Fraction(rho)
         # Answers without noise, and the variance of each.
         assert np.allclose(B @ Q.astype(float), W, atol=1e-8 * max(1.0, float(np.abs(W).max())))
-        scales = np.repeat(prepared.scales, prepared.lattice.sizes)
+        scales = np.repeat(made.scales, made.measurement.sizes)
         shapes = [table.shape for table in strategy.workload.tables]
-        found = [np.broadcast_to(prepared.reader.variances(t), shape) for t, shape in enumerate(shapes)]
+        found = [np.broadcast_to(made.reader.variances(t), shape) for t, shape in enumerate(shapes)]
         variances = np.concatenate([one.reshape(-1) for one in found])
         assert np.allclose(variances, np.square(B * scales).sum(axis=1), rtol=1e-9, atol=1e-12)
         expected = strategy.per_query_variance(rho=rho) * neighbours.factor**2
         assert variances.sum() <= expected.sum() * 1.05
-        assert prepared.bias_share <= 0.01
+        assert made.bias_share <= 0.01
 
 
 @settings(deadline=None, max_examples=25)
@@ -114,42 +118,43 @@ def test_tables_of_records_are_exact_without_noise(seed: int, drawn: int) -> Non
     batch = batch_of(seed, columns=4, most=5)
     if not np.any(batch.matrix.toarray()):
         return
-    prepared = prepare(optimize_products(batch), ONE, 0.5, 10**6)
+    made = prepared(optimize_products(batch), ONE, 0.5, 10**6)
     rng = np.random.default_rng(drawn)
     codes = np.column_stack([rng.integers(0, n, 200) for n in batch.sizes])
-    noisy = measurements(prepared, Records(codes))
+    noisy = measurements(made, Records(codes))
     counts = np.bincount(np.ravel_multi_index(codes.T, batch.sizes), minlength=batch.cells)
     tables = range(len(batch.tables))
-    answers = np.concatenate([prepared.reader.values(t, noisy).reshape(-1) for t in tables])
+    answers = np.concatenate([made.reader.values(t, noisy).reshape(-1) for t in tables])
     assert np.allclose(answers, batch.matrix @ counts, atol=1e-6)
     there = np.flatnonzero(counts)
     same = Records(cells_of(batch)[there], counts[there])
-    assert np.array_equal(noisy, measurements(prepared, same))
+    assert np.array_equal(noisy, measurements(made, same))
 
 
-def whole(sizes: tuple[int, ...] = (3, 4, 2), order: tuple[int, ...] = (0, 1, 2), rho: float = 0.5) -> Prepared:
-    return prepare(optimize_products(structure(workloads.marginals(sizes, list(order)))), ONE, rho, None)
+def whole(sizes: tuple[int, ...] = (3, 4, 2), order: tuple[int, ...] = (0, 1, 2), rho: float = 0.5) -> Mechanism:
+    return prepared(optimize_products(structure(workloads.marginals(sizes, list(order)))), ONE, rho, None)
 
 
 def test_a_whole_table_component_has_the_norm_of_the_closed_form() -> None:
-    prepared = whole()
-    assert isinstance(prepared.lattice.groups, WholeGroups)
-    for group in prepared.lattice.groups:
-        n = [prepared.lattice.workload.sizes[i] for i in group.columns()]
+    made = whole()
+    assert isinstance(made.measurement, ComponentLattice)
+    assert isinstance(made.measurement.groups, WholeGroups)
+    for group in made.measurement.groups:
+        n = [made.measurement.workload.sizes[i] for i in group.columns]
         assert group.squares == int(np.prod([k * (k - 1) for k in n])) * 4**group.bits
 
 
 def test_measurements_beyond_the_cap_are_exact_and_clamped() -> None:
-    prepared = whole()
-    lattice = prepared.lattice
+    made = whole()
+    lattice: Any = made.measurement
     cells = cells_of(lattice.workload)
     many = Records(cells, np.full(len(cells), 2**62, dtype=np.int64))
-    total = measurements(prepared, many)
+    total = measurements(made, many)
     assert total[0] == LARGEST
     assert np.all(total[1:] == 0)  # uniform counts have no other component
     one = Records(cells[:1], np.array([2**62], dtype=np.int64))
-    found = measurements(prepared, one)
-    Q = matrix(prepared)
+    found = measurements(made, one)
+    Q = matrix(made)
     assert [int(z) for z in found] == [max(-LARGEST, min(LARGEST, int(q) * 2**62)) for q in Q[:, 0]]
 
 
@@ -178,11 +183,13 @@ def test_a_basis_of_whole_numbers_spans_the_same() -> None:
 
 def test_noise_that_is_too_little_or_too_much_is_refused() -> None:
     with pytest.raises(LatticeError, match="too little to hide behind"):
-        least_noise(GAUSSIAN, 1, 0.5)
+        calibrated(GAUSSIAN, 1, 0.5)
     with pytest.raises(LatticeError, match="more than fits"):
-        least_noise(GAUSSIAN, 2**100, 1e-12)
+        calibrated(GAUSSIAN, 2**100, 1e-12)
     with pytest.raises(PrivacyParameterError, match="above 0"):
-        least_noise(GAUSSIAN, 0, 0.5)
+        calibrated(GAUSSIAN, 0, 0.5)
+    with pytest.raises(PrivacyParameterError, match=r"rho=.* above 0"):
+        calibrated(GAUSSIAN, 10**6, 0.0)
 
 
 def test_lists_that_share_a_column_are_refused() -> None:
@@ -198,28 +205,27 @@ def test_lists_that_share_a_column_are_refused() -> None:
 def test_a_cap_that_leaves_no_bits_is_refused_with_the_remedy() -> None:
     strategy = optimize_products(structure(workloads.marginals((3, 4), [2])))
     with pytest.raises(LatticeError, match="max_rows"):
-        prepare(strategy, ONE, 0.5, 2**62)
+        prepared(strategy, ONE, 0.5, 2**62)
     with pytest.raises(LatticeError, match="largest_total"):
-        prepare(strategy, ONE, 0.5, 0)
+        prepared(strategy, ONE, 0.5, 0)
 
 
 def test_draws_have_their_scales_and_fill_every_measurement() -> None:
     scales, sizes = np.array([100.0, 5000.0]), np.array([3000, 40], dtype=np.int64)
     told: list[float] = []
-    noise = draw(scales, sizes, lambda share, _: told.append(share))
+    noise = sample_independent(GAUSSIAN, scales, sizes, lambda share, _: told.append(share))
     assert noise.shape == (3040,)
     assert 80 < noise[:3000].std() < 120
     assert 2000 < noise[3000:].std() < 8000
-    assert not np.array_equal(noise, draw(scales, sizes))
+    assert not np.array_equal(noise, sample_independent(GAUSSIAN, scales, sizes))
 
 
-def broken_exactly(prepared: Prepared) -> set[str]:
-    return {finding.check for finding in exact_components(prepared, ONE, 0.5) if not finding.held}
+def broken_exactly(made: Mechanism) -> set[str]:
+    return {finding.check for finding in exact(made) if not finding.held}
 
 
-def broken(prepared: Prepared, **options: object) -> set[str]:
-    attacks = attacked_components(prepared, ONE, 0.5, 4000, **options)  # type: ignore[arg-type]
-    return broken_exactly(prepared) | {finding.check for finding in attacks if not finding.held}
+def broken(made: Mechanism, draw: Any = None, runs: int = 4000) -> set[str]:
+    return broken_exactly(made) | {finding.check for finding in attack(made, runs, draw) if not finding.held}
 
 
 def test_what_is_right_passes_the_audit() -> None:
@@ -230,42 +236,42 @@ def test_what_is_right_passes_the_audit() -> None:
 
 
 def test_a_component_that_is_forgotten_is_caught() -> None:
-    prepared = whole()
-    forgotten = replace(prepared, noises=(*prepared.noises[:-1], NOTHING))
+    made = whole()
+    forgotten = replace(made, noises=(*made.noises[:-1], NOTHING))
     assert {"sensitivity", "privacy loss"} <= broken_exactly(forgotten)
 
 
 def test_a_component_that_is_not_paid_for_is_caught() -> None:
-    prepared = whole()
-    last = prepared.noises[-1]
-    free = replace(prepared, noises=(*prepared.noises[:-1], replace(last, loss=0.0)))
+    made = whole()
+    last = made.noises[-1]
+    free = replace(made, noises=(*made.noises[:-1], replace(last, loss=0.0)))
     assert "privacy loss" in broken_exactly(free)
 
 
 def test_a_wrong_power_of_two_is_caught() -> None:
-    prepared = whole()
-    groups = prepared.lattice.groups
+    made = whole()
+    assert isinstance(made.measurement, ComponentLattice)
+    groups = made.measurement.groups
     assert isinstance(groups, WholeGroups)
     finer = replace(groups, bits=groups.bits + (np.arange(len(groups.bits)) == 2))
-    assert isinstance(prepared.lattice, ComponentLattice)
-    wrong = Prepared(replace(prepared.lattice, groups=finer), prepared.noises, prepared.budget)
+    wrong = replace(made, measurement=replace(made.measurement, groups=finer))
     assert {"sensitivity", "privacy loss"} <= broken_exactly(wrong)
 
 
 def test_a_sensitivity_that_is_too_small_is_caught() -> None:
     prefix = np.tril(np.ones((4, 4)))
     batch = structure(workloads.products((4, 3), [[prefix, np.eye(3)], [None, np.eye(3)]]))
-    prepared = prepare(optimize_products(batch), ONE, 0.5, None)
-    groups = prepared.lattice.groups
+    made = prepared(optimize_products(batch), ONE, 0.5, None)
+    groups = made.measurement.groups
     assert isinstance(groups[0], IntegerGroup)
-    noise = prepared.noises[0]
-    less = replace(prepared, noises=(replace(noise, moved=noise.moved * 9 // 10), *prepared.noises[1:]))
+    noise = made.noises[0]
+    less = replace(made, noises=(replace(noise, moved=noise.moved * 9 // 10), *made.noises[1:]))
     assert "sensitivity" in broken_exactly(less)
 
 
 def test_draws_that_components_share_are_caught() -> None:
     def shared(scales: NDArray[np.float64], sizes: Integers) -> Integers:
-        unit = draw(np.array([1e6]), np.array([sizes.max()])) / 1e6
+        unit = sample_independent(GAUSSIAN, np.array([1e6]), np.array([sizes.max()])) / 1e6
         return np.concatenate([np.rint(unit[:n] * s).astype(np.int64) for s, n in zip(scales, sizes, strict=True)])
 
     assert "independent draws" in broken(whole(), draw=shared)
@@ -273,7 +279,7 @@ def test_draws_that_components_share_are_caught() -> None:
 
 def test_noise_that_is_too_small_is_caught_by_the_attack() -> None:
     def small(scales: NDArray[np.float64], sizes: Integers) -> Integers:
-        return draw(scales / 3, sizes)
+        return sample_independent(GAUSSIAN, scales / 3, sizes)
 
-    prepared = prepare(optimize_products(structure(workloads.marginals((2, 2), [2]))), ONE, 0.5, None)
-    assert {"noise scale", "attack on several components"} <= broken(prepared, draw=small)
+    made = prepared(optimize_products(structure(workloads.marginals((2, 2), [2]))), ONE, 0.5, None)
+    assert {"noise scale", "attack on the first record"} <= broken(made, draw=small)
