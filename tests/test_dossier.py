@@ -261,7 +261,8 @@ def known(study: Study) -> set[float]:
     release, ledger, c = study.release, study.ledger, study.release.certificate
     entries = ledger.history()
     found: list[float] = [len(release.names), len(release.measurements), 0.1, 100 * release.confidence]
-    found += [c.sensitivity, c.scale, c.loss, c.budget, c.bits, c.bias_bound, c.scale / 2.0**c.bits]
+    (group,) = c.groups
+    found += [c.loss, c.budget, c.bias_share, group.moved, group.scale, group.bits, group.scale / 2.0**group.bits]
     found += [ledger.total, ledger.spent, ledger.remaining, len(entries), *(one.charged for one in entries)]
     found += [ledger.epsilon_at(1e-6), *(one.requested for one in entries), len(release.tables)]
     found += [*release.law.standard_errors.tolist(), *release.half_widths.tolist()]

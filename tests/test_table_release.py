@@ -196,7 +196,7 @@ def test_counts_of_all_cells_are_records_too(ledger: batchdp.Ledger) -> None:
 def test_a_repeat_is_reconstructed_and_costs_nothing(ledger: batchdp.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = strategy()
     first = batchdp.answer(planned, codes(), rho=1, ledger=ledger, release_id="one")
-    monkeypatch.setattr(answering, "draw_noise", lambda *_: pytest.fail("drawn again"))
+    monkeypatch.setattr(answering, "sample", lambda *_: pytest.fail("drawn again"))
     again = batchdp.answer(planned, codes(5, seed=9), rho=1, ledger=ledger, release_id="one")
     assert np.array_equal(first.noisy, again.noisy)
     assert ledger.spent == 1
@@ -211,7 +211,7 @@ def test_a_repeat_is_reconstructed_and_costs_nothing(ledger: batchdp.Ledger, mon
 def test_what_cannot_be_paid_is_refused_before_noise_is_drawn(
     ledger: batchdp.Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(answering, "draw_noise", lambda *_: pytest.fail("drawn in vain"))
+    monkeypatch.setattr(answering, "sample", lambda *_: pytest.fail("drawn in vain"))
     with pytest.raises(BudgetError, match="more than is left"):
         batchdp.answer(strategy(), codes(), rho=101, ledger=ledger)
     pure = batchdp.Ledger.create(tmp_path / "pure.db", epsilon=1)
@@ -226,7 +226,7 @@ def test_the_noise_is_drawn_before_the_charge(ledger: batchdp.Ledger, monkeypatc
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(answering, "draw_noise", interrupted)
+    monkeypatch.setattr(answering, "sample", interrupted)
     with pytest.raises(KeyboardInterrupt):
         batchdp.answer(strategy(), codes(), rho=0.5, ledger=ledger)
     assert ledger.spent == 0
@@ -264,7 +264,7 @@ def test_what_does_not_fit_is_refused_with_its_size(tmp_path: Path) -> None:
     assert "1,000,000,000,000 measurements" in str(needed)
     told = batchdp.estimate(strategy(), rho=0.5)
     assert (told.components, told.measurements, told.answers) == (7, 60, 60)
-    with pytest.raises(ReleaseError, match="Components"):
+    with pytest.raises(PrivacyParameterError, match="neither a plan nor a strategy"):
         batchdp.estimate(np.eye(2), rho=0.5)  # type: ignore[arg-type]
 
 

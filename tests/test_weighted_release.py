@@ -145,7 +145,7 @@ def test_a_ledger_in_rho_is_charged_what_epsilon_implies(tmp_path: Path) -> None
 def test_what_cannot_be_paid_is_refused_before_noise_is_drawn(
     ledger: batchdp.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "draw_noise", lambda *_: pytest.fail("drawn in vain"))
+    monkeypatch.setattr(answering, "sample", lambda *_: pytest.fail("drawn in vain"))
     with pytest.raises(BudgetError, match="more than is left"):
         batchdp.answer(whole(), codes(), epsilon=1001, ledger=ledger)
     with pytest.raises(PrivacyParameterError, match="epsilon"):
@@ -169,7 +169,7 @@ def test_ctrl_c_loses_nothing(ledger: batchdp.Ledger, monkeypatch: pytest.Monkey
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(answering, "draw_noise", interrupted)
+    monkeypatch.setattr(answering, "sample", interrupted)
     with pytest.raises(KeyboardInterrupt):
         batchdp.answer(whole(), codes(), epsilon=0.5, ledger=ledger)
     assert ledger.spent == 0.5  # noise is drawn before the charge

@@ -33,6 +33,8 @@ from batchdp.private import Records
 FALSE_ALARM = 1e-6
 RUNS = 100_000
 """Releases on each of two neighbouring tables."""
+MOST_RUNS = 20_000
+"""Of several groups with independent noise, each of which is drawn for."""
 MOST_ROWS = 4
 """Measurements of a group that the attack looks at: those that move most."""
 ATTACKED = 8
@@ -67,6 +69,7 @@ def attack(made: Mechanism, runs: int, draw: Any = None) -> Iterator[Finding]:
 def attack_noise(kind: Noise, made: Mechanism, runs: int, draw: Any) -> Iterator[Finding]:
     """By the kind of noise: here on draws that are independent for every measurement."""
     draws: Draw = draw or (lambda scales, sizes: sample_independent(kind, scales, sizes))
+    runs = runs if len(made.noises) == 1 else min(runs, MOST_RUNS)
     for name, shifts in movements(made.measurement, made.noises).items():
         chosen = [g for g, shift in shifts.items() if len(shift) and made.noises[g].moved]
         if not chosen:

@@ -17,9 +17,6 @@ from batchdp.privacy import Budget
 from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 
-MOST_RUNS = 20_000
-"""Of several groups, each of which is drawn for."""
-
 
 @dataclass(frozen=True)
 class Audit:
@@ -53,4 +50,4 @@ def audit(
     found = [*exact(made)]
     if isinstance(planned, Plan) and len(planned.workload.meetings) > 1:
         found.append(records_finding(planned.cells, made.measurement))
-    return Audit((*found, *attack(made, runs if len(made.noises) == 1 else min(runs, MOST_RUNS))))
+    return Audit((*found, *attack(made, runs)))

@@ -40,11 +40,12 @@ TRIALS = 500
 def _(measurement: ShapedLattice) -> tuple[list[int], str]:
     """1 for every group whose columns are all inside its body, in fractions; as much more as one is outside."""
     columns = sorted({tuple(column) for column in np.unique(measurement.integers.toarray(), axis=1).T.tolist()})
-    vertices = [set(map(tuple, body.vertices.T.tolist())) for body in measurement.bodies]
-    largest = [Fraction(0)] * len(vertices)
+    bodies = [group.body for group in measurement.groups]  # which are drawn from
+    vertices = [set(map(tuple, body.vertices.T.tolist())) for body in bodies]
+    largest = [Fraction(0)] * len(bodies)
     for column in columns:
         start = 0
-        for g, (body, known) in enumerate(zip(measurement.bodies, vertices, strict=True)):
+        for g, (body, known) in enumerate(zip(bodies, vertices, strict=True)):
             largest[g] = max(largest[g], _norm(body, known, column[start : start + body.rank]))
             start += body.rank
     told = f"{len(columns):,} columns in fractions, none beyond {float(max(largest)):.9g} times its body"

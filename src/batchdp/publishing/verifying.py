@@ -145,7 +145,7 @@ def _check_entry(release: Release | TableRelease, books: Books) -> None:
     entry = books.entry(release.certificate.release_id)
     for name, here, there in differences(release.certificate, entry, books.unit):
         raise DossierError(f"{EVIDENCE} has {name}={there!r} where {RELEASE} has {here!r}: one of them was edited")
-    if entry.answers_digest not in (None, answers_digest_of(release)):
+    if entry.answers_digest != answers_digest_of(release):
         raise DossierError(f"{EVIDENCE} is about other answers than {RELEASE}: one of them was edited")
     if entry.state != "released":
         raise DossierError(f"{EVIDENCE} says that {release.certificate.release_id!r} has no answers: it was edited")

@@ -227,7 +227,7 @@ def release(
     confidence: float = 0.95,
     confirm: Confirm | None = None,
     progress: Progress | None = None,
-    draw: Draw = sample,
+    draw: Draw | None = None,
 ) -> Any:
     """`answer`, with room for a test's own noise in `draw`."""
     checked_confidence(confidence)
@@ -257,13 +257,13 @@ def release(
     if confirm is not None:
         confirmed(confirm, cost)
     # In vain where the ledger will refuse; but it decides, and nothing is charged that has no noise.
-    noise = draw(made.measurement, made.noises, progress) if cost.is_due else None
+    noise = (draw or sample)(made.measurement, made.noises, progress) if cost.is_due else None
     with room_on_disk(ledger.path, needed.stored + len(packed(certify_groups(made))) + 10_000) as free, uninterrupted():
         reserved = ledger.reserve(identity, **spend)
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
             return _again(reserved, request, made, ledger, confidence)
         if noise is None:
-            noise = draw(made.measurement, made.noises, None)
+            noise = (draw or sample)(made.measurement, made.noises, None)
         # From here on records are read. Nothing below may raise because of what they are.
         noisy = add(made.measurement, counted(request.read, identity), noise)
         certificate = certify(

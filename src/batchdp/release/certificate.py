@@ -96,7 +96,11 @@ class PrivacyCertificate:
 
     def as_dict(self) -> dict[str, Any]:
         """For files that people read; of many groups the digest alone."""
-        few = {"groups": [asdict(one) for one in self.groups]} if len(self.groups) <= SHOWN else {}
+        few = (
+            {"groups": [{**asdict(one), "columns": list(one.columns)} for one in self.groups]}
+            if len(self.groups) <= SHOWN
+            else {}
+        )
         return {**self.header(), **few, "groups_sha256": self.groups_digest}
 
     def __str__(self) -> str:
@@ -170,7 +174,10 @@ def packed(groups: Sequence[CertifiedGroup]) -> bytes:
 def unpacked(text: bytes) -> tuple[CertifiedGroup, ...]:
     """The same from a file."""
     found = []
-    for columns, bits, moved, scale, loss in json.loads(text):
+    for one in json.loads(text):
+        if not isinstance(one, list) or len(one) != len(fields(CertifiedGroup)) or not isinstance(one[0], list):
+            raise ReleaseError("certificate: its fields are not those of a group")
+        columns, bits, moved, scale, loss = one
         whole = all(isinstance(i, int) and not isinstance(i, bool) for i in (*columns, bits, moved))
         if not (whole and bits >= 0 and moved >= 0 and _is_real(scale) and _is_real(loss)):
             raise ReleaseError("certificate: a group does not hold what it should")

@@ -18,6 +18,7 @@ from batchdp.mechanism.measurement import Dense, Integers
 from batchdp.release.certificate import PrivacyCertificate, packed
 
 FORMAT = "batchdp-output-5"
+BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 LONGEST_HEADER = 1_000_000
 MOST_KEPT = 1_000_000
 """Answers that are kept beside the measurements."""
@@ -52,8 +53,8 @@ def encoded(stored: Stored) -> bytes:
 
 
 def is_encoded(output: bytes) -> bool:
-    """Whether an output is a release, and not somebody's own."""
-    return output.startswith(b"{")
+    """Whether an output is a release of this version, and not an earlier one's or somebody's own."""
+    return output.startswith(BEGINNING)
 
 
 def decoded(output: bytes, release_id: str) -> Stored:

@@ -24,7 +24,7 @@ from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.mechanism.measurement import LARGEST, Integers
 from batchdp.mechanism.neighbours import NOT_RECORDED
-from batchdp.privacy import UNITS, Budget, Unit, rounded_up
+from batchdp.privacy import UNITS, Budget, KNorm, Unit, rounded_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.digests import answers_digest, plan_digest
@@ -120,7 +120,7 @@ def _unlike(claimed: PrivacyCertificate, kept: PrivacyCertificate) -> Iterator[t
 
 def _other_answers(release: Any, entry: Entry, kept: Stored) -> Iterator[str]:
     """What of a release's content is not what the ledger has of it, as far as the ledger has anything of it."""
-    if entry.answers_digest is not None and entry.answers_digest != answers_digest_of(release):
+    if entry.answers_digest != answers_digest_of(release):
         yield "its queries, or what they are called,"
     if not has_measured(release, kept.noisy):
         yield "its measurements"
@@ -250,8 +250,8 @@ def _(release: Release, values: Any, standard_errors: Any) -> Iterator[str]:
 @contradictions.register
 def _(release: Release, factor: int) -> Iterator[str]:
     c, law = release.certificate, release.law
-    if law.noise != c.noise:
-        yield f"its noise is {law.noise.name}, its certificate says {c.noise.name}"
+    if law.noise != c.noise or isinstance(law, ShapedLaw) != isinstance(c.noise, KNorm):
+        yield f"its noise is not what its certificate says, {c.noise.name} noise"
         return
     if c.shape != law.shape_text:
         yield "its noise has not the shape that its certificate says; a repeat takes the plan that was answered"

@@ -26,8 +26,8 @@ class BodyGroup:
     """
 
     body: Body
-    columns_of_record: Integers
-    """The different columns of its rows of Q that are not zero."""
+    rows: sparse.csr_array
+    """Of Q: what is measured, whatever the body was made of."""
     shaped: Group
     bits: int
 
@@ -45,9 +45,11 @@ class BodyGroup:
         return float(np.sqrt(max(np.linalg.eigvalsh(self.shaped.covariance)[0], 0.0))) * float(self.share)
 
     def column_outside(self) -> list[int] | None:
-        """A column of a record that is not inside the body; None if all are. Proven in whole numbers."""
+        """A column of its rows that is not inside the body; None if all are. Proven in whole numbers."""
         vertices = set(map(tuple, self.body.vertices.T.tolist()))
-        for column in map(tuple, self.columns_of_record.T.tolist()):
+        columns = np.ascontiguousarray(self.rows.T.toarray().astype(np.int64))
+        for raw in {column.tobytes() for column in columns}:
+            column = tuple(np.frombuffer(raw, dtype=np.int64).tolist())
             opposite = tuple(-q for q in column)
             if column in vertices or opposite in vertices or not any(column):
                 continue
@@ -96,8 +98,8 @@ class ShapedLattice(Lattice):
     @cached_property
     def groups(self) -> tuple[BodyGroup, ...]:  # type: ignore[override]
         """Measurements that share a body."""
-        found = zip(self.bodies, self.record_columns, self.shape.groups, strict=True)
-        return tuple(BodyGroup(body, columns, group, self.bits) for body, columns, group in found)
+        found = zip(self.bodies, self.shape.parts, strict=True)
+        return tuple(BodyGroup(body, self.integers[own], group, self.bits) for body, (own, group) in found)
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
