@@ -1,4 +1,4 @@
-"""Files of version 0.1.0, as golden/make.py made them, keep working; see there."""
+"""Files of version 0.1.0, as golden/files_of_0_1_0.py made them, keep working; see there."""
 
 from __future__ import annotations
 

@@ -1,0 +1,371 @@
+"""What the golden cases need of the package, as functions of plain data: the only module of theirs that imports it.
+
+A case says what is given in numbers, texts and lists; nothing in its file is called like a module or a class. Whoever
+moves or renames something edits this file and no other, and no figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from batchdp.components.optimizing import _strategy, optimize_products
+from batchdp.components.search import Batch, split_by, tables_apart
+from batchdp.derived import expressions
+from batchdp.ledger import Ledger
+from batchdp.linalg.product import CellMap, Product
+from batchdp.measuring.amounts import AmountLattice
+from batchdp.measuring.components.axes import Records, Tallies
+from batchdp.measuring.components.preparing import Prepared, prepare
+from batchdp.measuring.neighbours import Neighbours
+from batchdp.measuring.preparing import exact_charge, prepared
+from batchdp.measuring.shaping.lattice import ShapedLattice
+from batchdp.measuring.shaping.mechanism import ShapedMechanism
+from batchdp.plans import keeping
+from batchdp.privacy import GAUSSIAN, LAPLACE
+from batchdp.release.answering import release
+from batchdp.release.components.answering import release_components
+from batchdp.release.components.tables import TableRelease
+from batchdp.release.records import Release
+from batchdp.strategies.shape import Group, Shape
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.products import in_factors
+from batchdp.workloads.structure import Products
+from batchdp.workloads.workload import Workload
+
+Given = dict[str, Any]
+"""What is given of a case: see `given.py`."""
+
+QUERIES = "the queries themselves"
+"""What stands for them among what is measured."""
+MOST_JOINT = 24
+"""Answers of which it is looked at how they vary together."""
+NOISES = {"laplace": LAPLACE, "k-norm": LAPLACE, "gaussian": GAUSSIAN}
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """What is measured in whole numbers, with the noise that it gets; opaque to everybody else."""
+
+    measurement: Any
+    noise: Any
+
+
+def rebuild(given: Given) -> Any:
+    """The strategy that a case stores; nothing is searched for."""
+    if "sizes" in given["workload"]:
+        return _over_columns(given)
+    stored, workload = given["strategy"], given["workload"]
+    W = Workload(
+        _matrix(workload["matrix"]),
+        workload.get("names"),
+        workload.get("weights"),
+        workload.get("blocks"),
+        meetings=workload.get("meetings"),
+        ends=[tuple(pair) for pair in workload.get("ends", ())],
+    )
+    groups = [
+        Group(Fraction(one["share"]), np.array(one["points"]), np.array(one["weights"]))
+        for one in stored.get("bodies", ())
+    ]
+    return Strategy(
+        W,
+        _matrix(stored["measure"]),
+        _matrix(stored["reconstruct"]),
+        privacy=NOISES[given["noise"]].privacy,
+        shape=Shape(tuple(groups)) if groups else None,
+    )
+
+
+def quantise(strategy: Any, given: Given) -> Quantised:
+    """On the lattice of the given cap, or of the first default that will do, with the noise for the budget."""
+    _, budget = exact_charge(given["budget"])
+    if isinstance(strategy, Strategy):
+        lattice, noise, _ = prepared(strategy, _neighbours(given), budget, given["max_rows"])
+        return Quantised(lattice, noise)
+    made = prepare(strategy, _neighbours(given), budget, given["max_rows"])
+    return Quantised(made.lattice, made)
+
+
+def calibrate(made: Quantised) -> list[dict[str, Any]]:
+    """Every group of measurements with one noise: how much a record and a privacy unit change it, scale and loss."""
+    lattice, noise = made.measurement, made.noise
+    if isinstance(noise, Prepared):
+        norm = noise.noise.norm
+        return [
+            {
+                "measurements": int(size),
+                "columns": list(group.columns()),
+                "bits": group.bits,
+                "norm": f"{norm}" if norm == 1 else "2, squared",
+                "record": group.moved,
+                "unit": own.moved,
+                "scale": own.scale.hex(),
+                "loss": str(Fraction(own.loss)),
+                "share": float(group.share).hex(),
+            }
+            for group, own, size in zip(lattice.groups, noise.noises, lattice.sizes, strict=True)
+        ]
+    common = {
+        "bits": lattice.bits,
+        "record": lattice.sensitivity,
+        "unit": noise.sensitivity,
+        "scale": noise.scale.hex(),
+    }
+    if isinstance(noise, ShapedMechanism):
+        return [
+            {
+                "measurements": body.vertices.shape[0],
+                "norm": "of the body",
+                "corners": sorted(map(list, body.vertices.T.tolist())),
+                "loss": str(epsilon * noise.sensitivity),
+                "share": str(group.share),
+                **common,
+            }
+            for body, epsilon, group in zip(noise.bodies, noise.epsilons, lattice.shape.groups, strict=True)
+        ]
+    size = int(lattice.reconstruct.shape[1])
+    return [
+        {"measurements": size, "norm": str(noise.noise.norm), "loss": str(Fraction(noise.loss)), "share": "1", **common}
+    ]
+
+
+def sizes_of_a_record(made: Quantised) -> dict[str, int]:
+    """How much one record changes all measurements of a pair, in either norm; nothing where groups say it all."""
+    lattice = made.measurement
+    if isinstance(made.noise, Prepared) or isinstance(lattice, ShapedLattice):
+        return {}
+    return {"1": lattice.column_sums, "2, squared": lattice.column_squares}
+
+
+def fine_integers(made: Quantised) -> list[list[list[int]]] | None:
+    """Of amounts, for every cell and then every stretch, the integers that totals are summed in, by measurement."""
+    lattice = made.measurement
+    if not isinstance(lattice, AmountLattice):
+        return None
+    return [sorted([row, q] for row, q in column.items() if q) for column in (*lattice.levels, *lattice.slopes)]
+
+
+def largest_total(made: Quantised) -> int:
+    """The public cap on records that was given, or chosen."""
+    return int(made.measurement.largest_total)
+
+
+def bias(made: Quantised) -> dict[str, Any]:
+    """How far every answer can be off apart from noise; over many columns, the largest share of a standard error."""
+    if isinstance(made.noise, Prepared):
+        return {"bias_share": float(made.noise.bias_share)}
+    return {"bias": made.measurement.bias_bound.tolist()}
+
+
+def measure(made: Quantised, given: Given, data: Given) -> list[int]:
+    """Q x, exactly: of the counts of all cells and the sums of steps of all stretches, or of records with codes."""
+    if isinstance(made.noise, Prepared):
+        exact = [part for _, _, part in made.noise.reader.measured(_records(data))]
+        return [int(z) for part in exact for z in part]
+    return [int(z) for z in made.measurement.measured(_counts(given, data))]
+
+
+def answer_with_noise(given: Given, noise: list[int], folder: Path) -> dict[str, Any]:
+    """A release of the case's data with this noise instead of a draw: what it says, and what the ledger charged."""
+    strategy = rebuild(given)
+    unit = strategy.noise.unit
+    ledger = Ledger.create(folder / "ledger.db", **{unit: 100_000})
+    asked: dict[str, Any] = {
+        "epsilon": None,
+        "rho": None,
+        unit: given["budget"],
+        "ledger": ledger,
+        "release_id": "golden",
+        "label": "records",
+        "neighbours": _neighbours(given),
+        "max_rows": given["max_rows"],
+        "confidence": given["confidence"],
+    }
+    if isinstance(strategy, Strategy):
+        answers = expressions.read(given["answers"], strategy.workload.queries) if "answers" in given else ()
+        done: Any = release(
+            strategy,
+            lambda: _counts(given, given["data"]),
+            draw=lambda exact: [y + z for y, z in zip(exact, noise, strict=True)],
+            answers=answers,
+            **asked,
+        )
+    else:
+        done = release_components(
+            strategy,
+            lambda: _records(given["data"]),
+            draw=lambda _scales, _sizes, _progress: np.array(noise, dtype=np.int64),
+            **asked,
+        )
+    return {**_answers(done), "certificate": _certificate(done), "charged": str(ledger.spent)}
+
+
+def _answers(done: Release | TableRelease) -> dict[str, Any]:
+    rows = [(one.name, one.value, one.standard_error, one.low, one.high) for one in done.answers]
+    names, values, errors, low, high = map(list, zip(*rows, strict=True))
+    ends = [[v - a, b - v] for v, a, b in zip(values, low, high, strict=True)]
+    found: dict[str, Any] = {"names": names, "values": values, "standard_errors": errors, "half_widths": ends}
+    if len(values) <= MOST_JOINT:
+        found["covariance_sums"] = done.covariance.sum(axis=1).tolist()
+        if isinstance(done, Release):
+            together = done.simultaneous()
+            found["simultaneous"] = [[one.value - one.low, one.high - one.value] for one in together]
+    return found
+
+
+def _certificate(done: Release | TableRelease) -> dict[str, Any]:
+    """What is said of the release as a whole; what is said of each group is what `calibrate` says."""
+    said = done.certificate
+    found: dict[str, Any] = {
+        "privacy": said.privacy,
+        "budget": said.budget.hex(),
+        "loss": said.loss.hex(),
+        "neighbours": said.neighbours,
+        "privacy_unit": said.privacy_unit,
+        "largest_total": said.largest_total,
+        "table": said.table,
+        "sampler": "own" if said.opendp == "not used" else "OpenDP",
+    }
+    if isinstance(done, TableRelease):
+        groups = [[list(one.columns), one.bits, one.moved, one.scale.hex()] for one in done.certificate.components]
+        return {**found, "measurements": done.certificate.measurements, "groups": groups}
+    own = done.certificate
+    groups = [[own.shape.partition("; sample")[0], own.bits, own.sensitivity, own.scale.hex()]]
+    return {**found, "measurements": len(done.measurements), "derived": own.derived, "groups": groups}
+
+
+def search(given: Given, way: str) -> Given:
+    """Residuals for a batch over many columns, of the best kind or of one that is named: for `given.py`, once."""
+    workload = _batch(given["workload"])
+    found = optimize_products(workload)
+    if way != "best":
+        batch = Batch(workload)
+        terms = batch.terms(workload.weights)
+        split = {i: batch.uniform(i) for i in batch.wide()}
+        if way == "unevenly":  # in whole parts of 1024, as a search that improves them leaves them
+            split = {i: _uneven(len(one)) for i, one in split.items()}
+        found = _strategy(batch, tables_apart(batch, terms) if way == "apart" else split_by(batch, terms, split), 0.0)
+    header, arrays = keeping.described(found)
+    if header["kind"] == "whole":
+        return {"kind": "whole residuals", "shares": arrays["shares"].tolist(), "total": found.total}
+    assert header["kind"] == "listed"
+    groups = []
+    for group in found.parts.groups:  # type: ignore[union-attr]
+        lists = [
+            [
+                {"orbits_of": list(p.matrix), "within": [list(s) for s in p.spread], "measure": p.measure.tolist(),
+                 "recover": p.recover.tolist()}
+                for p in own
+            ]
+            for own in group.lists
+        ]  # fmt: skip
+        served = None if group.tables is None else sorted(group.tables)
+        groups.append({"number": group.number, "scale": group.scale, "serves": served, "lists": lists})
+    averages = [one.tolist() for one in found.averages]
+    return {"kind": "residuals", "averages": averages, "groups": groups, "total": found.total}
+
+
+def total_of(given: Given) -> float:
+    """The sum of squared errors of a strategy over many columns at unit noise: for `given.py`, once."""
+    header, arrays = _kept({**given, "strategy": {"total": 0.0, **given["strategy"]}})
+    found = keeping._total(keeping._READ[header["kind"]](header, arrays, _batch(given["workload"])))
+    assert found is not None
+    return found
+
+
+def _uneven(orbits: int) -> Any:
+    parts = np.floor(1024 * np.arange(3, 3 + orbits) / np.arange(3, 3 + orbits).sum())
+    parts[0] += 1024 - parts.sum()
+    return parts / 1024
+
+
+def _over_columns(given: Given) -> Any:
+    header, arrays = _kept(given)
+    return keeping.read(header, arrays, _batch(given["workload"]))
+
+
+def _kept(given: Given) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The stored choice as plan files have it."""
+    stored = given["strategy"]
+    says = {"method": "stored", "total": stored["total"], "limit": 0.0, "largest": None, "status": "converged"}
+    header: dict[str, Any] = {"says": {**says, "reason": ""}}
+    if stored["kind"] == "whole residuals":
+        return header | {"kind": "whole"}, {"shares": np.array(stored["shares"])}
+    if stored["kind"] == "residuals":
+        pieces = [piece for group in stored["groups"] for own in group["lists"] for piece in own]
+        groups = [
+            {
+                "number": group["number"],
+                "scale": group["scale"],
+                "tables": group["serves"],
+                "lists": [[[p["orbits_of"], p["within"], len(p["measure"])] for p in own] for own in group["lists"]],
+            }
+            for group in stored["groups"]
+        ]
+        arrays = {name: _flat(piece[name] for piece in pieces) for name in ("measure", "recover")}
+        return header | {"kind": "listed", "groups": groups}, {**arrays, "averages": _flat(stored["averages"])}
+    listed = []
+    for group in stored["groups"]:
+        own = None
+        if group != QUERIES:
+            insides = [None if L is None else len(L) for L in group["insides"]]
+            own = {"tables": len(group["weights"]), "serves": group["serves"], "insides": insides}
+        listed.append(own)
+    parts = [group for group in stored["groups"] if group != QUERIES]
+    arrays = {
+        "theta": _flat(group["weights"] for group in parts),
+        "apart": _flat(group["apart"] for group in parts),
+        "difference": _flat(group["difference"] for group in parts),
+        "insides": _flat(L for group in parts for L in group["insides"] if L is not None),
+    }
+    return header | {"kind": "weighted", "groups": listed}, arrays
+
+
+def _batch(workload: Given) -> Products:
+    sizes = workload["sizes"]
+    terms = [
+        [
+            None if one is None else np.eye(n) if one == "each" else np.array(one)
+            for one, n in zip(own, sizes, strict=True)
+        ]
+        for own in workload["tables"]
+    ]
+    return in_factors(sizes, terms, names=workload.get("names"), weights=workload.get("weights"))
+
+
+def _neighbours(given: Given) -> Neighbours:
+    return Neighbours(given["neighbours"], given["rows_per_unit"])
+
+
+def _records(data: Given) -> Records | Tallies:
+    """Records with all codes; or counted table by table, as an engine does, each with codes of its own columns."""
+    codes, times = (np.array(data[name], dtype=np.int64) for name in ("codes", "times"))
+    if "by" not in data:
+        return Records(codes, times)
+    width = range(codes.shape[1])
+    return Tallies({tuple(own): Records(np.where(np.isin(width, own), codes, 0), times) for own in data["by"]})
+
+
+def _counts(given: Given, data: Given) -> Any:
+    return np.array(data["counts"], dtype=object if given["workload"].get("ends") else np.int64)
+
+
+def _matrix(stored: Any) -> Any:
+    """Rows of numbers; or places and values of a sparse one; or columns and which of them each cell has."""
+    if isinstance(stored, list):
+        return np.array(stored, dtype=np.float64)
+    if "cells" in stored:
+        cells = np.array(stored["cells"])
+        return Product(_matrix(stored["columns"]), CellMap(cells, np.ones(len(cells)), int(cells.max()) + 1).matrix())
+    places = np.array(stored["rows"]), np.array(stored["places"])
+    return sparse.csr_array(sparse.coo_array((np.array(stored["values"]), places), shape=tuple(stored["shape"])))
+
+
+def _flat(arrays: Any) -> Any:
+    return np.concatenate([np.zeros(0), *(np.array(one, dtype=np.float64).reshape(-1) for one in arrays)])
