@@ -6,8 +6,8 @@ moves or renames something edits this file and no other, and no figure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,17 @@ from batchdp.components.search import Batch, split_by, tables_apart
 from batchdp.derived import expressions
 from batchdp.ledger import Ledger
 from batchdp.linalg.product import CellMap, Product
-from batchdp.measuring.amounts import AmountLattice
-from batchdp.measuring.components.axes import Records, Tallies
-from batchdp.measuring.components.preparing import Prepared, prepare
-from batchdp.measuring.neighbours import Neighbours
-from batchdp.measuring.preparing import exact_charge, prepared
-from batchdp.measuring.shaping.lattice import ShapedLattice
-from batchdp.measuring.shaping.mechanism import ShapedMechanism
+from batchdp.mechanism import measure as measuring
+from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.calibrate import float_below
+from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.lattice import OneGroup
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.plans import keeping
-from batchdp.privacy import GAUSSIAN, LAPLACE
-from batchdp.release.answering import release
-from batchdp.release.components.answering import release_components
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
+from batchdp.private import CellCounts, Records, Tallies
+from batchdp.release.answering import Request, release
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.records import Release
 from batchdp.strategies.shape import Group, Shape
@@ -46,14 +46,6 @@ QUERIES = "the queries themselves"
 MOST_JOINT = 24
 """Answers of which it is looked at how they vary together."""
 NOISES = {"laplace": LAPLACE, "k-norm": LAPLACE, "gaussian": GAUSSIAN}
-
-
-@dataclass(frozen=True)
-class Quantised:
-    """What is measured in whole numbers, with the noise that it gets; opaque to everybody else."""
-
-    measurement: Any
-    noise: Any
 
 
 def rebuild(given: Given) -> Any:
@@ -82,68 +74,49 @@ def rebuild(given: Given) -> Any:
     )
 
 
-def quantise(strategy: Any, given: Given) -> Quantised:
+def quantise(strategy: Any, given: Given) -> Mechanism:
     """On the lattice of the given cap, or of the first default that will do, with the noise for the budget."""
-    _, budget = exact_charge(given["budget"])
-    if isinstance(strategy, Strategy):
-        lattice, noise, _ = prepared(strategy, _neighbours(given), budget, given["max_rows"])
-        return Quantised(lattice, noise)
-    made = prepare(strategy, _neighbours(given), budget, given["max_rows"])
-    return Quantised(made.lattice, made)
+    return prepare(strategy, _neighbours(given), Budget(strategy.noise, given["budget"]), given["max_rows"])
 
 
-def calibrate(made: Quantised) -> list[dict[str, Any]]:
+def calibrate(made: Mechanism) -> list[dict[str, Any]]:
     """Every group of measurements with one noise: how much a record and a privacy unit change it, scale and loss."""
-    lattice, noise = made.measurement, made.noise
-    if isinstance(noise, Prepared):
-        norm = noise.noise.norm
-        return [
-            {
-                "measurements": int(size),
-                "columns": list(group.columns()),
-                "bits": group.bits,
-                "norm": f"{norm}" if norm == 1 else "2, squared",
-                "record": group.moved,
-                "unit": own.moved,
-                "scale": own.scale.hex(),
-                "loss": str(Fraction(own.loss)),
-                "share": float(group.share).hex(),
-            }
-            for group, own, size in zip(lattice.groups, noise.noises, lattice.sizes, strict=True)
-        ]
-    common = {
-        "bits": lattice.bits,
-        "record": lattice.sensitivity,
-        "unit": noise.sensitivity,
-        "scale": noise.scale.hex(),
-    }
-    if isinstance(noise, ShapedMechanism):
-        return [
-            {
-                "measurements": body.vertices.shape[0],
-                "norm": "of the body",
-                "corners": sorted(map(list, body.vertices.T.tolist())),
-                "loss": str(epsilon * noise.sensitivity),
-                "share": str(group.share),
-                **common,
-            }
-            for body, epsilon, group in zip(noise.bodies, noise.epsilons, lattice.shape.groups, strict=True)
-        ]
-    size = int(lattice.reconstruct.shape[1])
-    return [
-        {"measurements": size, "norm": str(noise.noise.norm), "loss": str(Fraction(noise.loss)), "share": "1", **common}
-    ]
+    lattice: Any = made.measurement
+    norm = made.noise.norm
+    found = []
+    for group, own, size in zip(lattice.groups, made.noises, lattice.sizes.tolist(), strict=True):
+        said = {"measurements": size, "bits": group.bits, "loss": str(Fraction(own.loss)), "scale": own.scale.hex()}
+        if isinstance(lattice, ShapedLattice):
+            # Whose scale was that of all bodies, whatever their shares.
+            corners = sorted(map(list, group.body.vertices.T.tolist()))
+            scale = float(Fraction(own.scale) * group.share).hex()
+            said |= {"norm": "of the body", "corners": corners, "share": str(group.share), "scale": scale}
+            found.append({**said, "record": group.moved, "unit": own.moved})
+        elif isinstance(lattice, OneGroup):
+            said |= {"norm": str(norm), "share": str(group.share)}
+            found.append({**said, "record": _root(group.moved, norm), "unit": _root(own.moved, norm)})
+        else:
+            said |= {"norm": str(norm) if norm == 1 else "2, squared", "share": float(group.share).hex()}
+            found.append({**said, "columns": list(group.columns), "record": group.moved, "unit": own.moved})
+    return found
 
 
-def sizes_of_a_record(made: Quantised) -> dict[str, int]:
+def _root(moved: int, norm: int) -> int:
+    """A whole number to the power of a norm, and back."""
+    root = moved if norm == 1 else isqrt(moved)
+    assert root**norm == moved
+    return root
+
+
+def sizes_of_a_record(made: Mechanism) -> dict[str, int]:
     """How much one record changes all measurements of a pair, in either norm; nothing where groups say it all."""
-    lattice = made.measurement
-    if isinstance(made.noise, Prepared) or isinstance(lattice, ShapedLattice):
+    lattice: Any = made.measurement
+    if not isinstance(lattice, OneGroup) or isinstance(lattice, ShapedLattice):
         return {}
     return {"1": lattice.column_sums, "2, squared": lattice.column_squares}
 
 
-def fine_integers(made: Quantised) -> list[list[list[int]]] | None:
+def fine_integers(made: Mechanism) -> list[list[list[int]]] | None:
     """Of amounts, for every cell and then every stretch, the integers that totals are summed in, by measurement."""
     lattice = made.measurement
     if not isinstance(lattice, AmountLattice):
@@ -151,24 +124,22 @@ def fine_integers(made: Quantised) -> list[list[list[int]]] | None:
     return [sorted([row, q] for row, q in column.items() if q) for column in (*lattice.levels, *lattice.slopes)]
 
 
-def largest_total(made: Quantised) -> int:
+def largest_total(made: Mechanism) -> int:
     """The public cap on records that was given, or chosen."""
     return int(made.measurement.largest_total)
 
 
-def bias(made: Quantised) -> dict[str, Any]:
+def bias(made: Mechanism) -> dict[str, Any]:
     """How far every answer can be off apart from noise; over many columns, the largest share of a standard error."""
-    if isinstance(made.noise, Prepared):
-        return {"bias_share": float(made.noise.bias_share)}
-    return {"bias": made.measurement.bias_bound.tolist()}
+    if isinstance(made.measurement, OneGroup):
+        return {"bias": made.measurement.bias_bound.tolist()}
+    return {"bias_share": float(made.bias_share)}
 
 
-def measure(made: Quantised, given: Given, data: Given) -> list[int]:
+def measure(made: Mechanism, given: Given, data: Given) -> list[int]:
     """Q x, exactly: of the counts of all cells and the sums of steps of all stretches, or of records with codes."""
-    if isinstance(made.noise, Prepared):
-        exact = [part for _, _, part in made.noise.reader.measured(_records(data))]
-        return [int(z) for part in exact for z in part]
-    return [int(z) for z in made.measurement.measured(_counts(given, data))]
+    counts = _counts(given, data) if isinstance(made.measurement, OneGroup) else _records(data)
+    return [int(z) for _, _, part in measuring.measure(made.measurement, counts) for z in part]
 
 
 def answer_with_noise(given: Given, noise: list[int], folder: Path) -> dict[str, Any]:
@@ -176,33 +147,24 @@ def answer_with_noise(given: Given, noise: list[int], folder: Path) -> dict[str,
     strategy = rebuild(given)
     unit = strategy.noise.unit
     ledger = Ledger.create(folder / "ledger.db", **{unit: 100_000})
-    asked: dict[str, Any] = {
-        "epsilon": None,
-        "rho": None,
-        unit: given["budget"],
-        "ledger": ledger,
-        "release_id": "golden",
-        "label": "records",
-        "neighbours": _neighbours(given),
-        "max_rows": given["max_rows"],
-        "confidence": given["confidence"],
-    }
-    if isinstance(strategy, Strategy):
-        answers = expressions.read(given["answers"], strategy.workload.queries) if "answers" in given else ()
-        done: Any = release(
-            strategy,
-            lambda: _counts(given, given["data"]),
-            draw=lambda exact: [y + z for y, z in zip(exact, noise, strict=True)],
-            answers=answers,
-            **asked,
-        )
-    else:
-        done = release_components(
-            strategy,
-            lambda: _records(given["data"]),
-            draw=lambda _scales, _sizes, _progress: np.array(noise, dtype=np.int64),
-            **asked,
-        )
+    of_cells = isinstance(strategy, Strategy)
+    answers = expressions.read(given["answers"], strategy.workload.queries) if "answers" in given else ()
+    request = Request(
+        strategy,
+        lambda: _counts(given, given["data"]) if of_cells else _records(given["data"]),
+        _neighbours(given),
+        given["max_rows"],
+        "records",
+        answers=answers,
+    )
+    done = release(
+        request,
+        Budget(strategy.noise, given["budget"]),
+        ledger=ledger,
+        release_id="golden",
+        confidence=given["confidence"],
+        draw=lambda _measurement, _noises, _progress: np.array(noise, dtype=object if of_cells else np.int64),
+    )
     return {**_answers(done), "certificate": _certificate(done), "charged": str(ledger.spent)}
 
 
@@ -224,7 +186,7 @@ def _certificate(done: Release | TableRelease) -> dict[str, Any]:
     said = done.certificate
     found: dict[str, Any] = {
         "privacy": said.privacy,
-        "budget": said.budget.hex(),
+        "budget": float_below(Budget(said.noise, said.budget).amount).hex(),  # a float is a decimal number
         "loss": said.loss.hex(),
         "neighbours": said.neighbours,
         "privacy_unit": said.privacy_unit,
@@ -232,12 +194,16 @@ def _certificate(done: Release | TableRelease) -> dict[str, Any]:
         "table": said.table,
         "sampler": "own" if said.opendp == "not used" else "OpenDP",
     }
-    if isinstance(done, TableRelease):
-        groups = [[list(one.columns), one.bits, one.moved, one.scale.hex()] for one in done.certificate.components]
-        return {**found, "measurements": done.certificate.measurements, "groups": groups}
-    own = done.certificate
-    groups = [[own.shape.partition("; sample")[0], own.bits, own.sensitivity, own.scale.hex()]]
-    return {**found, "measurements": len(done.measurements), "derived": own.derived, "groups": groups}
+    shape = said.shape.partition("; sample")[0]
+    groups: list[Any] = [[list(one.columns), one.bits, one.moved, one.scale.hex()] for one in said.groups]
+    if isinstance(done, Release):  # of which there was one, with a sensitivity that was no square
+        first = said.groups[0]
+        scale = first.scale
+        if shape:
+            scale = float(Fraction(scale) * done.law.shape.groups[0].share)  # type: ignore[attr-defined]
+        groups = [[shape, first.bits, _root(first.moved, said.noise.norm), scale.hex()]]
+        return {**found, "measurements": said.measurements, "derived": said.derived, "groups": groups}
+    return {**found, "measurements": said.measurements, "groups": groups}
 
 
 def search(given: Given, way: str) -> Given:
@@ -353,7 +319,7 @@ def _records(data: Given) -> Records | Tallies:
 
 
 def _counts(given: Given, data: Given) -> Any:
-    return np.array(data["counts"], dtype=object if given["workload"].get("ends") else np.int64)
+    return CellCounts(np.array(data["counts"], dtype=object if given["workload"].get("ends") else np.int64))
 
 
 def _matrix(stored: Any) -> Any:

@@ -44,14 +44,13 @@ def measure(measurement: IntegerMeasurement, counts: Any, *, exact: bool = False
     raise TypeError(f"nothing says how a {type(measurement).__name__} is measured")
 
 
-def add(measurement: IntegerMeasurement, counts: Any, noise: NDArray[Any]) -> Integers:
-    """The noisy measurements in 64 bits; what is larger is clamped when the noise is in it, which costs no privacy."""
+def add(measurement: IntegerMeasurement, counts: Any, noise: NDArray[Any]) -> NDArray[Any]:
+    """The noisy measurements, in 64 bits where they fit: those that are not clamped may be of any size."""
     noisy = noise.copy()
     for _, start, part in measure(measurement, counts):
         noisy[start : start + len(part)] += part
-    if noisy.dtype == object:
-        noisy = np.array([max(-MOST_SUM, min(MOST_SUM, int(z))) for z in noisy], dtype=np.int64)
-    return np.asarray(noisy, dtype=np.int64)
+    fits = noisy.dtype != object or all(abs(z) <= MOST_SUM for z in noisy)
+    return noisy.astype(np.int64) if fits else noisy
 
 
 def clamp(flat: NDArray[Any]) -> Integers:

@@ -330,7 +330,7 @@ def present(measurement: Any, request: Request, reader: Any, stored: Stored, con
 @present.register(Lattice)
 @present.register(AmountLattice)
 def _(measurement: Any, request: Request, reader: Any, stored: Stored, confidence: float) -> Release:
-    noisy = stored.noisy / 2.0**measurement.bits
+    noisy = stored.noisy.astype(np.float64) / 2.0**measurement.bits
     return Release(
         names=request.names,
         values=_reconstruct(measurement.reconstruct, noisy) if stored.values is None else stored.values,

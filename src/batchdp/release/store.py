@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchdp.errors import LedgerError, ReleaseError
-from batchdp.mechanism.measurement import Dense, Integers
+from batchdp.mechanism.measurement import Dense
 from batchdp.release.certificate import PrivacyCertificate, packed
 
 FORMAT = "batchdp-output-5"
@@ -29,8 +30,8 @@ class Stored:
     """What a ledger has of a release."""
 
     certificate: PrivacyCertificate
-    noisy: Integers
-    """Measurements with their noise, as public as the answers."""
+    noisy: NDArray[Any]
+    """Measurements with their noise, as public as the answers; in 64 bits where they fit."""
     values: Dense | None = None
     """The answers; None where they are too many, as with the next."""
     standard_errors: Dense | None = None
@@ -38,17 +39,18 @@ class Stored:
 
 def encoded(stored: Stored) -> bytes:
     """What `Ledger.complete` stores."""
-    groups = packed(stored.certificate.groups)
+    groups, wide = packed(stored.certificate.groups), stored.noisy.dtype == object
+    noisy = json.dumps(stored.noisy.tolist()).encode() if wide else stored.noisy.astype("<i8").tobytes()
     kept = [] if stored.values is None or stored.standard_errors is None else [stored.values, stored.standard_errors]
     header = {
         "format": FORMAT,
         "certificate": stored.certificate.header(),
         "groups": len(groups),
-        "noisy": len(stored.noisy),
+        "noisy": len(noisy),
+        "wide": wide,
         "answers": len(kept[0]) if kept else None,
     }
     numbers = [np.ascontiguousarray(one, dtype="<f8").tobytes() for one in kept]
-    noisy = np.ascontiguousarray(stored.noisy, dtype="<i8").tobytes()
     return b"".join((json.dumps(header).encode(), b"\n", groups, noisy, *numbers))
 
 
@@ -62,17 +64,17 @@ def decoded(output: bytes, release_id: str) -> Stored:
     try:
         end = output.index(b"\n", 0, LONGEST_HEADER)
         header: Any = json.loads(output[:end])
-        if set(header) != {"format", "certificate", "groups", "noisy", "answers"} or header["format"] != FORMAT:
+        if set(header) != {"format", "certificate", "groups", "noisy", "wide", "answers"} or header["format"] != FORMAT:
             raise ValueError("another format")
         groups, noisy, answers = header["groups"], header["noisy"], header["answers"]
         start, m = end + 1 + groups, 0 if answers is None else answers
-        if min(groups, noisy, m) < 0 or len(output) != start + 8 * (noisy + 2 * m):
+        if min(groups, noisy, m) < 0 or len(output) != start + noisy + 16 * m:
             raise ValueError("another length")
         certificate = PrivacyCertificate.read(header["certificate"], output[end + 1 : start])
-        found = np.frombuffer(output, dtype="<i8", offset=start, count=noisy).astype(np.int64)
+        found = _whole(output[start : start + noisy], wide=header["wide"])
         if answers is None:
             return Stored(certificate, found)
-        numbers = np.frombuffer(output, dtype="<f8", offset=start + 8 * noisy).astype(np.float64)
+        numbers = np.frombuffer(output, dtype="<f8", offset=start + noisy).astype(np.float64)
         if not np.all(np.isfinite(numbers)):
             raise ValueError("no answers")
         return Stored(certificate, found, numbers[:m], numbers[m:])
@@ -81,3 +83,13 @@ def decoded(output: bytes, release_id: str) -> Stored:
             f"release_id={release_id!r}: what the ledger has stored is not a release of this version "
             f"({type(error).__name__}); choose a new release_id"
         ) from error
+
+
+def _whole(content: bytes, *, wide: bool) -> NDArray[Any]:
+    """Noisy measurements: of 64 bits each, or a list in text."""
+    if not wide:
+        return np.frombuffer(content, dtype="<i8").astype(np.int64)
+    found = json.loads(content)
+    if not isinstance(found, list) or not all(type(z) is int for z in found):
+        raise ValueError("no whole numbers")
+    return np.array(found, dtype=object)

@@ -14,6 +14,7 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LedgerError, ReleaseError, StrategyError
@@ -22,7 +23,7 @@ from batchdp.ledger.accounting import charge
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
-from batchdp.mechanism.measurement import LARGEST, Integers
+from batchdp.mechanism.measurement import LARGEST
 from batchdp.mechanism.neighbours import NOT_RECORDED
 from batchdp.privacy import UNITS, Budget, KNorm, Unit, rounded_up
 from batchdp.release.certificate import PrivacyCertificate
@@ -135,7 +136,7 @@ def answers_digest_of(release: Any) -> str:
 
 
 @singledispatch
-def has_measured(release: Any, noisy: Integers) -> bool:
+def has_measured(release: Any, noisy: NDArray[Any]) -> bool:
     """Whether these are the noisy measurements of a release."""
     raise TypeError(f"nothing says what a {type(release).__name__} measured")
 
@@ -185,7 +186,7 @@ def _(release: TableRelease) -> str:
 
 
 @has_measured.register
-def _(release: TableRelease, noisy: Integers) -> bool:
+def _(release: TableRelease, noisy: NDArray[Any]) -> bool:
     return np.array_equal(noisy, release.noisy)
 
 
@@ -232,8 +233,8 @@ def _(release: Release) -> str:
 
 
 @has_measured.register
-def _(release: Release, noisy: Integers) -> bool:
-    return np.array_equal(noisy / 2.0 ** release.certificate.groups[0].bits, release.measurements)
+def _(release: Release, noisy: NDArray[Any]) -> bool:
+    return np.array_equal(noisy.astype(np.float64) / 2.0 ** release.certificate.groups[0].bits, release.measurements)
 
 
 @other_values.register
