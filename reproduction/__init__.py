@@ -1,5 +1,7 @@
 """The paper's evaluation (Section 6) again: every figure measured, drawn and compared with what the paper says of it.
 
+It is no part of the package: `python -m reproduction all`, or `make reproduce`, in a clone of the repository.
+
 parameters    Table 1
 datasets      stand-ins for the three datasets, or the originals
 points        what each figure measures
@@ -15,4 +17,6 @@ claims        the paper's claims, and why they come out so
 formulas      the paper's formulas that need a correction
 peers         what others publish about batches over many columns
 page          all of it as one page
+evaluation    from a list of figures to that page
+take_over     points of another folder of results
 """

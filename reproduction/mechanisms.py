@@ -6,7 +6,6 @@ from math import ceil
 
 import numpy as np
 
-from batchdp.errors import ReproductionError
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.threads import one_thread
 from batchdp.portfolio import optimize
@@ -14,9 +13,10 @@ from batchdp.portfolio.search import without_clock
 from batchdp.strategies import FAMILIES
 from batchdp.strategies.low_rank import low_rank, solve_fast
 from batchdp.strategies.strategy import Strategy
-from batchdp.studies.reproduction.points import SEED, Task
 from batchdp.workloads.reduction import reduce
 from batchdp.workloads.workload import Workload
+from reproduction.errors import ReproductionError
+from reproduction.points import SEED, Task
 
 AS_REGISTERED = {
     "LM": "noise-on-data",
