@@ -6,6 +6,7 @@ parameters    Table 1
 datasets      stand-ins for the three datasets, or the originals
 points        what each figure measures
 mechanisms    LM, WM, HM, MM, LRM, and what came later
+compiled      the kernels of Algorithm 2 by Numba
 measuring     a strategy's error in closed form and by repetition
 processes     jobs in processes, with a time limit
 journal       results on the disk, point by point
