@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url pyproject.toml
 
-.PHONY: demo test test-slow engines lint bench audit docs screenshots lock clean
+.PHONY: demo test test-slow engines lint bench reproduce audit docs screenshots lock clean
 
 demo: $(READY)
 	$(BIN)/batchdp demo
@@ -42,6 +42,10 @@ bench: $(READY)
 	mkdir -p bench
 	$(BIN)/python benchmarks/comparison.py --csv bench/comparison.csv
 	$(BIN)/python benchmarks/scale.py --curves --json bench/scale.json -o bench
+
+# What docs/reproduction lacks is measured, which takes days where it holds nothing; then its page is made.
+reproduce: $(READY)
+	$(BIN)/python -m reproduction all -o docs/reproduction --page docs/reproduction.md
 
 # The long privacy checks, which take hours: a million runs a side, 10 000 exact examples, 2 000 neighbouring tables in every
 # engine (`make engines`), 10 000 crafted files, 10 000 kills, 32 processes, 100 000 points and draws of every small

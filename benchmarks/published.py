@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from batchdp.studies.reproduction.peers import figures
-from batchdp.studies.reproduction.peers.batches import BATCHES, census
 from batchdp.workloads.structure import Products
+from reproduction.peers import figures
+from reproduction.peers.batches import BATCHES, census
 
 __all__ = ["PUBLISHED", "PURE", "Published", "census"]
 

@@ -23,8 +23,8 @@ from rich.table import Table
 from batchdp import optimize
 from batchdp.plans import plan
 from batchdp.privacy import LAPLACE, Noise, noise_of
-from batchdp.studies.reproduction.peers.measuring import COMPARED
 from published import PUBLISHED, PURE, Published, census
+from reproduction.peers.measuring import COMPARED
 
 HERE = Path(__file__).parent
 

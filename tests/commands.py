@@ -8,7 +8,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,14 +48,14 @@ class Text(io.StringIO):
     encoding = "utf-8"
 
 
-def run(*arguments: object) -> Done:
-    """The command line with these arguments, in this process."""
+def run(*arguments: object, program: Callable[[], None] = main) -> Done:
+    """The command line with these arguments, in this process; or another program's."""
     out, err = Text(), Text()
     before = sys.argv
     sys.argv = ["batchdp", *map(str, arguments)]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
-            main()
+            program()
     finally:
         sys.argv = before
     code = ended.value.code
@@ -63,16 +63,16 @@ def run(*arguments: object) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def succeeds(*arguments: object) -> str:
+def succeeds(*arguments: object, program: Callable[[], None] = main) -> str:
     """What a command prints that must succeed, with nothing on stderr."""
-    done = run(*arguments)
+    done = run(*arguments, program=program)
     assert (done.code, done.err) == (0, "")
     return done.out
 
 
-def refused(*arguments: object, code: int = 1) -> str:
+def refused(*arguments: object, code: int = 1, program: Callable[[], None] = main) -> str:
     """The one line of a command that must fail, without its beginning."""
-    done = run(*arguments)
+    done = run(*arguments, program=program)
     assert done.code == code, done
     assert done.out == ""
     assert done.err.startswith("batchdp: ")

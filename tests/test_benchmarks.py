@@ -9,13 +9,13 @@ import pytest
 
 import comparison
 import ledger as kills
-import points
 from batchdp import STRATEGIES, Ledger
 from batchdp.ledger import Reservation
-from batchdp.studies.reproduction.journal import row_for
-from batchdp.studies.reproduction.parameters import PAPER
-from batchdp.studies.reproduction.points import points_of
 from contract import TO_REACH, peer_figures
+from reproduction import take_over
+from reproduction.journal import row_for
+from reproduction.parameters import PAPER
+from reproduction.points import points_of
 
 
 def test_the_comparison_has_every_mechanism_and_says_what_it_leaves_out(
@@ -70,7 +70,7 @@ def test_points_that_were_too_slow_come_over_with_the_longest_time_that_they_wer
     untried = row_for(points_of("figure-4", PAPER)[0], {"status": "not run yet"})
     found, short, long = replace(untried, error=1.0), replace(untried, limit=100.0), replace(untried, limit=1800.0)
     for more, known in ((long, short), (long, untried), (found, long), (found, untried), (untried, None)):
-        assert points._is_more(more, known, "")
+        assert take_over._is_more(more, known, "")
     for less, known in (
         (short, long),
         (long, long),
@@ -79,4 +79,4 @@ def test_points_that_were_too_slow_come_over_with_the_longest_time_that_they_wer
         (long, found),
         (found, found),
     ):
-        assert not points._is_more(less, known, "")
+        assert not take_over._is_more(less, known, "")

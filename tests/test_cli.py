@@ -16,7 +16,7 @@ from cases import EXAMPLE_1
 from commands import contents, copied, environment, make_study, refused, run, succeeds
 
 LAPLACE = [name for name in batchdp.STRATEGIES if name != "gaussian"]
-COMMANDS = ("demo", "init", "plan", "budget", "answer", "report", "compare", "audit", "reproduce")
+COMMANDS = ("demo", "init", "plan", "budget", "answer", "report", "compare", "audit")
 COLUMNS = ["name", "value", "standard_error", "low", "high", "derived"]
 
 

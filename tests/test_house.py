@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "batchdp"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "batchdp"
 DOORS = {"privacy.py", "portfolio/__init__.py"}
 """Where a text becomes a value: `privacy` itself, and the argument of `optimize`. No other module branches on one."""
 TEXTS = {"pure", "zcdp", "epsilon", "rho"}
@@ -17,13 +18,13 @@ TEXTS = {"pure", "zcdp", "epsilon", "rho"}
 MOST_LINES = 350
 MOST_LINES_OF_A_FUNCTION = 80
 
-MODULES = sorted(SOURCE.rglob("*.py"))
+MODULES = sorted((*SOURCE.rglob("*.py"), *(ROOT / "reproduction").rglob("*.py")))
 
 pytestmark = pytest.mark.xdist_group("house")  # so many and so short: cheaper done than handed out
 
 
 def named(path: Path) -> str:
-    return path.relative_to(SOURCE).as_posix()
+    return path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT).as_posix()
 
 
 @cache

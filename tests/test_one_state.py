@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from batchdp.studies.reproduction.datasets import SEARCH_LOGS, merged, stand_ins
-from batchdp.studies.reproduction.journal import Row, read_all
-from batchdp.studies.reproduction.measuring import Job, measure
-from batchdp.studies.reproduction.points import COMPARED
-from batchdp.studies.reproduction.running import found_by
+from reproduction.datasets import SEARCH_LOGS, merged, stand_ins
+from reproduction.journal import Row, read_all
+from reproduction.measuring import Job, measure
+from reproduction.points import COMPARED
+from reproduction.running import found_by
 
 COMMITTED = Path(__file__).parent.parent / "docs" / "reproduction"
 ROWS = [row for row in read_all(COMMITTED) if row.ok and row.dataset == SEARCH_LOGS.name] if COMMITTED.exists() else []

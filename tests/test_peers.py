@@ -1,4 +1,4 @@
-"""`batchdp reproduce peers`: what others publish over many columns, beside what is found."""
+"""`python -m reproduction peers`: what others publish over many columns, beside what is found."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from batchdp import ReproductionError
-from batchdp.studies.reproduction.evaluation import publish, reproduce
-from batchdp.studies.reproduction.peers import running, section
-from batchdp.studies.reproduction.peers.batches import BATCHES
-from batchdp.studies.reproduction.peers.figures import Figure, Task, published
-from batchdp.studies.reproduction.peers.journal import COLUMNS, Line, load, save
-from batchdp.studies.reproduction.peers.measuring import Found, measure
-from batchdp.studies.reproduction.peers.verdicts import AHEAD, BEHIND, EQUAL, MISSING, Verdict, verdicts
+from reproduction.errors import ReproductionError
+from reproduction.evaluation import publish, reproduce
+from reproduction.peers import running, section
+from reproduction.peers.batches import BATCHES
+from reproduction.peers.figures import Figure, Task, published
+from reproduction.peers.journal import COLUMNS, Line, load, save
+from reproduction.peers.measuring import Found, measure
+from reproduction.peers.verdicts import AHEAD, BEHIND, EQUAL, MISSING, Verdict, verdicts
 
 TASK = Task("CPS 1-way", "gaussian", "rmse")
 COMMITTED = Path(__file__).parent.parent / "docs" / "reproduction"

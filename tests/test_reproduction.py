@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import NormalDist
@@ -18,14 +20,19 @@ from typing import Any
 import numpy as np
 import pytest
 from filelock import FileLock
+from hatchling.builders.wheel import WheelBuilder
+from typer.main import get_command
 
-from batchdp import ReproductionError
-from batchdp.studies.reproduction import datasets, examples, running
-from batchdp.studies.reproduction.datasets import DATASETS, merged, stand_ins
-from batchdp.studies.reproduction.evaluation import cores, publish, reproduce
-from batchdp.studies.reproduction.findings import Findings
-from batchdp.studies.reproduction.formulas import corrections
-from batchdp.studies.reproduction.journal import (
+import commands
+from commands import environment, unchanged
+from reproduction import datasets, examples, running
+from reproduction.__main__ import EXAMPLES, app, main
+from reproduction.datasets import DATASETS, merged, stand_ins
+from reproduction.errors import ReproductionError
+from reproduction.evaluation import cores, publish, reproduce
+from reproduction.findings import Findings
+from reproduction.formulas import corrections
+from reproduction.journal import (
     COLUMNS,
     Journal,
     Row,
@@ -37,16 +44,19 @@ from batchdp.studies.reproduction.journal import (
     row_for,
     settings_of,
 )
-from batchdp.studies.reproduction.measuring import Job, errors, measure
-from batchdp.studies.reproduction.mechanisms import strategy_for
-from batchdp.studies.reproduction.page import page
-from batchdp.studies.reproduction.parameters import FIGURES, PAPER, QUICK, TARGETS, Table
-from batchdp.studies.reproduction.peers.journal import load
-from batchdp.studies.reproduction.peers.verdicts import verdicts
-from batchdp.studies.reproduction.points import COMPARED, Batch, Point, Task, points_of
-from batchdp.studies.reproduction.processes import run_jobs
-from commands import environment, refused, run, succeeds, unchanged
+from reproduction.measuring import Job, errors, measure
+from reproduction.mechanisms import strategy_for
+from reproduction.page import page
+from reproduction.parameters import FIGURES, PAPER, QUICK, TARGETS, Table
+from reproduction.peers import running as peers_running
+from reproduction.peers.journal import load
+from reproduction.peers.verdicts import verdicts
+from reproduction.points import COMPARED, Batch, Point, Task, points_of
+from reproduction.processes import run_jobs
 
+run = partial(commands.run, program=main)
+succeeds = partial(commands.succeeds, program=main)
+refused = partial(commands.refused, program=main)
 DOCS = Path(__file__).parent.parent / "docs"
 TINY = replace(
     QUICK,
@@ -227,7 +237,7 @@ def test_a_run_that_is_ended_goes_on_and_leaves_no_process(done: Path, tmp_path:
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "from test_reproduction import TINY\n"
-        "from batchdp.studies.reproduction.evaluation import reproduce\n"
+        "from reproduction.evaluation import reproduce\n"
         "if __name__ == '__main__':\n"
         "    reproduce(['figure-2'], Path(sys.argv[2]), quick=True, table=TINY, workers=2)\n"
     )
@@ -300,21 +310,21 @@ def test_what_was_too_slow_is_not_tried_on_larger_workloads(tmp_path: Path, monk
 def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     busy = f"another run is going on in {folder}; wait, or name another folder"
-    succeeds("reproduce", "table-1", "-o", folder, "--quick")
+    succeeds("table-1", "-o", folder, "--quick")
     with locked(folder), unchanged(folder):
-        assert refused("reproduce", "all", "-o", folder, "--quick") == busy
+        assert refused("all", "-o", folder, "--quick") == busy
         publish(folder)  # looking on is allowed
     holder = (
-        "import sys, time; from pathlib import Path; from batchdp.studies.reproduction.journal import locked\n"
+        "import sys, time; from pathlib import Path; from reproduction.journal import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)\n"
     )
     command = [sys.executable, "-c", holder, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(tmp_path)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        assert refused("reproduce", "table-1", "-o", folder, "--quick") == busy
+        assert refused("table-1", "-o", folder, "--quick") == busy
         process.kill()
-    succeeds("reproduce", "table-1", "-o", folder, "--quick")  # the lock has died with its process
+    succeeds("table-1", "-o", folder, "--quick")  # the lock has died with its process
 
 
 def test_a_folder_that_cannot_be_locked_says_so(tmp_path: Path) -> None:
@@ -511,7 +521,7 @@ def test_the_committed_page_is_what_the_committed_results_give() -> None:
     made = page(
         read_all(COMMITTED), examples.load(COMMITTED), verdicts(load(COMMITTED)), settings, table, "reproduction"
     )
-    stale = "stale: run batchdp reproduce all --draw -o docs/reproduction --page docs/reproduction.md"
+    stale = "stale: run make reproduce"
     assert (DOCS / "reproduction.md").read_text() == made, stale
 
 
@@ -523,12 +533,42 @@ def test_the_committed_repetitions_agree_with_the_closed_form_and_residuals_are_
 
 
 def test_the_command_makes_a_page_and_draws_it_again(tmp_path: Path) -> None:
-    said = succeeds("reproduce", "table-1", "examples", "-o", tmp_path / "out", "--quick")
+    said = succeeds("table-1", "examples", "-o", tmp_path / "out", "--quick")
     assert said.startswith("0 points, 0 of them without figures. Read ")
     before = (tmp_path / "out" / "README.md").read_text()
     assert "Example 2: the best total error is 39 / ε² | **does not hold** | least found: 38" in before
-    succeeds("reproduce", "all", "-o", tmp_path / "out", "--draw", "--page", tmp_path / "page.md")
+    succeeds("all", "-o", tmp_path / "out", "--draw", "--page", tmp_path / "page.md")
     assert (tmp_path / "page.md").read_text() == before.replace("](./", "](out/")
+
+
+def test_the_help_has_examples_that_it_understands() -> None:
+    shown = succeeds("--help")
+    for line in EXAMPLES:
+        assert f"\n {line}" in shown
+        program, *arguments = line.split("python -m reproduction ")
+        assert program == ""
+        get_command(app).make_context("reproduction", arguments[0].split())
+
+
+def test_no_wheel_holds_it(tmp_path: Path) -> None:
+    (wheel,) = WheelBuilder(str(DOCS.parent)).build(directory=str(tmp_path))
+    with zipfile.ZipFile(wheel) as archive:
+        packages = {name.partition("/")[0] for name in archive.namelist()}
+        (about,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
+    assert {name for name in packages if not name.endswith(".dist-info")} == {"batchdp"}
+    assert not re.search("numba|filelock|reproduction", about.partition("\n\n")[0])
+
+
+@committed
+def test_nothing_is_left_to_measure_for_the_committed_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So `make reproduce` makes the page in seconds."""
+    folder = shutil.copytree(COMMITTED, tmp_path / "committed")
+    monkeypatch.setattr(running, "run_jobs", lambda jobs, *_, **__: [pytest.fail(f"{job}") for job in jobs])
+    monkeypatch.setattr(peers_running, "run_jobs", lambda jobs, *_, **__: [pytest.fail(f"{job}") for job in jobs])
+    journal = resume(folder, Settings(False, False, stand_ins().digest, PAPER.seconds))
+    running.run(journal, FIGURES, PAPER, stand_ins())
+    peers_running.run(folder, seconds=PAPER.seconds)
+    assert all((folder / one.name).read_bytes() == one.read_bytes() for one in COMMITTED.glob("*.csv"))
 
 
 def test_there_are_as_many_workers_as_cores() -> None:
@@ -563,13 +603,12 @@ def test_the_page_marks_searches_that_gave_up(done: Path) -> None:
 
 
 def test_wrong_usage_is_refused(tmp_path: Path) -> None:
-    assert "figure-1" in refused("reproduce", "figure-1", "-o", tmp_path, code=2)
-    assert "FIGURE" in refused("reproduce", "-o", tmp_path, code=2)
-    assert "--output" in refused("reproduce", "all", code=2)
-    assert "--workers" in refused("reproduce", "all", "-o", tmp_path, "--workers", 0, code=2)
-    assert "seconds=-1" in refused("reproduce", "table-1", "-o", tmp_path, "--seconds", -1)
-    assert "cannot read" in refused("reproduce", "figure-2", "-o", tmp_path, "--data", tmp_path / "nowhere")
-    assert "holds no results" in refused("reproduce", "all", "-o", tmp_path / "empty", "--draw")
+    assert "figure-1" in refused("figure-1", "-o", tmp_path, code=2)
+    assert "FIGURE" in refused("-o", tmp_path, code=2)
+    assert "--workers" in refused("all", "-o", tmp_path, "--workers", 0, code=2)
+    assert "seconds=-1" in refused("table-1", "-o", tmp_path, "--seconds", -1)
+    assert "cannot read" in refused("figure-2", "-o", tmp_path, "--data", tmp_path / "nowhere")
+    assert "holds no results" in refused("all", "-o", tmp_path / "empty", "--draw")
     with pytest.raises(ReproductionError, match="must be one of table-1"):
         reproduce(["figure-1"], tmp_path)
     with pytest.raises(ReproductionError, match="workers=0"):
@@ -579,7 +618,7 @@ def test_wrong_usage_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_figure_of_the_quick_version(tmp_path: Path) -> None:
-    ended = run("reproduce", "figure-9", "-o", tmp_path / "out", "--quick", "--workers", 2)
+    ended = run("figure-9", "-o", tmp_path / "out", "--quick", "--workers", 2)
     assert ended.code == 0
     rows = read(tmp_path / "out" / "figure-9.csv")
     assert len(rows) == len(points_of("figure-9", QUICK))

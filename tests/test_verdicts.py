@@ -7,12 +7,12 @@ from dataclasses import replace
 from math import nan
 from typing import Any
 
-from batchdp.studies.reproduction.claims import CLAIMS
-from batchdp.studies.reproduction.findings import Findings
-from batchdp.studies.reproduction.journal import Row, row_for
-from batchdp.studies.reproduction.points import Batch, Point, Task
-from batchdp.studies.reproduction.verdicts import cells, program, queries
-from batchdp.studies.reproduction.verdicts.judging import FAILS, HOLDS, IN_PART, UNKNOWN, Judgement
+from reproduction.claims import CLAIMS
+from reproduction.findings import Findings
+from reproduction.journal import Row, row_for
+from reproduction.points import Batch, Point, Task
+from reproduction.verdicts import cells, program, queries
+from reproduction.verdicts.judging import FAILS, HOLDS, IN_PART, UNKNOWN, Judgement
 
 
 def row(figure: str, workload: str, mechanism: str, error: float, **more: Any) -> Row:

@@ -17,7 +17,6 @@ from .errors import PlanError as PlanError
 from .errors import PrivacyParameterError as PrivacyParameterError
 from .errors import QueryError as QueryError
 from .errors import ReleaseError as ReleaseError
-from .errors import ReproductionError as ReproductionError
 from .errors import StrategyError as StrategyError
 from .errors import TableError as TableError
 from .errors import WorkloadError as WorkloadError

@@ -13,7 +13,6 @@
     ├── DossierError             a dossier that cannot be written, or is not what it claims to be
     ├── BudgetError              a spend that the ledger refuses; nothing was charged
     ├── LedgerError              a ledger file that is missing, locked, read-only, full or damaged
-    ├── ReproductionError        the paper's evaluation cannot be run as asked
     └── PrivacyParameterError    an epsilon, rho or other privacy parameter out of range
 
 Every message names the argument, the value it had and the remedy.
@@ -76,7 +75,3 @@ class BudgetError(BatchDPError, ValueError):
 
 class LedgerError(BatchDPError):
     """The ledger's file cannot be used: missing, locked, read-only, full, damaged, edited or not a ledger."""
-
-
-class ReproductionError(BatchDPError):
-    """The paper's evaluation cannot be run: data or results that are missing, damaged or of another run."""

@@ -21,7 +21,6 @@ from batchdp.cli import (
     init,
     plan,
     report,
-    reproduce,
     streams,
     verify,
 )
@@ -61,26 +60,26 @@ def root(
         raise typer.Exit(2)
 
 
-for module in (demo, init, plan, budget, answer, report, export, dossier, verify, compare, audit, reproduce):
+for module in (demo, init, plan, budget, answer, report, export, dossier, verify, compare, audit):
     name = module.__name__.rpartition(".")[2]
     examples = "Examples:" if len(module.EXAMPLES) > 1 else "Example:"
     app.command(name, epilog="\n".join((examples, *(f"  {line}" for line in module.EXAMPLES))))(module.command)
 
 
-def main() -> None:
+def main(commands: typer.Typer = app) -> None:
     """Run the command line: every error ends as one line on stderr and an exit code."""
     streams.prepare()
     try:
-        code = _run()
+        code = _run(commands)
     except KeyboardInterrupt:
         code = INTERRUPTED
         streams.fail("interrupted")
     sys.exit(code)
 
 
-def _run() -> int:
+def _run(commands: typer.Typer) -> int:
     try:
-        code = app(standalone_mode=False)
+        code = commands(standalone_mode=False)
         if code == INTERRUPTED:  # typer has caught it already
             streams.fail("interrupted")
         streams.finish()

@@ -1,1 +1,1 @@
-"""What is measured about the mechanisms themselves: all side by side, the whole job, the paper again."""
+"""What is measured about the mechanisms themselves: all side by side, and the whole job."""

@@ -72,11 +72,11 @@ def low_rank(
     if pair is None and relaxation > 0 and r < k:
         raise StrategyError(f"relaxation={relaxation!r} was not reached with rank={r}; raise one of the two")
     if pair is None or (algorithm == "fast" and relaxation == 0 and pair.outcome is not Outcome.CONVERGED):
-        pair = _fallback(reduction, r, seed, pair)
+        pair = fallback(reduction, r, seed, pair)
     return Strategy.lifted(reduction, pair, method="low-rank", relaxation=relaxation)
 
 
-def _fallback(reduction: Reduction, rank: int, seed: int, found: Pair | None) -> Pair:
+def fallback(reduction: Reduction, rank: int, seed: int, found: Pair | None) -> Pair:
     """What is left of a run that was cancelled early or lost a direction for good: the best pair that is at hand.
 
     The start is exact (Lemma 3), and so are the queries themselves where there are measurements enough for them.

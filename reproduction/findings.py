@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from batchdp.studies.reproduction.datasets import SEARCH_LOGS
-from batchdp.studies.reproduction.examples import Example
-from batchdp.studies.reproduction.journal import Row
+from reproduction.datasets import SEARCH_LOGS
+from reproduction.examples import Example
+from reproduction.journal import Row
 
 LOW_RANK = ("LRM", "LRM-printed")
 RIVALS = ("LM", "WM", "HM", "MM")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from batchdp.progress import Progress
-from batchdp.studies.reproduction.peers.figures import Task, published
-from batchdp.studies.reproduction.peers.journal import Line, load, save
-from batchdp.studies.reproduction.peers.measuring import measure
-from batchdp.studies.reproduction.processes import run_jobs
+from reproduction.peers.figures import Task, published
+from reproduction.peers.journal import Line, load, save
+from reproduction.peers.measuring import measure
+from reproduction.processes import run_jobs
 
 QUICK = frozenset({"CPS 1-way", "CPS 2-way", "CPS 3-way", "CPS ≤ 3-way", "Adult 1-way", "10^10 ≤ 3-way", "CPS all"})
 """Batches that take next to nothing."""

@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 
 from batchdp.plots.canvas import PALE, Drawing
 from batchdp.plots.canvas import figure as new_figure
-from batchdp.studies.reproduction.datasets import DATASETS
-from batchdp.studies.reproduction.findings import varied
-from batchdp.studies.reproduction.journal import Row
-from batchdp.studies.reproduction.points import WORKLOADS
+from reproduction.datasets import DATASETS
+from reproduction.findings import varied
+from reproduction.journal import Row
+from reproduction.points import WORKLOADS
 
 
 @dataclass(frozen=True)

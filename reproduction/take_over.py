@@ -1,11 +1,9 @@
 """Take over points of the paper's figures from another folder of results, where this one has none.
 
-    python benchmarks/points.py FROM [docs/reproduction] [--replace MECHANISM]
+    python -m reproduction.take_over FROM [docs/reproduction] [--replace MECHANISM]
 
 Both must be of the same sizes and data. A mechanism that is replaced has all its figures from the other folder, which
-keeps them of one state of the code. What is left is to draw the page:
-
-    batchdp reproduce all --draw -o docs/reproduction --page docs/reproduction.md
+keeps them of one state of the code. What is left is to draw the page with `make reproduce`.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from batchdp.studies.reproduction.journal import Row, locked, read_all, resume, settings_of
+from reproduction.journal import Row, locked, read_all, resume, settings_of
 
 
 def taken_over(source: Path, target: Path, replaced: str = "") -> int:
@@ -43,6 +41,7 @@ def _is_more(row: Row, known: Row | None, replaced: str) -> bool:
 
 
 def main() -> None:
+    """Take over what the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path, nargs="?", default=Path("docs/reproduction"))

@@ -10,9 +10,9 @@ import matplotlib
 
 from batchdp.plots.canvas import GREY, label_rows, plain
 from batchdp.plots.canvas import figure as new_figure
-from batchdp.studies.reproduction.findings import short
-from batchdp.studies.reproduction.peers.figures import LARGEST, Figure
-from batchdp.studies.reproduction.peers.verdicts import AHEAD, BEHIND, EQUAL, MISSING, Verdict
+from reproduction.findings import short
+from reproduction.peers.figures import LARGEST, Figure
+from reproduction.peers.verdicts import AHEAD, BEHIND, EQUAL, MISSING, Verdict
 
 COLOURS = {AHEAD: "#2f6bd8", EQUAL: GREY, BEHIND: "#dc2626"}
 NAME = "peers"

@@ -10,8 +10,8 @@ from math import nan
 from batchdp.portfolio import optimize
 from batchdp.portfolio.search import without_clock
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
-from batchdp.studies.reproduction.peers.batches import BATCHES
-from batchdp.studies.reproduction.peers.figures import LARGEST, NOISES, Task
+from reproduction.peers.batches import BATCHES
+from reproduction.peers.figures import LARGEST, NOISES, Task
 
 try:
     import resource

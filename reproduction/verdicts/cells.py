@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from math import log2
 
-from batchdp.studies.reproduction.findings import RIVALS, Findings, short, span
-from batchdp.studies.reproduction.points import BASELINES, WORKLOADS
-from batchdp.studies.reproduction.verdicts.judging import (
+from reproduction.findings import RIVALS, Findings, short, span
+from reproduction.points import BASELINES, WORKLOADS
+from reproduction.verdicts.judging import (
     CLEARLY,
     LINEAR,
     UNKNOWN,

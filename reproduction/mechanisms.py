@@ -6,17 +6,18 @@ from math import ceil
 
 import numpy as np
 
-from batchdp.errors import ReproductionError
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.threads import one_thread
 from batchdp.portfolio import optimize
 from batchdp.portfolio.search import without_clock
 from batchdp.strategies import FAMILIES
-from batchdp.strategies.low_rank import low_rank, solve_fast
+from batchdp.strategies.low_rank import low_rank, paper, solve_fast
+from batchdp.strategies.low_rank.mechanism import fallback
 from batchdp.strategies.strategy import Strategy
-from batchdp.studies.reproduction.points import SEED, Task
 from batchdp.workloads.reduction import reduce
 from batchdp.workloads.workload import Workload
+from reproduction.errors import ReproductionError
+from reproduction.points import SEED, Task
 
 AS_REGISTERED = {
     "LM": "noise-on-data",
@@ -40,7 +41,7 @@ def strategy_for(task: Task) -> Strategy:
         case "LRM":
             return _low_rank(workload, task.ratio, task.relaxation)
         case "LRM-printed":
-            return low_rank(workload, _rank(workload, task.ratio), algorithm="paper", seed=SEED)
+            return _as_printed(workload, task.ratio)
         case "optimize":
             with without_clock():
                 return optimize(workload, seed=SEED)
@@ -84,5 +85,12 @@ def _below_the_rank(workload: Workload, rank: int) -> Strategy:
     )
 
 
-def _rank(workload: Workload, ratio: float) -> int:
-    return max(1, ceil(ratio * reduce(workload).rank - 1e-9))
+@one_thread
+def _as_printed(workload: Workload, ratio: float) -> Strategy:
+    """`low_rank` with `algorithm="paper"`, by compiled kernels."""
+    from reproduction.compiled import NUMBA  # nothing else needs Numba, which takes long to import
+
+    reduction = reduce(workload, merge=False)
+    r = max(1, ceil(ratio * reduction.rank - 1e-9))
+    pair = paper.solve(reduction.reduced, r, 0.0, SEED, kernels=NUMBA)
+    return Strategy.lifted(reduction, pair or fallback(reduction, r, SEED, None), method="low-rank")

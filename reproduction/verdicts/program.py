@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from batchdp.studies.reproduction.findings import Findings, short, span
-from batchdp.studies.reproduction.points import WORKLOADS
-from batchdp.studies.reproduction.verdicts.judging import (
+from reproduction.findings import Findings, short, span
+from reproduction.points import WORKLOADS
+from reproduction.verdicts.judging import (
     CLEARLY,
     FAR,
     STEADY,

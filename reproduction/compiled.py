@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from batchdp.linalg.matrix import Dense
+from batchdp.strategies.low_rank.paper import Kernels
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Places = np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -179,3 +180,6 @@ def _dots(x: Dense, y: Dense) -> tuple[float, float]:
         a0 += x[i] * x[i]
         b0 += x[i] * y[i]
     return ((a0 + a4) + (a2 + a6)) + ((a1 + a5) + (a3 + a7)), ((b0 + b4) + (b2 + b6)) + ((b1 + b5) + (b3 + b7))
+
+
+NUMBA = Kernels(step, product, transposed_product)

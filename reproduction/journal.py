@@ -15,10 +15,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from batchdp.archive import write_atomically
-from batchdp.errors import ReproductionError
 from batchdp.outcome import Outcome
-from batchdp.studies.reproduction.parameters import FIGURES
-from batchdp.studies.reproduction.points import Batch, Point, Task
+from reproduction.errors import ReproductionError
+from reproduction.parameters import FIGURES
+from reproduction.points import Batch, Point, Task
 
 RUN = "run.json"
 LOCK = ".lock"

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from batchdp import workloads
-from batchdp.studies.reproduction.datasets import DATASETS, SEARCH_LOGS
-from batchdp.studies.reproduction.parameters import Table
 from batchdp.workloads.workload import Workload
+from reproduction.datasets import DATASETS, SEARCH_LOGS
+from reproduction.parameters import Table
 
 WORKLOADS = ("WDiscrete", "WRange", "WRelated")
 BASELINES = ("LM", "WM", "HM")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from math import sqrt
 
@@ -11,11 +10,11 @@ import pytest
 
 from batchdp import workloads
 from batchdp.linalg.l1_ball import project_columns
-from batchdp.strategies import low_rank
-from batchdp.strategies.low_rank import compiled, in_blocks, nesterov, paper
+from batchdp.strategies.low_rank import paper
 from batchdp.strategies.low_rank.program import first_measure, revived
 from batchdp.strategies.low_rank.settings import SETTINGS
 from batchdp.workloads.reduction import reduce
+from reproduction import compiled
 
 Matrix = np.ndarray
 
@@ -72,24 +71,20 @@ def problem(kind: str) -> tuple[Matrix, int]:
 
 
 @pytest.fixture(params=["compiled", "dense", "either", "sparse"])
-def either_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> nesterov.Kernels:
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> paper.Kernels:
     """Numba's, and NumPy's whatever share of the entries is not zero."""
-    kernels: nesterov.Kernels = compiled if request.param == "compiled" else in_blocks
-    monkeypatch.setattr(in_blocks, "FEW", {"dense": 0.0, "sparse": 1.0}.get(request.param, in_blocks.FEW))
-    monkeypatch.setattr(in_blocks, "BLOCK_ENTRIES", 512)  # several blocks, the last one short
-    for module in (nesterov, paper):
-        monkeypatch.setattr(module, "kernels", lambda: kernels)
-    return kernels
+    monkeypatch.setattr(paper, "FEW", {"dense": 0.0, "sparse": 1.0}.get(request.param, paper.FEW))
+    monkeypatch.setattr(paper, "BLOCK_ENTRIES", 512)  # several blocks, the last one short
+    return compiled.NUMBA if request.param == "compiled" else paper.NUMPY
 
 
-@pytest.mark.usefixtures("either_kernels")
 @pytest.mark.parametrize("kind", ["discrete", "ranges", "related"])
-def test_every_iterate_is_the_printed_one(kind: str) -> None:
+def test_every_iterate_is_the_printed_one(kind: str, kernels: paper.Kernels) -> None:
     """From each state to the next; over many of them rounding grows, in the printed lines as in these."""
     R, rank = problem(kind)
-    descent = nesterov.Descent(rank, R.shape[1], SETTINGS.as_printed.steps)
+    descent = paper.Descent(rank, R.shape[1], SETTINGS.as_printed.steps, kernels)
     for L, target, beta, B, after, omega in states(R, rank, 6):
-        assert np.abs(paper.ridge(L, target, beta) - B).max() <= 1e-10 * np.abs(B).max()
+        assert np.abs(paper.best_reconstruct(L, target, beta, kernels) - B).max() <= 1e-10 * np.abs(B).max()
         assert np.abs(descent.least(B, target, L, beta) - after).max() <= 1e-12
         assert descent.omega == omega
 
@@ -114,28 +109,20 @@ def test_the_compiled_projection_is_exact_wherever_its_search_begins(guess: floa
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
-def test_products_leave_out_zeros_alone(share: float, either_kernels: nesterov.Kernels) -> None:
+def test_products_leave_out_zeros_alone(share: float, kernels: paper.Kernels) -> None:
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((30, 13)) * (rng.random((30, 13)) < share)
-    np.testing.assert_allclose(either_kernels.product(rows, H := rng.random((13, 7))), rows @ H, atol=1e-14)
-    np.testing.assert_allclose(
-        either_kernels.transposed_product(rows, M := rng.random((30, 7))), rows.T @ M, atol=1e-14
-    )
+    np.testing.assert_allclose(kernels.product(rows, H := rng.random((13, 7))), rows @ H, atol=1e-14)
+    np.testing.assert_allclose(kernels.transposed_product(rows, M := rng.random((30, 7))), rows.T @ M, atol=1e-14)
 
 
-def test_numpy_serves_where_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert nesterov.kernels() is compiled
-    monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, compiled.__name__)
-    monkeypatch.delattr(low_rank, "compiled")
-    assert nesterov.kernels.__wrapped__() is in_blocks
-
-
-def test_the_first_round_of_algorithm_1_is_the_printed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_round_of_algorithm_1_is_the_printed_one(
+    kernels: paper.Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends: list[tuple[Matrix, Matrix]] = []
     monkeypatch.setattr(paper, "repaired", lambda R, L, B, rounds, outcome: ends.append((L, B)))
     R, rank = problem("ranges")
-    paper.solve(R, rank, 0.0, 0, lambda *_: True)
+    paper.solve(R, rank, 0.0, 0, lambda *_: True, kernels=kernels)
     alternations = list(states(R, rank, 1))
     assert any(np.abs(ends[0][0] - one[4]).max() <= 1e-10 for one in alternations)
 
@@ -145,9 +132,9 @@ def test_most_entries_are_zero_where_it_is_fast() -> None:
     R = reduce(workloads.ranges(64, 256, 0), merge=False).reduced
     rank = len(R) + 12
     L = first_measure(R, rank, np.random.default_rng(0))
-    descent = nesterov.Descent(rank, 256, 10)
+    descent = paper.Descent(rank, 256, 10, paper.NUMPY)
     for _ in range(3):
-        B = paper.ridge(L, R, 1.0)
+        B = paper.best_reconstruct(L, R, 1.0, paper.NUMPY)
         L = descent.least(B, R, L, 1.0)
     assert np.abs(L).sum(axis=0).max() <= 1 + 1e-12
-    assert np.count_nonzero(L) <= in_blocks.FEW * L.size
+    assert np.count_nonzero(L) <= paper.FEW * L.size

@@ -11,19 +11,19 @@ from pathlib import Path
 
 from batchdp.archive import write_atomically
 from batchdp.checks import finite, whole
-from batchdp.errors import ReproductionError
 from batchdp.progress import Progress
-from batchdp.studies.reproduction import examples
-from batchdp.studies.reproduction.datasets import originals, stand_ins
-from batchdp.studies.reproduction.drawing import draw, has_curves
-from batchdp.studies.reproduction.journal import Row, Settings, locked, read_all, resume, settings_of
-from batchdp.studies.reproduction.page import page
-from batchdp.studies.reproduction.parameters import FIGURES, PAPER, PEERS, QUICK, TARGETS, Table
-from batchdp.studies.reproduction.peers import journal as peers_journal
-from batchdp.studies.reproduction.peers import running as peers_running
-from batchdp.studies.reproduction.peers import section
-from batchdp.studies.reproduction.peers.verdicts import verdicts
-from batchdp.studies.reproduction.running import run
+from reproduction import examples
+from reproduction.datasets import originals, stand_ins
+from reproduction.drawing import draw, has_curves
+from reproduction.errors import ReproductionError
+from reproduction.journal import Row, Settings, locked, read_all, resume, settings_of
+from reproduction.page import page
+from reproduction.parameters import FIGURES, PAPER, PEERS, QUICK, TARGETS, Table
+from reproduction.peers import journal as peers_journal
+from reproduction.peers import running as peers_running
+from reproduction.peers import section
+from reproduction.peers.verdicts import verdicts
+from reproduction.running import run
 
 
 def reproduce(

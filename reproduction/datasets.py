@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.errors import ReproductionError
 from batchdp.linalg.matrix import Dense
+from reproduction.errors import ReproductionError
 
 Counts = NDArray[np.int64]
 MERGED = 4096

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchdp.studies.reproduction.findings import RIVALS, Curve, Findings, best, short, varied
+from reproduction.findings import RIVALS, Curve, Findings, best, short, varied
 
 HOLDS, IN_PART, FAILS, UNKNOWN = "holds", "holds in part", "does not hold", "not measured"
 ORDERS = 100.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from batchdp.studies.reproduction.findings import Findings, short
-from batchdp.studies.reproduction.points import BASELINES
-from batchdp.studies.reproduction.verdicts.judging import (
+from reproduction.findings import Findings, short
+from reproduction.points import BASELINES
+from reproduction.verdicts.judging import (
     CLEARLY,
     FAILS,
     HOLDS,

@@ -9,9 +9,9 @@ import numpy as np
 from batchdp import bounds
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import Strategy
-from batchdp.studies.reproduction.examples import SECOND
-from batchdp.studies.reproduction.findings import short
 from batchdp.workloads.workload import Workload
+from reproduction.examples import SECOND
+from reproduction.findings import short
 
 
 @dataclass(frozen=True)

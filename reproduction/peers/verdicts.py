@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from batchdp.studies.reproduction.peers.figures import Figure, Task, published
-from batchdp.studies.reproduction.peers.journal import Line
-from batchdp.studies.reproduction.peers.measuring import Found
+from reproduction.peers.figures import Figure, Task, published
+from reproduction.peers.journal import Line
+from reproduction.peers.measuring import Found
 
 AHEAD, EQUAL, BEHIND, MISSING = "ahead", "equal", "behind", "not measured"
 WITHIN = 1e-3

@@ -1,4 +1,4 @@
-"""`batchdp reproduce`."""
+"""`python -m reproduction`, in a clone of the repository."""
 
 from __future__ import annotations
 
@@ -8,10 +8,23 @@ from typing import Annotated
 
 import typer
 
+from batchdp import cli
+from batchdp.cli.show import progress, say
+from batchdp.cli.streams import InterruptedCommandError
+from reproduction.evaluation import publish, reproduce
+from reproduction.journal import read_all
+
 EXAMPLES = (
-    "batchdp reproduce all --quick -o results",
-    "batchdp reproduce figure-5 figure-7 -o results --workers 4",
-    "batchdp reproduce all -o results --data originals",
+    "python -m reproduction all --quick",
+    "python -m reproduction figure-5 figure-7 -o results --workers 4",
+    "python -m reproduction all -o results --data originals",
+)
+
+app = typer.Typer(
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -32,12 +45,15 @@ class Target(StrEnum):
     all = "all"
 
 
+@app.command(epilog="\n".join(("Examples:", *(f"  {line}" for line in EXAMPLES))))
 def command(
     targets: Annotated[
         list[Target],
         typer.Argument(metavar="FIGURE…", help="`figure-2` to `figure-9`, `table-1`, `examples`, `peers` or `all`."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for CSVs and pictures.", metavar="DIR")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder for CSVs and pictures.", metavar="DIR")
+    ] = Path("results"),
     quick: Annotated[
         bool, typer.Option("--quick", help="An eighth of the sizes: minutes, not days.", metavar="")
     ] = False,
@@ -69,11 +85,6 @@ def command(
 
     A run that was broken off goes on where it was. Its noise is simulated: these are experiments, not releases.
     """
-    from batchdp.cli.show import progress, say
-    from batchdp.cli.streams import InterruptedCommandError
-    from batchdp.studies.reproduction.evaluation import publish, reproduce
-    from batchdp.studies.reproduction.journal import read_all
-
     if draw:
         publish(output, page)
     else:
@@ -94,3 +105,12 @@ def command(
     rows = read_all(output)
     lost = sum(not row.ok for row in rows)
     say(f"{len(rows):,} points, {lost:,} of them without figures. Read {page or output / 'README.md'}.")
+
+
+def main() -> None:
+    """Run the command: every error ends as one line on stderr and an exit code, as with `batchdp`."""
+    cli.main(app)
+
+
+if __name__ == "__main__":
+    main()

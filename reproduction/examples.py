@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from batchdp.archive import write_atomically
-from batchdp.errors import ReproductionError
 from batchdp.strategies.low_rank import low_rank
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
+from reproduction.errors import ReproductionError
 
 FIRST = Workload([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
 SECOND = Workload([[0, 2, 1, 1], [0, 1, 0, 2], [1, 0, 2, 2]])

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from batchdp.studies.reproduction.claims import CLAIMS
-from batchdp.studies.reproduction.datasets import DATASETS, SEARCH_LOGS
-from batchdp.studies.reproduction.drawing import STYLES, TITLES, has_curves
-from batchdp.studies.reproduction.examples import Example
-from batchdp.studies.reproduction.findings import Findings, short, varied
-from batchdp.studies.reproduction.formulas import corrections
-from batchdp.studies.reproduction.journal import Row, Settings
-from batchdp.studies.reproduction.parameters import FIGURES, Table
-from batchdp.studies.reproduction.peers import section
-from batchdp.studies.reproduction.peers.verdicts import Verdict
-from batchdp.studies.reproduction.points import points_of
-from batchdp.studies.reproduction.verdicts.judging import FAILS, HOLDS, IN_PART, UNKNOWN
+from reproduction.claims import CLAIMS
+from reproduction.datasets import DATASETS, SEARCH_LOGS
+from reproduction.drawing import STYLES, TITLES, has_curves
+from reproduction.examples import Example
+from reproduction.findings import Findings, short, varied
+from reproduction.formulas import corrections
+from reproduction.journal import Row, Settings
+from reproduction.parameters import FIGURES, Table
+from reproduction.peers import section
+from reproduction.peers.verdicts import Verdict
+from reproduction.points import points_of
+from reproduction.verdicts.judging import FAILS, HOLDS, IN_PART, UNKNOWN
 
-MADE = "<!-- Made by `batchdp reproduce` from its CSVs; change src/batchdp/studies/reproduction and run it again. -->"
+MADE = "<!-- Made by `python -m reproduction` from its CSVs; change reproduction/ and run it again. -->"
 
 
 def page(
@@ -58,7 +58,7 @@ def page(
 
 
 def _introduction(settings: Settings) -> str:
-    command = "batchdp reproduce all --quick -o results" if settings.quick else "batchdp reproduce all -o results"
+    command = "python -m reproduction all --quick" if settings.quick else "python -m reproduction all"
     sizes = (
         " The sizes are an eighth of the paper's (`--quick`), too small for some claims, which are then not judged."
         * settings.quick

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from batchdp.archive import write_atomically
-from batchdp.errors import ReproductionError
-from batchdp.studies.reproduction.peers.figures import Figure, Task, published
-from batchdp.studies.reproduction.peers.measuring import Found
+from reproduction.errors import ReproductionError
+from reproduction.peers.figures import Figure, Task, published
+from reproduction.peers.measuring import Found
 
 FILE = "peers.csv"
 

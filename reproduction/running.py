@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
 from batchdp.progress import Progress
-from batchdp.studies.reproduction.datasets import Collection, merged
-from batchdp.studies.reproduction.journal import Journal, Row, row_for
-from batchdp.studies.reproduction.measuring import Job, Measured, measure
-from batchdp.studies.reproduction.parameters import Table
-from batchdp.studies.reproduction.points import Point, Task, points_of
-from batchdp.studies.reproduction.processes import Ended, run_jobs
+from reproduction.datasets import Collection, merged
+from reproduction.journal import Journal, Row, row_for
+from reproduction.measuring import Job, Measured, measure
+from reproduction.parameters import Table
+from reproduction.points import Point, Task, points_of
+from reproduction.processes import Ended, run_jobs
 
 EFFORT = {
     "LM": 0.01,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from batchdp.studies.reproduction.findings import Findings
-from batchdp.studies.reproduction.verdicts import cells, program, queries
-from batchdp.studies.reproduction.verdicts.judging import HOLDS, UNKNOWN, Judgement
+from reproduction.findings import Findings
+from reproduction.verdicts import cells, program, queries
+from reproduction.verdicts.judging import HOLDS, UNKNOWN, Judgement
 
 
 @dataclass(frozen=True)

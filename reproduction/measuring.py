@@ -16,8 +16,8 @@ import numpy as np
 from batchdp.linalg.matrix import Dense, column_norms, dense
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
 from batchdp.strategies.strategy import Strategy
-from batchdp.studies.reproduction.mechanisms import strategy_for
-from batchdp.studies.reproduction.points import Task
+from reproduction.mechanisms import strategy_for
+from reproduction.points import Task
 
 DRAW: dict[Noise, Callable[[np.random.Generator, float, tuple[int, int]], Dense]] = {
     LAPLACE: lambda rng, scale, size: rng.laplace(0, scale, size),
