@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -17,23 +18,31 @@ from scipy.optimize import linprog
 
 import batchdp
 from batchdp import BatchDPError, LatticeError, Ledger, ReleaseError, ShapeLimits, StrategyError, Workload
-from batchdp.audits.finding import Finding
-from batchdp.audits.shaped import attacked_shaped, exact_shaped, telling_shift
+from batchdp.audits.attack import attack
+from batchdp.audits.exact import exact
+from batchdp.audits.knorm import telling_shift
 from batchdp.derived.expressions import Affine, Asked, Combination, Ratio
 from batchdp.linalg.gauge import gauges
+from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.derived import estimates
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.preparing import prepared
 from batchdp.mechanism.knorm import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
-from batchdp.mechanism.knorm.law import ShapedLaw, law_of
-from batchdp.mechanism.knorm.mechanism import ShapedMechanism, columns_outside, shaped_mechanism
+from batchdp.mechanism.knorm.law import ShapedLaw
+from batchdp.mechanism.measure import add
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.prepare import Mechanism
+from batchdp.mechanism.sample import sample
 from batchdp.portfolio.shapes import shaped_noise, with_shape
+from batchdp.privacy import KNORM, LAPLACE
+from batchdp.private import CellCounts
+from batchdp.release.answering import Request, release
 from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped.searching import shaped
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.products import in_factors
 from commands import refused, succeeds
+from mechanisms import measured, prepared
+from shaped_truth import epsilons_of, noise_of
 
 FLAGS = np.array([one for one in product((0, 1), repeat=3) if any(one)], dtype=float).T
 """Three overlapping counts."""
@@ -57,12 +66,13 @@ SQL = "SELECT COUNT(*) AS by_a FROM people GROUP BY a; SELECT COUNT(*) AS by_b F
 
 def ready(
     strategy: Strategy = FLAGGED, factor: int = 1, budget: float = 1.0
-) -> tuple[ShapedLattice, ShapedMechanism, ShapedLaw]:
-    lattice, noise, law = prepared(strategy, Neighbours("add-remove", factor), budget, 10**6)
+) -> tuple[ShapedLattice, Mechanism, ShapedLaw]:
+    made = prepared(strategy, Neighbours("add-remove", factor), budget, 10**6)
+    lattice, law = made.measurement, made.reader
     assert isinstance(lattice, ShapedLattice)
-    assert isinstance(noise, ShapedMechanism)
+    assert made.noise is KNORM
     assert isinstance(law, ShapedLaw)
-    return lattice, noise, law
+    return lattice, made, law
 
 
 def norm(columns: np.ndarray, point: np.ndarray) -> float:
@@ -147,17 +157,17 @@ def test_columns_of_very_different_size_and_equal_ones_are_no_matter() -> None:
     alone = shaped_noise(Workload(FLAGS * sizes), QUICK)
     assert found.expected_squared_error(epsilon=1.0) == pytest.approx(alone.expected_squared_error(epsilon=1.0))
     lattice, _, _ = ready(found)
-    assert all(len(columns.T) <= 7 for columns in lattice.columns)
+    assert all(len(columns.T) <= 7 for columns in lattice.record_columns)
 
 
 def test_queries_of_nothing_have_no_noise_and_groups_of_any_size_are_measured() -> None:
     W = np.vstack([np.zeros(7), FLAGS, 1e-4 * np.roll(FLAGS, 3, axis=1), np.zeros(7)])
     found = shaped_noise(Workload(W), ShapeLimits(rank=4, directions=200))
-    lattice, noise, law = ready(found, budget=50.0)
+    lattice, made, law = ready(found, budget=50.0)
     assert law.standard_errors[[0, -1]].tolist() == [0.0, 0.0]
     assert law.half_widths()[[0, -1]].tolist() == [0.0, 0.0]
-    assert all(np.abs(columns).max() > 2**19 for columns in lattice.columns)
-    assert len(noise.draws(1)[0]) == found.measurements
+    assert all(np.abs(columns).max() > 2**19 for columns in lattice.record_columns)
+    assert len(sample(lattice, made.noises)) == found.measurements
 
 
 def test_groups_become_smaller_where_a_draw_would_take_too_long() -> None:
@@ -207,8 +217,8 @@ def test_groups_share_epsilon() -> None:
     assert sum(group.share for group in found.shape.groups) == 1
     one = shaped_noise(Workload(W), ShapeLimits(rank=8, directions=1000))
     assert one.expected_squared_error(epsilon=1.0) < found.expected_squared_error(epsilon=1.0)
-    lattice, noise, law = ready(found, budget=0.5)
-    z = np.array(noise.draws(400), dtype=float) / 2.0**lattice.bits
+    lattice, made, law = ready(found, budget=0.5)
+    z = noise_of(made, 400) / 2.0**lattice.bits
     answers = z @ np.asarray(lattice.reconstruct).T
     assert np.square(answers).sum(axis=1).mean() == pytest.approx(found.expected_squared_error(epsilon=0.5), rel=0.2)
     assert np.mean(np.abs(answers) <= law.half_widths(0.9)) == pytest.approx(0.9, abs=0.02)
@@ -216,10 +226,10 @@ def test_groups_share_epsilon() -> None:
 
 
 def test_exact_draws_have_the_law_that_is_said() -> None:
-    lattice, noise, law = ready(budget=0.5)
-    z = np.array(noise.draws(4000), dtype=float)
-    (columns,) = lattice.columns
-    norms = gauges(columns.astype(float), z) * float(noise.epsilons[0])  # Gamma(3)
+    lattice, made, law = ready(budget=0.5)
+    z = noise_of(made, 4000)
+    (columns,) = lattice.record_columns
+    norms = gauges(columns.astype(float), z) * float(epsilons_of(made)[0])  # Gamma(3)
     assert norms.mean() == pytest.approx(3.0, abs=5 * np.sqrt(3 / 4000))
     assert norms.var() == pytest.approx(3.0, rel=0.25)
     answers = z @ np.asarray(lattice.reconstruct).T / 2.0**lattice.bits
@@ -257,6 +267,16 @@ def forged_kind(release: Any) -> Any:
     return replace(release, certificate=replace(release.certificate, shape=""))
 
 
+def forged_distribution(release: Any) -> Any:
+    return replace(release, certificate=replace(release.certificate, distribution=LAPLACE.name))
+
+
+def forged_group(release: Any) -> Any:
+    """As if one unit could have fewer columns, and the noise had lost less."""
+    (group,) = release.certificate.groups
+    return replace(release, certificate=replace(release.certificate, groups=(replace(group, moved=0, loss=0.0),)))
+
+
 def forged_sensitivity(release: Any) -> Any:
     certificate = replace(release.certificate, neighbours="replacing one unit of at most 1 row")
     return replace(release, certificate=certificate)
@@ -290,7 +310,10 @@ def forged_weights(release: Any) -> Any:
     return claimed(release, replace(group, weights=weights))
 
 
-FORGED = [forged_scale, forged_sample, forged_kind, forged_sensitivity, forged_both, forged_places, forged_weights]
+FORGED = [
+    forged_scale, forged_sample, forged_kind, forged_distribution, forged_group, forged_sensitivity, forged_both,
+    forged_places, forged_weights,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("forge", FORGED)
@@ -298,6 +321,15 @@ def test_a_forged_release_is_refused(tmp_path: Path, forge: Any) -> None:
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=3.0)
     done = batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger)
     forge(done).save(tmp_path / "forged.release")
+    with pytest.raises(ReleaseError, match="cannot be used"):
+        batchdp.load_release(tmp_path / "forged.release")
+
+
+def test_noise_without_a_shape_does_not_pass_for_such(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=3.0)
+    done = batchdp.answer(batchdp.optimize(FLAGS, seconds=0.2), np.arange(7), epsilon=1.0, ledger=ledger)
+    forged = replace(done, certificate=replace(done.certificate, distribution=KNORM.name))
+    forged.save(tmp_path / "forged.release")
     with pytest.raises(ReleaseError, match="cannot be used"):
         batchdp.load_release(tmp_path / "forged.release")
 
@@ -323,70 +355,132 @@ def test_a_plan_keeps_its_shape(tmp_path: Path) -> None:
 # --- What the guarantee rests on: each mutant breaks one thing, and each is caught.
 
 
-def broken(lattice: ShapedLattice, noise: ShapedMechanism, factor: int = 1, budget: float = 1.0) -> set[str]:
-    found: list[Finding] = [*exact_shaped(lattice, noise, Neighbours("add-remove", factor), budget)]
-    return {finding.check for finding in found if not finding.held}
+def broken(made: Mechanism) -> set[str]:
+    return {finding.check for finding in exact(made) if not finding.held}
+
+
+def with_body(lattice: ShapedLattice, body: Body) -> ShapedLattice:
+    """The same measurements, with noise in the shape of another body."""
+    cheating = replace(lattice)
+    cheating.__dict__["bodies"] = (body,)
+    return cheating
+
+
+def with_drawn_body(lattice: ShapedLattice, body: Body) -> ShapedLattice:
+    """The same, and only what is drawn has the other body."""
+    cheating = replace(lattice)
+    cheating.__dict__["groups"] = (replace(lattice.groups[0], body=body),)
+    return cheating
+
+
+CHEATS = [with_body, with_drawn_body]
+
+
+def without_one_column(lattice: ShapedLattice) -> Any:
+    """All columns of records but one that is a corner."""
+    (columns,) = lattice.record_columns
+    first = columns[:, 0].tolist()
+    return columns[:, 1:] if Body(columns[:, 1:].astype(object)).norm(first) > 1 else columns[:, :-1]
 
 
 def test_what_is_right_passes_the_audit() -> None:
-    lattice, noise, _ = ready(factor=2)
-    assert broken(lattice, noise, factor=2) == set()
+    lattice, made, _ = ready(factor=2)
+    assert broken(made) == set()
     found = batchdp.audit(FLAGGED, epsilon=1.0, rows_per_unit=2, runs=1001)
     assert found.passed, str(found)
     assert "by 1,001 runs a side" in str(found)
     # As many as are asked for where draws are quick, by what each of many takes.
-    assert all(body.seconds_together < 1e-3 < body.seconds for body in noise.bodies)
+    assert all(body.seconds_together < 1e-3 < body.seconds for body in lattice.bodies)
 
 
-def test_one_column_outside_is_noticed() -> None:
-    lattice, noise, _ = ready()
-    columns = lattice.columns[0].astype(object)
-    smaller = Body(columns[:, 1:] if Body(columns[:, 1:]).norm(columns[:, 0].tolist()) > 1 else columns[:, :-1])
-    mutant = replace(noise, bodies=(smaller,))
-    assert "columns inside their bodies" in broken(lattice, mutant)
-    assert columns_outside(lattice, mutant.bodies) is not None
-    cheating = replace(lattice)
-    cheating.__dict__["bodies"] = (smaller,)
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_one_column_outside_is_noticed(cheat: Any) -> None:
+    lattice, made, _ = ready()
+    cheating = cheat(lattice, Body(without_one_column(lattice).astype(object)))
+    assert "sensitivity" in broken(replace(made, measurement=cheating))
+    assert cheating.groups[0].column_outside() is not None
     with pytest.raises(LatticeError, match="outside"):
-        shaped_mechanism(cheating, 1, 1.0)
+        calibrate(cheating, 1, made.budget)
 
 
-def test_a_body_that_is_rounded_inward_is_noticed() -> None:
-    lattice, noise, _ = ready()
-    inward = Body((lattice.columns[0] - np.sign(lattice.columns[0])).astype(object))
-    assert "columns inside their bodies" in broken(lattice, replace(noise, bodies=(inward,)))
-    outward = Body((lattice.columns[0] * 2).astype(object))
-    assert "columns inside their bodies" not in broken(lattice, replace(noise, bodies=(outward,)))
+def test_a_column_that_was_forgotten_is_noticed() -> None:
+    lattice, made, _ = ready()
+    cheating = replace(lattice)
+    cheating.__dict__["record_columns"] = (without_one_column(lattice),)  # of which bodies are made
+    assert "sensitivity" in broken(replace(made, measurement=cheating))
+    with pytest.raises(LatticeError, match="outside"):
+        calibrate(cheating, 1, made.budget)
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_body_that_is_rounded_inward_is_noticed(cheat: Any) -> None:
+    lattice, made, _ = ready()
+    (columns,) = lattice.record_columns
+    inward = Body((columns - np.sign(columns)).astype(object))
+    assert "sensitivity" in broken(replace(made, measurement=cheat(lattice, inward)))
+    outward = Body((columns * 2).astype(object))
+    assert "sensitivity" not in broken(replace(made, measurement=cheat(lattice, outward)))
 
 
 def test_shares_above_one_are_refused() -> None:
     groups = [Group(Fraction(3, 5), np.eye(2), np.full(2, 0.5)), Group(Fraction(1, 2), np.eye(2), np.full(2, 0.5))]
     with pytest.raises(StrategyError, match="11/10"):
         Shape(tuple(groups))
-    lattice, noise, _ = ready()
-    mutant = replace(noise, epsilons=tuple(one * Fraction(11, 10) for one in noise.epsilons))
-    assert broken(lattice, mutant) == {"privacy loss"}
+    _, made, _ = ready()
+    mutant = replace(made, noises=tuple(replace(one, loss=1.1 * one.loss) for one in made.noises))
+    assert epsilons_of(mutant)[0] > epsilons_of(made)[0]
+    assert broken(mutant) == {"privacy loss"}
+
+
+def test_shares_that_add_up_to_more_lose_no_more() -> None:
+    found = shaped_noise(
+        Workload(np.random.default_rng(0).standard_normal((4, 9))), ShapeLimits(rank=2, directions=100)
+    )
+    lattice, made, _ = ready(found)
+    assert len(lattice.groups) == 2
+    for group in lattice.shape.groups:  # past the check at birth
+        object.__setattr__(group, "share", Fraction(1))
+    noises = calibrate(replace(lattice), 1, made.budget)
+    assert sum(Fraction(one.loss) for one in noises) == 1
+    twice = replace(made, noises=tuple(replace(one, scale=1.0, loss=1.0) for one in noises))
+    assert broken(twice) == {"privacy loss"}
 
 
 def test_rows_per_person_that_are_forgotten_are_noticed() -> None:
-    lattice, forgetful, _ = ready(factor=1)
-    assert broken(lattice, forgetful, factor=3) == {"sensitivity", "privacy loss"}
-    _, noise, _ = ready(factor=3)
-    assert noise.epsilons == (Fraction(1, 3),)
+    _, forgetful, _ = ready(factor=1)
+    assert broken(replace(forgetful, neighbours=Neighbours("add-remove", 3))) == {"sensitivity", "privacy loss"}
+    _, made, _ = ready(factor=3)
+    assert epsilons_of(made) == (Fraction(1, 3),)
 
 
 def test_epsilon_is_the_exact_fraction_that_is_charged() -> None:
-    _, noise, _ = ready(budget=0.1)
-    assert noise.epsilons == (Fraction(0.1),)
-    assert Fraction(noise.scale) * Fraction(0.1) >= 1
+    _, made, _ = ready(budget=0.1)
+    (noise,) = made.noises
+    assert made.budget.amount == Fraction(1, 10)
+    assert Fraction(noise.loss) <= Fraction(1, 10) < Fraction(math.nextafter(noise.loss, 1.0))
+    assert epsilons_of(made) == (Fraction(noise.loss),)
+    assert Fraction(noise.scale) * Fraction(noise.loss) >= 1
 
 
-def test_noise_that_is_ready_is_added_once() -> None:
-    _, noise, _ = ready()
-    add = noise.ready()
-    assert add([0, 0, 0]) != [0, 0, 0]
-    with pytest.raises(IndexError):
-        add([5, 5, 5])
+def test_noise_is_drawn_for_one_release_and_added_once(tmp_path: Path) -> None:
+    lattice, made, _ = ready()
+    counts = np.arange(7)
+    assert add(lattice, CellCounts(0 * counts), sample(lattice, made.noises)).tolist() != [0, 0, 0]
+    drawn: list[Any] = []
+
+    def draw(*given: Any) -> Any:
+        drawn.append(sample(*given))
+        return drawn[-1]
+
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=3.0)
+    request = Request(FLAGGED, lambda: CellCounts(counts), Neighbours(), 10**6, "counts")
+    exactly = np.array(measured(lattice, counts), dtype=object)
+    for name in ("one", "two"):
+        done = release(request, made.budget, ledger=ledger, release_id=name, draw=draw)
+        assert (done.measurements * 2.0**lattice.bits).tolist() == (exactly + drawn[-1]).astype(float).tolist()
+    release(request, made.budget, ledger=ledger, release_id="one", draw=draw)  # stored: nothing is drawn
+    assert len(drawn) == 2
+    assert not np.any(drawn[0] == drawn[1])
 
 
 def test_measurements_are_never_clamped() -> None:
@@ -394,7 +488,7 @@ def test_measurements_are_never_clamped() -> None:
     lattice, _, _ = ready()
     counts = np.full(7, 2**62, dtype=np.int64)
     exact = [sum(int(q) * 2**62 for q in row) for row in lattice.integers.toarray()]
-    assert lattice.measured(counts) == exact
+    assert measured(lattice, counts) == exact
     assert max(map(abs, exact)) > 2**64
 
 
@@ -404,15 +498,16 @@ def test_every_column_is_inside_in_fractions(rank: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     W = rng.integers(-2, 3, (rank, 9)) + 5 * np.eye(rank, 9)
     found = shaped(Workload(W), ShapeLimits(rank=2, directions=100))
-    lattice, noise, _ = ready(found)
+    lattice, made, _ = ready(found)
     assert found.shape is not None
     for column in lattice.integers.T.toarray().tolist():
         total = Fraction(0)
-        for (own, group), body in zip(found.shape.parts, noise.bodies, strict=True):
+        for (own, group), drawn in zip(found.shape.parts, lattice.groups, strict=True):
             part = column[own]
-            assert body.contains(part)
-            total += group.share * body.norm(part)
+            assert drawn.body.contains(part)
+            total += group.share * drawn.body.norm(part)
         assert total <= 1
+    assert sum(epsilons_of(made)) <= 1
 
 
 def test_noise_is_drawn_before_the_charge_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,13 +517,13 @@ def test_noise_is_drawn_before_the_charge_and_once(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("batchdp.mechanism.knorm.mechanism.draws", interrupted)
+        patch.setattr("batchdp.mechanism.sample.draws", interrupted)
         with pytest.raises(KeyboardInterrupt):
             batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger)
     assert ledger.spent == 0.0
     batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger, release_id="a")
     with monkeypatch.context() as patch:  # what costs nothing, or is refused, draws nothing
-        patch.setattr("batchdp.mechanism.knorm.mechanism.draws", interrupted)
+        patch.setattr("batchdp.mechanism.sample.draws", interrupted)
         batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger, release_id="a")
         with pytest.raises(batchdp.BudgetError):
             batchdp.answer(FLAGGED, np.arange(7), epsilon=1.0, ledger=ledger, release_id="b")
@@ -436,21 +531,28 @@ def test_noise_is_drawn_before_the_charge_and_once(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.slow
 def test_the_attack_notices_noise_that_is_a_fifth_too_small() -> None:
-    lattice, noise, _ = ready(budget=2.0)
-    honest = {one.check for one in attacked_shaped(lattice, noise, Neighbours(), 2.0, 20_000) if not one.held}
-    assert honest == set()
-    small = replace(noise, epsilons=tuple(one * Fraction(6, 5) for one in noise.epsilons))
-    found = {one.check for one in attacked_shaped(lattice, small, Neighbours(), 2.0, 20_000) if not one.held}
+    _, made, _ = ready(budget=2.0)
+    assert {one.check for one in attack(made, 20_000) if not one.held} == set()
+    small = replace(made, noises=tuple(replace(one, loss=1.2 * one.loss) for one in made.noises))
+    found = {one.check for one in attack(small, 20_000) if not one.held}
     assert {"attack on the largest column", "noise scale"} <= found
+
+
+@pytest.mark.slow
+def test_the_attack_runs_as_often_as_asked_whatever_the_groups() -> None:
+    found = shaped_noise(Workload(np.eye(4) + 1), ShapeLimits(rank=2, directions=100))
+    assert found.shape is not None
+    assert len(found.shape.groups) == 2
+    assert "by 20,001 runs a side" in str(batchdp.audit(found, epsilon=1.0, runs=20_001))
 
 
 @pytest.mark.parametrize("factor", [1, 8])
 def test_the_attack_adds_the_column_that_shows_most(factor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All seven columns have norm 1; a third of the draws show all of one with two flags, a quarter of the others."""
-    monkeypatch.setattr("batchdp.audits.shaped.TRIALS", 2000)
-    lattice, noise, _ = ready(budget=2.0)
+    monkeypatch.setattr("batchdp.audits.knorm.TRIALS", 2000)
+    lattice, made, _ = ready(budget=2.0)
     columns = (factor * lattice.integers.toarray().T).tolist()
-    pilot = np.array(noise.draws(2000), dtype=float)
+    pilot = noise_of(made, 2000)
     draws = np.concatenate([pilot, np.full((18_000, 3), np.nan)])  # what is not the pilot is not looked at
     chosen = telling_shift(lattice, [2.0 / factor], draws, factor)
     assert np.count_nonzero(chosen) == 2
@@ -460,8 +562,8 @@ def test_the_attack_adds_the_column_that_shows_most(factor: int, monkeypatch: py
 
 @pytest.mark.parametrize("runs", [1, 9])
 def test_an_audit_of_few_runs_proves_little(runs: int) -> None:
-    lattice, noise, _ = ready(budget=2.0)
-    assert next(attacked_shaped(lattice, noise, Neighbours(), 2.0, runs)).held
+    _, made, _ = ready(budget=2.0)
+    assert next(attack(made, runs)).held
 
 
 def test_files_of_pairs_are_as_they_were() -> None:
@@ -518,7 +620,7 @@ def test_the_audit_of_a_batch_that_asks_for_nothing() -> None:
 
 
 def test_a_ratio_of_answers_with_shaped_noise_has_the_error_of_their_covariance() -> None:
-    law = law_of(prepared(FLAGGED, Neighbours(), 1.0, None)[0], 2.0)
+    law: ShapedLaw = prepared(FLAGGED, Neighbours(), 1.0, None).measurement.reader(np.array([2.0]))
     values, (n, d) = np.array([900.0, 1000.0, 800.0, 700.0])[: FLAGGED.workload.queries], (0, 1)
     one: Asked[int] = Asked(
         "r", Combination(Affine[int](), (Ratio(Affine(0.0, ((1.0, n),)), Affine(0.0, ((1.0, d),))),))
