@@ -20,6 +20,7 @@ from scipy import sparse
 
 from batchdp.errors import BatchDPError
 from batchdp.linalg.matrix import Plain
+from batchdp.regular import opened
 
 ROOM = 64 * 2**20
 """Bytes that any archive may unpack to, beside `RATIO` times its own size: a small file cannot ask for much memory."""
@@ -61,8 +62,8 @@ def load(
 ) -> tuple[Any, dict[str, Any]]:
     """The header and the arrays of a file of this format, checked against its digest; nothing in it is executed."""
     try:
-        with Path(path).open("rb") as opened, zipfile.ZipFile(opened) as members:
-            most = allowance(os.fstat(opened.fileno()).st_size, most_bytes)
+        with opened(path) as file, zipfile.ZipFile(file) as members:
+            most = allowance(os.fstat(file.fileno()).st_size, most_bytes)
             content = {member.filename.removesuffix(".npy"): member for member in members.infolist()}
             unpacked = sum(member.file_size for member in members.infolist())
             if unpacked > most or len(members.infolist()) > MOST_MEMBERS:
@@ -94,7 +95,7 @@ def load(
 def format_of(path: str | os.PathLike[str]) -> str | None:
     """What a file says that it is; None where it says nothing. `load` checks all else."""
     try:
-        with zipfile.ZipFile(path) as members:
+        with opened(path) as file, zipfile.ZipFile(file) as members:
             member = members.getinfo("header.npy")
             if member.file_size > ROOM:
                 return None

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from batchdp.errors import DossierError
+from batchdp.regular import opened
 
 LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\0]{1,1000})")
 LARGEST_LIST = 100_000_000
@@ -18,7 +19,7 @@ LARGEST_LIST = 100_000_000
 
 def digest_of(path: Path) -> str:
     """SHA-256 of a file's content."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -50,7 +51,7 @@ def read_text(path: Path, most: int) -> str:
     try:
         if path.is_symlink() or not path.is_file():
             raise DossierError(f"{path} is missing: the folder is not a dossier, or was never finished")
-        with path.open("rb") as file:
+        with opened(path) as file:
             content = file.read(most + 1)
         if len(content) > most:
             raise DossierError(f"{path} is larger than {most:,} bytes, which no dossier needs")
