@@ -33,6 +33,7 @@ from batchdp import (
     PrivacyParameterError,
     QueryError,
     Release,
+    ReleaseError,
     StrategyError,
     TableError,
     answer,
@@ -800,7 +801,7 @@ def test_a_planted_count_appears_nowhere(
         raise MemoryError
 
     monkeypatch.setattr("batchdp.measuring.lattice.Lattice.measured", draw)
-    with pytest.raises(MemoryError) as crashed:
+    with pytest.raises(ReleaseError, match=r"MemoryError.*stays spent") as crashed:
         answer(made, table, epsilon=1e-8, ledger=books)
     shown += traceback.format_exception(crashed.value)
     captured = capfd.readouterr()

@@ -30,7 +30,7 @@ from batchdp.plans.settling import check_domain_says, declared_neighbours, given
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.release.certificate import certified
-from batchdp.release.charged import counted, store
+from batchdp.release.charged import paid
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
 from batchdp.release.components.counted import reading
@@ -256,14 +256,19 @@ def release(
         law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
         values = _reconstructed(lattice, noisy) if kept.values is None else kept.values
     else:
-        # From here on counts are read. Nothing below may raise because of what they are.
-        noisy_integers = (draw or ready)(lattice.measured(counted(counts, identity)))
-        noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
-        derived = sum(one.derived for one in answers)
+        head, derived = reserved.head, sum(one.derived for one in answers)
         drawn = (lattice, noise, neighbours, budget, law)
-        certificate = certified(identity, *drawn, digest=digest, table=label, head=reserved.head, derived=derived)
-        values = _reconstructed(lattice, noisy)
-        store(ledger, reserved, encoded(certificate, noisy, values, law.standard_errors))
+        certificate = certified(identity, *drawn, digest=digest, table=label, head=head, derived=derived)
+
+        def measured() -> tuple[Dense, Dense]:
+            noisy_integers = (draw or ready)(lattice.measured(counts()))
+            noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
+            values = _reconstructed(lattice, noisy)
+            ledger.complete(reserved, encoded(certificate, noisy, values, law.standard_errors))
+            return noisy, values
+
+        # From here on counts are read. Nothing may raise because of what they are.
+        noisy, values = paid(measured, identity)
     done = Release(
         names=names,
         values=values,

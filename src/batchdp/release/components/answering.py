@@ -25,7 +25,7 @@ from batchdp.measuring.law import checked_confidence
 from batchdp.measuring.neighbours import Neighbours
 from batchdp.measuring.preparing import exact_charge
 from batchdp.privacy import Budget
-from batchdp.release.charged import counted, store
+from batchdp.release.charged import paid
 from batchdp.release.components.certificate import ComponentCertificate, ComponentNoise, listed, packed
 from batchdp.release.components.claims import check_tables
 from batchdp.release.components.estimating import check_fits, estimated
@@ -100,11 +100,15 @@ def release_components(
         reserved = ledger.reserve(identity, **spend)
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
             return _again(reserved, prepared, names, confidence, legend)
-        # From here on records are read. Nothing below may raise because of what they are.
-        add_measured(prepared, counted(read, identity), noisy)
         certificate = _certificate(prepared, components, neighbours, identity, digest, label, reserved.head)
-        free()
-        store(ledger, reserved, encoded(certificate, noisy))
+
+        def measured() -> None:
+            add_measured(prepared, read(), noisy)
+            free()
+            ledger.complete(reserved, encoded(certificate, noisy))
+
+        # From here on records are read. Nothing may raise because of what they are.
+        paid(measured, identity)
     return TableRelease(prepared.reader, noisy, certificate, names, confidence, legend)
 
 
