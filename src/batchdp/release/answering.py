@@ -18,7 +18,7 @@ from scipy import sparse
 
 from batchdp.derived.expressions import Asked
 from batchdp.errors import ReleaseError
-from batchdp.ledger import Ledger, StoredRelease
+from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.lattice import Integers, Lattice
@@ -53,7 +53,7 @@ def answer(
     *,
     epsilon: float | None = None,
     rho: float | None = None,
-    ledger: Ledger,
+    ledger: AnyLedger,
     release_id: str | None = None,
     label: str | None = None,
     neighbours: Relation | None = None,
@@ -72,7 +72,7 @@ def answer(
     *,
     epsilon: float | None = None,
     rho: float | None = None,
-    ledger: Ledger,
+    ledger: AnyLedger,
     release_id: str | None = None,
     label: str | None = None,
     neighbours: Relation | None = None,
@@ -90,7 +90,7 @@ def answer(
     *,
     epsilon: float | None = None,
     rho: float | None = None,
-    ledger: Ledger,
+    ledger: AnyLedger,
     release_id: str | None = None,
     label: str | None = None,
     neighbours: Relation | None = None,
@@ -114,7 +114,7 @@ def answer(
             code may be missing; a record with a code that is none is not counted. Or the counts of all cells, in one
             dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
-        ledger: what the budget is taken from.
+        ledger: what the budget is taken from, or the path of its file.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
         label: what the ledger's history calls the data; a plan's table, or "counts", if left out.
         neighbours: "add-remove" (default) or "replace". This and the next two come from the domain for a plan.
@@ -127,13 +127,14 @@ def answer(
         confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
             charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
+    books = as_ledger(ledger)
     if isinstance(planned, TablePlan | OverTables):
         with ExitStack() as tables:
             return release_components(
                 **_over_columns(planned, tables, table, neighbours, rows_per_unit, max_rows, label, progress),
                 epsilon=epsilon,
                 rho=rho,
-                ledger=ledger,
+                ledger=books,
                 release_id=release_id,
                 confidence=confidence,
                 progress=progress,
@@ -150,7 +151,7 @@ def answer(
             counts,
             epsilon=epsilon,
             rho=rho,
-            ledger=ledger,
+            ledger=books,
             release_id=release_id,
             label=label or (planned.domain.table if isinstance(planned, Plan) else "counts"),
             neighbours=relation,
