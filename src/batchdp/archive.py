@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ ROOM = 64 * 2**20
 """Bytes that any archive may unpack to, beside `RATIO` times its own size: a small file cannot ask for much memory."""
 RATIO = 8
 MOST_MEMBERS = 100
+STRICT = ("domain", "options")
+"""Keys of headers whose readers refuse what they do not know."""
 
 
 def allowance(size: int, most_bytes: int | None = None) -> int:
@@ -90,6 +92,36 @@ def load(
         raise
     except Exception as failure:  # whatever a damaged archive makes zipfile, zlib, NumPy or JSON say
         raise error(f"{path} is not a {noun}, or is damaged ({type(failure).__name__})") from failure
+
+
+def check_known(
+    header: Mapping[str, Any], arrays: Collection[str], known: Mapping[str, Any], parts: Collection[str]
+) -> None:
+    """Refuse keys and arrays that are none of those which a file of this content has: they would mean nothing.
+
+    The domain and the options are left to those who read them, and who know what earlier versions wrote.
+    """
+    others = [name for name in header if name not in STRICT or name not in known]
+    unknown = _unknown({name: header[name] for name in others}, known)
+    for name in (*unknown, *(name for name in arrays if name not in parts)):
+        raise UnknownPartError(f"it holds {name[:80]!r}, which this version does not know")
+
+
+class UnknownPartError(BatchDPError):
+    """A file holds more than what is read of it; becomes an error that names the file."""
+
+
+def _unknown(found: Any, known: Any) -> Iterator[str]:
+    """Keys of objects of JSON, at any depth, that are not among the known ones."""
+    if isinstance(found, Mapping) and isinstance(known, Mapping):
+        for name, value in found.items():
+            if name not in known:
+                yield str(name)
+            else:
+                yield from _unknown(value, known[name])
+    elif isinstance(found, list) and isinstance(known, list | tuple):
+        for one, other in zip(found, known, strict=False):
+            yield from _unknown(one, other)
 
 
 def format_of(path: str | os.PathLike[str]) -> str | None:

@@ -24,8 +24,10 @@ def digest_of(path: Path) -> str:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """Every file by its path in the folder; whatever is neither a plain file nor a folder is refused."""
+    """Every file by its path in the folder; what is neither a plain file nor a folder with something in it is refused."""
     for place, folders, names in os.walk(folder, followlinks=False, onerror=_refused):
+        if not folders and not names:
+            raise DossierError(f"{place} is an empty folder, which no dossier holds")
         for name in (*folders, *names):
             path = Path(place) / name
             mode = path.lstat().st_mode

@@ -59,8 +59,9 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
             asked=read(header["asked"], len(names)) if derived else (),
         )
         check_release(release)
+        archive.check_known(header, arrays, *release.written())
         return release
-    except ReleaseError as error:
+    except (ReleaseError, archive.UnknownPartError) as error:
         raise ReleaseError(f"{path} cannot be used: {error}") from error
     except Exception as error:  # a well-made archive of something else
         raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error

@@ -251,7 +251,11 @@ class Release:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""
-        arrays = {
+        archive.save(path, *self.written(), ReleaseError)
+
+    def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What its file holds: a header and arrays."""
+        return self._header(), {
             "values": self.values,
             "measurements": self.measurements,
             **archive.parts("B", self.law.reconstruct),
@@ -259,7 +263,6 @@ class Release:
             **archive.parts("W", self.workload),
             **(self.law.shape.written()[1] if isinstance(self.law, ShapedLaw) else {}),
         }
-        archive.save(path, self._header(), arrays, ReleaseError)
 
     @property
     def said(self) -> dict[str, Any]:

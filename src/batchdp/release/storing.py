@@ -48,6 +48,8 @@ def decoded(output: bytes, release_id: str) -> Stored:
             raise ValueError("a header without an end")
         header: Any = json.loads(line)
         m = None  # answers
+        if not set(header) <= {"format", "certificate", "measurements", "answers"}:
+            raise ValueError("something that no output has")
         if "format" not in header:
             numbers = np.array(header["measurements"], dtype=np.float64)
         else:

@@ -37,6 +37,11 @@ Arrays = dict[str, NDArray[Any]]
 
 def save_tables(release: TableRelease, path: str | os.PathLike[str]) -> None:
     """One file, in one piece or not at all."""
+    archive.save(path, *written(release), ReleaseError, compressed=False)
+
+
+def written(release: TableRelease) -> tuple[dict[str, Any], Arrays]:
+    """What its file holds: a header and arrays."""
     header, arrays = described(release.reader.lattice)
     header = {
         "format": FORMAT,
@@ -51,7 +56,7 @@ def save_tables(release: TableRelease, path: str | os.PathLike[str]) -> None:
     arrays["scales"] = release.reader.scales
     arrays["noisy"] = release.noisy
     arrays["components"] = np.frombuffer(packed(release.certificate.components), dtype=np.uint8)
-    archive.save(path, header, arrays, ReleaseError, compressed=False)
+    return header, arrays
 
 
 def described(lattice: TablesLattice) -> tuple[dict[str, Any], Arrays]:
@@ -136,8 +141,9 @@ def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> 
         legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), lattice.workload)
         release = TableRelease(reader, noisy, certificate, tuple(names), float(header["confidence"]), legend)
         check_tables(release)
+        archive.check_known(header, arrays, *written(release))
         return release
-    except ReleaseError as error:
+    except (ReleaseError, archive.UnknownPartError) as error:
         raise ReleaseError(f"{path} cannot be used: {error}") from error
     except Exception as error:  # a well-made archive of something else
         raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error

@@ -34,6 +34,8 @@ def decoded(output: bytes, release_id: str) -> tuple[ComponentCertificate, NDArr
     try:
         end = output.index(b"\n", 0, LONGEST_HEADER)
         header: Any = json.loads(output[:end])
+        if set(header) != {"format", "certificate", "components", "noisy"}:
+            raise ValueError("something that no output has")
         start = end + 1 + header["components"]
         if header["format"] != FORMAT or header["components"] < 0 or len(output) != start + 8 * header["noisy"]:
             raise ValueError("another format, or length")
