@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.linalg.matrix import Dense
+from batchdp.regular import opened
 from reproduction.errors import ReproductionError
 
 Counts = NDArray[np.int64]
@@ -145,7 +146,8 @@ def originals(folder: Path, most_cells: int) -> Collection:
 def read(path: Path) -> Counts:
     """One whole number of at least 0 a line."""
     try:
-        lines = path.read_text(encoding="ascii").splitlines()
+        with opened(path) as file:
+            lines = file.read().decode("ascii").splitlines()
     except OSError as error:
         names = ", ".join(dataset.file for dataset in DATASETS)
         raise ReproductionError(

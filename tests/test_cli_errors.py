@@ -227,7 +227,7 @@ def test_an_output_among_the_tables_files(study: Path) -> None:
     ("records", "said"),
     [
         ("clinic\nnorth\n", "'age'"),
-        ("klinic,age\nnorth,3\n", "did you mean 'klinic'?"),
+        ("klinic,age\nnorth,3\n", "no column 'clinic' among its 2"),
         ("clinic,age,AGE,Age\nnorth,3,4,5\n", None),
         ("clinic,Age,AGE\nnorth,3,4\n", "several columns"),
         ("\xff\xfe", "UTF-8"),

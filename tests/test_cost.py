@@ -11,7 +11,17 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 import batchdp.tables
-from batchdp import STRATEGIES, BudgetError, Ledger, PrivacyParameterError, ReleaseError, answer, plan, workloads
+from batchdp import (
+    STRATEGIES,
+    BudgetError,
+    Ledger,
+    LedgerError,
+    PrivacyParameterError,
+    ReleaseError,
+    answer,
+    plan,
+    workloads,
+)
 from batchdp.mechanism.neighbours import Neighbours
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.private import CellCounts
@@ -102,3 +112,22 @@ def test_what_is_free_or_will_be_refused_is_not_asked_about(ledger: Ledger) -> N
     asked: list[Cost] = []
     answer(STRATEGY, COUNTS, epsilon=0.5, ledger=ledger, confirm=noted(asked))
     assert [cost.left for cost in asked] == [0.0]  # all that is left may be spent
+
+
+def test_a_ledger_is_given_open_or_by_its_path(ledger: Ledger, tmp_path: Path) -> None:
+    page, folder = tmp_path / "page.html", tmp_path / "dossier"
+    made = plan("SELECT COUNT(*) FROM t", domain={"table": "t", "columns": {"a": {"values": ["x"]}}})
+    table = pa.table({"a": ["x"]})
+    for given in (ledger.path, str(ledger.path)):
+        answer(STRATEGY, COUNTS, epsilon=0.25, ledger=given)
+    done = answer(made, table, epsilon=0.5, ledger=ledger.path)
+    assert ledger.spent == 1
+    batchdp.report(done, page, ledger=ledger.path)
+    batchdp.report_plan(made, page, ledger=str(ledger.path))
+    batchdp.dossier(done, folder, ledger=str(ledger.path))
+    batchdp.verify(folder, ledger=ledger.path)
+    for wrong, said in ((None, "missing"), (3, "a int"), (b"budget.db", "a bytes")):
+        with pytest.raises(LedgerError, match=f"ledger is {said}; give a Ledger, or the path of a file"):
+            answer(made, table, epsilon=0.5, ledger=wrong)  # type: ignore[call-overload]
+    with pytest.raises(LedgerError, match="does not exist"):
+        answer(made, table, epsilon=0.5, ledger="elsewhere.db")

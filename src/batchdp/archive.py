@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from scipy import sparse
 
 from batchdp.errors import BatchDPError
 from batchdp.linalg.matrix import Plain
+from batchdp.regular import opened
 
 ROOM = 64 * 2**20
 """Bytes that any archive may unpack to, beside `RATIO` times its own size: a small file cannot ask for much memory."""
 RATIO = 8
 MOST_MEMBERS = 100
+STRICT = ("domain", "options")
+"""Keys of headers whose readers refuse what they do not know."""
 
 
 def allowance(size: int, most_bytes: int | None = None) -> int:
@@ -61,8 +64,8 @@ def load(
 ) -> tuple[Any, dict[str, Any]]:
     """The header and the arrays of a file of this format, checked against its digest; nothing in it is executed."""
     try:
-        with Path(path).open("rb") as opened, zipfile.ZipFile(opened) as members:
-            most = allowance(os.fstat(opened.fileno()).st_size, most_bytes)
+        with opened(path) as file, zipfile.ZipFile(file) as members:
+            most = allowance(os.fstat(file.fileno()).st_size, most_bytes)
             content = {member.filename.removesuffix(".npy"): member for member in members.infolist()}
             unpacked = sum(member.file_size for member in members.infolist())
             if unpacked > most or len(members.infolist()) > MOST_MEMBERS:
@@ -91,10 +94,40 @@ def load(
         raise error(f"{path} is not a {noun}, or is damaged ({type(failure).__name__})") from failure
 
 
+def check_known(
+    header: Mapping[str, Any], arrays: Collection[str], known: Mapping[str, Any], parts: Collection[str]
+) -> None:
+    """Refuse keys and arrays that are none of those which a file of this content has: they would mean nothing.
+
+    The domain and the options are left to those who read them, and who know what earlier versions wrote.
+    """
+    others = [name for name in header if name not in STRICT or name not in known]
+    unknown = _unknown({name: header[name] for name in others}, known)
+    for name in (*unknown, *(name for name in arrays if name not in parts)):
+        raise UnknownPartError(f"it holds {name[:80]!r}, which this version does not know")
+
+
+class UnknownPartError(BatchDPError):
+    """A file holds more than what is read of it; becomes an error that names the file."""
+
+
+def _unknown(found: Any, known: Any) -> Iterator[str]:
+    """Keys of objects of JSON, at any depth, that are not among the known ones."""
+    if isinstance(found, Mapping) and isinstance(known, Mapping):
+        for name, value in found.items():
+            if name not in known:
+                yield str(name)
+            else:
+                yield from _unknown(value, known[name])
+    elif isinstance(found, list) and isinstance(known, list | tuple):
+        for one, other in zip(found, known, strict=False):
+            yield from _unknown(one, other)
+
+
 def format_of(path: str | os.PathLike[str]) -> str | None:
     """What a file says that it is; None where it says nothing. `load` checks all else."""
     try:
-        with zipfile.ZipFile(path) as members:
+        with opened(path) as file, zipfile.ZipFile(file) as members:
             member = members.getinfo("header.npy")
             if member.file_size > ROOM:
                 return None

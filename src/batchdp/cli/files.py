@@ -20,6 +20,7 @@ from scipy import sparse
 
 from batchdp.archive import write_atomically
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
+from batchdp.regular import opened
 from batchdp.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -154,10 +155,10 @@ def read_matrix(path: Path) -> Workload:
     ending = path.suffix.lower()
     try:
         if ending == ".npy":
-            with path.open("rb") as file:
+            with opened(path) as file:
                 return Workload(np.load(file, allow_pickle=False))
         if ending == ".npz":
-            with path.open("rb") as file:
+            with opened(path) as file:
                 loaded: Any = sparse.load_npz(file)
             if hasattr(loaded, "indptr"):  # before anything follows the pointers, of which SciPy does not check all
                 if np.any(np.diff(loaded.indptr.astype(np.int64)) < 0):
@@ -167,7 +168,8 @@ def read_matrix(path: Path) -> Workload:
         if ending == ".csv":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # an empty file: Workload says so better
-                return Workload(np.loadtxt(path, delimiter=",", ndmin=2, encoding="utf-8-sig"))
+                with opened(path) as file:
+                    return Workload(np.loadtxt(file, delimiter=",", ndmin=2, encoding="utf-8-sig"))
     except OSError as error:
         raise WorkloadError(f"cannot read {path}: {error.strerror or error}") from error
     except WorkloadError as error:
@@ -181,13 +183,13 @@ def read_matrix(path: Path) -> Workload:
 
 
 def _beginning(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return file.read(len(LEDGER))
 
 
 def _is_plan(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
             return {"header.npy", "digest.npy"} <= set(archive.namelist())
     except (OSError, zipfile.BadZipFile):
         return False

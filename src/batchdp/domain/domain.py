@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from batchdp.domain.columns import Column
 from batchdp.domain.names import checked_name, folded
 from batchdp.errors import DomainError
+from batchdp.regular import opened
 
 LARGEST_FILE = 10_000_000
 """Bytes."""
@@ -115,7 +115,7 @@ class Domain(BaseModel):
 def load_domain(path: str | os.PathLike[str]) -> Domain:
     """The domain in a TOML file."""
     try:
-        with Path(path).open("rb") as file:
+        with opened(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise DomainError(f"cannot read the domain file {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -16,6 +16,7 @@ from pathlib import Path
 from batchdp.errors import LedgerError
 from batchdp.ledger.chain import Event
 from batchdp.ledger.syncing import sync_folder
+from batchdp.regular import opened
 
 LARGEST_ROW = 1_000_000
 """Bytes of an output that is kept in the ledger itself."""
@@ -55,7 +56,7 @@ def load(ledger: Path, event: Event) -> bytes:
     """The output of an entry that has it beside the ledger, if it still is what was written."""
     path = folder_of(ledger) / _name(event.output_sha256)
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             if os.fstat(file.fileno()).st_size != event.output_bytes:  # before so much is read
                 raise _refusal(event, path, "has another length than it was written with")
             output = file.read()
@@ -75,7 +76,7 @@ def digest(ledger: Path, event: Event) -> str:
     """The SHA-256 of what is in the file now; as the entry says where there is no file, as in a copy of the ledger."""
     found = hashlib.sha256()
     try:
-        with (folder_of(ledger) / _name(event.output_sha256)).open("rb") as file:
+        with opened(folder_of(ledger) / _name(event.output_sha256)) as file:
             while chunk := file.read(CHUNK):
                 found.update(chunk)
     except FileNotFoundError:

@@ -17,7 +17,6 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -26,6 +25,7 @@ from batchdp.errors import AccuracyError
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.plans.statements import Statement, named
 from batchdp.privacy import MOST
+from batchdp.regular import opened
 from batchdp.terminal import harmless
 
 LARGEST_FILE = 10_000_000
@@ -141,7 +141,7 @@ def as_criteria(
 def load_criteria(path: str | os.PathLike[str]) -> Criteria:
     """The criteria in a file of TOML."""
     try:
-        with Path(path).open("rb") as file:
+        with opened(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise AccuracyError(

@@ -47,6 +47,11 @@ DESCRIBED = ("method", "privacy", "rounds", "status", "reason")
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write the plan, in one piece or not at all."""
+    archive.save(path, *_written(plan), PlanError)
+
+
+def _written(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What its file holds: a header and arrays."""
     strategy = plan.strategy
     proof, of_bounds = proven.written(strategy)
     header: dict[str, Any] = {
@@ -65,7 +70,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         arrays |= of_shape
     if isinstance(plan.cells, ComponentCells):
         arrays["averages"] = np.concatenate(plan.cells.averages)
-    archive.save(path, header, arrays | of_bounds, PlanError)
+    return header, arrays | of_bounds
 
 
 def _by_ends(atoms: Atoms) -> bool:
@@ -158,7 +163,10 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
             strategy = _limited(strategy, header["limit"])
         elif (believed := proven.credible(strategy)) != strategy.proven:
             strategy = replace(strategy, proven=believed)
-        return Plan(header["sql"], domain, cells, strategy, options, str(header.get("planner", FIRST_PLANNER))[:50])
+        plan = Plan(header["sql"], domain, cells, strategy, options, str(header.get("planner", FIRST_PLANNER))[:50])
+        known, parts = _written(plan)
+        archive.check_known(header, arrays, {**known, "proven": proven.KEYS}, {*parts, *proven.ARRAYS})
+        return plan
     except BatchDPError as error:
         raise PlanError(f"{path} cannot be used, plan again: {error}") from error
     except Exception as error:  # a well-made archive of something else

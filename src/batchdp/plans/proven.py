@@ -24,6 +24,10 @@ from batchdp.workloads.workload import Workload
 
 ROUNDING = 1e-9
 """By how much a bound may be above the error that it bounds, relative."""
+FIGURES = ("objective", "lower_bound", "upper_bound", "rounds", "outcome")
+KEYS = {"workload": None, "bounds": (dict.fromkeys(FIGURES),) * len(OBJECTIVES)}
+ARRAYS = tuple(f"proven_{objective}_{end}" for objective in OBJECTIVES for end in "vw")
+"""All that a file may have of it, also where it is not believed."""
 
 
 def written(strategy: Strategy) -> tuple[dict[str, Any], dict[str, Any]]:

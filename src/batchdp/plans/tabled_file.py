@@ -24,6 +24,11 @@ FORMAT = "batchdp-table-plan-1"
 
 def save_table_plan(plan: TablePlan, path: str | os.PathLike[str]) -> None:
     """Write the plan, in one piece or not at all."""
+    archive.save(path, *written(plan), PlanError)
+
+
+def written(plan: TablePlan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What its file holds: a header and arrays."""
     strategy, arrays = keeping.described(plan.strategy)
     header: dict[str, Any] = {
         "format": FORMAT,
@@ -34,7 +39,7 @@ def save_table_plan(plan: TablePlan, path: str | os.PathLike[str]) -> None:
         "options": plan.options.as_dict(),
         "strategy": strategy,
     }
-    archive.save(path, header, arrays, PlanError)
+    return header, arrays
 
 
 def load_table_plan(path: str | os.PathLike[str], most_bytes: int | None = None) -> TablePlan:
@@ -50,7 +55,9 @@ def load_table_plan(path: str | os.PathLike[str], most_bytes: int | None = None)
         options = Options(**header["options"])
         batch = weighed(tables_of(selections, orders, domain, text=sql), selections, options)
         strategy = keeping.read(header["strategy"], arrays, batch.workload)
-        return TablePlan(sql, orders, domain, batch, strategy, options, str(header["planner"])[:50])
+        plan = TablePlan(sql, orders, domain, batch, strategy, options, str(header["planner"])[:50])
+        archive.check_known(header, arrays, *written(plan))
+        return plan
     except BatchDPError as error:
         raise PlanError(f"{path} cannot be used, plan again: {error}") from error
     except Exception as error:  # a well-made archive of something else

@@ -14,6 +14,7 @@ from batchdp.archive import write_atomically
 from batchdp.domain.domain import LONG_KEY
 from batchdp.errors import DossierError
 from batchdp.markup import part
+from batchdp.regular import opened
 
 LARGEST_FILE = 200_000
 """Bytes."""
@@ -156,7 +157,7 @@ def about_text(path: Path | None) -> str:
         write_atomically(path, template().encode(), DossierError)
         return template()
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise DossierError(f"cannot read {path}: {error.strerror or error}") from error

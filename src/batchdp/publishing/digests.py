@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from batchdp.errors import DossierError
+from batchdp.regular import opened
 
 LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\0]{1,1000})")
 LARGEST_LIST = 100_000_000
@@ -18,13 +19,15 @@ LARGEST_LIST = 100_000_000
 
 def digest_of(path: Path) -> str:
     """SHA-256 of a file's content."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """Every file by its path in the folder; whatever is neither a plain file nor a folder is refused."""
+    """Every file by its path in the folder; what is neither a plain file nor a folder with something in it is refused."""
     for place, folders, names in os.walk(folder, followlinks=False, onerror=_refused):
+        if not folders and not names:
+            raise DossierError(f"{place} is an empty folder, which no dossier holds")
         for name in (*folders, *names):
             path = Path(place) / name
             mode = path.lstat().st_mode
@@ -50,7 +53,7 @@ def read_text(path: Path, most: int) -> str:
     try:
         if path.is_symlink() or not path.is_file():
             raise DossierError(f"{path} is missing: the folder is not a dossier, or was never finished")
-        with path.open("rb") as file:
+        with opened(path) as file:
             content = file.read(most + 1)
         if len(content) > most:
             raise DossierError(f"{path} is larger than {most:,} bytes, which no dossier needs")

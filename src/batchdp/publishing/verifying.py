@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import BatchDPError, DossierError
-from batchdp.ledger import Ledger
+from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.publishing.books import Books
 from batchdp.publishing.checklist import COMPOSITION
 from batchdp.publishing.contents import ABOUT, EVIDENCE, FORMAT, RELEASE, SUMS, TABLES, evidence, sha256, texts
@@ -50,14 +50,15 @@ class Verified:
     unchecked: tuple[str, ...]
 
 
-def verify(folder: str | os.PathLike[str], *, ledger: Ledger | None = None) -> Verified:
+def verify(folder: str | os.PathLike[str], *, ledger: AnyLedger | None = None) -> Verified:
     """Compute again what can be; a DossierError names the first thing that is not what it should be.
 
     Args:
         folder: that `dossier` wrote.
-        ledger: what the release was charged to. Without it, whoever made the whole folder may have made up a release
-            that hangs together.
+        ledger: what the release was charged to, or the path of its file. Without it, whoever made the whole folder may
+            have made up a release that hangs together.
     """
+    books = None if ledger is None else as_ledger(ledger)
     place = _folder(folder)
     listed = read_sums(place / SUMS)
     _check_digests(place, listed)
@@ -71,12 +72,12 @@ def verify(folder: str | os.PathLike[str], *, ledger: Ledger | None = None) -> V
     order = _check_tables(place, release)
     checked.append(f"{len(order):,} tables against the release")
     unchecked = _check_texts(place, facts, order, listed, checked)
-    if ledger is None:
+    if books is None:
         unchecked.append(NOT_CHECKED)
         if isinstance(release, Release) and release.asked:
             unchecked.append(DERIVED)
     else:
-        checked.append(_check_ledger(facts, ledger))
+        checked.append(_check_ledger(facts, books))
         if facts.books is None:
             unchecked.append("the releases of the ledger together: the dossier was written without one")
     return Verified(sha256((place / SUMS).read_bytes()), tuple(checked), (*unchecked, VERSIONS, PEOPLE))

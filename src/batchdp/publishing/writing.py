@@ -9,7 +9,7 @@ from typing import Literal
 
 from batchdp.archive import checked_folder, whole_folder
 from batchdp.errors import DossierError
-from batchdp.ledger import Ledger
+from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.progress import Progress
 from batchdp.publishing.about import about_text, read_about
 from batchdp.publishing.books import Books
@@ -38,7 +38,7 @@ def dossier(
     release: Release | TableRelease,
     folder: str | os.PathLike[str],
     *,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger | None = None,
     about: str | os.PathLike[str] | None = None,
     format: Literal["csv", "parquet"] = "csv",
     overwrite: bool = False,
@@ -51,8 +51,8 @@ def dossier(
     Args:
         release: from `answer` or `load_release`.
         folder: made if it does not exist; one that holds anything is refused.
-        ledger: what the release was charged to; refused if it says anything else about it. All of its spends are
-            named in the dossier.
+        ledger: what the release was charged to, or the path of its file; refused if it says anything else about it. All
+            of its spends are named in the dossier.
         about: a TOML file with what only people know; a template is written to this path if there is none.
         format: of the tables.
         overwrite: replace a folder that holds an earlier dossier.
@@ -63,7 +63,7 @@ def dossier(
         raise DossierError(f"release is a {type(release).__name__}; a dossier needs a Release or a TableRelease")
     if format not in ("csv", "parquet"):
         raise DossierError(f'format={format!r} must be "csv" or "parquet"')
-    books = _books(release, ledger)
+    books = _books(release, None if ledger is None else as_ledger(ledger))
     said = about_text(None if about is None else Path(about))
     answers = read_about(said, source="ABOUT.toml" if about is None else str(about))
     facts = Facts(release, books, installed())

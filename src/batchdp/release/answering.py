@@ -23,7 +23,7 @@ from scipy import sparse
 from batchdp.asking.legend import Legend
 from batchdp.derived.expressions import Asked
 from batchdp.errors import LedgerError, ReleaseError
-from batchdp.ledger import Ledger, StoredRelease
+from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.components.lattice import ComponentLattice
@@ -41,7 +41,7 @@ from batchdp.privacy import Budget, rounded_down
 from batchdp.private import CellCounts, Counts
 from batchdp.progress import Progress
 from batchdp.release.certificate import certify, certify_groups, packed
-from batchdp.release.charged import counted, store
+from batchdp.release.charged import paid
 from batchdp.release.components.counted import reading
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.cost import Confirm, confirmed, cost_of
@@ -92,7 +92,7 @@ def answer(
     *,
     epsilon: float | None = None,
     rho: float | None = None,
-    ledger: Ledger,
+    ledger: AnyLedger,
     release_id: str | None = None,
     label: str | None = None,
     neighbours: Relation | None = None,
@@ -111,7 +111,7 @@ def answer(
     *,
     epsilon: float | None = None,
     rho: float | None = None,
-    ledger: Ledger,
+    ledger: AnyLedger,
     release_id: str | None = None,
     label: str | None = None,
     neighbours: Relation | None = None,
@@ -129,7 +129,7 @@ def answer(
     *,
     epsilon: float | None = None,
     rho: float | None = None,
-    ledger: Ledger,
+    ledger: AnyLedger,
     release_id: str | None = None,
     label: str | None = None,
     neighbours: Relation | None = None,
@@ -153,7 +153,7 @@ def answer(
             code may be missing; a record with a code that is none is not counted. Or the counts of all cells, in one
             dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
-        ledger: what the budget is taken from.
+        ledger: what the budget is taken from, or the path of its file.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
         label: what the ledger's history calls the data; a plan's table, or "counts", if left out.
         neighbours: "add-remove" (default) or "replace". This and the next two come from the domain for a plan.
@@ -166,12 +166,13 @@ def answer(
         confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
             charged; anything but a true answer ends it, with nothing read and nothing spent.
     """
+    books = as_ledger(ledger)
     with ExitStack() as opened:
         request = _request(planned, opened, table, neighbours, rows_per_unit, max_rows, label, progress)
         done: Release | TableRelease = release(
             request,
             Budget.of(request.strategy.noise, epsilon=epsilon, rho=rho),
-            ledger=ledger,
+            ledger=books,
             release_id=release_id,
             confidence=confidence,
             confirm=confirm,
@@ -264,8 +265,6 @@ def release(
             return _again(reserved, request, made, ledger, confidence)
         if noise is None:
             noise = (draw or sample)(made.measurement, made.noises, None)
-        # From here on records are read. Nothing below may raise because of what they are.
-        noisy = add(made.measurement, counted(request.read, identity), noise)
         certificate = certify(
             made,
             release_id=identity,
@@ -275,11 +274,17 @@ def release(
             derived=sum(one.derived for one in request.answers),
             shape=getattr(made.reader, "shape_text", ""),
         )
-        done = present(made.measurement, request, made.reader, Stored(certificate, noisy), confidence)
-        kept = answered(done) if needed.answers <= MOST_KEPT else (None, None)
-        free()
-        store(ledger, reserved, encoded(Stored(certificate, noisy, *kept)))
-    return done
+
+        def finish() -> Any:
+            noisy = add(made.measurement, request.read(), noise)
+            done = present(made.measurement, request, made.reader, Stored(certificate, noisy), confidence)
+            kept = answered(done) if needed.answers <= MOST_KEPT else (None, None)
+            free()
+            ledger.complete(reserved, encoded(Stored(certificate, noisy, *kept)))
+            return done
+
+        # From here on records are read. Nothing may raise because of what they are.
+        return paid(finish, identity)
 
 
 def _again(stored: Any, request: Request, made: Mechanism, ledger: Ledger, confidence: float) -> Any:

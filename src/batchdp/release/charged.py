@@ -1,31 +1,31 @@
-"""What is said where something fails after the charge: what became of the budget."""
+"""What is said where something fails after the charge: what became of the budget, and nothing about records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from batchdp.errors import LedgerError, TableError
-from batchdp.ledger import Ledger, Reservation
+from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError
 
 T = TypeVar("T")
 
 
-def counted(records: Callable[[], T], identity: str) -> T:
-    """What is counted; where the engine fails, the error says that the budget is gone."""
-    try:
-        return records()
-    except TableError as error:
-        problem = str(error)
-    raise TableError(f"{problem}; release {identity!r} was charged before and its budget stays spent")
+def paid(action: Callable[[], T], release_id: str) -> T:
+    """What the action gives, from counting to storing; whatever fails in it, the error says that the budget is gone.
 
-
-def store(ledger: Ledger, reserved: Reservation, output: bytes) -> None:
-    """Into the ledger; where that fails, the error says what became of the budget."""
+    The text of an error that nobody thought of may hold counts, so only its type is told, and it is no context of the
+    one that is raised. Interrupts stay what they are, with a note.
+    """
+    charged = f"release {release_id!r} was charged before, its budget stays spent"
+    kind: type[BatchDPError] = ReleaseError
     try:
-        ledger.complete(reserved, output)
-    except LedgerError as error:
-        raise LedgerError(
-            f"{error}; release {reserved.release_id!r} was charged before, its budget stays spent and its answers were "
-            "shown to nobody: choose a new release_id"
-        ) from error
+        return action()
+    except (TableError, LedgerError) as error:  # which never depend on records
+        kind, problem = type(error), str(error)
+    except Exception as error:
+        problem = f"what follows the charge failed with {type(error).__name__}, whose message may show records"
+    except BaseException as stop:
+        stop.__cause__ = stop.__context__ = None
+        stop.add_note(f"{charged}; if its answers were stored, the same release_id gives them")
+        raise
+    raise kind(f"{problem}; {charged} and its answers were shown to nobody: choose a new release_id")

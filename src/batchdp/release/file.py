@@ -40,11 +40,16 @@ def encode(release: Any) -> Encoded:
 
 def save_release(release: Any, path: str | os.PathLike[str]) -> None:
     """One file without pickle, under a digest, in one piece or not at all."""
-    own, arrays = encode(release)
-    header = {"format": FORMAT, **own, "confidence": release.confidence, "certificate": release.certificate.header()}
-    arrays["groups"] = np.frombuffer(packed(release.certificate.groups), dtype=np.uint8)
+    header, arrays = _written(release)
     few = sum(one.nbytes for one in arrays.values()) <= MOST_COMPRESSED
     archive.save(path, header, arrays, ReleaseError, compressed=few)
+
+
+def _written(release: Any) -> Encoded:
+    """What a release's file holds: a header and arrays."""
+    own, arrays = encode(release)
+    header = {"format": FORMAT, **own, "confidence": release.confidence, "certificate": release.certificate.header()}
+    return header, {**arrays, "groups": np.frombuffer(packed(release.certificate.groups), dtype=np.uint8)}
 
 
 def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Any:
@@ -66,8 +71,9 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
         certificate = PrivacyCertificate.read(header["certificate"], arrays["groups"].tobytes())
         release = decode(header, arrays, certificate, float(header["confidence"]), most_bytes)
         check_release(release)
+        archive.check_known(header, arrays, *_written(release))
         return release
-    except ReleaseError as error:
+    except (ReleaseError, archive.UnknownPartError) as error:
         raise ReleaseError(f"{path} cannot be used: {error}") from error
     except Exception as error:  # a well-made archive of something else
         raise ReleaseError(f"{path} is not a release, or is damaged ({type(error).__name__})") from error

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
-from batchdp.ledger import Ledger
+from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.markup import part, rendered
 from batchdp.privacy import UNITS
 from batchdp.release import Release, TableRelease
@@ -39,7 +39,7 @@ def report(
     path: str | os.PathLike[str],
     *,
     consistent: Consistent | ConsistentTables | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
     title: str | None = None,
@@ -54,8 +54,8 @@ def report(
         release: from `answer` or `load_release`.
         path: of the page; a file of that name is replaced at once, never half, and so is the folder.
         consistent: what `release.consistent()` gives, to be shown beside the answers.
-        ledger: what the release was charged to; its history becomes the budget's timeline. A release that says
-            anything else about itself than this ledger does is refused.
+        ledger: what the release was charged to, or the path of its file; its history becomes the budget's timeline. A
+            release that says anything else about itself than this ledger does is refused.
         methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
             `batchdp.studies.comparison.compare(workload).methods`; they become the bar chart of methods.
         lower_bound: what no method can be below, drawn into that chart.
@@ -63,9 +63,10 @@ def report(
         progress: called with (share, what is being done).
     """
     target = Path(path)
-    if ledger is not None:
-        ledger.verify()
-    _check(release, ledger, consistent)
+    books = None if ledger is None else as_ledger(ledger)
+    if books is not None:
+        books.verify()
+    _check(release, books, consistent)
     beside = consistent if isinstance(consistent, ConsistentTables) else None
     if fits_inside(release):
         tables = tables_of_page(release, beside)
@@ -73,7 +74,7 @@ def report(
         folder = target.with_name(f"{target.stem}_files")
         with files_beside(release, folder, identity(release)) as put:
             tables = tables_of_page(release, beside, folder=folder.name, put=put, progress=progress)
-    content = _page(release, tables, consistent, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
+    content = _page(release, tables, consistent, ledger=books, methods=methods, lower_bound=lower_bound, title=title)
     write_atomically(target, content.encode(), ReleaseError)
     return target
 
@@ -82,17 +83,18 @@ def page(
     release: Release | TableRelease,
     *,
     consistent: Consistent | ConsistentTables | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
     title: str | None = None,
 ) -> str:
     """The page that `report` writes, as text; the same release always gives the same page."""
-    _check(release, ledger, consistent)
+    books = None if ledger is None else as_ledger(ledger)
+    _check(release, books, consistent)
     if not fits_inside(release):
         raise ReleaseError("release has more answers than one page holds; report(release, path) writes files beside it")
     tables = tables_of_page(release, consistent if isinstance(consistent, ConsistentTables) else None)
-    return _page(release, tables, consistent, ledger=ledger, methods=methods, lower_bound=lower_bound, title=title)
+    return _page(release, tables, consistent, ledger=books, methods=methods, lower_bound=lower_bound, title=title)
 
 
 def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:

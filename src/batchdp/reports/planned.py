@@ -18,7 +18,7 @@ import numpy as np
 
 from batchdp.archive import write_atomically
 from batchdp.errors import PlanError
-from batchdp.ledger import Ledger
+from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import part, rendered
 from batchdp.plans import Plan, TablePlan
@@ -115,7 +115,7 @@ def report_plan(
     path: str | os.PathLike[str],
     *,
     criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger | None = None,
     title: str | None = None,
 ) -> Path:
     """Write what a plan promises as one HTML page with a slider for ε or ρ; nothing is read or spent.
@@ -124,15 +124,16 @@ def report_plan(
         plan: from `plan` or `load_plan`.
         path: of the page; a file of that name is replaced at once, never half.
         criteria: wanted accuracies by statement or query, or the path of a file of them, as for `plan_for`.
-        ledger: what the release would be charged to; the page says what is left.
+        ledger: what the release would be charged to, or the path of its file; the page says what is left.
         title: of the page.
     """
     if not isinstance(plan, Plan | TablePlan):
         raise PlanError(f"plan is a {type(plan).__name__}; give what plan or load_plan returned")
-    if ledger is not None:
-        ledger.verify()
+    books = None if ledger is None else as_ledger(ledger)
+    if books is not None:
+        books.verify()
     wanted = None if criteria is None else as_criteria(criteria)
-    content = plan_page(Prospect(plan, wanted, ledger), title)
+    content = plan_page(Prospect(plan, wanted, books), title)
     write_atomically(Path(path), content.encode(), PlanError)
     return Path(path)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchdp.derived.expressions import Asked
@@ -13,6 +12,7 @@ from batchdp.domain import Domain
 from batchdp.domain.names import folded, skeleton
 from batchdp.errors import QueryError
 from batchdp.queries import Query
+from batchdp.regular import opened
 from batchdp.sql.script import MOST_CHARACTERS, Script
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, .
 def load_text(path: str | os.PathLike[str]) -> str:
     """The text of a file of SQL."""
     try:
-        with Path(path).open("rb") as file:
+        with opened(path) as file:
             content = file.read(4 * MOST_CHARACTERS + 1)
     except (OSError, ValueError) as error:
         raise QueryError(f"cannot read the queries {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -23,6 +23,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from batchdp.domain import Domain
 from batchdp.domain.names import folded
 from batchdp.errors import TableError
+from batchdp.regular import opened
 from batchdp.tables.kinds import Wanted, find_name, wanted
 from batchdp.tables.separated import Layout, records
 from batchdp.tables.shield import shielded
@@ -72,6 +73,8 @@ def found(path: Path) -> tuple[list[Path], str]:
             raise TableError(f"the folder {path} holds no table; it should hold files ending in {', '.join(ENDINGS)}")
         if len(files) > MOST_FILES:
             raise TableError(f"the folder {path} holds more than {MOST_FILES} files; merge them")
+    elif not path.is_file():
+        raise TableError(f"{path} is a device, a pipe or a socket; give a regular file or a folder")
     else:
         files = [path]
     kinds = {ending(file) for file in files}
@@ -136,11 +139,13 @@ class _ParquetFile:
                 self.progress.advance(batch.num_rows * share)
 
 
-def _chosen(names: Wanted, inside: list[str], beside: Mapping[str, str | None], file: Path) -> Wanted:
+def _chosen(
+    names: Wanted, inside: list[str], beside: Mapping[str, str | None], file: Path, *, secret: bool = False
+) -> Wanted:
     """What is wanted, in the spelling of the file, or else of its folders."""
     held = {folded(name) for name in inside}
     available = [*inside, *(key for key in beside if folded(key) not in held)]
-    return {key: find_name(name, available, str(file)) for key, name in names.items()}
+    return {key: find_name(name, available, str(file), secret=secret) for key, name in names.items()}
 
 
 # ── CSV ──
@@ -155,7 +160,7 @@ def _csv(
             raise TableError(f"{file} has another header than {files[0]}; give all files of a folder the same columns")
     parts = []
     for file, beside in zip(files, keys, strict=True):
-        chosen = _chosen(names, titles, beside, file)
+        chosen = _chosen(names, titles, beside, file, secret=True)
         inside = {key: titles.index(name) for key, name in chosen.items() if name in titles}
         apart = {key: beside[name] for key, name in chosen.items() if key not in inside}
         batches = _CSVFile(file, layout, inside, apart, progress, len(files))
@@ -191,10 +196,10 @@ class _CSVFile:
 @contextmanager
 def _readable(file: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The file's bytes, unzipped, and the file itself."""
-    with file.open("rb") as raw:
+    with opened(file) as raw:
         if _zipped(file):
-            with gzip.open(raw, "rb") as opened:
-                yield opened, raw  # type: ignore[misc]
+            with gzip.open(raw, "rb") as unzipped:
+                yield unzipped, raw  # type: ignore[misc]
         else:
             yield raw, raw
 

@@ -68,14 +68,22 @@ def wanted(domain: Domain, columns: Collection[str] | None) -> Wanted:
     return names if domain.privacy.unit is None else {**names, None: domain.privacy.unit}
 
 
-def find_name(name: str, available: Iterable[str], description: str) -> str:
-    """A column as the table spells it: exactly so, or in upper or lower case."""
+def find_name(name: str, available: Iterable[str], description: str, *, secret: bool = False) -> str:
+    """A column as the table spells it: exactly so, or in upper or lower case.
+
+    Names are `secret` where they may be values: the first line of a CSV file without a header is a record.
+    """
     names = list(available)
     if names.count(name) == 1:
         return name
     same = [other for other in names if folded(other) == folded(name)]
     if len(same) == 1:
         return same[0]
+    if secret:
+        raise TableError(
+            f"{description} has {'several columns' if same else 'no column'} {name!r} among its {len(names):,}; its "
+            "first line must name each column once, and is not shown, since without a header it would be a record"
+        )
     if same:
         raise TableError(f"{description} has several columns called {name!r}: {', '.join(same)}; rename all but one")
     close = difflib.get_close_matches(folded(name), [folded(other) for other in names], n=1)

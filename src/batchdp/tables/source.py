@@ -13,6 +13,7 @@ import numpy.typing as npt
 from batchdp.domain.names import folded
 from batchdp.errors import TableError
 from batchdp.tables.compiling import Query
+from batchdp.tables.shield import shielded
 
 UNKNOWN_PROGRESS = math.nan
 
@@ -94,7 +95,7 @@ class Source:
 
     def close(self) -> None:
         """Leave the engine as it was."""
-        self.engine.close()
+        shielded(self.engine.close, f"closing {self.description}")
 
     def __enter__(self) -> Source:
         return self

@@ -17,6 +17,7 @@ from batchdp.domain.codebooks.parts import shown
 from batchdp.domain.described import Described
 from batchdp.domain.names import LONGEST, folded, plain_name
 from batchdp.errors import DomainError
+from batchdp.regular import opened
 
 LARGEST_FILE = 5_000_000
 """Bytes."""
@@ -58,7 +59,7 @@ def read_codebook(given: str, *, table: str | None = None) -> Codebook:
 
 def _content(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise DomainError(f"cannot read the codebook {path}: {getattr(error, 'strerror', None) or error}") from error
