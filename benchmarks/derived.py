@@ -38,8 +38,12 @@ from batchdp.derived.ratios import combined_intervals
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.derived import estimates
 from batchdp.mechanism.law import NoiseLaw
-from batchdp.mechanism.preparing import prepared
-from batchdp.plans.settling import settled
+from batchdp.mechanism.measure import add
+from batchdp.mechanism.prepare import prepare
+from batchdp.mechanism.sample import sample
+from batchdp.plans.settling import settle
+from batchdp.privacy import LAPLACE, Budget
+from batchdp.private import CellCounts
 from batchdp.tables import count, open_table
 
 Dense = NDArray[np.float64]
@@ -101,7 +105,7 @@ def incomes(size: int, seed: int) -> Dense:
 def law_of(workload: batchdp.Workload, epsilon: float) -> NoiseLaw:
     """The noise of the best strategy."""
     strategy = batchdp.optimize(workload, privacy="pure")
-    return NoiseLaw(dense(strategy.reconstruct), strategy.sensitivity / epsilon, "pure")
+    return NoiseLaw(dense(strategy.reconstruct), strategy.sensitivity / epsilon, LAPLACE)
 
 
 @cache
@@ -220,14 +224,15 @@ def released(runs: int, epsilon: float, seed: int) -> Iterator[Row]:
     frame = pd.DataFrame([(name, int(v)) for name, values in columns for v in values], columns=["region", "income"])
     plan = batchdp.plan(SQL, DOMAIN, cache=False)
     with open_table(frame, plan.domain, columns=[one.column for one in plan.cells.atoms]) as source:
-        counts = plan.cells.counts(count(source, plan.cells.atoms))
-    strategy, relation, cap = settled(plan, None, None, None)
-    lattice, noise, law = prepared(strategy, relation, epsilon, cap)
-    exact, B = lattice.measured(counts), dense(law.reconstruct)
+        counts = CellCounts(plan.cells.counts(count(source, plan.cells.atoms)))
+    strategy, relation, cap = settle(plan, None, None, None)
+    made = prepare(strategy, relation, Budget(LAPLACE, epsilon), cap)
+    lattice: Any = made.measurement
+    B = dense(made.reader.reconstruct)
     found = []
     for _ in range(runs):
-        values = B @ (np.array(noise.draw(exact), dtype=np.float64) / 2.0**lattice.bits)
-        one = estimates(plan.asked, values, law, CONFIDENCE)
+        values = B @ (add(lattice, counts, sample(lattice, made.noises)) / 2.0**lattice.bits)
+        one = estimates(plan.asked, values, made.reader, CONFIDENCE)
         found.append((one.low, one.high, one.standard_errors))
     low, high, errors = np.moveaxis(np.array(found), 1, 0)
     groups = dict(columns)

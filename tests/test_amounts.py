@@ -21,22 +21,24 @@ from hypothesis import strategies as st
 
 import batchdp
 from amount_truth import counted, exact_answers, expected, meant, records, statement, truth
-from batchdp.audits.amounts import amount_sensitivity, amounts_finding
+from batchdp.audits.exact import check_arithmetic, rederive
 from batchdp.cells import cells_of
 from batchdp.domain import Numbers, as_domain
 from batchdp.errors import DomainError, PlanError, QueryError, WorkloadError
 from batchdp.linalg.matrix import dense
-from batchdp.mechanism.amounts import AmountLattice, lattice_of
+from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.preparing import prepared
+from batchdp.mechanism.quantise import lattice_of
 from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
+from batchdp.privacy import LAPLACE
 from batchdp.sql import read_queries
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import Strategy
 from batchdp.tables import count, open_table, places
 from batchdp.workloads.workload import Workload
 from engines import ENGINES, every_engine, on_spark
+from mechanisms import measured, prepared
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "100"))
 GROUPS = [f"g{i}" for i in range(16)]
@@ -184,10 +186,11 @@ def check_lattice(lattice: AmountLattice, chance: Random) -> None:
             own = table_of(lattice, low, pair, along)
             moved = [Fraction(level.get(i, 0) + along * slope.get(i, 0), fine) for i in range(lattice.measurements)]
             assert sum(ceil(abs(z)) ** norm for z in moved) <= lattice.sensitivity**norm
-            pairs = zip(lattice.measured(base + own), lattice.measured(base), strict=True)
+            pairs = zip(measured(lattice, base + own), measured(lattice, base), strict=True)
             assert sum(abs(a - b) ** norm for a, b in pairs) <= lattice.sensitivity**norm
-    assert amount_sensitivity(lattice, Neighbours()) <= lattice.sensitivity**norm
-    assert amounts_finding(lattice).held
+    (rederived,), _ = rederive(lattice)
+    assert rederived <= lattice.sensitivity**norm == lattice.groups[0].moved
+    assert check_arithmetic(lattice).held
     # And Δ is no more than that of the ends with a coarse step a measurement.
     rows = range(lattice.measurements)
     ends = [*lattice.levels, *(lattice.upper(pair) for pair in range(len(lattice.slopes)))]
@@ -205,7 +208,7 @@ def test_what_is_measured_decides_and_not_the_cell_of_the_upper_end() -> None:
     """A record ten steps up adds 3 + 10, whatever stands for the upper end."""
     columns, slopes = ({0: 3 << 4}, {0: 1 << 4}), ({0: 1 << 4},)
     workload = Workload(np.eye(2), ends=[(0, 1, 10)])
-    lattice = AmountLattice(workload, columns, slopes, np.eye(2), 0, 4, 10**6, "pure")
+    lattice = AmountLattice(workload, columns, slopes, np.eye(2), 0, 4, 10**6, LAPLACE)
     assert lattice.upper(0) == {0: 13 << 4}
     assert lattice.sensitivity == 13
 
@@ -242,7 +245,9 @@ def test_counts_and_sums_by_group_cost_six_each(decl: str, size: float) -> None:
     strategy = batchdp.optimize(Workload(W.matrix, W.names, weights, W.blocks, meetings=W.meetings, ends=W.ends))
     assert time.process_time() - start <= 2
     assert float(strategy.per_query_variance(epsilon=1.0) @ weights) / 16 <= 6.1
-    lattice, _, law = prepared(strategy, Neighbours(), 1.0, None)
+    ready = prepared(strategy, Neighbours(), 1.0, None)
+    lattice, law = ready.measurement, ready.reader
+    assert isinstance(lattice, AmountLattice)
     assert float(law.standard_errors**2 @ weights) / 16 <= 6.1  # as it is released
     assert np.all(lattice.bias_bound <= 0.01 * law.standard_errors)
     assert lattice.largest_total >= 10**9
@@ -394,14 +399,10 @@ def slope_without_offset(patch: Patch) -> None:
 def overflow(patch: Patch) -> None:
     """Totals in 64 bits."""
 
-    def wrapped(self: AmountLattice, counts: Any) -> list[int]:
-        totals = [0] * self.measurements
-        for column, number in zip((*self.levels, *self.slopes), counts.tolist(), strict=False):
-            for i, q in column.items():
-                totals[i] += q * number
-        return [((z >> self.shift) + 2**63) % 2**64 - 2**63 for z in totals]
+    def wrapped(flat: Any) -> Any:
+        return np.array([(int(z) + 2**63) % 2**64 - 2**63 for z in flat], dtype=np.int64)
 
-    patch.setattr(AmountLattice, "measured", wrapped)
+    patch.setattr(importlib.import_module("batchdp.mechanism.measure"), "clamp", wrapped)
 
 
 def narrow_sums(patch: Patch) -> None:
@@ -473,5 +474,5 @@ def test_what_is_less_than_a_coarse_step_joins_blocks_all_the_same() -> None:
     lattice = lattice_of(strategy, largest_total=10**12)
     one = np.array([0, 0, 1, 0, 0, 0], dtype=object)
     other = one + np.array([1, 0, 1, 0, 5, 5], dtype=object)  # a record more
-    moved = sum((a - b) ** 2 for a, b in zip(lattice.measured(one), lattice.measured(other), strict=True))
+    moved = sum((a - b) ** 2 for a, b in zip(measured(lattice, one), measured(lattice, other), strict=True))
     assert moved <= lattice.sensitivity**2

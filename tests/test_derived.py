@@ -30,7 +30,7 @@ from batchdp.plans.weighing import own_sensitivities
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.publishing import dossier, verify
 from batchdp.release import Release, answer, export, load_release
-from batchdp.release.records import FORMAT
+from batchdp.release.file import FORMAT
 from batchdp.reports.page import page
 from batchdp.sql import read_batch, read_queries
 from commands import run
@@ -244,7 +244,7 @@ def test_estimates_agree_with_simulation() -> None:
     assert right == pytest.approx([2 + 1200 / 101, 405, 4.6, 60])
     rng = np.random.default_rng(5)
     for noise in (LAPLACE, GAUSSIAN):
-        law = NoiseLaw(B, 4.0, noise.privacy)
+        law = NoiseLaw(B, 4.0, noise)
         hits = np.zeros(4)
         for _ in range(150):
             eta = 4.0 * (rng.laplace(size=3) if noise == LAPLACE else rng.standard_normal(3))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.preparing import prepared
+from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan, epsilon_for, plan
 from batchdp.plans.outlook import Outlook, outlook
 from batchdp.plans.rounding import rounded, rounded_up
 from batchdp.strategies.noise_on_data import noise_on_data
 from batchdp.strategies.noise_on_results import noise_on_results
+from mechanisms import prepared
 
 SQL = """
 SELECT COUNT(*) AS total FROM visits;
@@ -51,8 +53,9 @@ def test_the_figures_are_the_plans_and_those_of_the_noise(privacy: str, rows: in
     assert tuple(row.name for row in expected.queries) == planned.names
 
     relation = Neighbours(planned.domain.privacy.neighbours, rows)
-    lattice, noise, _ = prepared(planned.strategy, relation, next(iter(budget.values())), 100_000)
-    draws = np.array([noise.draw([0] * lattice.integers.shape[0]) for _ in range(1500)], dtype=float)
+    ready = prepared(planned.strategy, relation, next(iter(budget.values())), 100_000)
+    lattice: Any = ready.measurement
+    draws = np.array([sample(lattice, ready.noises) for _ in range(1500)], dtype=float)
     errors = draws / 2.0**lattice.bits @ np.asarray(lattice.reconstruct).T
     assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(shown, rel=0.2)  # five standard deviations
     assert expected.total_squared_error == pytest.approx(float(shown @ shown))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from batchdp.derived.quantiles import quantile
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import NoiseLaw
+from batchdp.privacy import LAPLACE
 
 EDGES = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0])
 shares = st.sampled_from([0.1, 0.25, 0.5, 0.9])
@@ -86,9 +87,9 @@ def test_intervals_cover_and_are_no_wider_than_those_of_the_simultaneous_band(he
     values = np.floor(values) if heaped else values
     truth = np.append(np.searchsorted(np.sort(values), edges[:-1], side="left"), size)
     B = np.vstack([np.zeros(bins), np.tril(np.ones((bins, bins)))])
-    law = NoiseLaw(B - 0.5 * B[-1], 1.0, "pure")
+    law = NoiseLaw(B - 0.5 * B[-1], 1.0, LAPLACE)
     alone, together = law.half_widths(0.95), law.simultaneous_half_widths(0.95)
-    of_total = float(NoiseLaw(B[-1:], 1.0, "pure").half_widths(0.95)[0])
+    of_total = float(NoiseLaw(B[-1:], 1.0, LAPLACE).half_widths(0.95)[0])
     lower, upper = np.sort(values)[[size // 2 - 1, size // 2]]
     covered = 0
     for totals in truth + rng.laplace(size=(runs, bins)) @ B.T:

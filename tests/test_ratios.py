@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from batchdp.derived.ratios import combined_intervals, ratio_intervals
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import NoiseLaw
-from batchdp.privacy import Privacy
+from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
 
 CONFIDENCE = 0.95
 
@@ -28,12 +28,12 @@ class Pairs:
 
     numerators: Dense
     denominators: Dense
-    privacy: Privacy = "pure"
+    noise: Noise = LAPLACE
 
     def law(self, a: Any, b: Any) -> NoiseLaw:
         weights = [np.asarray(x, float).reshape(len(self.numerators), -1) for x in (a, b)]
         rows = weights[0].T @ self.numerators + weights[1].T @ self.denominators
-        return NoiseLaw(rows, 1.0, self.privacy)
+        return NoiseLaw(rows, 1.0, self.noise)
 
     def margin(self, a: Any, b: Any) -> Any:
         found = self.law(a, b).half_widths(CONFIDENCE)
@@ -53,13 +53,13 @@ numbers = st.floats(-3, 3).map(lambda x: round(x, 3))
 rows = st.lists(numbers, min_size=3, max_size=3).map(lambda x: np.array([x]))
 
 
-@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+@pytest.mark.parametrize("kind", [LAPLACE, GAUSSIAN])
 @settings(max_examples=40)
 @given(N=st.floats(-50, 50), D=st.floats(-20, 20), above=rows, below=rows)
 def test_the_interval_holds_the_ratios_that_the_noise_allows(
-    privacy: Privacy, N: float, D: float, above: Dense, below: Dense
+    kind: Noise, N: float, D: float, above: Dense, below: Dense
 ) -> None:
-    noise = Pairs(above, below, privacy)
+    noise = Pairs(above, below, kind)
     found = noise.interval((N, D))
     if found is None:
         assert abs(D) <= noise.margin(0.0, 1.0) * (1 + 1e-9) or abs(D) < 1e-3
@@ -110,7 +110,7 @@ def test_with_gaussian_noise_the_ends_solve_fiellers_quadratic_equation() -> Non
     above, below = np.array([[2.0, 1.0]]), np.array([[0.0, 1.5]])
     N, D, q = 9.0, 8.0, 1.959963984540054
     a, b, c = D**2 - q**2 * 2.25, -2 * (N * D - q**2 * 1.5), N**2 - q**2 * 5
-    found = Pairs(above, below, "zcdp").interval((N, D))
+    found = Pairs(above, below, GAUSSIAN).interval((N, D))
     assert found == pytest.approx(tuple(sorted(np.roots([a, b, c]))), rel=1e-9)
 
 

@@ -25,6 +25,7 @@ from batchdp.errors import BatchDPError
 from batchdp.queries.conditions import Cut
 from batchdp.tables import counting, open_table, tabulating
 from boundary.domains import Case
+from mechanisms import measured
 
 NAMES = re.compile(r"batchdp_[0-9a-f]{16}|0x[0-9a-f]+")
 """Drawn afresh for every table, or an address in memory."""
@@ -126,7 +127,7 @@ def _counted(case: Case, counted: list[Any], said: str) -> Outcome:
     if case.sets:
         return Outcome(None, None, said, by_table(case, counted))
     counts = case.cells.counts(counted)
-    return Outcome(None, None, said, shares(case.cells, counts), tuple(case.lattice.measured(counts)))
+    return Outcome(None, None, said, shares(case.cells, counts), tuple(measured(case.lattice, counts)))
 
 
 def shares(cells: Cells, counts: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:

@@ -12,8 +12,9 @@ from typing import Any
 from batchdp.cells import Cells, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.domain.columns import Dates, Integers, Listed, Numbers
-from batchdp.mechanism.amounts import AmountLattice, lattice_of
+from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.quantise import lattice_of
 from batchdp.sql import read_queries
 from batchdp.strategies.noise_on_results import noise_on_results
 from batchdp.tables.kinds import Kind, kind_of
