@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.derived.expressions import Asked
+from batchdp.domain import Counted
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.linalg.matrix import Dense, plain
@@ -109,7 +110,9 @@ def answer(
         planned: a plan, of tables or not, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components` and
+            in each cell, as whole numbers in the workload's order. No count is refused for its value, which would tell
+            about the data: 1.5 is rounded down to 1; what is below 0, missing (NaN, None) or infinite is taken as 0,
+            and what is above 2^62 as 2^62. For a strategy over many columns (`Components` and
             `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, floats where a
             code may be missing; a record with a code that is none is not counted. Or the counts of all cells, in one
             dimension.
@@ -142,9 +145,9 @@ def answer(
     strategy, relation, cap = settled(planned, neighbours, rows_per_unit, max_rows)
     with ExitStack() as tables:
         if isinstance(planned, Plan):
-            counts = _counting(planned, tables, table, progress)
+            counts, rules = _counting(planned, tables, table, progress), planned.counted
         else:
-            counts = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
+            counts, rules = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
         return release(
             strategy,
             counts,
@@ -158,6 +161,7 @@ def answer(
             confidence=confidence,
             asked=_asked(planned) if isinstance(planned, Plan) else "",
             answers=planned.asked if isinstance(planned, Plan) and planned.derived else (),
+            rules=rules,
             confirm=confirm,
             progress=progress,
         )
@@ -184,8 +188,9 @@ def _over_columns(
             "max_rows": planned.domain.privacy.max_rows,
             "column_names": planned.column_names,
             "legend": planned.batch.legend,
+            "rules": planned.counted,
         }
-    read, names = given_records(planned, table)
+    read, names, rules = given_records(planned, table)
     return {
         "strategy": planned,
         "read": read,
@@ -193,6 +198,7 @@ def _over_columns(
         "neighbours": given_neighbours(neighbours, rows_per_unit),
         "max_rows": max_rows,
         "column_names": names,
+        "rules": rules,
     }
 
 
@@ -225,6 +231,7 @@ def release(
     confidence: float,
     asked: str = "",
     answers: tuple[Asked[int], ...] = (),
+    rules: Counted | None = None,
     draw: Draw | None = None,
     confirm: Confirm | None = None,
     progress: Progress | None = None,
@@ -232,7 +239,7 @@ def release(
     """`answer` with room for a test's own noise in `draw`; OpenDP's, or noise in a shape, is drawn otherwise.
 
     `asked` says what the workload's cells stand for: an id that was used for something else is refused. `answers` are
-    those to be shown, where some are computed from others.
+    those to be shown, where some are computed from others. `rules` say what is counted.
     """
     checked_confidence(confidence)
     if strategy.relaxation > 0:
@@ -246,7 +253,7 @@ def release(
     whose = neighbours.privacy_unit
     asked_for: dict[str, Any] = {strategy.noise.unit: charge}
     names, W = strategy.workload.names, sparse.csr_array(plain(lattice.workload.matrix))
-    meant = answers_digest(said_of(names, answers), lattice.measure, W)
+    meant = answers_digest(said_of(names, answers, rules), lattice.measure, W)
     reserved = ledger.reserve(
         identity, **asked_for, plan_digest=digest, table=label, privacy_unit=whose, answers_digest=meant
     )
@@ -274,6 +281,7 @@ def release(
         certificate=certificate,
         confidence=confidence,
         asked=answers,
+        counted=rules,
     )
     if isinstance(reserved, StoredRelease):
         check_release(done)

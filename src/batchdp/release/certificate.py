@@ -42,7 +42,7 @@ class PrivacyCertificate:
     bits: int
     largest_total: int
     bias_bound: float
-    """The most that any answer is off apart from noise; below 1 % of its standard error."""
+    """The most that the lattice moves any count or sum; below 1 % of its standard error."""
     plan_digest: str
     table: str
     ledger_head: str

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from batchdp import archive
 from batchdp.derived.expressions import read
+from batchdp.domain import Counted
 from batchdp.errors import ReleaseError
 from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.shaping.law import ShapedLaw
@@ -57,6 +58,7 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
             certificate=PrivacyCertificate.read(header["certificate"]),
             confidence=float(header["confidence"]),
             asked=read(header["asked"], len(names)) if derived else (),
+            counted=Counted.read(header["counted"]) if "counted" in header else None,
         )
         check_release(release)
         return release

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.asking.legend import Legend
+from batchdp.domain import Counted
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import Ledger, StoredRelease
 from batchdp.measuring.components.axes import Records, Tallies
@@ -55,6 +56,7 @@ def release_components(
     confidence: float,
     column_names: tuple[str, ...] | None = None,
     legend: Legend | None = None,
+    rules: Counted | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
     confirm: Confirm | None = None,
@@ -62,14 +64,15 @@ def release_components(
     """Private tables, from any strategy over many columns, with the noise that it is for.
 
     Guarantee: ε-differential privacy with Laplace noise, ρ-zCDP with Gaussian noise, for these neighbours. `read` gives
-    the records once they are paid for, `draw` is a test's own noise.
+    the records once they are paid for, `rules` say what is counted, `draw` is a test's own noise.
     """
     checked_confidence(confidence)
     noise = strategy.noise
     charge, budget = exact_charge(float(Budget.of(noise, epsilon=epsilon, rho=rho)))
     prepared = prepare(strategy, neighbours, budget, max_rows)
     names = column_names or tuple(f"a{i + 1}" for i in range(len(strategy.workload.sizes)))
-    digest = digest_of(prepared.lattice, str(neighbours), names, legend)
+    digest = digest_of(prepared.lattice, str(neighbours), names, legend, rules)
+    said: dict[str, Any] = {"column_names": names, "confidence": confidence, "legend": legend, "counted": rules}
     identity = release_id or uuid.uuid4().hex
     asked = Budget(noise, charge)
     spend: dict[str, Any] = {
@@ -81,7 +84,7 @@ def release_components(
     if release_id is not None and ledger.stored(release_id) is not None:
         repeated = ledger.reserve(identity, **spend)
         assert isinstance(repeated, StoredRelease)
-        return _again(repeated, prepared, names, confidence, legend)
+        return _again(repeated, prepared, said)
     needed = estimated(prepared)
     if progress is not None:
         progress(0.0, str(needed))
@@ -100,13 +103,13 @@ def release_components(
     with room_on_disk(ledger.path, 8 * len(noisy) + len(packed(components)) + 10_000) as free, uninterrupted():
         reserved = ledger.reserve(identity, **spend)
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
-            return _again(reserved, prepared, names, confidence, legend)
+            return _again(reserved, prepared, said)
         # From here on records are read. Nothing below may raise because of what they are.
         add_measured(prepared, counted(read, identity), noisy)
         certificate = _certificate(prepared, components, neighbours, identity, digest, label, reserved.head)
         free()
         store(ledger, reserved, encoded(certificate, noisy))
-    return TableRelease(prepared.reader, noisy, certificate, names, confidence, legend)
+    return TableRelease(prepared.reader, noisy, certificate, **said)
 
 
 def add_measured(prepared: Prepared, records: Records | Tallies, noisy: Integers) -> None:
@@ -143,14 +146,12 @@ def _certificate(
     )
 
 
-def _again(
-    stored: StoredRelease, prepared: Prepared, names: tuple[str, ...], confidence: float, legend: Legend | None
-) -> TableRelease:
+def _again(stored: StoredRelease, prepared: Prepared, said: dict[str, Any]) -> TableRelease:
     """The release that is stored under this id: reconstructed anew, never drawn again."""
     certificate, noisy = decoded(stored.output, stored.release_id)
     scales = np.array([one.scale for one in certificate.components])  # that were drawn then
     if len(scales) != len(prepared.noises):
         raise LedgerError(f"release_id={stored.release_id!r}: what the ledger has stored has other components")
-    done = TableRelease(reader_of(prepared.lattice, scales), noisy, certificate, names, confidence, legend)
+    done = TableRelease(reader_of(prepared.lattice, scales), noisy, certificate, **said)
     check_tables(done)
     return done

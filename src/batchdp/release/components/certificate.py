@@ -50,7 +50,7 @@ class ComponentCertificate:
     """The sum of all components' ε or ρ, rounded up; at most the budget."""
     largest_total: int
     bias_share: float
-    """The most that any answer is off apart from noise, as a share of its standard error."""
+    """The most that the lattice moves any answer, as a share of its standard error."""
     measurements: int
     plan_digest: str
     table: str

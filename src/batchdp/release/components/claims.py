@@ -63,7 +63,7 @@ def _contradictions(release: TableRelease) -> Iterator[str]:
     if c.measurements != lattice.measurements or len(c.components) != len(lattice.groups):
         yield "its components are not those of its tables"
         return
-    if c.plan_digest != digest_of(lattice, c.neighbours, release.column_names, release.legend):
+    if c.plan_digest != digest_of(lattice, c.neighbours, release.column_names, release.legend, release.counted):
         yield "its tables, or how they are read, are not those of its certificate"
     factor = int(found[2]) * (2 if found[1] == "replacing" else 1)
     groups: Iterable[IntegerGroup | OneNoise] = lattice.groups

@@ -19,6 +19,7 @@ from batchdp import archive
 from batchdp.asking.legend import Legend
 from batchdp.components.columns import Column
 from batchdp.components.whole import closure, is_whole
+from batchdp.domain import Counted
 from batchdp.errors import ReleaseError
 from batchdp.measuring.components.integers import IntegerPiece, largest_squares
 from batchdp.measuring.components.lattice import ComponentLattice, IntegerGroup, WholeGroups
@@ -45,6 +46,8 @@ def save_tables(release: TableRelease, path: str | os.PathLike[str]) -> None:
         "column_names": release.column_names,
         "certificate": release.certificate.header(),
     }
+    if release.counted is not None:
+        header["counted"] = release.counted.header()
     if release.legend is not None:
         header["legend"] = release.legend.header()
         arrays["legend"] = release.legend.axes
@@ -95,9 +98,17 @@ def _components(lattice: ComponentLattice) -> tuple[dict[str, Any], Arrays]:
     return header, arrays
 
 
-def digest_of(lattice: TablesLattice, neighbours: str, names: Sequence[str], legend: Legend | None = None) -> str:
+def digest_of(
+    lattice: TablesLattice,
+    neighbours: str,
+    names: Sequence[str],
+    legend: Legend | None = None,
+    counted: Counted | None = None,
+) -> str:
     """A fingerprint of everything that decides what is released and how it is read, apart from data and budget."""
     header, arrays = described(lattice)
+    if counted is not None:
+        header = header | {"counted": counted.header()}
     if legend is not None:
         header, arrays = header | {"legend": legend.header()}, arrays | {"legend": legend.axes}
     arrays.pop("bits", None)  # of whole tables, which follow from the budget
@@ -134,7 +145,8 @@ def load_tables(path: str | os.PathLike[str], most_bytes: int | None = None) -> 
         reader = reader_of(lattice, scales)
         told = header.get("legend")
         legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), lattice.workload)
-        release = TableRelease(reader, noisy, certificate, tuple(names), float(header["confidence"]), legend)
+        rules = Counted.read(header["counted"]) if "counted" in header else None
+        release = TableRelease(reader, noisy, certificate, tuple(names), float(header["confidence"]), legend, rules)
         check_tables(release)
         return release
     except ReleaseError as error:
