@@ -289,7 +289,7 @@ def test_files_have_both_and_say_whose_the_intervals_are(tmp_path: Path) -> None
         assert np.allclose(frame["consistent"], found.values(0).reshape(-1))
         assert np.allclose(frame["value"], done.values(0).reshape(-1))
         index = json.loads((tmp_path / format_ / "tables.json").read_text())
-        assert index["notes"] == list(found.notes)
+        assert index["notes"] == [*done.notes, *found.notes]
         assert index["tables"][0]["columns"] == ["a1", "a2"]
         if format_ == "parquet":
             assert b"intervals belong" in pq.read_schema(files[0]).metadata[b"notes"]

@@ -270,6 +270,9 @@ def known(study: Study) -> set[float]:
         errors, half = columns["standard_error"], columns["high"] - columns["value"]
         found += [len(errors), np.median(errors), np.median(half), *errors.tolist()]
     found.append((1 - release.confidence) * len(release.names))
+    assert release.counted is not None
+    ends = [end for one in release.counted.columns for end in (one.low, one.high, one.step)]
+    found += [c.largest_total, *(end for end in ends if isinstance(end, int | float))]
     table = next(one for one in release.tables if len(one.answers) > 1)
     i, j = table.answers[:2]
     C = release.covariance

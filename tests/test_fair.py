@@ -240,8 +240,10 @@ def test_the_command_line_shows_statements_and_warns(tmp_path: Path) -> None:
     light = ("--objective", "sum", "--weight", "total=0.00001")
     told = json.loads(succeeds(*given, *light, "--json"))
     assert told["objective"] == "sum"
-    assert {"name", "queries", "standard_error", "by_itself"} == set(told["statements"][0])
-    assert "Worse than by itself with 1/5 of the budget: total (" in succeeds(*given, *light)
+    assert {"name", "queries", "standard_error", "by_itself", "gain", "share", "part_of"} == set(told["statements"][0])
+    warned = succeeds(*given, *light)
+    assert "Worse than by itself with an equal share of the budget: total (" in warned
+    assert "with 1/5 of the budget" in " ".join(warned.split())
     for wrong in ("total", "total=x", "=3", "totla=3", "total=0", "total=nan"):
         assert "total" in refused(*given, "--weight", wrong) or "=3" in wrong
     assert "give it once" in refused(*given, "--weight", "total=3", "--weight", "total=4")

@@ -16,11 +16,9 @@ import batchdp
 from batchdp import AccuracyError, BatchDPError, Ledger, Plan, Workload, outlook, report_plan
 from batchdp.cells import cells_of
 from batchdp.domain.domain import read_domain
-from batchdp.linalg.matrix import dense
 from batchdp.plans.accuracy import margins, needed
-from batchdp.plans.alone import beside
+from batchdp.plans.alone import beside, queries_alone
 from batchdp.plans.criteria import as_criteria
-from batchdp.plans.singly import singly
 from batchdp.privacy import Budget
 from batchdp.reports.figures import significant
 from batchdp.reports.planned import Prospect, plan_page
@@ -77,7 +75,7 @@ def test_the_figures_are_those_of_the_plan(plans: dict[str, Plan], privacy: str)
     rows = [row for row in Cells(plan_page(prospect)).rows if "data-row" in row[0]]
     assert [cells[0][1] for _, cells in rows] == list(plan.names)
     half = margins(plan) * expected.budget ** (-1 / plan.strategy.noise.norm)
-    alone = singly(plan, prospect.reference)
+    alone = queries_alone(plan, prospect.reference)
     for (_, cells), one, margin, other in zip(rows, expected.queries, half, alone, strict=True):
         for (attributes, text), value in zip(cells[1:], (one.standard_error, margin, other), strict=True):
             assert float(attributes["data-at"] or "nan") == pytest.approx(value, rel=1e-12)
@@ -88,17 +86,16 @@ def test_the_figures_are_those_of_the_plan(plans: dict[str, Plan], privacy: str)
         ]
         assert cells[2][1] == significant(statement.standard_error)
         assert cells[3][1] == significant(statement.by_itself)
+        assert cells[4][1] == f"{statement.by_itself / statement.standard_error:.2f}×"
 
 
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
-def test_a_query_by_itself_is_noise_on_its_own_answer(plans: dict[str, Plan], privacy: str) -> None:
+def test_queries_by_themselves_are_those_of_their_statement_by_itself(plans: dict[str, Plan], privacy: str) -> None:
     plan = plans[privacy]
-    noise = plan.strategy.noise
-    budget = noise.implied_by(0.7)
-    share, W = float(budget) / len(plan.names), dense(plan.asked_workload.matrix)
-    own = np.abs(W).max(axis=1)
-    expected = np.sqrt(2) * own / share if noise.norm == 1 else own / np.sqrt(2 * share)
-    assert singly(plan, budget) == pytest.approx(expected, rel=1e-12)
+    budget = plan.strategy.noise.implied_by(0.7)
+    alone = queries_alone(plan, budget)
+    for statement, one in zip(plan.statements, beside(plan, budget), strict=True):
+        assert np.sqrt(np.mean(alone[list(statement.queries)] ** 2)) == pytest.approx(one.by_itself, rel=1e-12)
 
 
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])

@@ -362,7 +362,8 @@ def test_outlook_budget_audit_and_comparison(tmp_path: Path) -> None:
     cells = 6 * 5 * 4 * 3
     assert seen.tables[1].noise_on_data == pytest.approx(np.sqrt(2 * cells / 6))
     assert seen.tables[1].noise_on_results == pytest.approx(np.sqrt(2) * 11)
-    assert min(row.gain for row in seen.tables) >= 1
+    assert [one.by_itself for one in seen.statements] == pytest.approx([np.sqrt(11)] * 11)
+    assert [one.gain for one in seen.statements] == pytest.approx(np.sqrt(11) / made.standard_errors(rho=0.5))
     assert "tables over 4 columns" in seen.summary()
     rho = batchdp.epsilon_for(made, standard_error=3.0, query="state × age")
     assert made.standard_errors("state × age", rho=rho).max() == pytest.approx(3.0, rel=0.01)

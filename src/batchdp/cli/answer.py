@@ -129,7 +129,7 @@ def _say_the_rest(
     release_file: Path,
     agreeing: Consistent | ConsistentTables | None,
 ) -> None:
-    """Where the answers are, whose privacy it is, what is left, and what consistent answers are not."""
+    """Where the answers are, whose privacy it is, what is left and counted, and what consistent answers are not."""
     from batchdp.cli.show import figure, say
     from batchdp.mechanism.neighbours import in_words
     from batchdp.privacy import UNITS
@@ -140,7 +140,7 @@ def _say_the_rest(
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"Whose privacy: {in_words(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
     say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
-    for note in agreeing.notes if agreeing else ():
+    for note in (*done.notes, *(agreeing.notes if agreeing else ())):
         say(note)
 
 

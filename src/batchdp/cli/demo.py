@@ -26,23 +26,25 @@ def command(
         done = demonstrate(folder, lambda text: say(f"• {text}"), report)
         expected = outlook(done.plan)
     one, tenth = done.releases
+    pairs = zip(done.plan.statements, expected.statements, strict=True)
+    gained = {q: seen.gained for statement, seen in pairs for q in statement.queries}
     found = []
     for own in tables_of(one.names):
+        single = own.columns == (QUERY,)
         rows = [
             (
                 label,
                 figure(float(done.truth[q])),
                 *(f"{figure(a.value)} ± {figure((a.high - a.low) / 2)}" for a in (one.answers[q], tenth.answers[q])),
-                f"{expected.queries[q].gain:.1f}×",
+                gained[q] if single else "",
             )
             for label, q in zip(own.labels, own.answers, strict=True)
         ]
-        heading = (f"{titled(own.name, own.columns)} ({len(rows)})", "", "", "", "")
-        found.append(Part(None if own.columns == (QUERY,) else heading, rows))
+        heading = (f"{titled(own.name, own.columns)} ({len(rows)})", "", "", "", gained[own.answers[0]])
+        found.append(Part(None if single else heading, rows))
     headings = ("query", "truth", "private, ε = 1", "private, ε = 0.1", "gain")
     caption = (
-        "± is a 95 % interval. Gain: how many times smaller the expected error is than that of the better of noise on "
-        "data and noise on results. The truth is shown only because these records are invented."
+        f"± is a 95 % interval. {expected.explained()} The truth is shown only because these records are invented."
     )
     title = f"{len(one.answers)} queries about {RECORDS:,} patients"
     console.print(parts(title, headings, found, caption, important="private, ε = 1"))

@@ -47,5 +47,5 @@ def command(
     with progress("Writing tables") as report:
         files = export(agreeing or loaded, output, format=chosen, overwrite=overwrite, progress=report)
     say(f"{len(files):,} tables written to {output}.")
-    for note in agreeing.notes if agreeing else ():
+    for note in (*loaded.notes, *(agreeing.notes if agreeing else ())):
         say(note)

@@ -112,7 +112,7 @@ def answers_as_json(
     """The answers with their certificate."""
     return {
         "answers": list(_rows(release, agreeing)),
-        **({"notes": agreeing.notes} if agreeing is not None else {}),
+        "notes": [*release.notes, *(agreeing.notes if agreeing is not None else ())],
         "confidence": release.confidence,
         "certificate": release.certificate.as_dict(),
         "remaining": ledger.remaining,

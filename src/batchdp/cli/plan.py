@@ -175,11 +175,12 @@ def _show(
         console.print(expected_tables(expected, title, everything=everything))
     else:
         console.print(expected_table(expected, title, everything=everything))
-        if len(expected.statements) > 1:
-            console.print(statements_table(expected))
+        console.print(statements_table(expected))
         if expected.derived:
             console.print(derived_table(expected))
     say(expected.summary())
+    for sentence in made.counted.sentences(made.domain.privacy.max_rows):
+        say(sentence)
     if (needed := getattr(made, "needed", None)) is not None:
         say(f"The accuracies that are wanted need {needed}; the errors above are at that budget.")
     made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
@@ -235,23 +236,21 @@ def _implying(made: Plan, epsilon: float) -> float:
 
 
 def statements_table(expected: Outlook) -> Any:
-    """Per statement: the expected standard error, and that of answering it by itself."""
+    """Per statement: the expected standard error, that of answering it by itself, and the gain."""
     from batchdp.cli.show import figure, table
 
     rows = (
         (
-            one.name,
+            f"{one.name}, a part" if one.part_of else one.name,
             f"{one.queries:,}",
             figure(one.standard_error),
             figure(one.by_itself),
-            "worse" if one.is_worse else "",
+            f"worse: {one.gained}" if one.is_worse else one.gained,
         )
         for one in expected.statements
     )
-    share = f"1/{len(expected.statements)}"
-    caption = f"By itself: its own noise on data or on results, whichever is better, with {share} of the budget."
-    headings = ("statement", "queries", "standard error", "by itself", "")
-    return table("Statements", headings, rows, caption, important="standard error")
+    headings = ("statement", "queries", "standard error", "by itself", "gain")
+    return table("Statements", headings, rows, expected.explained(), important="standard error")
 
 
 def derived_table(expected: Outlook) -> Any:
@@ -279,7 +278,7 @@ def derived_table(expected: Outlook) -> Any:
 
 
 def expected_table(expected: Outlook, title: str, *, everything: bool = False) -> Any:
-    """Per table and query: the expected standard error, the baselines' and the gain."""
+    """Per table and query: the expected standard error and the baselines'."""
     from batchdp.cli.show import Part, figure, parts
 
     tables, more = expected.tables(everything=everything)
@@ -292,7 +291,6 @@ def expected_table(expected: Outlook, title: str, *, everything: bool = False) -
                 f"median {figure(one.standard_error)}",
                 "",
                 "",
-                f"{one.gain:.1f}×",
             ),
             [
                 (
@@ -300,7 +298,6 @@ def expected_table(expected: Outlook, title: str, *, everything: bool = False) -
                     figure(row.standard_error),
                     figure(row.noise_on_data),
                     figure(row.noise_on_results),
-                    f"{row.gain:.1f}×",
                 )
                 for label, row in one.rows
             ],
@@ -308,12 +305,12 @@ def expected_table(expected: Outlook, title: str, *, everything: bool = False) -
         )
         for one in tables
     ]
-    headings = ("query", "standard error", "noise on data", "noise on results", "gain")
+    headings = ("query", "standard error", "noise on data", "noise on results")
     return parts(title, headings, found, expected.caption(), important="standard error", more=more)
 
 
 def expected_tables(expected: TableOutlook, title: str, *, everything: bool = False) -> Any:
-    """Per table: how many answers, the typical standard error, the baselines' and the gain."""
+    """Per table: how many answers, the typical standard error, the baselines', that by itself and the gain."""
     from batchdp.cli.show import ROWS, figure, table
 
     shown = expected.tables if everything else expected.tables[:ROWS]
@@ -324,11 +321,13 @@ def expected_tables(expected: TableOutlook, title: str, *, everything: bool = Fa
             figure(row.standard_error),
             figure(row.noise_on_data),
             figure(row.noise_on_results),
-            f"{row.gain:.1f}×",
+            figure(one.by_itself),
+            one.gained,
         )
-        for row in shown
+        for row, one in zip(shown, expected.statements, strict=False)
     )
-    headings = ("table", "answers", "standard error", "noise on data", "noise on results", "gain")
+    headings = ("table", "answers", "standard error", "noise on data", "noise on results", "by itself", "gain")
     more = len(expected.tables) - len(shown)
-    caption = f"{expected.caption()} And {more:,} tables more; --all shows them." if more else expected.caption()
+    caption = f"{expected.caption()} {expected.explained()}"
+    caption = f"{caption} And {more:,} tables more; --all shows them." if more else caption
     return table(title, headings, rows, caption, important="standard error")

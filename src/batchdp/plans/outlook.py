@@ -13,7 +13,7 @@ from batchdp.errors import QueryError, ReleaseError
 from batchdp.excerpt import excerpt, titled
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
-from batchdp.plans.alone import ExpectedStatement, beside
+from batchdp.plans.alone import ExpectedStatement, beside, explained, queries_alone
 from batchdp.plans.assuming import Assume, ExpectedDerived, expected_derived
 from batchdp.plans.objectives import described, error_of, lower_bound
 from batchdp.plans.options import FAIR
@@ -33,15 +33,14 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Expected:
-    """One query's expected standard error, and what the two simple mechanisms would give."""
+    """One query's expected standard error, and what answering its statement by itself and the whole batch by one of
+    the two simple mechanisms would give."""
 
     name: str
     standard_error: float
+    by_itself: float
     noise_on_data: float
     noise_on_results: float
-
-    gain: float
-    """How many times smaller the error is than that of whichever simple mechanism is better by the plan's objective."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,6 @@ class ExpectedTable:
     queries: int
     standard_error: float
     """The median of its queries'."""
-    gain: float
-    """The median too."""
     rows: tuple[tuple[str, Expected], ...]
     single: bool = False
     """Whether its queries have nothing in common but the batch."""
@@ -101,9 +98,13 @@ class Outlook:
         """What the figures are."""
         simple = "" if UNITS[self.unit].is_pure else f" (Laplace noise at ε = {math.sqrt(2 * self.budget):g})"
         return (
-            f"Expected standard errors at {self}. Gain: how many times smaller than that of noise on data or noise on "
-            f"results{simple}, whichever is better for the whole batch by what is minimised."
+            f"Expected standard errors at {self}, beside those of noise on data and of noise on results for the whole "
+            f"batch{simple}."
         )
+
+    def explained(self) -> str:
+        """What "by itself" and "gain" are."""
+        return explained(self.statements)
 
     def summary(self) -> str:
         """What the table does not say, in sentences."""
@@ -125,17 +126,15 @@ class Outlook:
 
     def warning(self) -> str:
         """Which statements sharing one strategy has made worse; nothing if it has none."""
-        worse = sorted(
-            (one for one in self.statements if one.is_worse), key=lambda one: one.by_itself / one.standard_error
-        )
+        worse = sorted((one for one in self.statements if one.is_worse), key=lambda one: one.gain)
         if not worse or self.wanted:
             return ""
         listed = ", ".join(f"{one.name} ({one.standard_error:.3g}, not {one.by_itself:.3g})" for one in worse[:SHOWN])
         more = f" and {len(worse) - SHOWN} more" if len(worse) > SHOWN else ""
         remedy = "" if self.objective == FAIR else ', or objective="fair",'
         return (
-            f"Worse than by itself with 1/{len(self.statements)} of the budget: {listed}{more}; "
-            f"a larger weight{remedy} moves budget there."
+            f"Worse than by itself with an equal share of the budget: {listed}{more}; a larger weight{remedy} moves "
+            "budget there."
         )
 
     def tables(self, *, everything: bool = False) -> tuple[list[ExpectedTable], int]:
@@ -151,7 +150,6 @@ class Outlook:
             title=titled(one.name, one.columns),
             queries=len(own),
             standard_error=median(row.standard_error for row in own),
-            gain=median(row.gain for row in own),
             rows=tuple(zip(one.labels[:rows], own, strict=False)),
             single=one.columns == (QUERY,),
         )
@@ -202,16 +200,11 @@ def outlook(
     on_data = plan.factor * _deviations(noise_on_data(plan.asked_workload), epsilon)
     on_results = plan.factor * _deviations(noise_on_results(plan.asked_workload), epsilon)
     worst = float(errors.max(initial=0.0))
-    workload, options = plan.asked_workload, plan.options
-    simple = min((on_data, on_results), key=lambda deviations: error_of(workload, options, deviations**2))
-    counted = errors > 1e-9 * worst  # a query that can count nothing has rounding errors only
-    gains = np.divide(simple, errors, out=np.ones_like(errors), where=counted)
+    options = plan.options
+    figures = (errors, queries_alone(plan, budget), on_data, on_results)
     goal = accuracy if accuracy is not None else rounded(2 * worst)
     return Outlook(
-        queries=tuple(
-            Expected(*row)
-            for row in zip(plan.names, *(part.tolist() for part in (errors, on_data, on_results, gains)), strict=True)
-        ),
+        queries=tuple(Expected(*row) for row in zip(plan.names, *(part.tolist() for part in figures), strict=True)),
         unit=budget.noise.unit,
         budget=float(budget),
         method=strategy.method,
@@ -221,7 +214,7 @@ def outlook(
         objective=options.objective,
         minimised=described(options, weighted=plan.workload.weights is not None),
         total_squared_error=float(errors @ errors),
-        objective_error=error_of(workload, options, errors**2),
+        objective_error=error_of(plan.asked_workload, options, errors**2),
         lower_bound=plan.factor**2 * budget.variance(lower_bound(plan)),
         residual=strategy.residual,
         accuracy=goal,

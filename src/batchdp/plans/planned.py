@@ -10,8 +10,10 @@ from importlib.metadata import version
 import numpy as np
 
 from batchdp.cells import Cells, cells_of
+from batchdp.cells.splitting import parts_of
 from batchdp.derived.expressions import Asked
-from batchdp.domain import Domain
+from batchdp.domain import Counted, Domain
+from batchdp.domain.counted import what_is_counted
 from batchdp.errors import PlanError
 from batchdp.excerpt import NOTEBOOK, excerpt, titled
 from batchdp.linalg.matrix import Dense
@@ -24,7 +26,7 @@ from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
 from batchdp.plans.statements import Statement, statements_of
 from batchdp.privacy import Budget, Privacy
-from batchdp.queries import Query
+from batchdp.queries import Query, ValueOf
 from batchdp.queries.statements import QUERY, tables_of
 from batchdp.sql import Batch, read_batch
 from batchdp.strategies.strategy import Strategy
@@ -103,6 +105,13 @@ class Plan:
         """The items that are counted, each with all of its groups: what counts alike in a fair plan."""
         return statements_of(self._queries)
 
+    @cached_property
+    def counted(self) -> Counted:
+        """What is counted: which rows will be left out, and which values will count as others."""
+        parts = {part for query in self._queries for part in parts_of(query.amount)}
+        summed = {part.column for part in parts if isinstance(part, ValueOf)}
+        return what_is_counted(self.domain, {part.column for part in parts}, summed=summed)
+
     @property
     def names(self) -> tuple[str, ...]:
         """Of the queries."""
@@ -159,6 +168,8 @@ class Plan:
             "measurements": f"{self.strategy.measurements:,}",
             "residual": f"{self.strategy.residual:.1e}",
         }
+        said = self.counted.sentences(self.domain.privacy.max_rows)
+        facts |= {"what is counted": " ".join(said)} if said else {}
         found = tables_of(self.names)
         shown = excerpt([len(one.answers) for one in found], NOTEBOOK)
         tables = []

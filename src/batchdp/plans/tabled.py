@@ -13,7 +13,8 @@ from batchdp.asking import TableBatch
 from batchdp.asking.marginals import Orders
 from batchdp.components.strategy import Components, WholeParts
 from batchdp.components.whole import cell_variances
-from batchdp.domain import Domain
+from batchdp.domain import Counted, Domain
+from batchdp.domain.counted import what_is_counted
 from batchdp.excerpt import LISTED
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
@@ -62,6 +63,13 @@ class TablePlan:
     def column_names(self) -> tuple[str, ...]:
         """Of the columns that tables look at."""
         return tuple(column.name for column in self.batch.columns)
+
+    @cached_property
+    def counted(self) -> Counted:
+        """What is counted: which rows will be left out, and which values will count as others."""
+        asked = {self.batch.atoms[i].column for column in self.batch.columns for i in column.atoms}
+        summed = asked if self.sql is not None else ()
+        return what_is_counted(self.domain, asked, summed=summed, own_rows=self.marginals is not None)
 
     @property
     def asked_workload(self) -> Workload:
@@ -122,6 +130,8 @@ class TablePlan:
             "method": self.strategy.method,
             "residual": f"{self.strategy.residual:.1e}",
         }
+        said = self.counted.sentences(self.domain.privacy.max_rows)
+        facts |= {"what is counted": " ".join(said)} if said else {}
         shown = self.tables[:LISTED]
         return summary(
             "Plan of tables",

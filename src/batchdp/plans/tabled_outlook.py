@@ -11,6 +11,7 @@ import numpy as np
 from batchdp.components.search import Batch
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
+from batchdp.plans.alone import ExpectedStatement, explained, tables_beside
 from batchdp.plans.objectives import described
 from batchdp.plans.rounding import rounded, rounded_up
 from batchdp.plans.tabled import TablePlan
@@ -29,8 +30,6 @@ class ExpectedTable:
     standard_error: float
     noise_on_data: float
     noise_on_results: float
-    gain: float
-    """How many times smaller the error is than that of whichever simple mechanism is better for the whole batch."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,10 @@ class TableOutlook:
     """A half width at 95 %."""
     advised: float
     """The least budget at which every answer is that accurate; not a number where no answer needs noise."""
+    statements: tuple[ExpectedStatement, ...] = ()
+    """The same tables beside answering each by itself."""
     minimised: str = "total expected squared error"
-    """What the two figures before are of."""
+    """What the total and the limit are of."""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -60,6 +61,10 @@ class TableOutlook:
     def caption(self) -> str:
         """What the figures are."""
         return f"Expected standard errors at {self}, the root mean square of every table's answers."
+
+    def explained(self) -> str:
+        """What "by itself" and "gain" are."""
+        return explained(self.statements, "table")
 
     def summary(self) -> str:
         """What else there is to know, in sentences."""
@@ -93,14 +98,11 @@ def table_outlook(plan: TablePlan, epsilon: float, accuracy: float | None) -> Ta
         simple.variance(largest_change(whole, whole.terms(np.ones(len(batch.weights)))) ** 2)
     )
     sizes = batch.table_sizes()
-    data_wins = float(np.square(on_data) @ sizes) < on_results**2 * float(sizes.sum())
-    better = on_data if data_wins else np.full(len(sizes), on_results)
     worst = float(errors.max(initial=0.0))
-    gains = np.divide(better, errors, out=np.ones_like(errors), where=errors > 1e-9 * worst)
     goal = accuracy if accuracy is not None else rounded(2 * worst)
-    rows = zip(plan.tables, sizes, errors.tolist(), on_data.tolist(), gains.tolist(), strict=True)
+    rows = zip(plan.tables, sizes, errors.tolist(), on_data.tolist(), strict=True)
     return TableOutlook(
-        tables=tuple(ExpectedTable(t.name, int(n), error, data, on_results, gain) for t, n, error, data, gain in rows),
+        tables=tuple(ExpectedTable(t.name, int(n), error, data, on_results) for t, n, error, data in rows),
         unit=budget.noise.unit,
         budget=float(budget),
         method=strategy.method,
@@ -111,6 +113,7 @@ def table_outlook(plan: TablePlan, epsilon: float, accuracy: float | None) -> Ta
         residual=strategy.residual,
         accuracy=goal,
         advised=epsilon_for(plan, half_width=goal) if worst > 0 else math.nan,
+        statements=tables_beside(plan, budget),
         minimised=described(plan.options, weighted=bool(plan.options.weights)),
         reason=strategy.reason,
     )

@@ -35,12 +35,9 @@ def items(facts: Facts, about: About) -> tuple[Item, ...]:
     return (
         _unit(facts, about),
         Item("What do neighbouring tables differ by?", CHECKED, c.neighbours),
+        Item("What is counted?", CHECKED if facts.release.counted is not None else OPEN, facts.counted),
         Item("Which parameters?", CHECKED, _parameters(facts)),
-        Item(
-            "Is the loss within the budget?",
-            CHECKED,
-            f"OpenDP's privacy map gives {c.loss!r}, the budget is {c.budget!r}",
-        ),
+        Item("Is the loss within the budget?", CHECKED, facts.loss),
         _composition(facts, about),
         Item("Which mechanism?", CHECKED, facts.noise_drawn),
         Item("Is the sensitivity right?", CHECKED, facts.sensitivity),
@@ -110,9 +107,11 @@ def _composition(facts: Facts, about: About) -> Item:
 def _accuracy(facts: Facts) -> str:
     known = [table for table in facts.tables if not math.isnan(table.least_error)]
     if not known:  # quantiles alone
-        return f"intervals at {facts.confidence} of {facts.answers:,} answers"
+        return f"intervals at {facts.confidence}, of the noise, around {facts.intervals:,} answers"
     least, largest = min(table.least_error for table in known), max(table.largest_error for table in known)
-    return f"standard errors from {least:g} to {largest:g} over {facts.answers:,} answers"
+    return f"standard errors of the noise from {least:g} to {largest:g}, in {facts.answers:,} answers" + (
+        ", of which quantiles have none" * bool(facts.derived)
+    )
 
 
 def _together(facts: Facts) -> list[Block]:

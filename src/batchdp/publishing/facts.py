@@ -113,6 +113,18 @@ class Facts:
         return sum(table.rows for table in self.tables)
 
     @property
+    def counted(self) -> str:
+        """What is counted, in words."""
+        return " ".join(self.release.notes) or "every row, as it is"
+
+    @cached_property
+    def intervals(self) -> int:
+        """How many answers have one: those that are determined."""
+        if isinstance(self.release, TableRelease):
+            return self.answers
+        return int(np.isfinite(self.release.shown.values).sum())
+
+    @property
     def measurements(self) -> int:
         """Noisy numbers that the answers were computed from."""
         held: int = self.certificate.measurements
@@ -170,11 +182,18 @@ class Facts:
         return f"{one.moved} in steps of the lattice ({NORMS[self.noise.norm]}), a whole number, computed exactly"
 
     @property
+    def loss(self) -> str:
+        """What the privacy map of the mechanism gives."""
+        c = self.certificate
+        whose = "The mechanism's" if c.shape else "OpenDP's"
+        return f"{whose} privacy map gives a loss of {c.loss!r}, which is not above the budget, {c.budget!r}"
+
+    @property
     def lattice(self) -> str:
         """Why floats do no harm."""
         c = self.certificate
         share = f"at most {c.bias_share:.3g} of its standard error"
-        return f"measurements and noise are whole numbers; apart from noise an answer is off by {share}"
+        return f"measurements and noise are whole numbers, which moves an answer by {share}"
 
     @cached_property
     def curves(self) -> tuple[Curve, ...]:

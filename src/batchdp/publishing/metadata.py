@@ -14,11 +14,12 @@ from batchdp.release import TableRelease
 
 MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 MEANINGS = {
-    "value": "the private answer: the true one plus noise",
+    "value": "the private answer: what is counted, plus noise",
     "standard_error": "of the noise in value",
-    "low": "lower end of the interval around value",
-    "high": "upper end of the interval around value",
+    "low": "lower end of the interval around value, which is of the noise alone",
+    "high": "upper end of the interval around value, which is of the noise alone",
 }
+DERIVED = "the private answer: computed from counts or sums with noise"
 
 
 def datapackage(facts: Facts, about: About, files: Mapping[str, str], order: Sequence[str]) -> str:
@@ -54,6 +55,7 @@ def _guarantee(facts: Facts) -> dict[str, Any]:
         "privacy_unit": c.privacy_unit,
         "confidence": facts.release.confidence,
         "plan_sha256": c.plan_digest,
+        **({"counted": list(facts.release.notes)} if facts.release.notes else {}),
     }
 
 
@@ -62,7 +64,8 @@ def _resources(facts: Facts, files: Mapping[str, str], order: Sequence[str]) -> 
     groups = "any" if isinstance(facts.release, TableRelease) else "string"
     for number, (path, table) in enumerate(zip(order, facts.tables, strict=True), start=1):
         named = [{"name": name, "type": groups, "description": "the group"} for name in table.columns]
-        made = [{"name": name, "type": "number", "description": text} for name, text in MEANINGS.items()]
+        meanings = MEANINGS | ({"value": DERIVED} if table.derived else {})
+        made = [{"name": name, "type": "number", "description": text} for name, text in meanings.items()]
         yield {
             **_file(f"table-{number}", path, files[path]),
             "title": table.name,
@@ -76,7 +79,8 @@ def _resources(facts: Facts, files: Mapping[str, str], order: Sequence[str]) -> 
         fields += [{"name": f"{i}", "type": "number"} for i in range(1, size + 1)]
         yield {
             **_file("covariance", COVARIANCE, files[COVARIANCE]),
-            "title": "Covariances of the noise in all answers, in the order of the answers of the release",
+            "title": f"Covariances of the noise in all answers{' that are not derived' * bool(facts.derived)}, in "
+            "the order of the answers of the release",
             "schema": {"fields": fields},
             "rows": size,
             "noise": {"release_id": facts.certificate.release_id},

@@ -15,7 +15,7 @@ EXAMPLE = """\
 import batchdp
 
 release = batchdp.load_release("answers.release")
-C = release.covariance                         # one row and column for each answer
+C = release.covariance                         # a row and a column for each of them
 i, j = 0, 1
 print((C[i, i] + C[j, j] + 2 * C[i, j]) ** 0.5)  # standard error of answer i + answer j
 print((C[i, i] + C[j, j] - 2 * C[i, j]) ** 0.5)  # standard error of answer i - answer j
@@ -29,11 +29,13 @@ def note(facts: Facts, about: About) -> Document:
     return Document(
         title=f"{name}: how to use these numbers",
         lead=(
-            f"{facts.answers:,} answers in {len(facts.tables):,} tables. Each is a true count or sum plus noise, "
-            "so that the numbers tell hardly anything about any one person."
+            f"{facts.answers:,} answers in {len(facts.tables):,} tables. Each is a count or sum with noise"
+            f"{', or computed from such' if facts.derived else ''}, which limits what the numbers tell about any one "
+            "person."
         ),
         sections=(
             Section("What the numbers are", _what(facts, about)),
+            *([Section("What is counted", (Bullets(facts.release.notes),))] if facts.release.notes else []),
             Section("How wide they are", tuple(_width(facts))),
             Section("How to add and compare them", tuple(_adding(facts))),
             Section("What not to do", (_never(facts),)),
@@ -57,9 +59,10 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
         *(computed if facts.derived else ()),
         f"The release has {kind} with {facts.strength}. It compares any two tables that differ by {c.neighbours}; "
         f"whose privacy: {facts.whose}.",
-        "Every value is the true answer plus noise whose law is known. The noise is as likely to be above as below 0: "
-        "the values are right on average. They were not rounded and not cut off, so that a value can be negative or a "
-        "fraction where the truth cannot; that is no error, and it is what keeps sums right.",
+        f"{'A count or sum' if facts.derived else 'Every value'} is what is counted plus noise whose law is known. The "
+        "noise is as likely to be above as below 0, so that on average it adds nothing; the lattice that it is drawn "
+        "on moves a value by less than 1 % of its standard error. Nothing was rounded to whole numbers or cut off at "
+        "0, so that a count can be negative or a fraction; that is no error, and it is what keeps sums right.",
     )
 
 
@@ -73,10 +76,13 @@ def _width(facts: Facts) -> list[Block]:
         for one in facts.tables[:MOST_TABLES]
     )
     headings = ("table", "answers", "typical standard error", "largest standard error")
-    missed = (1 - facts.release.confidence) * facts.answers
+    missed = (1 - facts.release.confidence) * facts.intervals
     blocks: list[Block] = [
-        f"The columns low and high are an interval that holds the true answer with {facts.confidence} confidence, one "
-        f"answer at a time: of {facts.answers:,} intervals about {missed:.2g} can be expected to miss.",
+        "The columns low and high are an interval that holds what the answer is without noise with "
+        f"{facts.confidence} confidence, one answer at a time: of {facts.intervals:,} intervals "
+        f"{'at most ' * bool(facts.derived)}about {missed:.2g} can be expected to miss."
+        + " They cover the noise and not the rules above."
+        * bool(facts.release.notes),
         Grid((*headings, f"typical ± at {facts.confidence}"), rows),
     ]
     if len(facts.tables) > MOST_TABLES:
@@ -90,12 +96,12 @@ def _figure(figure: float) -> str:
 
 def _adding(facts: Facts) -> list[Block]:
     blocks: list[Block] = [
-        "Answers of this release share their noise. The standard error of a sum or a difference is therefore not the "
+        "Answers of this release may share their noise. The standard error of a sum or a difference is then not the "
         "root of the sum of squares: it needs the covariance of the answers.",
     ]
     if (example := _example(facts)) is not None:
         blocks.append(example)
-        blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each answer.")
+        blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each {_added(facts)}.")
     if facts.covariance is not None:
         blocks.append(
             Code(EXAMPLE.replace("release.covariance ", "release.linear.covariance ") if facts.derived else EXAMPLE)
@@ -142,14 +148,19 @@ def _places(facts: Facts, first: int) -> tuple[int, int]:
     return table.answers[0], table.answers[1]
 
 
+def _added(facts: Facts) -> str:
+    """What can be added up."""
+    return "answer that is not derived" if facts.derived else "answer"
+
+
 def _never(facts: Facts) -> Bullets:
     return Bullets(
         (
-            "Do not set negative values to 0 before adding or averaging: that makes every sum too large.",
+            "Do not set negative values to 0 before adding or averaging: that makes sums too large.",
             "Do not leave out small values, or those whose interval holds 0: the rest would be too large on average.",
-            "Do not read a value without its standard error, and do not rank values whose intervals overlap.",
+            "Do not read a value without its interval, and do not rank values whose intervals overlap.",
             "Do not treat the noise of different answers as independent: use the covariances.",
-            f"Do not expect every interval to hold its truth: {facts.confidence} of them are meant to.",
+            f"Do not expect every interval to hold: {facts.confidence} of them are meant to.",
             "Do not take a value of 0, or near 0, as proof that nobody is there, nor a positive one as proof that "
             "somebody is.",
             "Do not try to find out about single persons, also not together with other sources.",
@@ -158,7 +169,7 @@ def _never(facts: Facts) -> Bullets:
 
 
 def _files(facts: Facts) -> Bullets:
-    covariance = (f"{COVARIANCE}: the covariances of all answers.",) if facts.covariance is not None else ()
+    covariance = (f"{COVARIANCE}: the covariances of every {_added(facts)}.",) if facts.covariance is not None else ()
     return Bullets(
         (
             "tables: one file a table, with its group columns, value, standard_error, low and high.",

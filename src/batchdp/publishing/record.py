@@ -132,16 +132,21 @@ def _model(facts: Facts, about: About) -> dict[str, Any]:
         "data_source_type_details": _asked(about, "deployment_model.data_source_type_details"),
         "access_type": "Non-interactive",
         "access_type_details": _known(
-            [f"{facts.answers:,} answers in {len(facts.tables):,} tables are published as files with standard errors."],
+            [f"{facts.answers:,} answers in {len(facts.tables):,} tables are published as files with intervals."],
             said.access_type_details,
         ),
     }
 
 
 def _accounting(facts: Facts, about: About) -> dict[str, Any]:
-    kept = [
-        "Every answer is a fixed linear combination of the noisy measurements; it was neither rounded nor cut off at 0."
-    ]
+    kept = ["A fixed linear combination of the noisy measurements, neither rounded nor cut off at 0: "]
+    linear = facts.answers - facts.derived
+    kept[0] += "every answer." if not facts.derived else f"{linear:,} of the answers."
+    if facts.derived:
+        kept.append(
+            f"Computed from such combinations: {facts.derived:,} of the answers, which are averages, shares, other "
+            "expressions of several, or quantiles."
+        )
     if facts.books is None:
         together = _asked(about, "accounting.composition")
     else:
@@ -162,12 +167,13 @@ def _implementation(facts: Facts, about: About) -> dict[str, Any]:
         ),
         "mechanisms": _known(
             [
+                *facts.release.notes,
                 f"{facts.noise_drawn}.",
                 f"Sensitivity: {facts.sensitivity}.",
                 f"Floating point: {facts.lattice}.",
-                f"OpenDP's privacy map gives a loss of {c.loss!r}, which is not above the budget.",
-                "What is measured was chosen from the queries alone, before any record was read; SHA-256 of the plan "
-                f"{c.plan_digest}.",
+                f"{facts.loss}.",
+                "What is measured was chosen from queries and domain alone, before any record was read; SHA-256 of the "
+                f"plan {c.plan_digest}.",
             ]
         ),
         "justification": _asked(about, "implementation.justification"),

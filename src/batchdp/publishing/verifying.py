@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,15 +207,16 @@ def _check_tables(place: Path, release: Release | TableRelease) -> list[str]:
         path = f"{TABLES}/{expected['file']}"
         if entry != expected:
             raise DossierError(f"{TABLES}/{INDEX} does not name {path} as the table that it is")
-        if not _same(_columns(place / path), columns, text=format == "csv"):
+        if not _same(_columns(place / path, release.notes), columns, text=format == "csv"):
             raise DossierError(f"{path} does not hold the answers of {RELEASE}: it was edited")
         order.append(path)
-    if said != index_text(release.certificate.release_id, listed):
+    if said != index_text(release, listed, release.notes):
         raise DossierError(f"{TABLES}/{INDEX} says more than which tables there are: it was edited")
     return order
 
 
-def _columns(path: Path) -> dict[str, list[Any]]:
+def _columns(path: Path, notes: Sequence[str]) -> dict[str, list[Any]]:
+    """A table's columns; a Parquet file may say besides what an export says, and nothing else."""
     try:
         if path.suffix == ".csv":
             with path.open(newline="", encoding="utf-8") as file:
@@ -226,8 +227,10 @@ def _columns(path: Path) -> dict[str, list[Any]]:
         import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
         table = pq.read_table(path)
-        if pq.read_metadata(path).metadata.keys() - {b"ARROW:schema"} or table.schema.metadata:
-            raise ValueError("metadata, of which an export has none")
+        said = {b"notes": " ".join(notes).encode()} if notes else {}
+        held = pq.read_metadata(path).metadata
+        if {key: held[key] for key in held if key != b"ARROW:schema"} != said or (table.schema.metadata or {}) != said:
+            raise ValueError("metadata that is not an export's")
         return {name: table.column(name).to_pylist() for name in table.column_names}
     except Exception as error:  # whatever a damaged table makes csv or pyarrow say
         raise DossierError(f"{path} cannot be read as a table ({type(error).__name__})") from error

@@ -22,6 +22,7 @@ from scipy import sparse
 
 from batchdp.asking.legend import Legend
 from batchdp.derived.expressions import Asked
+from batchdp.domain import Counted
 from batchdp.errors import LedgerError, ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
 from batchdp.linalg.matrix import Dense, plain
@@ -45,7 +46,7 @@ from batchdp.release.charged import paid
 from batchdp.release.components.counted import reading
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.cost import Confirm, confirmed, cost_of
-from batchdp.release.digests import answers_digest, plan_digest
+from batchdp.release.digests import answers_digest, plan_digest, tell
 from batchdp.release.estimating import check_fits, estimate_of
 from batchdp.release.given import given_counts, given_records
 from batchdp.release.records import Release, said_of
@@ -75,6 +76,8 @@ class Request:
     """Those to be shown, where some are computed from others."""
     column_names: tuple[str, ...] | None = None
     legend: Legend | None = None
+    counted: Counted | None = None
+    """What is counted, before any noise."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -148,7 +151,9 @@ def answer(
         planned: a plan, of tables or not, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components` and
+            in each cell, as whole numbers in the workload's order. No count is refused for its value, which would tell
+            about the data: 1.5 is rounded down to 1; what is below 0, missing (NaN, None) or infinite is taken as 0,
+            and what is above 2^62 as 2^62. For a strategy over many columns (`Components` and
             `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, floats where a
             code may be missing; a record with a code that is none is not counted. Or the counts of all cells, in one
             dimension.
@@ -195,18 +200,27 @@ def _request(
     strategy, whose, cap = settle(planned, neighbours, rows_per_unit, max_rows)
     if isinstance(planned, TablePlan):
         read: Callable[[], Counts] = reading(planned, opened, table, progress)
-        names, legend = planned.column_names, planned.batch.legend
-        return Request(strategy, read, whose, cap, label or planned.domain.table, column_names=names, legend=legend)
+        return Request(
+            strategy,
+            read,
+            whose,
+            cap,
+            label or planned.domain.table,
+            column_names=planned.column_names,
+            legend=planned.batch.legend,
+            counted=planned.counted,
+        )
     if isinstance(planned, Plan):
         asked = json.dumps([planned.sql, planned.domain.model_dump(mode="json")])
         answers = planned.asked if planned.derived else ()
         read = _counting(planned, opened, table, progress)
-        return Request(strategy, read, whose, cap, label or planned.domain.table, asked, answers)
+        called = label or planned.domain.table
+        return Request(strategy, read, whose, cap, called, asked, answers, counted=planned.counted)
     if isinstance(strategy, OverTables):
-        records, own = given_records(strategy, table)
-        return Request(strategy, records, whose, cap, label or "records", column_names=own)
-    cells = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
-    return Request(strategy, lambda: CellCounts(cells()), whose, cap, label or "counts")
+        records, own, rules = given_records(strategy, table)
+        return Request(strategy, records, whose, cap, label or "records", column_names=own, counted=rules)
+    cells, rules = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
+    return Request(strategy, lambda: CellCounts(cells()), whose, cap, label or "counts", counted=rules)
 
 
 def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], CellCounts]:
@@ -301,7 +315,7 @@ def _again(stored: Any, request: Request, made: Mechanism, ledger: Ledger, confi
 
 
 def _plan_digest(request: Request, made: Mechanism) -> str:
-    told = request.asked if request.legend is None else request.legend.digest
+    told = tell(request.legend, request.counted) if isinstance(request.strategy, OverTables) else request.asked
     return plan_digest(made.measurement, str(request.neighbours), request.names, told)
 
 
@@ -315,14 +329,15 @@ def say(measurement: Any, request: Request) -> str:
 @say.register(AmountLattice)
 def _(measurement: Any, request: Request) -> str:
     return answers_digest(
-        said_of(request.names, request.answers), (measurement.measure, plain(measurement.workload.matrix))
+        said_of(request.names, request.answers, request.counted),
+        (measurement.measure, plain(measurement.workload.matrix)),
     )
 
 
 @say.register(ComponentLattice)
 @say.register(WeightedLattice)
 def _(measurement: Any, request: Request) -> str:
-    told = "" if request.legend is None else request.legend.digest
+    told = tell(request.legend, request.counted)
     return plan_digest(measurement, str(request.neighbours), request.names, told)
 
 
@@ -346,13 +361,15 @@ def _(measurement: Any, request: Request, reader: Any, stored: Stored, confidenc
         certificate=stored.certificate,
         confidence=confidence,
         asked=request.answers,
+        counted=request.counted,
     )
 
 
 @present.register(ComponentLattice)
 @present.register(WeightedLattice)
 def _(measurement: Any, request: Request, reader: Any, stored: Stored, confidence: float) -> TableRelease:
-    return TableRelease(reader, stored.noisy, stored.certificate, request.names, confidence, request.legend)
+    told = request.names, confidence, request.legend, request.counted
+    return TableRelease(reader, stored.noisy, stored.certificate, *told)
 
 
 @singledispatch

@@ -58,7 +58,7 @@ class PrivacyCertificate:
     """The sum of what all groups lose, rounded up; at most the budget."""
     largest_total: int
     bias_share: float
-    """The most that any answer is off apart from noise, as a share of its standard error; below 1 %."""
+    """The most that the lattice moves any answer, as a share of its standard error; below 1 %."""
     measurements: int
     plan_digest: str
     table: str

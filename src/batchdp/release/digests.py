@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from batchdp.asking.legend import Legend
+from batchdp.domain import Counted
 from batchdp.linalg.matrix import plain
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.knorm.lattice import ShapedLattice
@@ -73,6 +75,11 @@ def _parts(name: str, matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:
     shape = np.array(matrix.shape, dtype=np.int64)
     parts = {"data": matrix.data, "indices": matrix.indices.astype(np.int64), "indptr": matrix.indptr.astype(np.int64)}
     return {f"{name}.{part}": own for part, own in parts.items()} | {f"{name}.shape": shape}
+
+
+def tell(legend: Legend | None, counted: Counted | None) -> str:
+    """What the columns of tables stand for, and what is counted, for their digest."""
+    return json.dumps([legend and legend.digest, counted and counted.header()])
 
 
 def plan_digest(measurement: IntegerMeasurement, neighbours: str, names: Sequence[str], asked: str = "") -> str:

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,7 +45,7 @@ def export(
 
     Args:
         release: what was released; or what its `consistent()` gives, for a column of consistent values beside the
-            noisy ones, and the notes on them in the index.
+            noisy ones. The index and every Parquet file have the notes: what is counted, what consistent values are.
         folder: made if it does not exist; one that holds anything is refused.
         format: "parquet" or "csv".
         overwrite: replace a folder that holds something.
@@ -58,6 +58,7 @@ def export(
         (release, release.release) if isinstance(release, Consistent | ConsistentTables) else (None, release)
     )
     count = len(source.tables)
+    notes = (*source.notes, *(() if agreeing is None else agreeing.notes))
     index, written = [], []
     with whole_folder(target, ReleaseError, overwrite=overwrite) as beside:
         for t, (name, columns) in enumerate(tables_of(source)):
@@ -65,21 +66,21 @@ def export(
             if agreeing is not None:
                 columns = {**columns, unused("consistent", columns): _consistent(agreeing, t)}
             if format == "parquet":
-                _parquet(beside / entry["file"], columns, entry["columns"], () if agreeing is None else agreeing.notes)
+                _parquet(beside / entry["file"], columns, entry["columns"], notes)
             else:
                 _csv(beside / entry["file"], columns)
             index.append(entry)
             written.append(target / entry["file"])
             if progress is not None:
                 progress((t + 1) / count, "writing tables")
-        notes = {} if agreeing is None else {"notes": agreeing.notes}
-        (beside / INDEX).write_text(index_text(source.certificate.release_id, index, **notes), encoding="utf-8")
+        (beside / INDEX).write_text(index_text(source, index, notes), encoding="utf-8")
     return written
 
 
-def index_text(release_id: str, tables: list[dict[str, Any]], **more: Any) -> str:
-    """The index of a folder of tables."""
-    return json.dumps({"release_id": release_id, "tables": tables, **more}, ensure_ascii=False, indent=1)
+def index_text(release: Release | TableRelease, tables: list[dict[str, Any]], notes: Sequence[str]) -> str:
+    """The index of a folder of tables, with what is counted and what else must be said."""
+    content = {"release_id": release.certificate.release_id, "tables": tables, **({"notes": notes} if notes else {})}
+    return json.dumps(content, ensure_ascii=False, indent=1)
 
 
 def index_entry(

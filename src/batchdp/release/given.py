@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from batchdp.domain import Counted
 from batchdp.errors import PrivacyParameterError, TableError
 from batchdp.mechanism.measurement import Integers
 from batchdp.private import Records
@@ -26,37 +27,40 @@ MOST_COUNTED = 10**8
 NO_COUNTS = (str, bytes, complex, list, tuple, dict, set)
 
 
-def given_counts(table: Any, workload: Workload) -> Callable[[], Integers]:
+def given_counts(table: Any, workload: Workload) -> tuple[Callable[[], Integers], Counted]:
     """Counts of cells; or of records, by codes, where the workload's cells are combinations of columns' values."""
     batch = workload.structure
     if not isinstance(batch, Products) or not is_records(table):
-        return counts_of(table, workload.cells)
+        return counts_of(table, workload.cells), Counted(given="counts")
     codes = codes_of(table, batch)
-    return lambda: np.bincount(
-        np.ravel_multi_index(tuple(codes.read().codes.T), batch.sizes), minlength=batch.cells
-    ).astype(np.int64)
+
+    def counted() -> Integers:
+        cells = np.ravel_multi_index(tuple(codes.read().codes.T), batch.sizes)
+        return np.bincount(cells, minlength=batch.cells).astype(np.int64)
+
+    return counted, Counted(given="codes")
 
 
-def given_records(strategy: OverTables, table: Any) -> tuple[Callable[[], Records], tuple[str, ...] | None]:
+def given_records(strategy: OverTables, table: Any) -> tuple[Callable[[], Records], tuple[str, ...] | None, Counted]:
     """How records will be read: from codes in a frame or 2-D array, or from counts of all cells in one dimension."""
     batch = strategy.workload
     if is_records(table):
         codes = codes_of(table, batch)
-        return codes.read, codes.names
+        return codes.read, codes.names, Counted(given="codes")
     if batch.cells > MOST_COUNTED:
         raise TableError(
             f"the table is one of {batch.cells:.3g} cells' counts, too many to be held; give records: a 2-D array or a "
             "frame with one whole-number code a column"
         )
-    return records_of_counts(counts_of(table, batch.cells), batch), None
+    return records_of_counts(counts_of(table, batch.cells), batch), None, Counted(given="counts")
 
 
 def counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
     """What gives the counts as whole numbers. Their shape and type are public and checked; their values never are.
 
-    Floats are taken too, because counts become floats where a cell is empty: a missing count is none, and what is no
-    whole number is rounded down. Counts are clamped to what 63 bits hold. Nothing of this moves two neighbours further
-    apart.
+    Floats are taken too, because counts become floats where a cell is empty: a missing or infinite count is none, what
+    is no whole number is rounded down, and counts are brought within 0 to 2^62. Nothing of this moves two neighbours
+    further apart. The release's notes say so.
     """
     values = counts.filled(0) if isinstance(counts, np.ma.MaskedArray) else counts
     if isinstance(counts, (list, tuple)):

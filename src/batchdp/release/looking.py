@@ -74,7 +74,8 @@ def in_notebook(release: Release | TableRelease) -> str:
         "privacy unit": c.privacy_unit,
         "table": c.table,
         "release": c.release_id,
-        "intervals": f"{100 * release.confidence:g} %",
+        "intervals": f"{100 * release.confidence:g} %, of the noise",
+        **({"what is counted": " ".join(release.notes)} if release.notes else {}),
     }
     tables = [
         Excerpt(

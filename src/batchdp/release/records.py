@@ -15,6 +15,7 @@ from scipy import sparse
 
 from batchdp import archive
 from batchdp.derived.expressions import Asked, parts_of, read, written
+from batchdp.domain.counted import Counted, in_words
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.conversion import epsilon_of
@@ -43,7 +44,7 @@ KIND = "cells"
 
 @dataclass(frozen=True)
 class Answer:
-    """One private answer; the interval holds the truth with the release's confidence.
+    """One private answer; the interval holds what it would be without noise, with the release's confidence.
 
     A derived one is computed from others; its figures are not numbers where it is not determined, and a quantile has
     no standard error.
@@ -88,6 +89,7 @@ class Release:
         certificate: why this is private.
         confidence: of the intervals in `answers`.
         asked: what was asked for, in the order of `answers`, where that is not every query as it is.
+        counted: what is counted, before any noise; None where an older version did not keep it.
     """
 
     names: tuple[str, ...]
@@ -99,6 +101,7 @@ class Release:
     certificate: PrivacyCertificate
     confidence: float = 0.95
     asked: tuple[Asked[int], ...] = ()
+    counted: Counted | None = None
 
     def __post_init__(self) -> None:
         m, (r, n) = len(self.names), self.measure.shape
@@ -160,7 +163,7 @@ class Release:
         return self.law.half_widths(self.confidence)
 
     def simultaneous(self, confidence: float | None = None) -> tuple[Answer, ...]:
-        """The answers with intervals that hold all truths at once with this confidence."""
+        """The answers with intervals that hold what all would be without noise, at once, with this confidence."""
         confidence = confidence or self.confidence
         derived = sum(one.derived for one in self.asked)
         if not derived:
@@ -255,9 +258,14 @@ class Release:
         save_release(self, path)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What is counted, in sentences: what neither the noise nor the intervals are about."""
+        return in_words(self.counted, self.certificate.largest_total)
+
+    @property
     def said(self) -> dict[str, Any]:
         """What the file says of its answers, beside their queries; the ledger has a digest of it."""
-        return said_of(self.names, self.asked)
+        return said_of(self.names, self.asked, self.counted)
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -277,9 +285,9 @@ class Release:
         return in_notebook(self)
 
 
-def said_of(names: Sequence[str], asked: Sequence[Asked[int]]) -> dict[str, Any]:
+def said_of(names: Sequence[str], asked: Sequence[Asked[int]], counted: Counted | None) -> dict[str, Any]:
     """What a release's file says of its answers, as it is serialised."""
-    return {"names": list(names), "asked": written(asked)}
+    return {"names": list(names), "asked": written(asked), "counted": counted and counted.header()}
 
 
 @encode.register
@@ -316,6 +324,7 @@ def _decode(
         certificate=certificate,
         confidence=confidence,
         asked=read(header["asked"], len(names)),
+        counted=None if header["counted"] is None else Counted.read(header["counted"]),
     )
 
 

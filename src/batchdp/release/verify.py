@@ -28,7 +28,7 @@ from batchdp.mechanism.neighbours import NOT_RECORDED
 from batchdp.privacy import UNITS, Budget, KNorm, Unit, rounded_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.tables import TableRelease
-from batchdp.release.digests import answers_digest, plan_digest
+from batchdp.release.digests import answers_digest, plan_digest, tell
 from batchdp.release.records import Release
 from batchdp.release.store import Stored, decoded, is_encoded
 from batchdp.strategies.shaped.checking import check_sample
@@ -181,7 +181,7 @@ def _contradictions(release: Any) -> Iterator[str]:
 
 @answers_digest_of.register
 def _(release: TableRelease) -> str:
-    told = "" if release.legend is None else release.legend.digest
+    told = tell(release.legend, release.counted)
     return plan_digest(release.reader.lattice, release.certificate.neighbours, release.column_names, told)
 
 

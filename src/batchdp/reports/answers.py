@@ -36,6 +36,7 @@ def answers_section(release: Release, agreeing: Consistent | None = None) -> Mar
         columns=COLUMNS if agreeing is None else (*COLUMNS, "Consistent"),
         rows=_rows(answers, agreeing),
         notes=() if agreeing is None else agreeing.notes,
+        counted=bool(release.notes),
     )
 
 

@@ -21,7 +21,7 @@ MEANINGS = {
     "distribution": ("Noise", "the distribution that it was drawn from, discrete or rounded to whole numbers"),
     "loss": ("Privacy loss", "what all groups of measurements lose together; at most the budget"),
     "largest_total": ("Cap on records", "public; with more, answers stay private but may be too low"),
-    "bias_share": ("Bias", "the most that any answer is off apart from noise, as a share of its standard error"),
+    "bias_share": ("Bias", "the most that the lattice moves any answer, as a share of its standard error"),
     "measurements": ("Measurements", "noisy whole numbers that all answers are read from"),
     "groups": ("Groups", "measurements that were drawn with one noise each; SHA-256 of the list of them"),
     "plan_digest": ("Plan digest", "fingerprint of everything that decides what is released"),

@@ -32,6 +32,7 @@ def derived_section(release: Release) -> Markup | None:
         missing=missing,
         not_determined=NOT_DETERMINED,
         tables=tables,
+        counted=bool(release.notes),
     )
 
 

@@ -29,6 +29,7 @@ def matrices_section(release: Release) -> Markup:
     return rendered(
         "reports/matrices.html",
         queries=queries,
+        derived=bool(release.asked),
         measurements=measurements,
         cells=cells,
         figures=[

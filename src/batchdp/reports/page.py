@@ -26,6 +26,7 @@ from batchdp.reports.answers import answers_section
 from batchdp.reports.beside import Progress, files_beside
 from batchdp.reports.budget import budget_section
 from batchdp.reports.certificate import certificate_section
+from batchdp.reports.counted import counted_section
 from batchdp.reports.derived import derived_section
 from batchdp.reports.figures import decimals_for, number
 from batchdp.reports.matrices import matrices_section
@@ -125,6 +126,7 @@ def _page(
         "answers": ("Answers", _answers(release, consistent)),
         "tables": ("Tables", tables.section),
         "derived": ("Derived", None if isinstance(release, TableRelease) else derived_section(release)),
+        "counted": ("Counted", counted_section(release.notes)),
         "privacy": ("Privacy", privacy_section(release)),
         "budget": ("Budget", _budget(release, ledger) if ledger else None),
         "methods": ("Methods", methods_section(list(methods), lower_bound)),

@@ -23,11 +23,11 @@ from batchdp.linalg.matrix import Dense
 from batchdp.markup import part, rendered
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.accuracy import margins, needed_by_query, needed_by_table
-from batchdp.plans.alone import ExpectedStatement, beside, tables_beside
+from batchdp.plans.alone import ExpectedStatement, asked_for, beside, explained, queries_alone, tables_beside
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
-from batchdp.plans.singly import singly
 from batchdp.privacy import GAUSSIAN, UNITS, Budget, Noise
 from batchdp.reports.answers import MOST_UNBOXED
+from batchdp.reports.counted import counted_section
 from batchdp.reports.figures import significant
 from batchdp.reports.page import _policy
 from batchdp.strategies.strategy import Strategy
@@ -76,8 +76,8 @@ class Prospect:
 
     @property
     def answers(self) -> int:
-        """How many there will be."""
-        return self.plan.workload.queries
+        """How many there will be; what they are computed from is not among them."""
+        return self.plan.workload.queries if isinstance(self.plan, TablePlan) else len(self.plan.asked)
 
     @property
     def least(self) -> float | None:
@@ -145,6 +145,7 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
         "criteria": ("Criteria", _criteria(prospect) if prospect.wanted else None),
         "statements": ("Statements", _statements(prospect)),
         "queries": ("Queries", None if isinstance(prospect.plan, TablePlan) else _queries(prospect, prospect.plan)),
+        "counted": ("Counted", counted_section(prospect.plan.counted.sentences(prospect.plan.domain.privacy.max_rows))),
     }
     script, plan = part("reports/planned.js"), prospect.plan
     return str(
@@ -153,8 +154,8 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
             policy=_policy([script], beside=False),
             kicker="Before anything is spent",
             title=title or f"{prospect.answers:,} planned answers about {plan.domain.table}",
-            lead="How accurate every answer will be, at the budget that you choose. No record was read for this page, "
-            "and nothing was spent.",
+            lead="How much noise every answer will have, at the budget that you choose. No record was read for this "
+            "page, and nothing was spent.",
             facts=_facts(prospect),
             sections={name: section for name, section in sections.items() if section[1] is not None},
             version=version("batchdp"),
@@ -167,7 +168,7 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
 
 def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
     strategy, letter = prospect.plan.strategy, prospect.noise.letter
-    facts = [("Queries", f"{prospect.answers:,}", f"in {len(prospect.statements):,} statements")]
+    facts = [("Answers", f"{prospect.answers:,}", f"in {asked_for(prospect.statements):,} statements")]
     shape = strategy.shape if isinstance(strategy, Strategy) else None
     name = prospect.noise.name if shape is None else "In the batch’s shape"
     note = f"{strategy.method}, {strategy.measurements:,} measurements"
@@ -231,8 +232,9 @@ def _statements(prospect: Prospect) -> Any:
             "name": one.name,
             "queries": one.queries,
             "scaled": [(repr(value), significant(times * value)) for value in (one.standard_error, one.by_itself)],
-            "gain": f"{one.by_itself / one.standard_error:.2f}" if one.standard_error else "—",
+            "gain": one.gained,
             "worse": one.is_worse,
+            "part_of": one.part_of,
             "few": [significant(prospect.times(budget) * one.standard_error) for budget in few],
         }
         for one in prospect.statements
@@ -244,7 +246,7 @@ def _statements(prospect: Prospect) -> Any:
         start=f"{prospect.start:g}",
         rows=rows,
         few=budgets,
-        share=len(rows),
+        explained=explained(prospect.statements, "table" if isinstance(prospect.plan, TablePlan) else "statement"),
         criteria=_met_at(prospect, few),
         box="box tall" if len(rows) > MOST_UNBOXED else "box",
     )
@@ -260,7 +262,7 @@ def _queries(prospect: Prospect, plan: Plan) -> Any:
     times, start = prospect.times(prospect.start), prospect.start
     half = margins(plan) / prospect.times(1.0)
     errors = plan.standard_errors(**prospect.reference.arguments)
-    alone = singly(plan, prospect.reference)
+    alone = queries_alone(plan, prospect.reference)
     needs = np.full(len(half), np.nan)
     for wanted, own in prospect.wanted:
         needs[list(wanted.queries)] = own

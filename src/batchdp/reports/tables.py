@@ -100,6 +100,7 @@ def tables_of_page(
         listed=listed,
         unlisted=tables - len(listed),
         notes=() if agreeing is None else agreeing.notes,
+        counted=bool(release.notes),
         data=Markup(harmless_json(inside)) if inside else "",
     )
     return Tables(tables, section, folder, _median(half, sizes))

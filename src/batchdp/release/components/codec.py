@@ -16,6 +16,7 @@ from batchdp import archive
 from batchdp.asking.legend import Legend
 from batchdp.components.columns import Column
 from batchdp.components.whole import closure, is_whole
+from batchdp.domain import Counted
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.components.integers import IntegerPiece
 from batchdp.mechanism.components.lattice import ComponentLattice, IntegerGroup, WholeGroups
@@ -43,7 +44,8 @@ def _(release: TableRelease) -> Encoded:
     if legend is not None:
         arrays["legend"] = legend.axes
     arrays |= {"scales": release.reader.scales, "noisy": release.noisy}
-    return header | {"column_names": release.column_names, "legend": legend and legend.header()}, arrays
+    told = {"legend": legend and legend.header(), "counted": release.counted and release.counted.header()}
+    return header | told | {"column_names": release.column_names}, arrays
 
 
 @describe.register(ComponentLattice)
@@ -107,7 +109,8 @@ def _decode(
     if len(scales) != len(lattice.groups):
         raise ReleaseError("its noise is not that of its groups")
     legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), lattice.workload)
-    return TableRelease(lattice.reader(scales), noisy, certificate, tuple(names), confidence, legend)
+    rules = None if header["counted"] is None else Counted.read(header["counted"])
+    return TableRelease(lattice.reader(scales), noisy, certificate, tuple(names), confidence, legend, rules)
 
 
 def _lattice(header: Header, arrays: Mapping[str, Any], measurements: int) -> ComponentLattice | WeightedLattice:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.asking.legend import Legend
+from batchdp.domain.counted import Counted, in_words
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.components.tables import TableReader
 from batchdp.mechanism.conversion import epsilon_of
@@ -53,6 +54,7 @@ class TableRelease:
         column_names: what the columns are called.
         confidence: of the intervals.
         legend: what the rows of tables are called; their numbers, if there is none.
+        counted: what is counted, before any noise; None where an older version did not keep it.
     """
 
     reader: TableReader | WeightedReader = field(repr=False)
@@ -61,6 +63,7 @@ class TableRelease:
     column_names: tuple[str, ...]
     confidence: float = 0.95
     legend: Legend | None = field(default=None, repr=False)
+    counted: Counted | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.noisy.shape != (self.reader.lattice.measurements,):
@@ -77,6 +80,11 @@ class TableRelease:
     def tables(self) -> Sequence[Table]:
         """The tables, each with its name, the numbers of its columns and its shape."""
         return self.workload.tables
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is counted, in sentences: what neither the noise nor the intervals are about."""
+        return in_words(self.counted, self.certificate.largest_total)
 
     @property
     def answers(self) -> LazyAnswers:

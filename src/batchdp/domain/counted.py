@@ -1,0 +1,233 @@
+"""What is counted: which rows are left out, and which values count as others, before any noise is added.
+
+A release keeps these rules as a value, not as a text, so that a later version may say them in better words. They say
+what the rule is, never whether it applied: that would tell about the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from batchdp.domain.columns import Column, Dates, Integers, Listed, Numbers
+from batchdp.domain.domain import Domain
+
+Given = Literal["rows", "codes", "counts"]
+End = int | float | str
+
+ALONE = "Standard errors and intervals are of the noise alone: they do not cover what these rules change."
+UNKNOWN = (
+    "Which rows were left out, and which values counted as others, is not recorded: an older version made this release."
+)
+CODES = "A record with a code that is missing, no whole number or out of range is not counted."
+COUNTS = (
+    "The counts are the caller's: one that is no whole number is rounded down, one that is missing, infinite or below "
+    "0 is taken as 0, and one above 2^62 as 2^62."
+)
+LARGE = 10**9
+"""Rows that hardly a table has: a cap as high as that goes without saying."""
+LONGEST = 1000
+SHOWN = 30
+"""Columns that a sentence names."""
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """What is declared of one column, as far as it decides what is counted."""
+
+    name: str
+    low: End | None = None
+    """The declared ends; None for a list of values."""
+    high: End | None = None
+    whole: bool = False
+    """Whether only whole numbers are declared."""
+    step: int | float | None = None
+    """What values are rounded to."""
+    clip: bool = False
+    """Whether values beyond the ends count as these."""
+    drop: bool = False
+    """Whether rows with anything else are left out."""
+    asked: bool = True
+    """Whether a query looks at it."""
+    summed: bool = False
+    """Whether one sums or averages it."""
+
+    @property
+    def span(self) -> str:
+        """From one end to the other."""
+        return f"{_number(self.low)} to {_number(self.high)}"
+
+    @property
+    def undeclared(self) -> str:
+        """What a row has that has none of the declared values."""
+        fractions = self.whole and self.drop
+        if self.low is None:
+            return f"whose {self.name} is not declared or NULL"
+        if self.clip:
+            return f"whose {self.name} is {f'a fraction within {self.span} or ' * fractions}NULL"
+        return f"whose {self.name} is {'no whole number from' if fractions else 'not within'} {self.span} or NULL"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The rules of one release.
+
+    Args:
+        given: rows of a table, records by their codes, or counts.
+        unit: the column with one value a person, of whom at most `rows_per_unit` rows are counted.
+        rows_per_unit: how many.
+        own_rows: whether tables have rows for anything else and for NULL.
+        columns: those that queries look at, or that decide which rows are left out.
+    """
+
+    given: Given = "rows"
+    unit: str | None = None
+    rows_per_unit: int = 1
+    own_rows: bool = False
+    columns: tuple[ColumnRule, ...] = ()
+
+    def sentences(self, cap: int | None = None) -> tuple[str, ...]:
+        """The rules in words, only those that apply, and that intervals do not cover them; none where there are none.
+
+        Args:
+            cap: on the number of rows, public; with more, answers may be too low.
+        """
+        if self.given != "rows":
+            found = [CODES if self.given == "codes" else COUNTS]
+        else:
+            found = [*self._unit(), *self._columns()]
+        if cap is not None and cap < LARGE:
+            what = "rows" if self.given == "rows" else "records"
+            found.append(f"If there are more than {cap:,} {what}, answers may be too low.")
+        return (*found, ALONE) if found else ()
+
+    def _unit(self) -> list[str]:
+        if self.unit is None:
+            return []
+        rows = f"{self.rows_per_unit:,} rows of each {self.unit} are" if self.rows_per_unit > 1 else ""
+        return [
+            f"At most {rows or f'1 row of each {self.unit} is'} counted, chosen by lot where there are more; rows "
+            f"whose {self.unit} is NULL are left out."
+        ]
+
+    def _columns(self) -> list[str]:
+        asked = [one for one in self.columns if one.asked]
+        clipped = [f"{one.name} ({one.span})" for one in asked if one.clip]
+        rounded = [f"{one.name} (to {_number(one.step)})" for one in asked if one.step is not None]
+        dropping = [one.undeclared for one in self.columns if one.drop]
+        keeping = [one.undeclared for one in asked if not one.drop]
+        fractions = [one.name for one in asked if one.whole and one.summed and not one.drop]
+        found = []
+        if dropping:
+            found.append(f"Left out are rows {_listed(dropping, '; ')}.")
+        if clipped:
+            found.append(f"Values beyond an end of their range count as the nearer end: {_listed(clipped)}.")
+        if rounded:
+            found.append(f"Values are rounded to the nearest step: {_listed(rounded)}.")
+        if keeping:
+            apart = ", but in no"
+            if self.own_rows:
+                apart = " as “anything else” or “NULL”, where a table has such rows, and in no other"
+            found.append(
+                f"Counted{apart} group, sum, average or quantile of that column are rows {_listed(keeping, '; ')}."
+            )
+        if fractions:
+            found.append(f"Sums and averages leave out values that are no whole numbers: {_listed(fractions)}.")
+        return found
+
+    def header(self) -> dict[str, Any]:
+        """For files and digests: what is not the default."""
+        held = _said(self)
+        return held | {"columns": [_said(one) for one in self.columns]} if self.columns else held
+
+    @classmethod
+    def read(cls, content: Any) -> Counted:
+        """From a file, where anything can stand; a `ValueError` says what is wrong."""
+        columns = content.get("columns", []) if isinstance(content, Mapping) else None
+        if not isinstance(columns, list):
+            raise ValueError("what is counted does not say so")
+        found = _checked(cls, {name: value for name, value in content.items() if name != "columns"})
+        if found.get("given", "rows") not in ("rows", "codes", "counts") or found.get("rows_per_unit", 1) < 1:
+            raise ValueError("what is counted is neither rows nor codes nor counts")
+        return cls(**found, columns=tuple(ColumnRule(**_checked(ColumnRule, one)) for one in columns))
+
+
+def what_is_counted(
+    domain: Domain, asked: Collection[str], *, summed: Collection[str] = (), own_rows: bool = False
+) -> Counted:
+    """The rules of a domain for a batch.
+
+    Args:
+        domain: what is public about the table.
+        asked: the columns that the batch looks at.
+        summed: those that it sums or averages.
+        own_rows: whether its tables have rows for anything else and for NULL.
+    """
+    rules = tuple(
+        _rule(name, column, asked=name in asked, summed=name in summed)
+        for name, column in domain.columns.items()
+        if name in asked or column.other == "drop"
+    )
+    privacy = domain.privacy
+    rows = privacy.rows_per_unit
+    return Counted(unit=privacy.unit, rows_per_unit=rows, own_rows=own_rows and bool(rules), columns=rules)
+
+
+def in_words(counted: Counted | None, cap: int | None = None) -> tuple[str, ...]:
+    """The rules of a release in words; of one that was made before they were kept, that they are not known."""
+    return (UNKNOWN, ALONE) if counted is None else counted.sentences(cap)
+
+
+def _rule(name: str, column: Column, *, asked: bool, summed: bool) -> ColumnRule:
+    rule = ColumnRule(name, drop=column.other == "drop", asked=asked, summed=summed)
+    if isinstance(column, Listed):
+        return rule
+    if isinstance(column, Dates):
+        first, last = column.dates
+        return replace(rule, low=first.isoformat(), high=last.isoformat())
+    low, high = column.ends()
+    step = column.step if isinstance(column, Numbers) else None
+    whole, clip = isinstance(column, Integers), column.outside is not None
+    return replace(rule, low=low, high=high, whole=whole, step=step, clip=clip)
+
+
+def _listed(parts: Sequence[str], between: str = ", ") -> str:
+    more = len(parts) - SHOWN
+    return between.join(parts[:SHOWN]) + (f" (and {more:,} columns more, alike)" if more > 0 else "")
+
+
+def _number(value: End | None) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
+
+
+def _said(one: Counted | ColumnRule) -> dict[str, Any]:
+    usual = {field.name: field.default for field in fields(one)}
+    return {name: value for name, value in asdict(one).items() if name != "columns" and value != usual[name]}
+
+
+def _checked(kind: type, content: Any) -> dict[str, Any]:
+    """Fields of a rule from a file, each of its own type."""
+    known = {field.name: str(field.type) for field in fields(kind)}
+    if not isinstance(content, Mapping) or not set(content) <= set(known):
+        raise ValueError("what is counted has fields that nobody knows")
+    for name, value in content.items():
+        allowed = known[name]
+        fits = (
+            (isinstance(value, bool) and allowed == "bool")
+            or (
+                isinstance(value, str)
+                and len(value) <= LONGEST
+                and allowed in ("str", "str | None", "End | None", "Given")
+            )
+            or (_is_number(value) and (allowed in ("End | None", "int | float | None")))
+            or (_is_number(value) and isinstance(value, int) and allowed == "int")
+        )
+        if not fits:
+            raise ValueError(f"what is counted: {name} does not hold what it should")
+    return dict(content)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

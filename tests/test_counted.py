@@ -1,0 +1,271 @@
+"""What is counted is said wherever a release is read: only the rules that apply, in the words of the table at hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+import batchdp
+from batchdp import Ledger, ReleaseError, TableRelease, Workload, answer, load_release, optimize
+from batchdp.archive import load, save
+from batchdp.domain.counted import ALONE, CODES, COUNTS, LARGE, SHOWN, UNKNOWN, Counted, what_is_counted
+from batchdp.domain.domain import as_domain
+from batchdp.reports.page import page
+from batchdp.reports.planned import Prospect, plan_page
+from batchdp.workloads.marginals import marginals
+from commands import succeeds
+from test_components import structure
+
+DOMAIN = """
+table = "ratings"
+[privacy]
+unit = "student"
+rows_per_unit = 20
+max_rows = 1_000_000
+[columns.course]
+values = ["math", "art", "law"]
+[columns.rating]
+integers = [1, 5]
+[columns.fee]
+range = [0, 2000]
+step = 0.01
+outside = "clip"
+bins = [0, 25, 50, 100]
+[columns.hours]
+integers = [0, 40]
+outside = "clip"
+other = "drop"
+[columns.taken]
+dates = ["2020-01-01", "2025-12-31"]
+other = "drop"
+[columns.unused]
+values = [1]
+"""
+SQL = """
+SELECT COUNT(*) AS total FROM ratings;
+SELECT course, COUNT(*) AS by_course, AVG(fee) AS mean_fee, MEDIAN(fee) AS middle FROM ratings GROUP BY course;
+SELECT SUM(rating) AS stars FROM ratings;
+"""
+SENTENCES = (
+    "At most 20 rows of each student are counted, chosen by lot where there are more; rows whose student is NULL are "
+    "left out.",
+    "Left out are rows whose hours is a fraction within 0 to 40 or NULL; whose taken is not within 2020-01-01 to "
+    "2025-12-31 or NULL.",
+    "Values beyond an end of their range count as the nearer end: fee (0 to 2,000).",
+    "Values are rounded to the nearest step: fee (to 0.01).",
+    "Counted, but in no group, sum, average or quantile of that column are rows whose course is not declared or NULL; "
+    "whose rating is not within 1 to 5 or NULL; whose fee is NULL.",
+    "Sums and averages leave out values that are no whole numbers: rating.",
+    "If there are more than 1,000,000 rows, answers may be too low.",
+    ALONE,
+)
+FALSE = (
+    "true answer",
+    "true count",
+    "Every answer is a fixed linear",
+    "holds the true",
+    "holds its truth",
+    "off apart",
+)
+"""What no text says of such a release."""
+
+
+def ratings() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    n = 4000
+    days = pd.to_datetime(rng.choice(["2019-05-05", "2021-05-05", "2024-05-05"], n))
+    return pd.DataFrame(
+        {
+            "student": rng.integers(0, 60, n),
+            "course": rng.choice(["math", "art", "law", "cooking"], n),
+            "rating": rng.choice([1, 2, 5, 9, 2.5, np.nan], n),
+            "fee": rng.gamma(2, 700, n),
+            "hours": rng.choice([3, 90, np.nan], n),
+            "taken": days.date,
+            "unused": 1,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capped, clipped release, made by the command line, with its page, dossier and tables."""
+    folder = tmp_path_factory.mktemp("ratings")
+    ratings().to_csv(folder / "ratings.csv", index=False)
+    (folder / "domain.toml").write_text(DOMAIN)
+    (folder / "queries.sql").write_text(SQL)
+    made = ("-o", folder / "r.plan", "--seconds", 1)
+    said = {"plan": succeeds("plan", folder / "queries.sql", "-d", folder / "domain.toml", *made)}
+    succeeds("budget", folder / "b.db", "--create", "-e", 9)
+    given = ("answer", folder / "r.plan", "-t", folder / "ratings.csv", "-e", 2, "-l", folder / "b.db", "-y")
+    said["answer"] = succeeds(*given, "-o", folder / "out.csv", "--release-id", "r")
+    said["json"] = succeeds(*given, "-o", folder / "out.csv", "--release-id", "r", "--json")
+    succeeds("report", folder / "out.release", "-o", folder / "page.html", "-l", folder / "b.db")
+    succeeds("report", folder / "r.plan", "-o", folder / "plan.html")
+    succeeds("dossier", folder / "out.release", "-l", folder / "b.db", "-o", folder / "pub")
+    said["export"] = succeeds("export", folder / "out.release", "-o", folder / "tables")
+    for name, text in said.items():
+        (folder / f"{name}.txt").write_text(text)
+    return folder
+
+
+def words(path: Path) -> str:
+    """A file's text with Markdown's escapes and line ends gone."""
+    return " ".join(path.read_text(encoding="utf-8").replace("\\", "").split())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("page.html", "plan.html", "plan.txt", "answer.txt", "export.txt", "json.txt", "tables/tables.json"),
+        *("pub/note.md", "pub/note.html", "pub/record.yaml", "pub/checklist.md", "pub/datapackage.json"),
+    ],
+)
+def test_every_text_says_what_is_counted_and_nothing_that_is_false(study: Path, name: str) -> None:
+    text = words(study / name)
+    for sentence in SENTENCES:
+        assert sentence in text
+    for sentence in FALSE:
+        assert sentence not in text
+    assert "unused" not in text  # nobody asks for it
+
+
+def test_the_notebook_the_release_and_parquet_files_say_it_too(study: Path) -> None:
+    release = load_release(study / "out.release")
+    assert release.notes == SENTENCES
+    assert " ".join(SENTENCES) in release._repr_html_()
+    assert " ".join(SENTENCES) in batchdp.load_plan(study / "r.plan")._repr_html_()
+    assert "95 %, of the noise" in release._repr_html_()
+    for path in (study / "tables").glob("*.parquet"):
+        assert pq.read_schema(path).metadata[b"notes"].decode() == " ".join(SENTENCES)
+    assert release.linear.notes == release.with_confidence(0.9).notes == SENTENCES
+
+
+def test_the_record_tells_linear_answers_from_derived_ones(study: Path) -> None:
+    record, note = words(study / "pub/record.yaml"), words(study / "pub/note.md")
+    assert "neither rounded nor cut off at 0: 5 of the answers." in record
+    assert "Computed from such combinations: 6 of the answers" in record
+    assert "one row and one column for each answer that is not derived" in note
+    assert "They cover the noise and not the rules above." in note
+    assert "12 planned answers" not in words(study / "plan.html")
+    assert "11 planned answers" in words(study / "plan.html")
+
+
+def test_the_dossier_is_verified_and_an_edited_rule_is_noticed(study: Path, tmp_path: Path) -> None:
+    assert "is what it claims to be" in succeeds("verify", study / "pub", "-l", study / "b.db")
+    release = load_release(study / "out.release")
+    assert release.counted is not None
+    edited = replace(release, counted=replace(release.counted, rows_per_unit=21))
+    with pytest.raises(ReleaseError, match="its queries, or what they are called"):
+        page(edited, ledger=Ledger.open(study / "b.db"))
+
+
+def test_a_table_release_says_it_and_its_digest_covers_it(tmp_path: Path) -> None:
+    domain = as_domain(DOMAIN.replace("[columns.hours]", "[columns.hours]\nbins = [0, 10]"))
+    small = domain.model_copy(update={"columns": {name: domain.columns[name] for name in ("course", "fee", "hours")}})
+    made = batchdp.plan(domain=small, marginals=1, privacy="zcdp", cache=False)
+    ledger = Ledger.create(tmp_path / "b.db", rho=1)
+    done = answer(made, ratings(), rho=0.5, ledger=ledger, release_id="t")
+    assert isinstance(done, TableRelease)
+    rows = "Counted as “anything else” or “NULL”, where a table has such rows, and in no other group, sum, average or "
+    assert (
+        f"{rows}quantile of that column are rows whose course is not declared or NULL; whose fee is NULL." in done.notes
+    )
+    assert SENTENCES[0] in done.notes
+    assert "Left out are rows whose hours is a fraction within 0 to 40 or NULL." in done.notes
+    done.save(tmp_path / "t.release")
+    assert load_release(tmp_path / "t.release").notes == done.notes
+    assert answer(made, ratings(), rho=0.5, ledger=ledger, release_id="t").notes == done.notes
+    for text in (page(done), done._repr_html_(), plan_page(Prospect(made, None, None)), made._repr_html_()):
+        assert ALONE in text
+        assert SENTENCES[0] in text
+    assert done.counted is not None
+    wrong = replace(done, counted=replace(done.counted, unit=None))
+    with pytest.raises(ReleaseError, match="not those of its certificate"):
+        page(wrong)
+
+
+@pytest.mark.parametrize("given", [[1.5, -1.0, np.nan], [1, 2, 3], np.array([3, 4, 5])])
+def test_counts_have_the_same_note_whatever_they_are(given: Any, tmp_path: Path) -> None:
+    """Which would tell about them otherwise."""
+    strategy = optimize(Workload(np.eye(3)))
+    done = answer(strategy, given, epsilon=1.0, ledger=Ledger.create(tmp_path / "b.db", epsilon=1), max_rows=10**6)
+    assert done.notes == (COUNTS, "If there are more than 1,000,000 records, answers may be too low.", ALONE)
+    assert "one that is missing, infinite or below 0 is taken as 0" in page(done)
+
+
+def test_codes_have_a_note_of_their_own(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "b.db", rho=2)
+    plain = marginals([3, 2], [1])
+    for planned in (optimize(plain, privacy="zcdp"), optimize(structure(plain), privacy="zcdp")):
+        by_codes = answer(planned, np.array([[0, 1], [2, 7], [1, 0]]), rho=0.5, ledger=ledger)
+        by_counts = answer(planned, np.ones(6), rho=0.5, ledger=ledger)
+        assert [done.notes[0] for done in (by_codes, by_counts)] == [CODES, COUNTS]
+        assert [done.notes[-1] for done in (by_codes, by_counts)] == [ALONE, ALONE]
+
+
+def test_only_what_applies_is_said() -> None:
+    plain = {"table": "t", "columns": {"a": {"values": [1, 2], "other": "drop"}, "b": {"integers": [0, 9]}}}
+    none = what_is_counted(as_domain({"table": "t", "columns": {"a": {"values": [1]}}}), ())
+    assert none.sentences(LARGE) == ()
+    some = what_is_counted(as_domain(plain), ()).sentences()
+    assert some == ("Left out are rows whose a is not declared or NULL.", ALONE)
+    both = what_is_counted(as_domain(plain), {"b"}, summed={"b"}).sentences()
+    assert len(both) == 4
+    many = {"table": "t", "columns": {f"c{i}": {"values": [1]} for i in range(SHOWN + 5)}}
+    (listed, _) = what_is_counted(as_domain(many), set(many["columns"])).sentences()
+    assert listed.endswith("(and 5 columns more, alike).")
+    once = {"table": "t", "privacy": {"unit": "p"}, "columns": {"a": {"values": [1]}}}
+    assert what_is_counted(as_domain(once), ()).sentences()[0].startswith("At most 1 row of each p is counted")
+
+
+def test_a_release_of_before_says_that_it_is_not_recorded() -> None:
+    old = load_release(Path(__file__).parent / "golden/0.1.0/unit.release")
+    assert old.counted is None
+    assert old.notes == (UNKNOWN, ALONE)
+    assert UNKNOWN in page(old)
+
+
+def test_rules_are_read_as_they_were_written_and_nothing_else_is() -> None:
+    rules = what_is_counted(as_domain(DOMAIN), {"course", "rating", "fee"}, summed={"rating", "fee"})
+    written = json.loads(json.dumps(rules.header()))
+    assert Counted.read(written) == rules
+    assert Counted.read({}) == Counted()
+    column: dict[str, Any] = {"name": "a"}
+    wrong: Any
+    for wrong in (
+        *(None, [], "rows", {"given": "all"}, {"given": 1}, {"unit": 3}, {"unit": "x" * 1001}, {"rows_per_unit": True}),
+        *({"rows_per_unit": 0}, {"rows_per_unit": 2.0}, {"own_rows": 1}, {"columns": {}}, {"columns": [3]}),
+        *({"more": 1}, {"columns": [{"more": 1}]}, {"columns": [{}]}),
+        *({"columns": [column | {"low": float("nan")}]}, {"columns": [column | {"clip": "yes"}]}),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            Counted.read(wrong)
+
+
+def test_a_file_with_rules_that_are_none_is_refused(study: Path, tmp_path: Path) -> None:
+    header, arrays = load(study / "out.release", "batchdp-release-derived-1", ReleaseError, "release")
+    save(tmp_path / "x.release", header | {"counted": {"given": "guesses"}}, arrays, ReleaseError)
+    with pytest.raises(ReleaseError, match="damaged"):
+        load_release(tmp_path / "x.release")
+
+
+def test_the_rules_are_those_by_which_rows_are_counted(tmp_path: Path) -> None:
+    """At a budget at which noise is nothing, answers are what the sentences say, and not what the table holds."""
+    table = ratings()
+    ledger = Ledger.create(tmp_path / "b.db", epsilon=1e9)
+    done = answer(batchdp.plan(SQL, DOMAIN, seconds=1, cache=False), table, epsilon=1e5, ledger=ledger)
+    found = {one.name: one.value for one in done.answers}
+    kept = table[table.hours.notna() & (table.taken >= pd.Timestamp("2020-01-01").date())]
+    counted = kept.groupby("student").size().clip(upper=20).sum()
+    assert counted < len(kept)
+    assert found["total"] == pytest.approx(counted, abs=0.1)
+    assert sum(found[f"by_course[course={name}]"] for name in ("math", "art", "law")) < counted - 100
+    assert found["mean_fee[course=math]"] < 2000 < table.fee.max()
