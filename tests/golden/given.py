@@ -247,8 +247,16 @@ def amounts() -> Iterator[Named]:
             given["answers"] = asked
         about = "SUM beside counts" + (", and AVG from both." if neighbours == ADD else ".")
         yield f"stretches-{noise}-{neighbours}", about, given
+    given = _pair(sums, results, _settings("laplace", 0.5, ADD, 1, 5_000), counts, ends=ends)
+    given["strategy"]["measure"].append([0.0, 0.0, 0.0, 5 * 2.0**-120, 0.0])
+    given["strategy"]["reconstruct"] = [[*row, 0.0] for row in given["strategy"]["reconstruct"]]
+    yield (
+        "smallest-laplace",
+        "A measurement of nearly nothing: five measurements that are cut may move by five steps together.",
+        given,
+    )
     W = block_diag(sums[[0, 2]], np.array([[-3.0, 0, 4], [1, 1, 1]]))
-    L = np.vstack([W / np.abs(W).max(axis=1, keepdims=True), np.array([[0.3] * 5 + [0.2] * 3])])
+    L = np.vstack([W / np.abs(W).max(axis=1, keepdims=True), np.array([[0.3, 0.1, 0.3, -0.2, 0.3, 0.2, 0.2, 0.1]])])
     both, far = [[0, 1, 999], [2, 3, 49_000], [5, 7, 7]], [40, 0, 700, 0, 9, 3, 100, 50, 12_345, 9_876_543, 321]
     for noise, neighbours, rows, cap, kept in (
         ("laplace", REPLACE, 3, None, 4),
