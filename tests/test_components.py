@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import batchdp
 from batchdp import Workload, workloads
 from batchdp.bounds import certify, certify_worst
+from batchdp.components import groups, limits
 from batchdp.components.limits import by_products, by_sample, limit_of
 from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.pieces import usage_of
@@ -246,3 +249,26 @@ def test_a_column_of_many_values_goes_to_the_solver_for_one_matrix() -> None:
     found = optimize_products(batch, tolerance=1e-2)
     check(found)
     assert found.total <= found.limit * 1.01
+
+
+@pytest.mark.parametrize("objective", ["sum", "max"])
+def test_a_column_with_too_many_groups_of_values_is_refused_with_gaussian_noise_alone(
+    objective: Literal["sum", "max"],
+) -> None:
+    n = 1000  # every value, and 500 ranges of pairs: no limit is lowered
+    pairs = np.repeat(np.tril(np.ones((n // 2, n // 2))), 2, axis=1)
+    batch = structure(workloads.products((n, 2), [(np.eye(n), None), (pairs, np.eye(2)), (None, np.eye(2))]))
+    with pytest.raises(StrategyError, match=r"has 500 groups of values.*Laplace"):
+        batchdp.optimize(batch, privacy="zcdp", objective=objective, seconds=1)
+
+
+def test_where_nothing_can_be_solved_together_laplace_noise_has_its_strategy_and_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module, name in ((groups, "MOST_CLASSES"), (limits, "MOST_CLASSES"), (groups, "MOST_WORK")):
+        monkeypatch.setattr(module, name, 1)
+    values, some = np.eye(7), np.array([[1.0, 1, 0, 0, 0, 0, 0], [0, 0, 2, 2, 0, 0, 0]])
+    batch = structure(workloads.products((7, 7), [(values, some), (some, values), (values, None)]))
+    found = batchdp.optimize(batch, privacy="pure", seconds=5)
+    assert isinstance(found, batchdp.WeightedTables)
+    assert 0 < found.limit <= found.total

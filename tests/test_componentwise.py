@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 import batchdp
 from batchdp.cells import cells_of
 from batchdp.cells.splitting import possible
+from batchdp.components import groups
 from batchdp.domain import as_domain
 from batchdp.plans.componentwise import ComponentCells, component_cells, componentwise
 from batchdp.sql import read_queries
@@ -147,3 +150,68 @@ def test_components_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
     with pytest.raises(batchdp.QueryError, match="measures"):
         component_cells(queries, asked(queries, domain), cells.sets, [2 * mu for mu in cells.averages], 8192)
     assert component_cells(queries, asked(queries, domain), cells.sets, cells.averages, 2) is None
+
+
+# ── Batches of all sizes have a plan ──
+
+PEOPLE = """
+table = "people"
+[columns.age]
+integers = [0, 130]
+[columns.income]
+integers = [0, 6400]
+[columns.hour]
+integers = [0, 23]
+[columns.region]
+values = ["n", "e", "s", "w"]
+"""
+Privacy = Literal["pure", "zcdp"]
+NOISES: tuple[Privacy, ...] = ("pure", "zcdp")
+
+
+def tied(thresholds: int) -> str:
+    """Counts below thresholds of two columns, and two conditions on both: components tie these columns together."""
+    conditions = [f"age < {2 * i}" for i in range(1, thresholds + 1)]
+    conditions += [f"income < {100 * i}" for i in range(1, thresholds + 1)]
+    conditions += ["age < 4 AND income < 300", "age < 8 AND income < 500"]
+    counts = [f"SELECT COUNT(*) AS q{q} FROM people WHERE {own}" for q, own in enumerate(conditions)]
+    return ";\n".join([*counts, "SELECT hour, COUNT(*) AS by_hour FROM people GROUP BY hour"])
+
+
+def statements(count: int) -> str:
+    rng = random.Random(count)
+    made = []
+    for q in range(count):
+        age, income = f"age < {rng.randrange(1, 131)}", f"income < {100 * rng.randrange(1, 65)}"
+        region, hour = f"region = '{rng.choice('nesw')}'", f"hour >= {rng.randrange(24)}"
+        where = rng.choice([age, age, income, income, hour, f"{age} AND {income}", f"{region} AND {age}"])
+        by = rng.choice(["hour", "region"]) if rng.random() < 0.03 else None
+        grouped = f"SELECT {by}, COUNT(*) AS q{q} FROM people GROUP BY {by}"
+        made.append(grouped if by else f"SELECT COUNT(*) AS q{q} FROM people WHERE {where}")
+    return ";\n".join(made)
+
+
+def test_columns_that_are_tied_too_closely_keep_the_plan_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MOST_CLASSES", 20)
+    made = batchdp.plan(tied(5), PEOPLE, privacy="zcdp", objective="sum", max_cells=64, cache=False)
+    assert isinstance(made, batchdp.Plan)
+    assert not isinstance(made.cells, ComponentCells)
+    assert len(made.cells.blocks) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("privacy", NOISES)
+def test_many_thresholds_on_two_columns_have_a_plan(privacy: Privacy) -> None:
+    made = batchdp.plan(tied(63), PEOPLE, privacy=privacy, cache=False)
+    assert isinstance(made, batchdp.Plan)
+    assert made.workload.queries == 2 * 63 + 2 + 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [10, 30, 100, 300, 1000, 2000])
+@pytest.mark.parametrize("privacy", NOISES)
+def test_batches_of_all_sizes_have_a_plan(count: int, privacy: Privacy) -> None:
+    made = batchdp.plan(statements(count), PEOPLE, privacy=privacy, seconds=1, cache=False)
+    assert isinstance(made, batchdp.Plan)
+    assert made.workload.queries >= count
+    assert np.all(np.isfinite(made.strategy.per_query_variance(**made.strategy.noise.reference.arguments)))

@@ -16,6 +16,7 @@ is the nuclear norm of K = W diag(μ)^½. Three ways to get at it:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,8 @@ def limit_of(
         found = max(found, best)
     uniform = {i: batch.uniform(i) for i in range(len(batch.columns))}
     for kinds, weight in list(terms.items())[:MOST_TERMS_ALONE] if found == 0 else []:
-        found = max(found, by_one_table(batch, kinds, weight))
+        with suppress(TooManyClassesError):
+            found = max(found, by_one_table(batch, kinds, weight))
     if not over() and (found == 0 or len(batch.wide()) > 0):
         found = max(found, by_sample(batch, terms, {**uniform, **(measures[0] if measures else {})}, seed))
     return found

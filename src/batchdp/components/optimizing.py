@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -26,6 +27,7 @@ from batchdp.components.search import (
 )
 from batchdp.components.strategy import Components, ListedParts, WholeParts
 from batchdp.components.whole import cell_variances, closure, is_whole, least_sum
+from batchdp.errors import StrategyError
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.privacy import GAUSSIAN
@@ -101,11 +103,19 @@ def best_sum(batch: Batch, terms: Terms, clock: Clock, tolerance: float, seed: i
     limit = max((one.limit for one in found), default=0.0)
     if best is not None and limit > 0 and best.total <= GOOD_ENOUGH * limit:
         return best, limit
-    clock.trying = "one product"
-    found.append(one_product(batch, terms, tolerance=tolerance))
-    if len(terms) <= MOST_TABLES_APART and not clock.over():
-        clock.trying = "tables apart"
-        found.append(tables_apart(batch, terms, tolerance=tolerance))
+    with suppress(TooManyClassesError):  # one column by itself is too much: so it is with tables apart
+        clock.trying = "one product"
+        found.append(one_product(batch, terms, tolerance=tolerance))
+        if len(terms) <= MOST_TABLES_APART and not clock.over():
+            clock.trying = "tables apart"
+            found.append(tables_apart(batch, terms, tolerance=tolerance))
+    if not found:
+        orbits = max(column.orbits for column in batch.columns)
+        raise StrategyError(
+            f"one of the columns has {orbits:,} groups of values that queries tell apart, more than can be solved "
+            "together with Gaussian noise; ask for fewer ranges or groups of its values, or use Laplace noise "
+            '(privacy="pure")'
+        )
     best = min(found, key=lambda one: one.total)
     clock.trying, clock.best = "limit", best.total
     if limit == 0:
@@ -133,7 +143,8 @@ def _components(
         return found, []
     if len(measures) < len(wide) and not clock.over():
         everything = {i: batch.uniform(i) for i in wide}
-        found.append(split_by(batch, terms, everything, tolerance=tolerance, watch=clock.watch))
+        with suppress(TooManyClassesError):
+            found.append(split_by(batch, terms, everything, tolerance=tolerance, watch=clock.watch))
     clock.trying = "measures"
     for one in list(found):
         better = improved(batch, terms, one.measures, clock.over)

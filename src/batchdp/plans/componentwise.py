@@ -23,6 +23,7 @@ from batchdp.cells.splitting import parts_of
 from batchdp.components.asking import Asked, Weigh, asked
 from batchdp.components.columns import Column, column_of
 from batchdp.components.coordinates import searched
+from batchdp.components.groups import TooManyClassesError
 from batchdp.components.measures import improved
 from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.pieces import Part, measured, recovered
@@ -74,17 +75,15 @@ def componentwise(
             return None
         found = optimize_products(batch.batch, seconds=seconds, seed=seed)
         best = _all_split(batch, found.limit)
-        if best is None:
-            return None
         sets = tuple(sorted({part.columns for part in best.parts}))
         cells = component_cells(queries, batch, sets, best.averages, most)
-    except BatchDPError:  # tied together, too wide or too large: blocks of queries are the other way
+    except (BatchDPError, TooManyClassesError):  # tied, too wide or too large: blocks of queries are the other way
         return None
     return None if cells is None else (cells, _as_strategy(cells, batch, best))
 
 
-def _all_split(batch: Asked, limit: float) -> Components | None:
-    """Every column of several orbits split, by the best measures that are found."""
+def _all_split(batch: Asked, limit: float) -> Components:
+    """Every column of several orbits split, by the best measures; `TooManyClassesError` where too many are tied."""
     known = Batch(batch.batch)
     terms = known.terms(batch.batch.weights)
     measures = {i: known.uniform(i) for i in known.wide()}
