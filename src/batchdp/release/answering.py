@@ -110,9 +110,9 @@ def answer(
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
             in each cell, as whole numbers in the workload's order. For a strategy over many columns (`Components` and
-            `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, floats where a
-            code may be missing; a record with a code that is none is not counted. Or the counts of all cells, in one
-            dimension.
+            `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, of any type,
+            which one record can change; a record with a code that is none is not counted. Or the counts of all cells,
+            in one dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
         ledger: what the budget is taken from.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
