@@ -44,10 +44,10 @@ def declared_type(dtype: Any) -> Any:
         return pa.decimal128(dtype.precision, dtype.scale) if dtype.scale >= 0 else pa.float64()
     if pa.types.is_boolean(dtype):
         return pa.bool_()
-    if is_text(dtype):
+    if is_text(dtype) or is_bytes(dtype):  # which a reader makes of all texts where one is no UTF-8
         return TEXT
-    if pa.types.is_null(dtype):
-        return dtype
+    if pa.types.is_null(dtype) or pa.types.is_time(dtype):  # nothing is declared as a time of day
+        return pa.null()
     return pa.date32() if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype) else None
 
 
@@ -60,16 +60,14 @@ def unit_type(dtype: Any) -> Any:
         return pa.uint64() if pa.types.is_uint64(dtype) else pa.int64()
     if pa.types.is_temporal(dtype):
         return None if pa.types.is_interval(dtype) else pa.int64()
-    return TEXT if is_bytes(dtype) or declared_type(dtype) is not None else None
+    return TEXT if declared_type(dtype) is not None else None
 
 
 def can_be_one(types: Iterable[Any]) -> bool:
     """Whether units of these types are told apart alike: moments and bytes only if all parts have one type."""
     different = {_within(one) for one in types}
     different = {TEXT if is_text(one) else one for one in different if not pa.types.is_null(one)}
-    special = [
-        one for one in different if pa.types.is_temporal(one) or (unit_type(one) == TEXT and not declared_type(one))
-    ]
+    special = [one for one in different if pa.types.is_temporal(one) or is_bytes(one)]
     return not special or len(different) == 1
 
 
@@ -94,9 +92,9 @@ def as_declared(array: Any, target: Any) -> Any:
     """A declared column's values, of the type that `declared_type` and `common` gave."""
     array = plain(array)
     dtype = array.type
-    if pa.types.is_null(dtype):
+    if pa.types.is_null(dtype) or pa.types.is_time(dtype):
         return pa.nulls(len(array), target)
-    if is_text(dtype):
+    if is_text(dtype) or is_bytes(dtype):
         return texts(array)
     if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype):
         return _cast(_days(array), target)
