@@ -37,6 +37,11 @@ ENGINES = {
     "DuckDB": ("duckdb connection", "duckdb relation", "duckdb file", "ibis on duckdb"),
     "PostgreSQL": ("postgres", "ibis on postgres"),
     "Spark": ("spark", "parquet on spark"),
+    "codes in pandas": tuple(name for name in ADAPTERS if name.startswith("codes in pandas")),
+    "codes in Polars": ("codes in polars",),
+    "codes in PyArrow": tuple(name for name in ADAPTERS if name.startswith("codes in pyarrow")),
+    "codes in NumPy": ("codes in NumPy arrays",),
+    "codes, types guessed": tuple(name for name in ADAPTERS if name.startswith(("codes guessed", "codes in what"))),
 }
 assert sorted(ADAPTERS) == sorted(name for ways in ENGINES.values() for name in ways)
 SHOWN = 5

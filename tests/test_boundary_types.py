@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from datetime import date
 from decimal import Decimal
@@ -15,6 +16,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import psycopg
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
@@ -171,6 +173,20 @@ def test_lone_surrogates_in_texts_of_python() -> None:
         assert counted(frame, domain(x={"values": ["a"]}), atoms) == {(0,): 1, (1,): 2}
     frame = pd.DataFrame({"x": ["a"] * 3, "who": pd.Series(["\udc80", "\\udc80", "\x00bytes edb280"], dtype=object)})
     assert counted(frame, domain("who", x={"values": ["a"]}), atoms) == {(0,): 3}
+
+
+def test_what_arrow_guesses_of_a_file_refuses_no_column_and_changes_no_other_record() -> None:
+    """Bytes of all texts where one is no UTF-8, times of a column that has nothing else."""
+    states, ages = ListedAtoms("state", "text", (("NY",),), None), LineAtoms("age", "number", (Cut(15),), None)
+    declared = domain(state={"values": ["NY"]}, age={"range": [0, 120]})
+
+    def found(lines: bytes) -> dict[tuple[int, ...], int]:
+        return counted(pa_csv.read_csv(io.BytesIO(b"state,age\n" + lines)), declared, states, ages)
+
+    assert found(b"NY,3\nNJ,20\n") == {(0, 0): 1, (1, 1): 1}
+    assert found(b"NY,3\nNJ,20\nZ\xfcrich,3\n") == {(0, 0): 1, (1, 1): 1, (1, 0): 1}
+    assert found(b"NY,\n") == {(0, 2): 1}
+    assert found(b"NY,\nNY,12:30\n") == {(0, 2): 2}
 
 
 def test_objects_that_warn_or_raise_do_not() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from itertools import product
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from batchdp.mechanism.lattice import quantise_cells
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.sql import read_queries
 from batchdp.strategies.blocks import best_shares
+from batchdp.strategies.noise_on_results import noise_on_results
 from test_cells import _worth, examples_of, small_batches
 
 CARRIERS = [f"C{i}" for i in range(16)]
@@ -116,11 +119,13 @@ def test_an_audit_does_not_believe_a_plan_that_says_too_much(tmp_path: Any) -> N
     honest = Workload(cells.matrix, cells.names, blocks=cells.sizes)
     assert records_finding(cells, quantise_cells(Strategy(honest, honest.matrix, np.eye(2)), largest_total=10**6)).held
     by_carrier = plan(BY_CARRIER, SMALL, max_cells=2)
-    wrong = replace(by_carrier, strategy=_forged(by_carrier))
+    wrong = copy(by_carrier)
+    object.__setattr__(wrong, "strategy", _forged(by_carrier))  # a plan would refuse it
     checked = audit(wrong, epsilon=1.0, runs=1000)
     assert not next(one for one in checked.findings if one.check == "records that exist").held
-    by_carrier.save(tmp_path / "own.plan")
-    assert load_plan(tmp_path / "own.plan").workload.meetings == by_carrier.workload.meetings
+    for saved in (by_carrier, wrong):  # a file has no meetings to be believed
+        saved.save(tmp_path / "own.plan")
+        assert load_plan(tmp_path / "own.plan").workload.meetings == by_carrier.workload.meetings
 
 
 @pytest.mark.parametrize("blocks", [None, [5, 15], [5, 5, 10]])
@@ -133,6 +138,64 @@ def test_a_plan_refuses_a_strategy_that_does_not_know_its_blocks(blocks: Any) ->
     unknowing = replace(planned.strategy, workload=Workload(W.matrix, W.names, blocks=blocks), proven=())
     with pytest.raises(PlanError, match=r"the plan counts 2 blocks of 20 cells in all; optimise plan\.workload itself"):
         replace(planned, strategy=unknowing)
+
+
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def test_a_plan_refuses_a_strategy_whose_blocks_meet_less_than_its_own(privacy: Any) -> None:
+    """Both groups of a record are charged, or half of the noise is missing."""
+    columns = {"x": {"integers": [0, 9]}, "y": {"integers": [0, 9]}}
+    sql = "SELECT x, COUNT(*) AS n FROM t GROUP BY x; SELECT y, COUNT(*) AS m FROM t GROUP BY y"
+    planned = plan(sql, {"table": "t", "columns": columns}, max_cells=10, seconds=0.1, privacy=privacy)
+    W = planned.workload
+    assert W.meetings == ((0, 1),)
+    for meetings in ([(0,), (1,)], [(1,), (0,)]):
+        apart = optimize(Workload(W.matrix, W.names, W.weights, W.blocks, meetings=meetings), privacy=privacy)
+        with pytest.raises(PlanError, match="no record is in all of them"):
+            replace(planned, strategy=apart)
+    again = replace(planned, strategy=optimize(W, privacy=privacy))
+    assert again.lattice.sensitivity == brute_force(again)
+
+
+CASES = [(carrier, distance) for carrier in CARRIERS[:4] for distance in (2, 4, 6, 8)]
+
+
+def test_a_plan_takes_a_strategy_whose_blocks_meet_more_than_its_own() -> None:
+    counts = (f"SELECT COUNT(*) AS {c}_{d} FROM flights WHERE carrier = '{c}' AND distance < {d}" for c, d in CASES)
+    planned = plan("; ".join(counts), SMALL, max_cells=2)
+    W = planned.workload
+    assert max(map(len, W.meetings)) > 1 < len(W.meetings)
+    for meetings in (None, W.meetings[::-1], [*W.meetings, tuple(range(len(W.blocks)))]):
+        careful = optimize(Workload(W.matrix, W.names, W.weights, W.blocks, meetings=meetings, ends=W.ends))
+        found = replace(planned, strategy=careful)
+        assert found.lattice.sensitivity >= brute_force(found)
+    for left_out in range(len(W.meetings)):
+        fewer = [met for i, met in enumerate(W.meetings) if i != left_out]
+        fewer += [(block,) for block in W.meetings[left_out]]
+        wrong = noise_on_results(Workload(W.matrix, W.names, W.weights, W.blocks, meetings=fewer, ends=W.ends))
+        if len(W.meetings[left_out]) > 1:
+            with pytest.raises(PlanError, match="no record is in all of them"):
+                replace(planned, strategy=wrong)
+
+
+def test_a_plan_refuses_a_strategy_for_other_queries_or_cells_in_another_order() -> None:
+    planned = plan("SELECT x, COUNT(*) AS n FROM t GROUP BY x", {"table": "t", "columns": {"x": {"integers": [0, 9]}}})
+    names, W = planned.names, dense(planned.workload.matrix)
+    for other in (Workload(W[:, ::-1], names), Workload(2 * W, names), Workload(W, names[::-1])):
+        with pytest.raises(PlanError, match="other queries, names or cells"):
+            replace(planned, strategy=noise_on_results(other))
+    assert replace(planned, strategy=noise_on_results(Workload(W, names, np.arange(1, len(names) + 1)))).names == names
+
+
+def brute_force(planned: Plan) -> int:
+    """The most that one record changes all measurements by, added up or squared; of all that there are."""
+    lattice, cells = planned.lattice, planned.cells
+    sizes = [atoms.size for atoms in cells.atoms]
+    found = 0
+    for record in np.ndindex(*sizes):
+        counts = cells.counts([(np.array([record], dtype=np.int32), np.ones(1, dtype=np.int64))])
+        moved = [abs(int(one)) for one in lattice.measured(counts)]
+        found = max(found, sum(moved) if planned.privacy == "pure" else sum(one**2 for one in moved))
+    return found if planned.privacy == "pure" else isqrt(found - 1) + 1
 
 
 def _forged(planned: Plan) -> Strategy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,10 @@ import pytest
 
 import test_neighbours_charge as charge
 import test_neighbours_files as files
-from batchdp.tables import cleaning, coding, frames, lookups, separated
+from batchdp.errors import TableError
+from batchdp.release import given
+from batchdp.release.components import codes as release_codes
+from batchdp.tables import cleaning, codes, coding, frames, lookups, separated
 from batchdp.tables import files as reading
 from boundary import ADAPTERS
 from boundary.fuzzing import fuzz
@@ -88,6 +92,34 @@ def converted_early(patch: Patch) -> None:
     patch.setattr(frames, "_pandas", eager)
 
 
+def numbers_only(patch: Patch) -> None:
+    """Codes are refused in a column that is none of numbers."""
+    original = release_codes.codes_of
+
+    def checked(table: Any, batch: Any) -> Any:
+        dtypes = list(getattr(table, "dtypes", [getattr(table, "dtype", None)]))
+        if any(getattr(dtype, "kind", "i") not in "iuf" for dtype in dtypes):
+            raise TableError("it has entries of another type")
+        return original(table, batch)
+
+    patch.setattr(given, "codes_of", checked)
+
+
+def texts_dropped(patch: Patch) -> None:
+    """A text is no code, so that one record can drop all others."""
+    patch.setattr(codes, "_number", lambda text: math.nan)
+
+
+def truths_dropped(patch: Patch) -> None:
+    """Nor is a text that stands for a truth."""
+    patch.setattr(codes, "TRUTHS", {})
+
+
+def codes_by_python(patch: Patch) -> None:
+    """Objects are asked for whole numbers by themselves."""
+    patch.setattr(codes, "_spelled", lambda value: str(int(value)))
+
+
 MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[Path], None]]] = {
     "parallel CSV": (parallel_csv, lambda folder: files.test_notes_everywhere(".csv", "\n", folder)),
     "32-bit strides": (narrow_strides, fuzzed("pyarrow")),
@@ -95,6 +127,10 @@ MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[Path], None]]] = {
     "union by name": (union_by_name, files.test_ids_stay_apart_whatever_another_files_types),
     "cast without TRY": (casts_that_raise, fuzzed("csv")),
     "collect before the charge": (collected_early, charge.test_a_lazy_frame_is_not_run),
+    "codes of numbers only": (numbers_only, fuzzed("codes guessed by pandas")),
+    "codes of texts dropped": (texts_dropped, fuzzed("codes in what CSV readers make")),
+    "codes of truths dropped": (truths_dropped, fuzzed("codes guessed by NumPy")),
+    "codes asked of objects": (codes_by_python, fuzzed("codes in pandas of objects")),
     "convert before the charge": (converted_early, charge.test_pandas_objects_are_not_looked_at),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -27,6 +28,7 @@ from batchdp.plans.settling import declared_neighbours
 from batchdp.plans.tabled_file import FORMAT
 from batchdp.release.components import counted
 from batchdp.release.components.counted import reading, sets_counted
+from batchdp.workloads.structure import Factor
 from commands import refused, succeeds
 from engines import ALIKE, ENGINES, every_engine
 from mechanisms import released
@@ -298,6 +300,27 @@ def test_an_edited_plan_is_refused(
     edited(tmp_path / "x.plan", **changes)
     with pytest.raises(PlanError, match="plan"):
         batchdp.load_plan(tmp_path / "x.plan")
+
+
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def test_a_plan_refuses_a_strategy_for_other_tables(privacy: Any) -> None:
+    """A record whose value the strategy does not know would fail after the charge."""
+    made = planned(privacy, marginals=1)
+    own = made.workload
+    sizes = own.sizes
+    assert replace(made, strategy=batchdp.optimize(own, privacy=privacy)).tables[0] == own.tables[0]
+    fewer = (*sizes[:-1], sizes[-1] - 1)
+    others = [
+        batchdp.workloads.marginals(fewer, [0, 1]).structure,
+        batchdp.workloads.marginals((*sizes, 2), [0, 1]).structure,
+        batchdp.workloads.marginals(sizes, [0, 1]).structure,  # by other names
+        replace(own, factors=tuple((Factor(n, 2 * np.eye(n)),) for n in sizes)),
+    ]
+    for other in others:
+        with pytest.raises(PlanError, match=r"optimise plan\.workload itself"):
+            replace(made, strategy=batchdp.optimize(other, privacy=privacy))
+    weighed = replace(own, weights=np.arange(1.0, len(own.tables) + 1))
+    assert replace(made, strategy=batchdp.optimize(weighed, privacy=privacy)).workload is own
 
 
 def test_a_limit_that_cannot_be_is_left_out(tmp_path: Path) -> None:

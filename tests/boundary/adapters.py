@@ -22,6 +22,9 @@ class Adapter:
     measured: ClassVar[bool] = True
     """Whether neighbours have the same types whatever their records, so that their distance is asked for."""
 
+    codes: ClassVar[bool] = False
+    """Whether the table is one of codes, without a domain."""
+
     together: ClassVar[int] = 1
     """So many tables are counted at once, told apart by a column, where starting a query takes long."""
 

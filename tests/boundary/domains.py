@@ -36,6 +36,8 @@ class Case:
     cells: Cells
     sets: tuple[tuple[int, ...], ...] = ()
     """Where given, the engine counts these sets of the cells' columns, a table each, as plans of tables do."""
+    sizes: tuple[int, ...] = ()
+    """Where given, the table has codes, and so many values a column."""
 
     @property
     def unit(self) -> str | None:
@@ -82,6 +84,15 @@ def random_case(rng: Random) -> Case:
     cells = cells_of(queries, domain, partition=partition)
     sets = tuple(combinations(range(len(cells.atoms)), min(2, len(cells.atoms)))) if rng.random() < 0.4 else ()
     return Case(domain, statements, cells, sets)
+
+
+def random_codes(rng: Random) -> Case:
+    """One to three columns of codes; only the values that the domain declares are used, to make records of."""
+    sizes = tuple(rng.choice([2, 3, 3, 7, 40, 300]) for _ in range(rng.randint(1, 3)))
+    columns = {f"c{i}": {"integers": [0, size - 1]} for i, size in enumerate(sizes)}
+    domain = as_domain({"table": TABLE, "columns": columns})
+    statements = (f"SELECT COUNT(*) AS everybody FROM {TABLE}",)
+    return Case(domain, statements, cells_of(read_queries(statements[0], domain), domain), sizes=sizes)
 
 
 def ordinary(column: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from boundary.adapters import Adapter
 from boundary.checking import PART, Outcome, Verdict, compared, outcome
-from boundary.domains import Case, random_case
+from boundary.domains import Case, random_case, random_codes
 from boundary.neighbours import Change, Generator, Row, Storages
 from boundary.storages import ARROW_WHOLE
 
@@ -39,6 +39,12 @@ def case(number: int) -> Case:
     return random_case(Random(number))
 
 
+@cache
+def codes_case(number: int) -> Case:
+    """The same columns of codes for every library and seed."""
+    return random_codes(Random(number))
+
+
 def fuzz(adapter: Adapter, seed: int, pairs: int, *, cases: int = CASES) -> Iterator[Tally]:
     """The tally after every table."""
     tally = Tally()
@@ -55,7 +61,7 @@ def try_table(adapter: Adapter, folder: Path, seed: int, number: int, tally: Tal
     rng = Random(f"{adapter.name} {seed} {number}")
     # Ids are changed where several tables are stacked, so they must not be counted there too.
     fitting = [i for i in range(cases) if adapter.together == 1 or case(i).unit not in case(i).domain.columns]
-    chosen = case(rng.choice(fitting))
+    chosen = (codes_case if adapter.codes else case)(rng.choice(fitting))
     storages = adapter.storages(rng, chosen)
     generator = Generator.of(rng, chosen, storages)
     manner = adapter.manner(rng)
@@ -110,8 +116,9 @@ def _told(
 ) -> str:
     """Everything to see the problem again."""
     types = ", ".join(f"{name}: {storage.name}" for name, storage in storages.items())
-    fewer = [row for row in rows if row not in change.rows]
-    more = [row for row in change.rows if row not in rows]
+    here, there = set(map(id, rows)), set(map(id, change.rows))  # some objects do not want to be compared
+    fewer = [row for row in rows if id(row) not in there]
+    more = [row for row in change.rows if id(row) not in here]
     return (
         f"{adapter.name}, seed {seed}, table {number} of {len(rows)} rows, {change.what}: {verdict.problem}\n"
         f"    columns {types}; privacy {case.domain.privacy}\n    less {_short(fewer)}\n    more {_short(more)}"

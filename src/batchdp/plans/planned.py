@@ -8,6 +8,7 @@ from functools import cached_property
 from importlib.metadata import version
 
 import numpy as np
+from scipy import sparse
 
 from batchdp.cells import Cells, cells_of
 from batchdp.cells.splitting import parts_of
@@ -16,7 +17,7 @@ from batchdp.domain import Counted, Domain
 from batchdp.domain.counted import what_is_counted
 from batchdp.errors import PlanError
 from batchdp.excerpt import NOTEBOOK, excerpt, titled
-from batchdp.linalg.matrix import Dense
+from batchdp.linalg.matrix import Dense, plain
 from batchdp.markup import Excerpt, summary
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.cap import caps_for
@@ -68,6 +69,33 @@ class Plan:
                 "strategy: its workload does not say between which cells the plan's amounts lie; optimise "
                 "plan.workload itself, not its matrix"
             )
+        # Nor that blocks exclude each other in which one record has a cell.
+        if not self._meets_as_counted:
+            raise PlanError(
+                "strategy: its workload says of blocks that no record is in all of them, and some record may be; "
+                "optimise plan.workload itself, or leave its meetings as they are"
+            )
+        if not self._answers_what_is_asked:
+            raise PlanError(
+                "strategy: its workload has other queries, names or cells than the plan; optimise plan.workload itself"
+            )
+
+    @property
+    def _meets_as_counted(self) -> bool:
+        """Whether all blocks that one record can have a cell in meet in the strategy's workload too."""
+        known = [set(met) for met in self.workload.meetings]
+        every = tuple(range(len(self.workload.blocks)))
+        if any(met.issuperset(every) for met in known):
+            return True
+        return all(any(met.issuperset(own) for met in known) for own in self.cells.meetings or (every,))
+
+    @property
+    def _answers_what_is_asked(self) -> bool:
+        """Whether the strategy's workload is the batch over the cells; its weights are its own."""
+        if self.workload.names != self.cells.names:
+            return False
+        given, asked = sparse.csr_array(plain(self.workload.matrix)), self.cells.matrix
+        return given.shape == asked.shape and not np.any((given - asked).data)
 
     @property
     def workload(self) -> Workload:

@@ -15,6 +15,7 @@ from batchdp.components.strategy import Components, WholeParts
 from batchdp.components.whole import cell_variances
 from batchdp.domain import Counted, Domain
 from batchdp.domain.counted import what_is_counted
+from batchdp.errors import PlanError
 from batchdp.excerpt import LISTED
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import summary
@@ -48,6 +49,14 @@ class TablePlan:
     strategy: Components | WeightedTables
     options: Options = Options()  # noqa: RUF009  # which is frozen
     planner: str = field(default=PLANNER, repr=False)
+
+    def __post_init__(self) -> None:
+        # A record is counted by the batch's columns; one with fewer values would fail on a record that has another.
+        if not self.strategy.workload.asks_as(self.batch.workload):
+            raise PlanError(
+                "strategy: it answers other tables than the plan asks for, over other columns or by other names; "
+                "optimise plan.workload itself"
+            )
 
     @property
     def workload(self) -> Products:

@@ -154,9 +154,9 @@ def answer(
             in each cell, as whole numbers in the workload's order. No count is refused for its value, which would tell
             about the data: 1.5 is rounded down to 1; what is below 0, missing (NaN, None) or infinite is taken as 0,
             and what is above 2^62 as 2^62. For a strategy over many columns (`Components` and
-            `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, floats where a
-            code may be missing; a record with a code that is none is not counted. Or the counts of all cells, in one
-            dimension.
+            `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, of any type,
+            which one record can change; a record with a code that is none is not counted. Or the counts of all cells,
+            in one dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
         ledger: what the budget is taken from, or the path of its file.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.

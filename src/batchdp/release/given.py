@@ -68,12 +68,17 @@ def counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
             if isinstance(count, NO_COUNTS):
                 raise PrivacyParameterError(f"counts holds a {type(count).__name__}; counts must be whole numbers")
         values = np.array(counts, dtype=object)
+    # Only of counts the shape is told: of records nobody may know how many there are.
+    if is_records(counts) or np.ndim(values) != 1:
+        raise PrivacyParameterError(
+            f"counts is no list of numbers; the workload has {cells} cells: give one count each, in one dimension"
+        )
     shape, dtype = np.shape(values), getattr(values, "dtype", None) or np.asarray(values).dtype
-    if shape != (cells,):
-        raise PrivacyParameterError(f"counts has shape {shape}; the workload has {cells} cells: give one count each")
     kind = getattr(dtype, "kind", None) or ("i" if str(dtype).lower().startswith(("int", "uint")) else "")
     if kind not in ("i", "u", "b", "f", "O"):
         raise PrivacyParameterError(f"counts has entries of type {dtype}; counts must be whole numbers (integers)")
+    if shape != (cells,):
+        raise PrivacyParameterError(f"counts has shape {shape}; the workload has {cells} cells: give one count each")
     return lambda: _whole_counts(
         np.asarray(values, dtype=object if kind == "O" or not hasattr(dtype, "kind") else None)
     )

@@ -10,6 +10,7 @@ engine that cannot promise this is refused by its schema, or its records are rea
     duck, postgres, spark, foreign    tables that stay in their engine
     kinds      do the table's types fit the declared columns?
     reading    a column as declared, where an engine holds it; who is one person
+    codes      the same for whole numbers without a domain, one a column, of whatever type
     coding     a record -> the numbers of its atoms, packed into few integers of 64 bits
     counting   Source + atoms -> how many records there are of every combination, of all columns or of sets of them
 

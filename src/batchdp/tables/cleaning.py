@@ -44,10 +44,10 @@ def declared_type(dtype: Any) -> Any:
         return pa.decimal128(dtype.precision, dtype.scale) if dtype.scale >= 0 else pa.float64()
     if pa.types.is_boolean(dtype):
         return pa.bool_()
-    if _is_text(dtype):
+    if is_text(dtype) or is_bytes(dtype):  # which a reader makes of all texts where one is no UTF-8
         return TEXT
-    if pa.types.is_null(dtype):
-        return dtype
+    if pa.types.is_null(dtype) or pa.types.is_time(dtype):  # nothing is declared as a time of day
+        return pa.null()
     return pa.date32() if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype) else None
 
 
@@ -60,17 +60,14 @@ def unit_type(dtype: Any) -> Any:
         return pa.uint64() if pa.types.is_uint64(dtype) else pa.int64()
     if pa.types.is_temporal(dtype):
         return None if pa.types.is_interval(dtype) else pa.int64()
-    binary = pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype)
-    return TEXT if binary or declared_type(dtype) is not None else None
+    return TEXT if declared_type(dtype) is not None else None
 
 
 def can_be_one(types: Iterable[Any]) -> bool:
     """Whether units of these types are told apart alike: moments and bytes only if all parts have one type."""
     different = {_within(one) for one in types}
-    different = {TEXT if _is_text(one) else one for one in different if not pa.types.is_null(one)}
-    special = [
-        one for one in different if pa.types.is_temporal(one) or (unit_type(one) == TEXT and not declared_type(one))
-    ]
+    different = {TEXT if is_text(one) else one for one in different if not pa.types.is_null(one)}
+    special = [one for one in different if pa.types.is_temporal(one) or is_bytes(one)]
     return not special or len(different) == 1
 
 
@@ -93,11 +90,11 @@ def common(types: Iterable[Any], *, unit: bool = False) -> Any:
 
 def as_declared(array: Any, target: Any) -> Any:
     """A declared column's values, of the type that `declared_type` and `common` gave."""
-    array = _plain(array)
+    array = plain(array)
     dtype = array.type
-    if pa.types.is_null(dtype):
+    if pa.types.is_null(dtype) or pa.types.is_time(dtype):
         return pa.nulls(len(array), target)
-    if _is_text(dtype):
+    if is_text(dtype) or is_bytes(dtype):
         return texts(array)
     if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype):
         return _cast(_days(array), target)
@@ -108,15 +105,15 @@ def as_declared(array: Any, target: Any) -> Any:
 
 def as_unit(array: Any, target: Any) -> Any:
     """A privacy unit's values, of the type that `unit_type` and `common` gave."""
-    array = _plain(array)
+    array = plain(array)
     dtype = array.type
     if pa.types.is_null(dtype):
         return pa.nulls(len(array), target)
-    if _is_text(dtype):
+    if is_text(dtype):
         return texts(array)
     if pa.types.is_temporal(dtype):
         array = array.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
-    elif pa.types.is_large_binary(dtype) or pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype):
+    elif is_bytes(dtype):
         return pa.array([None if value is None else value.hex() for value in array.to_pylist()], TEXT)
     # Floats and integers of one person are spelled alike, since a missing id makes floats of all.
     return _cast(array, target) if pa.types.is_integer(target) else spelled(array)
@@ -134,7 +131,7 @@ def _no_rounding(array: Any) -> Any:
 
 def texts(array: Any) -> Any:
     """Texts as they are. Bytes that are none are spelled out: they stay different, and equal nothing declared."""
-    array = array.view(_bytes_of(array.type))
+    array = array.cast(pa.large_binary()) if is_bytes(array.type) else array.view(_bytes_of(array.type))
     try:
         found = array.cast(TEXT)  # which checks the bytes
     except pa.ArrowInvalid:
@@ -194,7 +191,7 @@ def _days(array: Any) -> Any:
     return pa.array(np.clip(days, FIRST_DAY, LAST_DAY).astype(np.int32), mask=~known).view(pa.date32())
 
 
-def _plain(array: Any) -> Any:
+def plain(array: Any) -> Any:
     """One array, without a dictionary or an extension around its values."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
@@ -204,8 +201,8 @@ def _plain(array: Any) -> Any:
         array = array.storage
     if not pa.types.is_dictionary(array.type):
         return array
-    values = _plain(array.dictionary)
-    values = texts(values) if _is_text(values.type) else values  # of 64 bits: repeated, short ones may need them
+    values = plain(array.dictionary)
+    values = texts(values) if is_text(values.type) else values  # of 64 bits: repeated, short ones may need them
     return values.take(array.indices.cast(pa.int64(), safe=False))
 
 
@@ -219,7 +216,14 @@ def _cast(array: Any, target: Any) -> Any:
     return array if array.type == target else array.cast(target, safe=False)
 
 
-def _is_text(dtype: Any) -> bool:
+def is_bytes(dtype: Any) -> bool:
+    """Whether an Arrow type is one of bytes."""
+    views = pa.types.is_binary_view(dtype) or pa.types.is_fixed_size_binary(dtype)
+    return bool(views or pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype))
+
+
+def is_text(dtype: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,23 +46,25 @@ def _found(names: Wanted, available: Sequence[str], description: str) -> Wanted:
 def _pandas(frame: Any, names: Wanted, description: str) -> tuple[Wanted, list[Part]]:
     names = _found(names, [name for name in frame.columns if isinstance(name, str)], description)
     types = {key: _pandas_type(frame.dtypes[name]) for key, name in names.items()}
-    # Objects are read as texts, by a rule for columns and one for units.
-    convert: dict[str | None, Callable[[Any], Any]] = {
-        key: partial(_spelled, spell=as_unit if key is None else as_text)
-        if dtype is None
-        else partial(pa.array, type=dtype)
-        for key, dtype in types.items()
-    }
 
     def batches() -> Batches:
         for start in range(0, len(frame), ROWS):
             rows = frame.iloc[start : start + ROWS]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they would be about values
-                values = {key: convert[key](rows[name]) for key, name in names.items()}
+                # Objects are read by a rule for columns and one for units.
+                values = {
+                    key: convert_pandas(rows[name], as_unit if key is None else as_text) for key, name in names.items()
+                }
             yield len(rows), values
 
     return names, [Part({key: pa.string() if dtype is None else dtype for key, dtype in types.items()}, batches)]
+
+
+def convert_pandas(column: Any, spell: Callable[[Any], str | None]) -> Any:
+    """A pandas Series as Arrow has it; objects of Python as texts."""
+    dtype = _pandas_type(column.dtype)
+    return _spelled(column, spell) if dtype is None else pa.array(column, type=dtype)
 
 
 def _pandas_type(dtype: Any) -> Any:

@@ -53,6 +53,12 @@ class Factor:
         """Query × value."""
         return np.eye(self.size) if self.given is None else self.given
 
+    def asks_as(self, other: Factor) -> bool:
+        """Whether another factor has the same queries."""
+        if self.given is None or other.given is None:
+            return self.size == other.size and self.given is other.given
+        return np.array_equal(self.given, other.given)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -143,6 +149,17 @@ class Products:
         """The factor of every column that a table looks at."""
         span = slice(self.starts[table], self.starts[table + 1])
         return {int(c): self.factors[c][k] for c, k in zip(self.columns[span], self.chosen[span], strict=True)}
+
+    def asks_as(self, other: Products) -> bool:
+        """Whether another batch has the same tables, by the same names, over the same columns; weights may differ."""
+        if self is other:
+            return True
+        if self.sizes != other.sizes or list(self.tables) != list(other.tables):
+            return False
+        factors = (
+            zip(*(one.factors_of(t).values() for one in (self, other)), strict=True) for t in range(len(self.tables))
+        )
+        return all(one.asks_as(another) for pairs in factors for one, another in pairs)
 
     def answers_of(self, table: int, record: NDArray[np.int64]) -> NDArray[np.float64]:
         """One table's answers on a single record, given by its codes, as an array of the table's shape."""

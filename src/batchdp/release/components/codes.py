@@ -1,13 +1,13 @@
 """Records as codes: whole numbers, one a column, in an array or a frame.
 
-Before the charge only the shape and the types are looked at, which say nothing about a value. After it every value is
-taken as it is: a code that is no whole number in range drops its record, without an error or a warning.
+Before the charge only the number of columns is looked at, and their names. After it every value is taken as it is,
+whatever its type: what is no whole number in range drops its record, without an error or a warning.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,119 +31,57 @@ class Codes:
 
 
 def is_records(table: Any) -> bool:
-    """Whether this is a frame or a 2-D array: records, not counts of cells."""
+    """Whether this is a frame, a 2-D array or one of NumPy's records: not counts of cells."""
+    if isinstance(table, np.ndarray) and table.dtype.names is not None:
+        return table.ndim == 1 and all(table.dtype[name].shape == () for name in table.dtype.names)
     return (_library(table) in FRAMES and not _is_series(table)) or getattr(table, "ndim", 0) == 2
 
 
 def codes_of(table: Any, batch: Products) -> Codes:
-    """Records in a frame or an array, checked by its shape and types alone."""
+    """Records in a frame or an array, refused by its number of columns alone: types may be guessed from values."""
+    from batchdp.tables.codes import codes_in_array, codes_in_arrow, codes_in_pandas, codes_in_polars
+
     library = _library(table)
     if library == "pandas":
-        return _from_columns(_pandas(table), [str(name) for name in table.columns], batch)
+        names = [str(name) for name in table.columns]
+        return _from_columns(lambda i, size: codes_in_pandas(table.iloc[:, i], size), names, batch)
     if library == "polars":
-        return _from_columns(_polars(table), list(table.columns), batch)
+        _check_class(table, ("DataFrame",), "collect it into a DataFrame first")
+        return _from_columns(lambda i, size: codes_in_polars(table.to_series(i), size), list(table.columns), batch)
     if library == "pyarrow":
-        return _from_columns(_arrow(table), list(table.schema.names), batch)
+        _check_class(table, ("Table", "RecordBatch"), "read it into a Table first")
+        return _from_columns(lambda i, size: codes_in_arrow(table.column(i), size), list(table.schema.names), batch)
     if not isinstance(table, np.ndarray):  # to make it one may run a program, or depend on what it holds
         raise TableError(f"the table is a {type(table).__name__}; make it a NumPy array or a frame first")
+    if table.dtype.names is not None:
+        fields = table.dtype.names
+        given = None if fields == tuple(f"f{i}" for i in range(len(fields))) else list(fields)  # NumPy's own names
+        return _from_columns(lambda i, size: codes_in_array(table[fields[i]], size), given, batch, len(fields))
     array = table if isinstance(table, np.ma.MaskedArray) else np.asarray(table)
-    if array.ndim != 2 or array.shape[1] != len(batch.sizes):  # how many records there are is nobody's business
-        raise TableError(f"the table has shape (…, {array.shape[-1]}) for {len(batch.sizes)} columns; {REMEDY}")
-    _check_kind("the table", array.dtype)
-    columns = [lambda i=i: _filled(array[:, i]) for i in range(array.shape[1])]
-    return _from_columns(columns, None, batch)
+    return _from_columns(lambda i, size: codes_in_array(array[:, i], size), None, batch, array.shape[1])
 
 
-Reader = Callable[[], NDArray[Any]]
-
-
-def _from_columns(columns: Sequence[Reader], names: list[str] | None, batch: Products) -> Codes:
-    if len(columns) != len(batch.sizes):
-        raise TableError(f"the table has {len(columns)} columns, the batch {len(batch.sizes)}; {REMEDY}")
+def _from_columns(
+    column: Callable[[int, int], NDArray[np.int64]], names: list[str] | None, batch: Products, width: int | None = None
+) -> Codes:
+    """Records from what gives the codes of a column, by its place and size."""
+    width = len(names or ()) if width is None else width
+    if width != len(batch.sizes):  # how many records there are is nobody's business
+        raise TableError(f"the table has {width} columns, the batch {len(batch.sizes)}; {REMEDY}")
 
     def read() -> Records:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # they would be about values
-            found = [_codes(column(), n) for column, n in zip(columns, batch.sizes, strict=True)]
-        codes = np.column_stack(found)
+            codes = np.column_stack([column(i, size) for i, size in enumerate(batch.sizes)])
         return Records(codes[np.all(codes >= 0, axis=1)])
 
     distinct = names if names is not None and len(set(names)) == len(names) else None
     return Codes(read, None if distinct is None else tuple(distinct))
 
 
-def _codes(values: NDArray[Any], size: int) -> NDArray[np.int64]:
-    """The codes, −1 for what is none."""
-    if values.dtype.kind == "f":
-        values = values.astype(np.float64)
-        fine = np.isfinite(values) & (values >= 0) & (values < size) & (np.floor(values) == values)
-    else:
-        fine = (values >= 0) & (values < size)
-    return np.where(fine, np.where(fine, values, 0).astype(np.int64), -1)
-
-
-def _filled(column: NDArray[Any]) -> NDArray[Any]:
-    """A masked code is none."""
-    if not isinstance(column, np.ma.MaskedArray):
-        return column
-    return np.where(np.ma.getmaskarray(column), np.nan, column.data.astype(np.float64))
-
-
-def _check_kind(where: str, dtype: Any) -> None:
-    if getattr(dtype, "kind", "") not in tuple("iuf"):
-        raise TableError(f"{where} has entries of type {dtype}; {REMEDY}")
-
-
-def _pandas(frame: Any) -> list[Reader]:
-    readers: list[Reader] = []
-    for place, dtype in enumerate(frame.dtypes):
-        plain = getattr(dtype, "numpy_dtype", dtype)  # numbers that may be missing, and Arrow's
-        where = f"column {frame.columns[place]!r}"
-        _check_kind(where, plain)
-        own = plain is dtype
-
-        def read(place: int = place, own: bool = own) -> NDArray[Any]:
-            column = frame.iloc[:, place]
-            return np.asarray(column.to_numpy() if own else column.to_numpy(dtype=np.float64, na_value=np.nan))
-
-        readers.append(read)
-    return readers
-
-
-def _polars(frame: Any) -> list[Reader]:
-    import polars as pl
-
-    if not isinstance(frame, pl.DataFrame):
-        raise TableError(f"the table is a polars {type(frame).__name__}; collect it into a DataFrame first")
-    readers: list[Reader] = []
-    for name, dtype in frame.schema.items():
-        if not (dtype.is_integer() or dtype.is_float()):
-            raise TableError(f"column {name!r} has entries of type {dtype}; {REMEDY}")
-
-        def read(name: str = name) -> NDArray[Any]:
-            return np.asarray(frame[name].cast(pl.Float64, strict=False).to_numpy())
-
-        readers.append(read)
-    return readers
-
-
-def _arrow(frame: Any) -> list[Reader]:
-    import pyarrow as pa  # type: ignore[import-untyped]
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
-
-    if not isinstance(frame, pa.Table | pa.RecordBatch):
-        raise TableError(f"the table is a PyArrow {type(frame).__name__}; read it into a Table first")
-    readers: list[Reader] = []
-    for place, field in enumerate(frame.schema):
-        if not (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
-            raise TableError(f"column {field.name!r} has entries of type {field.type}; {REMEDY}")
-
-        def read(place: int = place) -> NDArray[Any]:
-            column = pc.cast(frame.column(place), pa.float64(), safe=False)
-            return np.asarray(column.to_numpy(zero_copy_only=False))
-
-        readers.append(read)
-    return readers
+def _check_class(table: Any, taken: tuple[str, ...], remedy: str) -> None:
+    if not {base.__name__ for base in type(table).__mro__} & {*taken}:
+        raise TableError(f"the table is a {_library(table)} {type(table).__name__}; {remedy}")
 
 
 def _library(table: Any) -> str:

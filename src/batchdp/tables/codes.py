@@ -1,0 +1,123 @@
+"""Codes: columns of any type as whole numbers from 0 to a column's size less 1, and −1 for what is none.
+
+Libraries guess a column's type from all of its values: one record can make floats, texts, bytes, truths or Python
+objects of the whole numbers in all others, and a column of nothing but NULLs one of any type. So no type is refused,
+and a value is the same code in whatever type it comes: a text is the number that it spells, true is 1 and false is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from batchdp.tables import cleaning
+from batchdp.tables.frames import convert_pandas
+from batchdp.tables.objects import as_text
+
+NUMBERS = "biufcm"
+"""NumPy's kinds of numbers. Whole numbers beside a difference of times become such differences."""
+TRUTHS = {"true": 1.0, "t": 1.0, "yes": 1.0, "false": 0.0, "f": 0.0, "no": 0.0}
+"""What readers of CSV files take for truths, in upper or lower case."""
+
+Codes = NDArray[np.int64]
+
+
+def codes_in_array(column: NDArray[Any], size: int) -> Codes:
+    """Of a NumPy array in one dimension; a masked code is none."""
+    found = _codes(np.asarray(column), size)
+    return np.where(np.ma.getmaskarray(column), -1, found) if isinstance(column, np.ma.MaskedArray) else found
+
+
+def codes_in_pandas(column: Any, size: int) -> Codes:
+    """Of a pandas Series."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in NUMBERS:
+        return _codes(column.to_numpy(), size)
+    return codes_in_arrow(convert_pandas(column, _spelled), size)
+
+
+def codes_in_polars(column: Any, size: int) -> Codes:
+    """Of a Polars Series."""
+    import polars as pl
+
+    if column.dtype == pl.Object:
+        return _in_objects(column.to_list(), size)
+    if column.dtype.is_integer():  # of 128 bits, which Arrow does not have; floats only skip what is no code
+        column = column.cast(pl.Float64)
+    return codes_in_arrow(column.to_arrow(), size)
+
+
+def codes_in_arrow(column: Any, size: int) -> Codes:
+    """Of an Arrow array."""
+    array = cleaning.plain(column)
+    if pa.types.is_run_end_encoded(array.type):
+        return codes_in_arrow(pc.run_end_decode(array), size)
+    dtype = array.type
+    if pa.types.is_integer(dtype) or pa.types.is_boolean(dtype):
+        array = array.cast(pa.int8()) if pa.types.is_boolean(dtype) else array
+        return np.where(array.is_valid(), _codes(np.asarray(pc.fill_null(array, 0)), size), -1)
+    if pa.types.is_floating(dtype):
+        return _codes(array.to_numpy(zero_copy_only=False), size)
+    if pa.types.is_decimal(dtype):
+        array = cleaning.spelled(array)
+    elif cleaning.is_bytes(dtype) or cleaning.is_text(dtype):
+        array = cleaning.texts(array)
+    else:  # nothing, or moments, lists and whatever else is no number
+        return np.full(len(array), -1)
+    different = array.dictionary_encode()
+    numbers = np.array([np.nan, *map(_number, different.dictionary.to_pylist())])
+    return _codes(numbers[np.asarray(pc.fill_null(different.indices.cast(pa.int64()), -1)) + 1], size)
+
+
+def _codes(values: NDArray[Any], size: int) -> Codes:
+    match values.dtype.kind:
+        case "b":
+            values = values.astype(np.int8)
+        case "m":
+            values = values.astype(np.int64)
+        case "c":
+            values = np.where(values.imag == 0, values.real, np.nan).astype(np.float64)
+        case "f":
+            values = values.astype(np.float64)
+        case "M":
+            return np.full(len(values), -1)
+        case kind if kind not in NUMBERS:
+            return _in_objects(values.tolist(), size)
+    fine = (values >= 0) & (values < min(size, cleaning.LARGEST))
+    if values.dtype.kind == "f":
+        fine &= np.floor(values) == values
+    return np.where(fine, np.where(fine, values, 0).astype(np.int64), -1)
+
+
+def _in_objects(values: Sequence[Any], size: int) -> Codes:
+    return codes_in_arrow(pa.array(map(_spelled, values), cleaning.TEXT), size)
+
+
+def _spelled(value: Any) -> str | None:
+    """An object as a text, which is read like any other; of three more types than in declared columns."""
+    with suppress(Exception):  # whatever an object does when it is looked at
+        if isinstance(value, bytes):
+            return cleaning.told(value)
+        if isinstance(value, (complex, np.complexfloating)):
+            return repr(complex(value))
+        if isinstance(value, np.timedelta64):
+            return str(value.astype(np.int64))
+    return as_text(value)
+
+
+def _number(text: str | None) -> float:
+    """What a text spells: in any way that a reader of CSV files, NumPy or Python takes for a number or a truth."""
+    text = (text or "").rstrip("\0").strip().lower()  # NumPy's texts have lost the zeros at their end
+    if text in TRUTHS:
+        return TRUTHS[text]
+    with suppress(ValueError, OverflowError):
+        if text[:2] in ("0x", "0b"):
+            return float(int(text, 0))
+        number = complex(text)
+        return number.real if number.imag == 0 else np.nan
+    return np.nan
