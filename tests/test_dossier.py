@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 from hypothesis import given
@@ -24,6 +25,7 @@ from batchdp import DossierError, Ledger, Release, TableRelease, answer, dossier
 from batchdp.markup import part
 from batchdp.publishing import writing
 from batchdp.publishing.about import read_about, template
+from batchdp.publishing.books import Books
 from batchdp.publishing.contents import SUMS, sums
 from batchdp.publishing.document import Document, Grid, Section, as_markdown, as_page
 from batchdp.publishing.facts import DELTAS, Facts, installed
@@ -747,4 +749,61 @@ def test_a_file_of_nobody_is_refused_whatever_version_the_evidence_names(written
     (place / "exact.csv").write_text("1\n")
     resummed(place)
     with pytest.raises(DossierError, match=r"exact.csv is no part of a dossier"):
+        verify(place)
+
+
+PEOPLE = pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 2, 7]})
+ONES = {"table": "t", "columns": {"a": {"values": ["x", "y"]}, "b": {"integers": [0, 8]}}}
+
+
+@pytest.mark.parametrize(
+    ("sql", "example"),
+    [
+        ("SELECT COUNT(*) AS n FROM t; SELECT AVG(b) AS mean FROM t", None),
+        ("SELECT AVG(b) AS mean FROM t", None),
+        ("SELECT COUNT(*) AS n FROM t", None),
+        ("SELECT COUNT(*) AS n FROM t; SELECT COUNT(*) AS x FROM t WHERE a = 'x'", "first two answers of the table"),
+        (
+            "SELECT AVG(b) AS mean FROM t; SELECT COUNT(*) AS n FROM t; SELECT COUNT(*) AS x FROM t WHERE a = 'x'",
+            "first two answers that are not derived of the table",
+        ),
+    ],
+)
+def test_statements_of_one_answer_each(sql: str, example: str | None, tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=1)
+    made = batchdp.plan(sql, ONES, seconds=0.2)
+    release = answer(made, PEOPLE, epsilon=1, ledger=ledger)
+    done = dossier(release, tmp_path / "out", ledger=ledger)
+    verify(done.folder, ledger=ledger)
+    note = (done.folder / "note.md").read_text()
+    assert ("first two answers" in note) == (example is not None)
+    if example is not None:
+        assert example in note
+        said = re.search(r"their standard errors are ([0-9.]+) and ([0-9.]+);", note)
+        assert said is not None
+        expected = release.linear.standard_errors[:2]
+        assert [float(said[1]), float(said[2])] == pytest.approx(expected.tolist(), rel=0.01)
+
+
+@pytest.mark.parametrize(("unit", "spends"), [("epsilon", (500.0, 60_000.0)), ("rho", (125_000.0, 999_000_000.0))])
+def test_spends_that_protect_nothing_are_in_a_dossier_too(unit: str, spends: tuple[float, ...], tmp_path: Path) -> None:
+    total: dict[str, Any] = {unit: 1e9}
+    ledger = Ledger.create(tmp_path / "budget.db", **total)
+    for spend in spends:
+        asked: dict[str, Any] = {unit: spend}
+        ledger.reserve(f"of {spend}", plan_digest="p", table="t", **asked)
+    release = answer(batchdp.plan("SELECT COUNT(*) FROM t", ONES), PEOPLE, epsilon=1, ledger=ledger)
+    done = dossier(release, tmp_path / "out", ledger=ledger)
+    verify(done.folder, ledger=ledger)
+    curves = Facts(release, Books.of(ledger), installed()).curves
+    assert all(math.isfinite(one) for curve in curves for one in curve.epsilons)
+    assert curves[0].epsilons[0] >= spends[0]  # pure: ε itself; otherwise more than ρ
+    assert all(a <= b for curve in curves for a, b in zip(curve.epsilons, curve.epsilons[1:], strict=False))
+
+
+@pytest.mark.parametrize("where", ["empty", "tables/empty", "one/in/another"])
+def test_an_empty_folder_that_was_added_is_refused(where: str, written: Path, tmp_path: Path) -> None:
+    place = copied(written, tmp_path / "copy")
+    (place / where).mkdir(parents=True)
+    with pytest.raises(DossierError, match="is an empty folder, which no dossier holds"):
         verify(place)

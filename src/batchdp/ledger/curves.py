@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from batchdp.ledger.records import Entry
-from batchdp.mechanism.conversion import epsilons_at
-from batchdp.privacy import UNITS, Budget
+from batchdp.mechanism.conversion import by_theorem, epsilons_at
+from batchdp.privacy import MOST, UNITS, Budget
 
 DELTAS = tuple(10.0**-power for power in range(3, 13))
 MOST_CURVES = 20
@@ -49,4 +49,5 @@ def _guarantee(entry: Entry) -> tuple[float, float]:
 
 
 def _curve(epsilon: float, rho: float, deltas: Sequence[float]) -> tuple[float, ...]:
-    return tuple(min(epsilon, one) for one in epsilons_at(rho, deltas))
+    converted = epsilons_at if rho <= MOST else by_theorem
+    return tuple(min(epsilon, one) for one in converted(rho, deltas))

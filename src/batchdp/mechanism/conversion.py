@@ -1,4 +1,4 @@
-"""Between ρ-zCDP and (ε, δ)-differential privacy, by OpenDP's own conversion."""
+"""Between ρ-zCDP and (ε, δ)-differential privacy, by OpenDP's own conversion, or by theorem where that gives up."""
 
 from __future__ import annotations
 
@@ -27,8 +27,13 @@ def epsilons_at(rho: float, deltas: Sequence[float]) -> list[float]:
     budget = float(Budget(GAUSSIAN, rho))
     try:
         return list(_converted(budget, tuple(map(checked_delta, deltas))))
-    except OpenDPException:
-        raise PrivacyParameterError(f"rho={rho!r} is too much to be converted: it protects nothing") from None
+    except OpenDPException:  # beyond some ten thousand
+        return by_theorem(budget, deltas)
+
+
+def by_theorem(rho: float, deltas: Sequence[float]) -> list[float]:
+    """An ε for each δ, a little larger, for any ρ: ρ + 2 √(ρ ln(1/δ)) (Bun and Steinke, 2016), rounded up."""
+    return [(rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 1e-12) for delta in deltas]
 
 
 def epsilon_of(budget: Budget, delta: float) -> float:
@@ -45,10 +50,7 @@ def rho_for(epsilon: float, delta: float) -> float:
     checked_delta(delta)
 
     def holds(rho: float) -> bool:
-        try:
-            return epsilon_at(rho, delta) <= most
-        except PrivacyParameterError:  # too much to be converted
-            return False
+        return epsilon_at(rho, delta) <= most
 
     if holds(most):
         return most

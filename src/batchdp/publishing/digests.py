@@ -24,7 +24,7 @@ def digest_of(path: Path) -> str:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """Every file by its path in the folder; what is neither a plain file nor a folder that holds one is refused."""
+    """Every file by its path in the folder; links, devices and empty folders are refused."""
     for place, folders, names in os.walk(folder, followlinks=False, onerror=_refused):
         if not folders and not names:
             raise DossierError(f"{place} is an empty folder, which no dossier holds")

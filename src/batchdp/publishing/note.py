@@ -7,6 +7,8 @@ import math
 from batchdp.publishing.about import About
 from batchdp.publishing.document import Block, Bullets, Code, Document, Grid, Section
 from batchdp.publishing.facts import Facts
+from batchdp.release import TableRelease
+from batchdp.release.exporting import derived_in
 from batchdp.reports.figures import significant
 
 MOST_TABLES = 50
@@ -124,12 +126,13 @@ def _example(facts: Facts) -> str | None:
     """The first two answers of one table, added and compared."""
     C = facts.covariance
     first = 0
-    for table in facts.tables:
-        if C is not None and table.rows > 1 and not table.derived:
-            i, j = _places(facts, first)
+    for number, table in enumerate(facts.tables):
+        if C is not None and (places := _places(facts, number, first)) is not None:
+            i, j = places
+            some = " that are not derived" if derived_in(facts.release, number) else ""
             a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
             return (
-                f"For example the first two answers of the table {table.title}: their standard errors are "
+                f"For example the first two answers{some} of the table {table.title}: their standard errors are "
                 f"{significant(math.sqrt(a))} and {significant(math.sqrt(b))}; that of their sum is "
                 f"{significant(math.sqrt(max(0.0, a + b + 2 * both)))}, that of their difference "
                 f"{significant(math.sqrt(max(0.0, a + b - 2 * both)))}."
@@ -138,14 +141,14 @@ def _example(facts: Facts) -> str | None:
     return None
 
 
-def _places(facts: Facts, first: int) -> tuple[int, int]:
-    """Which answers of the release the first two of a table are: statements may lie across one another."""
-    from batchdp.release import Release
-
-    if not isinstance(facts.release, Release):
-        return first, first + 1
-    table = next(one for one in facts.release.linear.tables if len(one.answers) > 1)
-    return table.answers[0], table.answers[1]
+def _places(facts: Facts, number: int, first: int) -> tuple[int, int] | None:
+    """Which linear answers the first two of a table are, if it has two: statements may lie across one another."""
+    release = facts.release
+    if isinstance(release, TableRelease):
+        return (first, first + 1) if facts.tables[number].rows > 1 else None
+    linear = [q for q, name in enumerate(release.shown_names) if not (release.asked and release.asked[q].derived)]
+    own = [linear.index(q) for q in release.tables[number].answers if q in linear][:2]
+    return (own[0], own[1]) if len(own) == 2 else None
 
 
 def _added(facts: Facts) -> str:
