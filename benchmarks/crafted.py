@@ -25,7 +25,7 @@ import time
 import traceback
 import zipfile
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +34,18 @@ from scipy import sparse
 
 import batchdp
 from batchdp import archive
-from batchdp.audits.shaped import exact_shaped
+from batchdp.audits.exact import exact
 from batchdp.errors import BatchDPError, PlanError, ReleaseError
 from batchdp.ledger.books import GUARDS, Books
 from batchdp.ledger.chain import START, Event, sha256
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.preparing import prepared
 from batchdp.mechanism.knorm.lattice import ShapedLattice
-from batchdp.mechanism.knorm.mechanism import ShapedMechanism
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.prepare import prepare
+from batchdp.mechanism.sample import sample
 from batchdp.plans.file import FORMAT as PLAN
-from batchdp.release.claims import check_charged, check_ledger
-from batchdp.release.records import FORMAT as RELEASE
+from batchdp.privacy import Budget
+from batchdp.release.file import FORMAT as RELEASE
+from batchdp.release.verify import check_charged, check_ledger
 
 MOST_MEGABYTES = 512
 LARGEST_FILE = 10_000_000
@@ -182,12 +183,12 @@ def use_shaped_plan(folder: Path, path: Path) -> None:
     """What is loaded is private, in whole numbers, whatever the file says."""
     use_plan(folder, path)
     strategy = batchdp.load_plan(path).strategy
-    neighbours = Neighbours("add-remove", 2)
-    lattice, noise, _ = prepared(strategy, neighbours, 0.5, None)
-    if isinstance(lattice, ShapedLattice) and isinstance(noise, ShapedMechanism):
-        assert all(finding.held for finding in exact_shaped(lattice, noise, neighbours, 0.5))
-        if sum(body.seconds for body in noise.bodies) < 1:
-            noise.draws(1)
+    made = prepare(strategy, Neighbours("add-remove", 2), Budget(strategy.noise, 0.5), None)
+    lattice = made.measurement
+    if isinstance(lattice, ShapedLattice):
+        assert all(finding.held for finding in exact(made))
+        if sum(body.seconds for body in lattice.bodies) < 1:
+            sample(lattice, made.noises)
 
 
 def use_release(folder: Path, path: Path) -> None:
@@ -246,6 +247,8 @@ def forge_archive(source: Path, path: Path, rng: random.Random, format: str, err
     for _ in range(rng.choice([1, 1, 1, 2])):
         if rng.random() < 0.6:
             header = replaced(header, rng)
+        elif "groups" in arrays and rng.random() < 0.5:
+            arrays["groups"] = replaced_groups(arrays["groups"], rng)
         else:
             name = rng.choice(list(arrays))
             arrays[name] = odd_array(arrays[name], rng)
@@ -270,6 +273,13 @@ def replaced(value: Any, rng: random.Random, depth: int = 0) -> Any:
     return {name: replaced(one, rng, depth + 1) if name == key else one for name, one in value.items()}
 
 
+def replaced_groups(array: Any, rng: random.Random) -> Any:
+    """The list of a certificate's groups with one part of it replaced."""
+    with suppress(ValueError):  # where it was made odd before
+        return np.frombuffer(json.dumps(replaced(json.loads(array.tobytes()), rng)).encode(), dtype=np.uint8)
+    return array
+
+
 def odd_array(array: Any, rng: random.Random) -> Any:
     flat = np.array(array)
     match rng.randrange(8):
@@ -286,7 +296,7 @@ def odd_array(array: Any, rng: random.Random) -> Any:
         case _ if flat.size:
             flat = flat.copy()
             values = [0, -1, 1, 2**31 - 1, 10**6, 10**9, *([np.nan, np.inf] if flat.dtype.kind == "f" else [])]
-            flat.flat[rng.randrange(flat.size)] = rng.choice(values)
+            flat.flat[rng.randrange(flat.size)] = np.array(rng.choice(values)).astype(flat.dtype)
             return flat
         case _:
             return np.ones(3)
@@ -300,8 +310,7 @@ def forge_ledger(folder: Path, path: Path, rng: random.Random) -> None:
         rows: list[list[Any]] = [[dict(vars(event)), books.output(event)] for event in books.all()]
         row = rng.choice(rows)
         if row[1] is not None and rng.random() < 0.5:
-            forged = replaced(json.loads(row[1].partition(b"\n")[0]), rng)
-            row[1] = json.dumps(forged).encode() + rng.choice([b"", b"\n", b"\n" + bytes(8 * rng.randrange(20))])
+            row[1] = forged_output(row[1], rng)
         else:
             row[0][rng.choice(list(row[0]))] = rng.choice(ODD)
         for statement in ("DROP TRIGGER never_updated", "DROP TRIGGER never_deleted", "DELETE FROM event"):
@@ -318,6 +327,24 @@ def forge_ledger(folder: Path, path: Path, rng: random.Random) -> None:
                 pass  # SQLite itself does not take it
         for statement in GUARDS[1:]:
             connection.execute(statement)
+
+
+def forged_output(output: bytes, rng: random.Random) -> bytes:
+    """A stored release of which the header, the list of groups or the numbers are others, of a length that fits."""
+    line, _, rest = output.partition(b"\n")
+    header = json.loads(line)
+    groups, numbers = rest[: header["groups"]], rest[header["groups"] :]
+    match rng.randrange(4):
+        case 0:
+            return json.dumps(replaced(header, rng)).encode() + rng.choice([b"", b"\n"])
+        case 1:
+            numbers = bytes(8 * rng.randrange(20))
+        case 2:
+            groups = json.dumps(replaced(json.loads(groups), rng)).encode()
+            header["groups"] = len(groups)
+        case _:
+            numbers = rng.choice([bytes(len(numbers)), b"\xff" * len(numbers), rng.randbytes(len(numbers))])
+    return json.dumps(replaced(header, rng) if rng.random() < 0.5 else header).encode() + b"\n" + groups + numbers
 
 
 FORGERS: dict[str, Callable[[Path, Path, random.Random], None]] = {

@@ -27,13 +27,14 @@ from pandas import DataFrame  # type: ignore[import-untyped]
 
 import batchdp
 from batchdp.audits.attack import proven_between
-from batchdp.audits.shaped import evidence_of, telling_shift
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.preparing import prepared
+from batchdp.audits.knorm import evidence_of, telling_shift
 from batchdp.mechanism.knorm.lattice import ShapedLattice
-from batchdp.mechanism.knorm.mechanism import ShapedMechanism
+from batchdp.mechanism.knorm.law import ShapedLaw
+from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.prepare import Mechanism, prepare
+from batchdp.mechanism.sample import sample_bodies
 from batchdp.portfolio.shapes import shaped_noise
-from batchdp.privacy import LAPLACE
+from batchdp.privacy import KNORM, Budget
 from batchdp.strategies.shaped import ShapeLimits
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.reduction import reduce
@@ -127,11 +128,17 @@ PART = 50_000
 COVERED = ("4 flags", "7 flags", "one-way tables of 3 × 3 × 2", "WRelated 20 × 400, s = 8", "prefix 10")
 
 
-def ready(strategy: Strategy, epsilon: float) -> tuple[ShapedLattice, ShapedMechanism, object]:
-    lattice, noise, law = prepared(strategy, Neighbours(), epsilon, None)
+def ready(strategy: Strategy, epsilon: float) -> tuple[ShapedLattice, Mechanism, ShapedLaw]:
+    made = prepare(strategy, Neighbours(), Budget(KNORM, epsilon), None)
+    lattice, law = made.measurement, made.reader
     assert isinstance(lattice, ShapedLattice)
-    assert isinstance(noise, ShapedMechanism)
-    return lattice, noise, law
+    assert isinstance(law, ShapedLaw)
+    return lattice, made, law
+
+
+def drawn(made: Mechanism, runs: int) -> Matrix:
+    """Exact noise for so many releases, one a row, in steps of the lattice."""
+    return np.array(sample_bodies(made.measurement.groups, made.noises, runs), dtype=float)
 
 
 def table(only: str, seconds: float) -> None:
@@ -145,17 +152,17 @@ def table(only: str, seconds: float) -> None:
         pair = batchdp.optimize(workload, seconds=seconds)
         error, best = (one.expected_squared_error(epsilon=1.0) for one in (found, pair))
         assert found.shape is not None
-        _, noise, _ = ready(found, 1.0)
+        _, made, _ = ready(found, 1.0)
         start = time.process_time()
-        noise.draws(1)
+        drawn(made, 1)
         first = time.process_time() - start
         start = time.process_time()
-        noise.draws(3)
-        drawn = (time.process_time() - start) / 3
+        drawn(made, 3)
+        later = (time.process_time() - start) / 3
         print(
             f"{name}: groups {found.shape.ranks}, best pair {best:.5g} ({pair.method}), shaped {error:.5g} ± "
             f"{error * found.simulation_error:.2g}, gain {best / error:.2f}, {error / workload.queries:.5g} a query; "
-            f"planned in {took:.1f} s; a draw {drawn:.3f} s CPU, the first {first:.2f}, {found.shape.seconds:.2g} said",
+            f"planned in {took:.1f} s; a draw {later:.3f} s CPU, the first {first:.2f}, {found.shape.seconds:.2g} said",
             flush=True,
         )
 
@@ -179,8 +186,8 @@ def over_draws(only: str, number: int, seconds: float) -> None:
 def draws(runs: int) -> None:
     """The total squared error of exact draws, against what was simulated, in standard errors of both."""
     found = shaped_noise(as_workload(one_way(3, 3, 2)), ShapeLimits())
-    lattice, noise, _ = ready(found, 1.0)
-    z = np.array(noise.draws(runs), dtype=float) / 2.0**lattice.bits
+    lattice, made, _ = ready(found, 1.0)
+    z = drawn(made, runs) / 2.0**lattice.bits
     totals = np.square(z @ np.asarray(lattice.reconstruct).T).sum(axis=1)
     said = found.expected_squared_error(epsilon=1.0)
     off = math.hypot(float(totals.std(ddof=1)) / math.sqrt(runs), said * found.simulation_error)
@@ -194,9 +201,9 @@ def coverage(runs: int) -> None:
     """How often 95 % intervals hold the truth, over all queries."""
     for name in COVERED:
         found = shaped_noise(as_workload(BATCHES[name]()), ShapeLimits())
-        lattice, noise, law = ready(found, 0.7)
-        z = np.array(noise.draws(runs), dtype=float) / 2.0**lattice.bits
-        inside = np.abs(z @ np.asarray(lattice.reconstruct).T) <= law.half_widths(0.95)  # type: ignore[attr-defined]
+        lattice, made, law = ready(found, 0.7)
+        z = drawn(made, runs) / 2.0**lattice.bits
+        inside = np.abs(z @ np.asarray(lattice.reconstruct).T) <= law.half_widths(0.95)
         each = 100 * inside.mean(axis=0)
         print(f"{name}: {100 * inside.mean():.2f} % of {inside.size:,} ({each.min():.2f} to {each.max():.2f} by query)",
               flush=True)  # fmt: skip
@@ -235,16 +242,16 @@ def attack(only: str, runs: int, epsilon: float = 2.0) -> int:
     for rank in (2, 3):
         if only not in f"rank {rank}":
             continue
-        lattice, noise, _ = ready(shaped_noise(as_workload(flags(rank)), ShapeLimits()), epsilon)
+        lattice, made, _ = ready(shaped_noise(as_workload(flags(rank)), ShapeLimits()), epsilon)
         start = time.process_time()
-        sides = [many_draws(noise, runs) for _ in range(2)]
+        sides = [many_draws(made, runs) for _ in range(2)]
         took = time.process_time() - start
         shift = telling_shift(lattice, [epsilon], sides[0])
         for factor, said in ((1.0, "as it is"), (1 / 1.02, "loss × 1.02")):
             here, there = (np.rint(factor * side) for side in sides)
             assert len(here) == len(there) == runs
             bound = proven_between(
-                LAPLACE,
+                KNORM,
                 evidence_of(lattice, [epsilon], here, shift),
                 evidence_of(lattice, [epsilon], there + shift, shift),
             )
@@ -255,10 +262,9 @@ def attack(only: str, runs: int, epsilon: float = 2.0) -> int:
     return broken
 
 
-def many_draws(noise: ShapedMechanism, runs: int) -> Matrix:
-    """One a row, as many as asked for; not all of them as Python's numbers at a time."""
-    parts = [np.array(noise.draws(min(PART, runs - done)), dtype=float) for done in range(0, runs, PART)]
-    return np.concatenate(parts)
+def many_draws(made: Mechanism, runs: int) -> Matrix:
+    """As many as asked for; not all of them as Python's numbers at a time."""
+    return np.concatenate([drawn(made, min(PART, runs - done)) for done in range(0, runs, PART)])
 
 
 def main() -> None:

@@ -10,10 +10,13 @@ from math import exp, factorial
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from batchdp.mechanism import sample as sampling
 from batchdp.mechanism.knorm.integers import solved
+from batchdp.mechanism.prepare import Mechanism
 
 Matrix = NDArray[Any]
 Law = dict[tuple[int, ...], float]
@@ -99,3 +102,22 @@ def surprise(draws: Sequence[tuple[int, ...]], law: Law) -> float:
     pairs.append((total - sum(s for s, _ in pairs), total - sum(e for _, e in pairs)))
     pairs = [(s, e) for s, e in pairs if e > 1e-9]
     return float(chi2.sf(sum((s - e) ** 2 / e for s, e in pairs), len(pairs) - 1))
+
+
+def noise_of(made: Mechanism, count: int) -> NDArray[np.float64]:
+    """Noise for so many releases, as it would be drawn for them, one a row."""
+    return np.array(sampling.sample_bodies(made.measurement.groups, made.noises, count), dtype=float)
+
+
+def epsilons_of(made: Mechanism) -> tuple[Fraction, ...]:
+    """What every body of a release is really drawn with."""
+    asked: list[Fraction] = []
+
+    def nothing(body: Any, epsilon: Fraction, count: int, progress: Any = None) -> list[list[int]]:
+        asked.append(epsilon)
+        return [[0] * body.rank for _ in range(count)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "draws", nothing)
+        sampling.sample(made.measurement, made.noises)
+    return tuple(asked)

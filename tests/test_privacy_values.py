@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from batchdp import PrivacyParameterError, Strategy, StrategyError, Workload
-from batchdp.measuring.mechanism import mechanism
+from batchdp import LatticeError, PrivacyParameterError, ShapeLimits, Strategy, StrategyError, Workload
+from batchdp.mechanism.calibrate import calibrate
+from batchdp.mechanism.quantise import lattice_of
 from batchdp.outcome import Outcome
-from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget, noise_of
+from batchdp.portfolio.shapes import shaped_noise
+from batchdp.privacy import GAUSSIAN, KNORM, LAPLACE, MOST, NAMED, Budget, Noise, noise_of
 
 
-def test_the_variances_are_those_of_the_two_mechanisms() -> None:
-    assert Budget(LAPLACE, 0.5).variance(9.0) == 2 * (3 / 0.5) ** 2
+def test_the_variances_are_those_of_the_mechanisms() -> None:
+    assert Budget(LAPLACE, 0.5).variance(9.0) == Budget(KNORM, 0.5).variance(9.0) == 2 * (3 / 0.5) ** 2
     assert Budget(GAUSSIAN, 0.125).variance(9.0) == 9 / (2 * 0.125)
     assert LAPLACE.variance(1.0, 1e-200) == np.inf
     assert LAPLACE.reference == Budget(LAPLACE, 1)
     assert GAUSSIAN.reference == Budget(GAUSSIAN, 0.5)
     assert float(GAUSSIAN.implied_by(3.0)) == 4.5
+
+
+def test_noise_costs_what_it_promises_or_what_that_implies() -> None:
+    half = Fraction(1, 2)
+    for noise in (LAPLACE, KNORM):
+        assert noise.is_pure
+        assert (noise.charge(half, "epsilon"), noise.charge(half, "rho")) == (half, Fraction(1, 8))
+        assert noise.loss(3, 6.0) == half
+    assert not GAUSSIAN.is_pure
+    assert (GAUSSIAN.charge(half, "epsilon"), GAUSSIAN.charge(half, "rho")) == (None, half)
+    assert GAUSSIAN.loss(9, 3.0) == half
 
 
 def test_blocks_add_up_by_squares_only_for_l2_norms_at_right_angles() -> None:
@@ -34,7 +48,12 @@ def test_blocks_add_up_by_squares_only_for_l2_norms_at_right_angles() -> None:
 def test_a_text_at_the_door_becomes_a_noise_or_is_refused() -> None:
     assert noise_of("pure") is LAPLACE
     assert noise_of("zcdp") is GAUSSIAN
-    for wrong in ("Pure", "", None, ["pure"]):
+    assert {name: noise.privacy for name, noise in NAMED.items()} == {
+        "Laplace": "pure",
+        "K-norm": "pure",
+        "Gaussian": "zcdp",
+    }
+    for wrong in ("Pure", "", None, ["pure"], "K-norm"):
         with pytest.raises(StrategyError, match="privacy="):
             noise_of(wrong)  # type: ignore[arg-type]
 
@@ -44,7 +63,7 @@ def test_a_text_at_the_door_becomes_a_noise_or_is_refused() -> None:
     [0, -1, np.nan, np.inf, -np.inf, True, np.True_, "1", None, 1e-400, MOST * 1.1, 10**400, Decimal("NaN"), 1j],
 )
 def test_a_budget_that_protects_nothing_or_says_nothing_is_refused(amount: Any) -> None:
-    for noise in (LAPLACE, GAUSSIAN):
+    for noise in (LAPLACE, KNORM, GAUSSIAN):
         with pytest.raises(PrivacyParameterError, match=noise.unit):
             Budget(noise, amount)
 
@@ -56,12 +75,31 @@ def test_a_budget_is_the_exact_number_that_was_given(amount: Any) -> None:
     assert Budget(LAPLACE, amount).amount == (amount if isinstance(amount, Fraction) else Fraction(str(amount)))
 
 
+def one_group(noise: Noise, moved: int) -> Any:
+    """Measurements of which nothing is known but how much a record changes them."""
+    group = SimpleNamespace(moved=moved, share=Fraction(1))
+    return SimpleNamespace(noise=noise, groups=(group,), shares=(group.share,), slack=0)
+
+
+def two_bodies() -> Any:
+    """Measurements with noise in two shapes, which share ε."""
+    W = np.random.default_rng(0).standard_normal((4, 9))
+    found = lattice_of(shaped_noise(Workload(W), ShapeLimits(rank=2, directions=100)), largest_total=10**6)
+    assert len(found.groups) == 2
+    return found
+
+
 def test_noise_is_made_for_no_more_than_the_number_that_was_written() -> None:
-    for noise, change in ((LAPLACE, 1), (GAUSSIAN, 3), (LAPLACE, 2**40 + 1)):
+    known = [one_group(LAPLACE, 100), one_group(GAUSSIAN, 300**2), one_group(LAPLACE, 2**40 + 1), two_bodies()]
+    for measurement in known:
         for i in range(1, 100):  # many of these floats are a little more than their decimal numbers
-            found = mechanism(noise.privacy, change, i / 100)
-            assert Fraction(found.loss) <= Fraction(i, 100)
-            assert Fraction(found.loss) > Fraction(i, 100) * (1 - Fraction(1, 2**48))
+            noises = calibrate(measurement, 1, Budget(measurement.noise, i / 100))
+            loss = sum(Fraction(own.loss) for own in noises)
+            assert loss <= Fraction(i, 100)
+            assert loss > Fraction(i, 100) * (1 - Fraction(1, 2**48))
+    for noise, moved in ((LAPLACE, 1), (GAUSSIAN, 3**2)):
+        with pytest.raises(LatticeError, match="too little to hide behind"):
+            calibrate(one_group(noise, moved), 1, Budget(noise, 0.5))
 
 
 def test_the_argument_of_the_other_noise_is_refused() -> None:
@@ -71,6 +109,8 @@ def test_the_argument_of_the_other_noise_is_refused() -> None:
         Budget.of(GAUSSIAN)
     with pytest.raises(PrivacyParameterError, match="epsilon=1"):
         Budget.of(GAUSSIAN, epsilon=1, rho=1)
+    with pytest.raises(PrivacyParameterError, match="rho=1 is not the budget of K-norm noise; give epsilon"):
+        Budget.of(KNORM, rho=1)
     assert str(Budget.of(GAUSSIAN, rho=0.25)) == "ρ = 0.25"
 
 

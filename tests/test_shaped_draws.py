@@ -16,13 +16,15 @@ import pytest
 from scipy.stats import chi2, chi2_contingency
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.mechanism.mechanism import mechanism
 from batchdp.mechanism.knorm import Body, draw, drawing, draws, survey
 from batchdp.mechanism.knorm.ball import Box, box
 from batchdp.mechanism.knorm.bits import Bits, Uniform, below
 from batchdp.mechanism.knorm.drawing import Point, _accepted
 from batchdp.mechanism.knorm.exponential import Gamma, exponential
 from batchdp.mechanism.knorm.gauge import Found
+from batchdp.privacy import LAPLACE
+from mechanisms import calibrated
+from mechanisms import drawn as drawn_by_opendp
 from shaped_truth import Law, cube, differences, facets, flags, gaussian, law_by_integral, rounded_laplace, surprise
 
 COUNT = int(os.environ.get("BATCHDP_EXAMPLES", "2000"))
@@ -74,7 +76,7 @@ def test_bodies_of_known_volume_have_the_law_of_their_norm(name: str, start: int
 def test_opendp_draws_the_same_from_a_cross_polytope_on_a_fine_lattice(start: int) -> None:
     scale = 2**20
     ours = np.array(drawn(np.eye(3, dtype=int) * scale, Fraction(1, 2), start, 3 * COUNT // 10), dtype=float).ravel()
-    theirs = np.array(mechanism("pure", scale, 0.5).draw([0] * (10 * COUNT)), dtype=float)
+    theirs = np.array(drawn_by_opendp(LAPLACE, calibrated(LAPLACE, scale, 0.5).scale, 10 * COUNT), dtype=float)
     edges = np.quantile(theirs, np.linspace(0, 1, 21)[1:-1])
     table = [np.bincount(np.searchsorted(edges, sample), minlength=20) for sample in (ours, theirs)]
     assert chi2_contingency(table).pvalue > FALSE_ALARM

@@ -18,14 +18,15 @@ import pytest
 
 import batchdp
 from batchdp import Ledger, PlanError, PrivacyParameterError, ShapeLimits, Workload, archive
-from batchdp.audits.shaped import exact_shaped
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.preparing import prepared
+from batchdp.audits.exact import exact
 from batchdp.mechanism.knorm import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
-from batchdp.mechanism.knorm.mechanism import ShapedMechanism
+from batchdp.mechanism.neighbours import Neighbours
 from batchdp.plans.file import FORMAT
 from batchdp.portfolio.shapes import shaped_noise
+from batchdp.privacy import KNORM
+from mechanisms import prepared
+from shaped_truth import epsilons_of
 
 FLAGS = np.array([one for one in product((0, 1), repeat=3) if any(one)], dtype=float).T
 FLAGGED = shaped_noise(Workload(FLAGS), ShapeLimits(directions=300))
@@ -136,13 +137,15 @@ def test_measurements_in_other_units_are_as_private(planned: Path, tmp_path: Pat
     for name, by in (("L_data", factor), ("B_data", 1 / factor), ("shape_0_points", factor)):
         arrays[name] = arrays[name] * by
     archive.save(tmp_path / "other.plan", header, arrays, PlanError)
-    lattice, noise, _ = prepared(batchdp.load_plan(tmp_path / "other.plan").strategy, Neighbours(), 1.0, None)
+    made = prepared(batchdp.load_plan(tmp_path / "other.plan").strategy, Neighbours(), 1.0, None)
+    lattice = made.measurement
     assert isinstance(lattice, ShapedLattice)
-    assert isinstance(noise, ShapedMechanism)
-    assert all(finding.held for finding in exact_shaped(lattice, noise, Neighbours(), 1.0))
+    assert made.noise is KNORM
+    assert all(finding.held for finding in exact(made))
     columns = {tuple(map(abs, column)) for column in lattice.integers.toarray().T.tolist()}
     assert max(map(max, columns)) > 2**19
-    assert all(any(tuple(map(abs, v)) == c for v in noise.bodies[0].vertices.T.tolist()) for c in columns if any(c))
+    body = lattice.groups[0].body
+    assert all(any(tuple(map(abs, v)) == c for v in body.vertices.T.tolist()) for c in columns if any(c))
 
 
 @pytest.mark.parametrize("epsilon", [5e-324, 1e-310, 1e-300, 1e-31, 1e10, float("inf"), float("nan"), 0.0, -1.0])
@@ -155,17 +158,18 @@ def test_a_budget_beyond_reason_is_refused_and_costs_nothing(tmp_path: Path, eps
 
 @pytest.mark.parametrize(("relation", "rows", "factor"), [("add-remove", 3, 3), ("replace", 1, 2), ("replace", 5, 10)])
 def test_people_of_several_rows_have_the_noise_of_a_smaller_budget(relation: Any, rows: int, factor: int) -> None:
-    lattice, noise, _ = prepared(FLAGGED, Neighbours(relation, rows), 0.7, None)
+    made = prepared(FLAGGED, Neighbours(relation, rows), 0.7, None)
+    lattice, (epsilon,) = made.measurement, epsilons_of(made)
     assert isinstance(lattice, ShapedLattice)
-    assert isinstance(noise, ShapedMechanism)
-    assert noise.epsilons == (Fraction(0.7) / factor,)
+    assert made.noise is KNORM
+    assert epsilon == Fraction(0.7) / factor
     # In the norm of the noise, whatever rows they have: ‖Σ a‖ ≤ factor, so that no density changes by more than e^ε.
-    rng, (body,) = np.random.default_rng(0), noise.bodies
+    rng, (group,) = np.random.default_rng(0), lattice.groups
     columns = lattice.integers.toarray().T
     for _ in range(20):
         signs = rng.choice((-1, 1) if relation == "replace" else (1,), factor)
         moved = (signs[:, None] * columns[rng.integers(len(columns), size=factor)]).sum(axis=0)
-        assert noise.epsilons[0] * body.norm(moved.tolist()) <= Fraction(0.7)
+        assert epsilon * group.body.norm(moved.tolist()) <= Fraction(0.7)
 
 
 SLOW_BODY = "np.tril(np.ones((16, 16), dtype=int))"
@@ -173,16 +177,16 @@ SLOW_BODY = "np.tril(np.ones((16, 16), dtype=int))"
 INTERRUPTED = f"""
 import sys, numpy as np, batchdp
 from fractions import Fraction
+from batchdp.mechanism import sample
 from batchdp.mechanism.knorm import Body
-from batchdp.mechanism.knorm import mechanism
 from batchdp import Ledger, ShapeLimits, Workload
 from batchdp.portfolio.shapes import shaped_noise
 
-real = mechanism.draws
+real = sample.draws
 def slow(body, epsilon, count, progress=None):
     print("drawing", flush=True)
     return real(Body({SLOW_BODY}), epsilon, count, progress)
-mechanism.draws = slow
+sample.draws = slow
 W = np.array({FLAGS.tolist()})
 strategy = shaped_noise(Workload(W), ShapeLimits(directions=300))
 try:
