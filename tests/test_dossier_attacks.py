@@ -6,9 +6,7 @@ import copy
 import hashlib
 import json
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,15 +30,14 @@ from batchdp import (
     report,
     verify,
 )
-from batchdp.ledger.books import added
 from batchdp.measuring.preparing import prepared
 from batchdp.publishing.contents import SUMS, sums
 from batchdp.publishing.contents import drawn as draw
 from batchdp.publishing.facts import Facts
-from batchdp.release.claims import check_charged, check_release, is_older
+from batchdp.release.claims import check_release
 from batchdp.release.exporting import tables_of
 from batchdp.release.meaning import answers_digest
-from batchdp.release.storing import decoded, encoded
+from batchdp.release.storing import decoded
 from batchdp.reports.figures import significant
 
 NAMES = ("young", "old", "all", "young again")
@@ -173,31 +170,6 @@ def test_the_digest_is_of_numbers_and_names_not_of_how_they_are_kept(case: Case,
     assert answers_digest(release.said, release.measure, 2 * release.workload) not in digests
 
 
-def test_an_entry_of_an_earlier_version_says_what_was_not_checked(case: Case, tmp_path: Path) -> None:
-    """As the version before wrote it: no digest of answers, and an output without them."""
-    ledger = Ledger.create(tmp_path / "old.db", epsilon=1.0)
-    c = case.release.certificate
-    reserved = ledger.reserve(
-        "old", epsilon=0.25, plan_digest=c.plan_digest, table=c.table, privacy_unit=c.privacy_unit
-    )
-    own = replace(c, release_id="old", ledger_head=reserved.head)
-    whole = encoded(own, case.release.measurements, case.release.values, case.release.standard_errors)
-    head, _, numbers = whole.partition(b"\n")
-    header = {**json.loads(head), "format": "batchdp-output-2"}
-    del header["answers"]
-    ledger.complete(reserved, json.dumps(header).encode() + b"\n" + numbers[: 8 * len(case.release.measurements)])  # type: ignore[arg-type]
-    release = replace(case.release, certificate=own)
-    assert check_charged(release, ledger)
-    assert is_older(release, ledger)
-    dossier(release, tmp_path / "out", ledger=ledger)
-    unchecked = verify(tmp_path / "out", ledger=ledger).unchecked
-    assert "what the answers are called: the ledger's entry is older" in unchecked
-    assert "Not checked: what the answers are called" in report(release, tmp_path / "p.html", ledger=ledger).read_text()
-    again = answer(STRATEGY, [1, 1], epsilon=0.25, ledger=ledger, release_id="old")
-    assert np.array_equal(again.measurements, release.measurements)
-    assert "Not checked" not in report(case.release, tmp_path / "q.html", ledger=case.ledger).read_text()
-
-
 def shaken(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
     """B as another processor would fit it."""
 
@@ -245,24 +217,6 @@ def test_what_the_ledger_stores_is_read_as_it_was_written(case: Case) -> None:
     ):
         with pytest.raises(batchdp.LedgerError, match="not a release"):
             decoded(wrong, "second")
-
-
-def test_a_ledger_of_the_schema_before_goes_on(case: Case) -> None:
-    """Version 2: without the column of answers' digests."""
-    ledger = case.ledger
-    head, spent = ledger.head, ledger.spent
-    path = ledger.path.with_name("two.db")
-    two = Ledger.create(path, epsilon=1.0)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("ALTER TABLE event DROP COLUMN answers_digest")
-        connection.execute("PRAGMA user_version = 2")
-    assert added(2) == ("privacy_unit TEXT", "output_bytes INTEGER")
-    before = two.verify()
-    release = answer(STRATEGY, [1, 2], epsilon=0.5, ledger=two)
-    assert two.verify(before) != before
-    assert check_charged(release, two)
-    assert not is_older(release, two)
-    assert (ledger.head, ledger.spent) == (head, spent)
 
 
 # The ledger that the evidence names
@@ -382,7 +336,7 @@ def test_more_than_there_should_be_is_refused(file: str, place: str, case: Case)
 @pytest.mark.parametrize("where", ["header", "array"])
 def test_a_release_with_more_in_it_is_refused(where: str, case: Case) -> None:
     path = case.folder / "answers.release"
-    header, arrays = archive.load(path, "batchdp-release-2", ReleaseError, "release")
+    header, arrays = archive.load(path, "batchdp-release-0.3", ReleaseError, "release")
     if where == "header":
         header["exact"] = [10, 20]
     else:

@@ -3,9 +3,9 @@
     git worktree add ../batchdp-0.1.0 f88c8c1 && cd ../batchdp-0.1.0 && make .venv/.ready
     .venv/bin/python …/tests/golden/make.py …/tests/golden/0.1.0
 
-They are what a user of that version has on the disk: they must open, verify and give the same answers in every later
-version. The strategies measure whole numbers, which the lattice holds exactly: no linear algebra, which differs in its
-last bits between machines, decides a plan's digest. Run once; a second run would draw other noise.
+They are what a user of that version has on the disk: ledgers must be carried over with everything in them, plans and
+releases refused. The strategies measure whole numbers, which the lattice holds exactly: no linear algebra, which
+differs in its last bits between machines, decides a plan's digest. Run once; a second run would draw other noise.
 """
 
 from __future__ import annotations

@@ -33,15 +33,14 @@ def prepared(
     max_rows: int | None,
     *,
     drawn: bool = False,
-    exactly: bool = False,
 ) -> tuple[Lattice | AmountLattice, Mechanism, NoiseLaw]:
     """The lattice, the noise on it and its law; refused unless the bias is below 1 % of every answer's noise.
 
     Where the noise was `drawn` before, for a release that is asked for again, there is nothing left to refuse. Queries
-    are answered `exactly`, with more noise, only where nothing else keeps the bias small, or where that is asked for.
+    are answered exactly, with more noise, only where nothing else keeps the bias small.
     """
     caps = caps_for(strategy.workload, max_rows)
-    for exact, cap in product((True,) if exactly else (False, True), caps):
+    for exact, cap in product((False, True), caps):
         lattice = lattice_of(strategy, largest_total=cap, exactly=exact)
         noise, steps = _noise(lattice, neighbours, budget)
         if steps < LEAST_SCALE and lattice.sensitivity and not drawn:

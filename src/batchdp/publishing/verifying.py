@@ -25,7 +25,7 @@ from batchdp.publishing.metadata import MEDIA
 from batchdp.publishing.note import COVARIANCE
 from batchdp.publishing.writing import check_against
 from batchdp.release import Release, TableRelease, load_release
-from batchdp.release.claims import answers_digest_of, differences, is_older
+from batchdp.release.claims import answers_digest_of, differences
 from batchdp.release.exporting import INDEX, derived_in, index_entry, index_text, no_formula, tables_of
 from batchdp.release.loading import unknown_parts
 
@@ -36,7 +36,6 @@ LARGEST_EVIDENCE = 100_000_000
 NOT_CHECKED = "against a ledger"
 PEOPLE = "what people declared in ABOUT.toml"
 VERSIONS = "the versions in evidence.json, which nothing else knows"
-OLDER = "what the answers are called: the ledger's entry is older"
 DERIVED = "how derived answers follow from their parts, which only a ledger knows"
 PLAIN_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
 
@@ -78,8 +77,6 @@ def verify(folder: str | os.PathLike[str], *, ledger: Ledger | None = None) -> V
             unchecked.append(DERIVED)
     else:
         checked.append(_check_ledger(facts, ledger))
-        if is_older(release, ledger):
-            unchecked.append(OLDER)
         if facts.books is None:
             unchecked.append("the releases of the ledger together: the dossier was written without one")
     return Verified(sha256((place / SUMS).read_bytes()), tuple(checked), (*unchecked, VERSIONS, PEOPLE))

@@ -254,7 +254,7 @@ def release(
         kept = decoded(reserved.output, identity)
         certificate, noisy = kept.certificate, kept.measurements
         law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
-        values = _reconstructed(lattice, noisy) if kept.values is None else kept.values
+        values = kept.values
     else:
         # From here on counts are read. Nothing below may raise because of what they are.
         noisy_integers = (draw or ready)(lattice.measured(counted(counts, identity)))

@@ -13,7 +13,7 @@ from batchdp.measuring.amounts import AmountLattice
 from batchdp.measuring.lattice import Lattice
 from batchdp.measuring.law import NoiseLaw
 from batchdp.measuring.mechanism import Mechanism
-from batchdp.measuring.neighbours import NOT_RECORDED, Neighbours
+from batchdp.measuring.neighbours import Neighbours
 from batchdp.privacy import NOISES, Noise, Privacy, noise_of
 
 LONGEST_TEXT = 1000
@@ -28,7 +28,7 @@ class PrivacyCertificate:
     budget: float
     """ε of pure differential privacy, or ρ of zCDP."""
     neighbours: str
-    privacy_unit: str = field(default=NOT_RECORDED, kw_only=True)
+    privacy_unit: str
     """Whose privacy: the column with one value a person, or "every row is a person"."""
     shape: str = field(default="", kw_only=True)
     """Where noise has a shape: how many measurements, in their order, share a body, and its share of ε. A body is the
@@ -61,9 +61,8 @@ class PrivacyCertificate:
         return f"{self.noise.letter} = {self.budget:g}"
 
     def as_dict(self) -> dict[str, Any]:
-        """For files; as they were before there were shapes, where there is none."""
-        held = asdict(self)
-        return held if self.shape else {name: value for name, value in held.items() if name != "shape"}
+        """For files."""
+        return asdict(self)
 
     @classmethod
     def read(cls, content: Any) -> PrivacyCertificate:
@@ -71,8 +70,7 @@ class PrivacyCertificate:
         if not isinstance(content, Mapping):
             raise ReleaseError(f"certificate is a {type(content).__name__}, not a certificate")
         known = {one.name: one for one in fields(cls)}
-        missing = set(known) - set(content) - {"privacy_unit", "derived", "shape"}
-        if missing or not set(content) <= set(known):
+        if set(content) != set(known):
             raise ReleaseError("certificate: its fields are not those of a certificate")
         for name, value in content.items():
             kind = known[name].type

@@ -20,16 +20,15 @@ from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.accounting import as_float, charge
 from batchdp.measuring.lattice import FEWEST_BITS, LARGEST, MOST_BITS
 from batchdp.measuring.law import MOST_CONFIDENCE
-from batchdp.measuring.neighbours import NOT_RECORDED
 from batchdp.measuring.preparing import exact_charge
 from batchdp.measuring.shaping.law import ShapedLaw
-from batchdp.privacy import GAUSSIAN, UNITS, Budget, Unit
+from batchdp.privacy import UNITS, Budget, Unit
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.storing import decoded as decoded_tables
 from batchdp.release.components.storing import is_encoded
 from batchdp.release.meaning import answers_digest
 from batchdp.release.records import Release
-from batchdp.release.storing import Stored, decoded
+from batchdp.release.storing import Stored, decoded, is_earlier
 from batchdp.strategies.shaped.checking import check_sample
 
 NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most (\d{1,7}) rows?")
@@ -80,22 +79,12 @@ def answers_digest_of(release: Release) -> str:
     return answers_digest(release.said, release.measure, release.workload)
 
 
-def is_older(release: Any, ledger: Ledger) -> bool:
-    """Whether the ledger charged a release before it kept what answers are called, so that this cannot be checked.
-
-    What tables are called is in the digest of their plan, which their releases are compared with.
-    """
-    own = release.certificate.release_id
-    older = any(one.release_id == own and one.answers_digest is None for one in ledger.history())
-    return older and isinstance(release, Release)
-
-
 def check_ledger(ledger: Ledger) -> None:
     """Refuse a ledger of which an entry and the certificate that is stored with it disagree."""
 
     def look(entry: Entry, output: bytes) -> None:
-        if not output.startswith(b"{"):
-            return  # stored by somebody's own program
+        if not output.startswith(b"{") or is_earlier(output):
+            return  # stored by somebody's own program, or by a version before 0.3
         certificate: Any = (
             decoded_tables(output, entry.release_id)[0]
             if is_encoded(output)
@@ -121,7 +110,7 @@ def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit
         "budget": (certificate.budget, budget),
         "plan_digest": (certificate.plan_digest, entry.plan_digest),
         "table": (certificate.table, entry.table),
-        "privacy_unit": (certificate.privacy_unit, entry.privacy_unit or NOT_RECORDED),
+        "privacy_unit": (certificate.privacy_unit, entry.privacy_unit),
         "ledger_head": (certificate.ledger_head, entry.head),
         "charged": (as_float(due), entry.charged),
     }
@@ -138,13 +127,11 @@ def _unlike(claimed: PrivacyCertificate, kept: PrivacyCertificate) -> Iterator[t
 
 
 def _other_answers(release: Release, entry: Entry, kept: Stored) -> Iterator[str]:
-    """What of a release's content is not what the ledger has of it, as far as the ledger has anything of it."""
-    if entry.answers_digest is not None and entry.answers_digest != answers_digest_of(release):
+    """What of a release's content is not what the ledger has of it."""
+    if entry.answers_digest != answers_digest_of(release):
         yield "its queries, or what they are called,"
     if not np.array_equal(kept.measurements, release.measurements):
         yield "its measurements"
-    if kept.values is None or kept.standard_errors is None:
-        return
     errors, sums = release.standard_errors, abs(release.law.reconstruct) @ np.abs(release.measurements)
     if kept.values.shape != release.values.shape or kept.standard_errors.shape != errors.shape:
         yield "its answers"
@@ -183,10 +170,7 @@ def _contradictions(release: Release) -> Iterator[str]:
 def _false_loss(c: PrivacyCertificate) -> Iterator[str]:
     """The closed forms Δ / b and Δ² / 2 σ² that OpenDP's privacy maps round up."""
     loss = c.noise.loss(Fraction(c.sensitivity) / Fraction(c.scale))
-    # Version 0.1.0 rounded Gaussian sensitivities above 2^53 to the nearest float; its releases are what they are.
-    rounded = c.noise == GAUSSIAN and c.sensitivity > 2**53 and c.privacy_unit == NOT_RECORDED
-    slack = Fraction(1, 2**51) if rounded else Fraction(0)
-    if not loss * (1 - slack) <= Fraction(c.loss) <= loss * (1 + Fraction(ROUNDING)):
+    if not loss <= Fraction(c.loss) <= loss * (1 + Fraction(ROUNDING)):
         yield f"its noise loses {float(loss):.12g}, its certificate says loss={c.loss!r}"
     if c.loss > c.budget:
         yield f"loss={c.loss!r} is more than budget={c.budget!r}"

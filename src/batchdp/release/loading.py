@@ -20,7 +20,7 @@ from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_release
 from batchdp.release.components.file import FORMAT as TABLES
 from batchdp.release.components.file import load_tables
-from batchdp.release.records import FORMAT, FORMAT_DERIVED, Release
+from batchdp.release.records import FORMAT, Release
 from batchdp.strategies.shape import Shape
 
 
@@ -35,8 +35,7 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
     """
     if archive.format_of(path) == TABLES:
         return load_tables(path, most_bytes)
-    derived = archive.format_of(path) == FORMAT_DERIVED
-    header, arrays = archive.load(path, FORMAT_DERIVED if derived else FORMAT, ReleaseError, "release", most_bytes)
+    header, arrays = archive.load(path, FORMAT, ReleaseError, "release", most_bytes)
     try:
         names = header["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -56,7 +55,7 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
             workload=sparse.csr_array(archive.whole("W", arrays, most_bytes)),
             certificate=PrivacyCertificate.read(header["certificate"]),
             confidence=float(header["confidence"]),
-            asked=read(header["asked"], len(names)) if derived else (),
+            asked=read(header["asked"], len(names)) if "asked" in header else (),
         )
         check_release(release)
         return release

@@ -49,16 +49,13 @@ def answers_digest(said: Mapping[str, Any], measure: sparse.csr_array, workload:
     return digest.hexdigest()
 
 
-def plan_digest(
-    lattice: Lattice | AmountLattice, neighbours: Neighbours, asked: str = "", *, fitted: bool = False
-) -> str:
+def plan_digest(lattice: Lattice | AmountLattice, neighbours: Neighbours, asked: str = "") -> str:
     """A fingerprint of everything that decides what is measured, apart from the data and the budget.
 
     Args:
         lattice: what is measured.
         neighbours: whose privacy.
         asked: what the cells stand for.
-        fitted: with B, as in earlier versions.
     """
     digest = hashlib.sha256()
     Q = lattice.integers
@@ -66,7 +63,6 @@ def plan_digest(
     settings: list[Any] = [lattice.privacy, lattice.bits, lattice.largest_total, str(neighbours), Q.shape]
     header = [*settings, workload.names, workload.blocks, asked]
     digest.update(json.dumps(header).encode())
-    reading = (sparse.csr_array(lattice.reconstruct),) if fitted else ()
     merging: tuple[sparse.csr_array, ...] = ()
     if isinstance(lattice, AmountLattice):
         exact = [lattice.fine, workload.ends, [sorted(column.items()) for column in (*lattice.levels, *lattice.slopes)]]
@@ -75,7 +71,7 @@ def plan_digest(
         merging = (sparse.csr_array(lattice.merging),)
     if isinstance(lattice, ShapedLattice):
         digest.update(lattice.shape.groups_text.encode())
-    for matrix in (Q, *reading, sparse.csr_array(plain(lattice.workload.matrix)), *merging):
+    for matrix in (Q, sparse.csr_array(plain(lattice.workload.matrix)), *merging):
         for part in (matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)):
             digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()
@@ -94,10 +90,5 @@ def prepared_as_asked(
         made = prepared(strategy, neighbours, budget, max_rows)
         return *made, plan_digest(made[0], neighbours, asked)
     cap = before.largest_total if max_rows is None else max_rows  # a later version may need less noise, and try another
-    for exactly in (False, True):  # an earlier version fitted B to all that was rounded
-        made = prepared(strategy, neighbours, budget, cap, drawn=True, exactly=exactly)
-        for fitted in (False, True):
-            digest = plan_digest(made[0], neighbours, asked, fitted=fitted)
-            if digest == before.plan_digest:
-                return *made, digest
-    return *made, digest
+    made = prepared(strategy, neighbours, budget, cap, drawn=True)
+    return *made, plan_digest(made[0], neighbours, asked)

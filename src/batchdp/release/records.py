@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
     from batchdp.release.consistent.records import Consistent
 
-FORMAT = "batchdp-release-2"
-FORMAT_DERIVED = "batchdp-release-derived-1"
-"""With derived answers, which earlier versions would leave out and show the parts of."""
+FORMAT = "batchdp-release-0.3"
 
 
 @dataclass(frozen=True)
@@ -268,7 +266,7 @@ class Release:
 
     def _header(self) -> dict[str, Any]:
         return {
-            "format": FORMAT_DERIVED if self.asked else FORMAT,
+            "format": FORMAT,
             **self.said,
             "confidence": self.confidence,
             "scale": self.law.scale,

@@ -12,8 +12,8 @@ from batchdp.reports.figures import percent
 MOST_ROWS = 100
 
 
-def budget_section(ledger: Ledger, release_id: str, *, unnamed: bool = False) -> Markup:
-    """What was spent on what, and what is left; `unnamed` where the ledger does not know what answers are called."""
+def budget_section(ledger: Ledger, release_id: str) -> Markup:
+    """What was spent on what, and what is left."""
     spends, total = ledger.history(), ledger.total
     skipped = max(0, len(spends) - MOST_ROWS)
     spent = sum(one.charged for one in spends[:skipped])
@@ -30,7 +30,6 @@ def budget_section(ledger: Ledger, release_id: str, *, unnamed: bool = False) ->
         remaining=ledger.remaining,
         spends=len(spends),
         known=any(one.release_id == release_id for one in spends),
-        unnamed=unnamed,
         earlier=earlier,
         rows=rows,
         left=_bar(spent, ledger.remaining, total, "left"),

@@ -19,7 +19,7 @@ from batchdp.ledger import Ledger
 from batchdp.markup import part, rendered
 from batchdp.privacy import UNITS
 from batchdp.release import Release, TableRelease
-from batchdp.release.claims import check_charged, check_release, is_older
+from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.claims import check_charged_tables, check_tables
 from batchdp.release.consistent.records import Consistent
 from batchdp.release.consistent.tables import ConsistentTables
@@ -112,7 +112,7 @@ def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:
 
 
 def _budget(release: Release | TableRelease, ledger: Ledger) -> str:
-    return budget_section(ledger, release.certificate.release_id, unnamed=is_older(release, ledger))
+    return budget_section(ledger, release.certificate.release_id)
 
 
 def _page(

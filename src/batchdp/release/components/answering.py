@@ -34,6 +34,7 @@ from batchdp.release.components.safety import room_on_disk, uninterrupted
 from batchdp.release.components.storing import decoded, encoded
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.cost import Confirm, confirmed, cost_of
+from batchdp.release.storing import check_readable
 from batchdp.strategies.over_tables import OverTables
 
 Integers = NDArray[np.int64]
@@ -78,7 +79,8 @@ def release_components(
         "table": label,
         "privacy_unit": neighbours.privacy_unit,
     }
-    if release_id is not None and ledger.stored(release_id) is not None:
+    if release_id is not None and (stored := ledger.stored(release_id)) is not None:
+        check_readable(stored.output, release_id)
         repeated = ledger.reserve(identity, **spend)
         assert isinstance(repeated, StoredRelease)
         return _again(repeated, prepared, names, confidence, legend)

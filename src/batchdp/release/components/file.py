@@ -29,7 +29,7 @@ from batchdp.release.components.tables import TableRelease
 from batchdp.release.components.weighted import WEIGHTED, described_weighted, read_weighted
 from batchdp.workloads.structure import Factor, Products, column_sizes
 
-FORMAT = "batchdp-release-3"
+FORMAT = "batchdp-table-release-0.3"
 ROOM, RATIO = 2**16, 8
 """How many combinations a file may ask to be gone through: so many, and so many for every number that it holds."""
 Arrays = dict[str, NDArray[Any]]

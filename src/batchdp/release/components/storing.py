@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from batchdp.errors import LedgerError, ReleaseError
 from batchdp.release.components.certificate import ComponentCertificate, packed
+from batchdp.release.storing import check_readable
 
-FORMAT = "batchdp-output-3"
+FORMAT = "batchdp-table-output-0.3"
 BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 LONGEST_HEADER = 1_000_000
 
@@ -31,6 +32,7 @@ def is_encoded(output: bytes) -> bool:
 
 def decoded(output: bytes, release_id: str) -> tuple[ComponentCertificate, NDArray[np.int64]]:
     """What was stored; refused if it is anything else, for whoever can write to a ledger can put anything there."""
+    check_readable(output, release_id)
     try:
         end = output.index(b"\n", 0, LONGEST_HEADER)
         header: Any = json.loads(output[:end])
