@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import sparse
 
 from batchdp import Workload, workloads
+from batchdp.cells import MOST_CELLS, Cells
+from batchdp.cells.blocks import blocks
+from batchdp.cells.splitting import split
+from batchdp.domain import Domain
 from batchdp.linalg.product import CellMap, Product
+from batchdp.queries import Query
 from batchdp.workloads.workload import as_workload
 from contract import contract_workload as contract_workload
 from contract import peer_figures as peer_figures
@@ -47,3 +54,15 @@ def small_workloads() -> dict[str, Workload]:
         "spanning": Workload([[1, 1, 0, 0, 1], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0], [0, 0, 0, 1, -1]], blocks=[3, 2]),
         "product": Workload(Product(repeated, CellMap(np.array([4, 0, 0, 2, 1, 1, 3, 1]), np.ones(8), 5).matrix())),
     }
+
+
+def every_number(
+    queries: Sequence[Query],
+    domain: Domain,
+    *,
+    most: int = MOST_CELLS,
+    partition: Sequence[Sequence[int]] | None = None,
+) -> Cells:
+    """As `cells_of`, with summed columns as where one query sums several: every number by itself, not by ends."""
+    atoms = split(queries, domain)
+    return Cells(tuple(query.name for query in queries), atoms, blocks(queries, atoms, most, None, partition))

@@ -24,7 +24,7 @@ class Kind:
 
     strategy: Any
     data: Any
-    budget: dict[str, float]
+    budget: dict[str, Any]
 
     def ledger(self, folder: Path, times: float = 2) -> Ledger:
         """A ledger with room for so many releases."""

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batchdp
-from batchdp.cells import cells_of
 from batchdp.cells.splitting import possible
 from batchdp.components import groups
 from batchdp.domain import as_domain
 from batchdp.plans.componentwise import ComponentCells, component_cells, componentwise
 from batchdp.sql import read_queries
+from cases import every_number
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 DOMAIN = """
@@ -64,7 +64,7 @@ def test_components_count_the_same_queries(chosen: set[str], seed: int) -> None:
     made = componentwise(queries, domain, 8192)
     assert made is not None
     cells, strategy = made
-    plain = cells_of(queries, domain, ends=False)
+    plain = every_number(queries, domain)
     rng = np.random.default_rng(seed)
     alive = [np.flatnonzero(possible(atoms)) for atoms in cells.atoms]
     rows = np.column_stack([rng.choice(own, 50) for own in alive]) if alive else np.zeros((50, 0), dtype=np.int64)

@@ -6,9 +6,7 @@ import copy
 import hashlib
 import json
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,6 @@ from batchdp import (
     verify,
 )
 from batchdp.ledger import Reservation
-from batchdp.ledger.books import added
 from batchdp.mechanism.prepare import prepare
 from batchdp.publishing.contents import SUMS, sums
 from batchdp.publishing.contents import drawn as draw
@@ -242,24 +239,6 @@ def test_what_the_ledger_stores_is_read_as_it_was_written(case: Case) -> None:
             decoded(wrong, "second")
 
 
-def test_a_ledger_of_the_schema_before_goes_on(case: Case) -> None:
-    """Version 2: without the column of answers' digests."""
-    ledger = case.ledger
-    head, spent = ledger.head, ledger.spent
-    path = ledger.path.with_name("two.db")
-    two = Ledger.create(path, epsilon=1.0)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for column in ("exact_remaining", "exact_charged", "answers_digest"):
-            connection.execute(f"ALTER TABLE event DROP COLUMN {column}")
-        connection.execute("PRAGMA user_version = 2")
-    assert added(2) == ("privacy_unit TEXT", "output_bytes INTEGER")
-    before = two.verify()
-    release = answer(STRATEGY, [1, 2], epsilon=0.5, ledger=two)
-    assert two.verify(before) != before
-    assert check_charged(release, two)
-    assert (ledger.head, ledger.spent) == (head, spent)
-
-
 # The ledger that the evidence names
 
 
@@ -377,7 +356,7 @@ def test_more_than_there_should_be_is_refused(file: str, place: str, case: Case)
 @pytest.mark.parametrize("where", ["header", "array"])
 def test_a_release_with_more_in_it_is_refused(where: str, case: Case) -> None:
     path = case.folder / "answers.release"
-    header, arrays = archive.load(path, "batchdp-release-4", ReleaseError, "release")
+    header, arrays = archive.load(path, "batchdp-release-0.3", ReleaseError, "release")
     if where == "header":
         header["exact"] = [10, 20]
     else:

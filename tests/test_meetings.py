@@ -42,6 +42,8 @@ from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.sql import read_queries
 from batchdp.strategies.blocks import best_shares
 from batchdp.strategies.noise_on_results import noise_on_results
+from cases import every_number
+from mechanisms import measured
 from test_cells import _worth, examples_of, small_batches
 
 CARRIERS = [f"C{i}" for i in range(16)]
@@ -59,7 +61,7 @@ def test_meetings_are_those_of_all_records(case: tuple[str, Domain], data: st.Da
     home = [data.draw(st.integers(0, 2)) for _ in queries]
     partition = [[q for q, own in enumerate(home) if own == block] for block in sorted(set(home))]
     by_ends = data.draw(st.booleans())
-    cells = cells_of(queries, described, partition=partition, ends=by_ends)
+    cells = (cells_of if by_ends else every_number)(queries, described, partition=partition)
     samples = [examples_of(atoms) for atoms in cells.atoms]
     found, zero = set(), [not np.any(block.classes.matrix.toarray()) for block in cells.blocks]
     for code in product(*(range(len(values)) for values in samples)):
@@ -193,7 +195,7 @@ def brute_force(planned: Plan) -> int:
     found = 0
     for record in np.ndindex(*sizes):
         counts = cells.counts([(np.array([record], dtype=np.int32), np.ones(1, dtype=np.int64))])
-        moved = [abs(int(one)) for one in lattice.measured(counts)]
+        moved = [abs(int(one)) for one in measured(lattice, counts)]
         found = max(found, sum(moved) if planned.privacy == "pure" else sum(one**2 for one in moved))
     return found if planned.privacy == "pure" else isqrt(found - 1) + 1
 

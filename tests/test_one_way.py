@@ -25,6 +25,7 @@ from batchdp import (
     load_release,
     verify,
 )
+from batchdp.mechanism import measure
 from batchdp.release import answering
 from batchdp.release.verify import check_charged, check_ledger
 from kinds import MAKERS, kind
@@ -45,7 +46,7 @@ def noisy(release: Any) -> list[Any]:
 def test_cost_noise_room_charge_count_store_in_this_order(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger, order = kind(name).ledger(tmp_path), []
+    ledger, order = kind(name).ledger(tmp_path), list[str]()
 
     def noting(owner: Any, what: str, said: str) -> None:
         really = getattr(owner, what)
@@ -64,7 +65,12 @@ def test_cost_noise_room_charge_count_store_in_this_order(
         (Ledger, "complete", "store"),
     ):
         noting(owner, what, said)
-    released(name, ledger, confirm=lambda _: order.append(f"cost, {len(ledger.history())} charged") is None)
+
+    def confirm(_: object) -> bool:
+        order.append(f"cost, {len(ledger.history())} charged")
+        return True
+
+    released(name, ledger, confirm=confirm)
     assert order == [
         "refuse, 0 charged",
         "cost, 0 charged",
@@ -99,7 +105,7 @@ def test_an_interrupt_while_noise_is_drawn_costs_nothing(
 
 
 def test_ctrl_c_after_the_charge_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger, really = kind(name).ledger(tmp_path), answering.add
+    ledger, really = kind(name).ledger(tmp_path), measure.add
 
     def add(*given: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
@@ -181,6 +187,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 from batchdp import Ledger
+from batchdp.mechanism import measure
 from batchdp.release import answering
 import test_one_way
 point = {point!r}

@@ -20,9 +20,9 @@ from batchdp.publishing.about import about_text
 from batchdp.publishing.digests import read_text
 from batchdp.regular import opened
 from batchdp.sql import load_queries
-from batchdp.studies.reproduction.datasets import read as read_counts
 from batchdp.tables import open_table
 from batchdp.tables.schema import read_schema
+from reproduction.datasets import read as read_counts
 
 DOMAIN = as_domain({"table": "t", "columns": {"a": {"values": ["x"]}}})
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {

@@ -13,8 +13,7 @@ import pytest
 
 from batchdp import Ledger, LedgerError, answer, archive, load_plan, load_release, plan
 from batchdp.errors import BatchDPError, ReleaseError
-from batchdp.release.components import storing as tables
-from batchdp.release.storing import decoded
+from batchdp.release.store import decoded
 
 DOMAIN = {"table": "t", "columns": {"a": {"values": ["x", "y"]}, "b": {"range": [0, 8], "bins": [0, 4]}}}
 TABLE = pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 2, 7]})
@@ -78,8 +77,7 @@ def test_an_output_in_a_ledger_holds_nothing_else(kind: str, tmp_path: Path) -> 
     stored = ledger.stored("r")
     assert stored is not None
     line, _, rest = stored.output.partition(b"\n")
-    read: Any = tables.decoded if tables.is_encoded(stored.output) else decoded
-    read(stored.output, "r")
+    decoded(stored.output, "r")
     more = json.dumps(with_more(json.loads(line), ())).encode() + b"\n" + rest
     with pytest.raises(LedgerError, match="not a release"):
-        read(more, "r")
+        decoded(more, "r")

@@ -28,6 +28,15 @@ RATIO = 8
 MOST_MEMBERS = 100
 STRICT = ("domain", "options")
 """Keys of headers whose readers refuse what they do not know."""
+EARLIER = {
+    "batchdp-plan-1": "0.1 or 0.2",
+    "batchdp-table-plan-1": "0.2",
+    "batchdp-release-2": "0.1 or 0.2",
+    "batchdp-release-derived-1": "0.2",
+    "batchdp-release-3": "0.2",
+}
+"""Formats that are no longer read, and the versions that wrote them."""
+REMEDIES = {"plan": "plan again, or keep batchdp 0.2 to read it", "release": "keep batchdp 0.2 to read it"}
 
 
 def allowance(size: int, most_bytes: int | None = None) -> int:
@@ -79,8 +88,11 @@ def load(
                 raise ValueError("a header too long")
             text = str(_array(members, content.pop("header"), "U"))
             header = json.loads(text)
-            if header.get("format") != format:
-                raise error(f"{path} is of format {str(header.get('format'))[:50]!r}; this version reads {format}")
+            if (found := header.get("format")) != format:
+                if found in EARLIER:
+                    maker = str(header.get("planner", EARLIER[found]))[:20]
+                    raise error(f"{path} was made by batchdp {maker}, before 0.3; {REMEDIES[noun]}")
+                raise error(f"{path} is of format {str(found)[:50]!r}; this version reads {format}")
             digest = str(_array(members, content.pop("digest"), "U"))
             arrays = {name: _array(members, member, "biuf") for name, member in content.items()}
             if digest != _digest(text, arrays):

@@ -36,7 +36,7 @@ class Outcome(StrEnum):
 
     @classmethod
     def read(cls, text: str) -> Outcome:
-        """From a file, where an earlier version may have written several in one text."""
+        """From a file, where anything can stand."""
         try:
             return cls(text)
         except ValueError:

@@ -133,7 +133,7 @@ def codes_outcome(case: Case, table: Any) -> Outcome:
     """The same for codes, which `answer` takes with a strategy: one block, all combinations of the columns' values."""
     with overheard() as heard:
         try:
-            read = given_counts(table, _every_combination(case.sizes))
+            read, _ = given_counts(table, _every_combination(case.sizes))
         except BatchDPError as error:
             return Outcome(NAMES.sub("…", str(error)), None, heard())
         except Exception as error:

@@ -100,14 +100,12 @@ def cells_of(
     most: int = MOST_CELLS,
     progress: Callable[[float, str], object] | None = None,
     partition: Sequence[Sequence[int]] | None = None,
-    ends: bool = True,
 ) -> Cells:
     """The cells that the queries tell apart, in one block if there are at most `most`, else in several.
 
-    A `partition` into blocks that was found before saves finding it again. Summed columns have cells for the `ends` of
-    stretches; plans of version 0.1.0 have one for every value.
+    A `partition` into blocks that was found before saves finding it again.
     """
     if not queries:
         raise QueryError("there are no queries; write at least one SELECT COUNT(*) FROM the table")
-    atoms = split(queries, domain, ends=ends)
+    atoms = split(queries, domain, ends=True)
     return Cells(tuple(query.name for query in queries), atoms, blocks(queries, atoms, most, progress, partition))

@@ -17,6 +17,7 @@ EXAMPLES = (
     "batchdp budget budget.db --create --epsilon 3",
     "batchdp budget budget.db",
     "batchdp budget budget.db --plot together.svg",
+    "batchdp budget old.db --migrate budget.db",
 )
 PICTURES = (".svg", ".png", ".pdf")
 
@@ -26,6 +27,14 @@ def command(
     create: Annotated[bool, typer.Option("--create", help="Start a ledger with this budget.", metavar="")] = False,
     epsilon: Epsilon = None,
     rho: Rho = None,
+    migrate: Annotated[
+        Path | None,
+        typer.Option(
+            help="Carry a ledger of a version before 0.3 over to this new file, and show that.",
+            metavar="NEW",
+            readable=False,
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -40,7 +49,6 @@ def command(
     from batchdp.cli.files import open_ledger
     from batchdp.cli.show import console, figure, print_json, say, table
     from batchdp.ledger import Ledger
-    from batchdp.mechanism.neighbours import NOT_RECORDED
     from batchdp.privacy import UNITS
     from batchdp.release.verify import check_ledger
 
@@ -48,7 +56,14 @@ def command(
         either(epsilon, rho)
     elif epsilon is not None or rho is not None:
         raise typer.BadParameter("a budget is only set with --create", param_hint="--epsilon, --rho")
-    books = Ledger.create(ledger, epsilon=epsilon, rho=rho) if create else open_ledger(ledger)
+    if create and migrate is not None:
+        raise typer.BadParameter("the new ledger has the total of the old one", param_hint="--create, --migrate")
+    if create:
+        books = Ledger.create(ledger, epsilon=epsilon, rho=rho)
+    elif migrate is None:
+        books = open_ledger(ledger)
+    else:
+        books, ledger = Ledger.migrate(ledger, migrate), migrate
     books.verify()
     check_ledger(books)
     history = books.history()
@@ -64,7 +79,7 @@ def command(
             (
                 entry.release_id,
                 entry.table,
-                entry.privacy_unit or NOT_RECORDED,
+                entry.privacy_unit or "not recorded",
                 entry.time[:19],
                 entry.state,
                 figure(entry.charged),

@@ -62,9 +62,9 @@ Day = Annotated[date, BeforeValidator(_day)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Listable = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_text)]
 Further: Any = Field(default=None, exclude_if=lambda groupings: groupings is None)
-"""Groupings beside the bins, by the name that GROUP BY uses; not written where there are none, as in version 0.1.0."""
+"""Groupings beside the bins, by the name that GROUP BY uses; not written where there are none."""
 Optional: Any = Field(default=None, exclude_if=lambda given: given is None)
-"""Keys of later versions: not written where they are left out, so that older digests stay."""
+"""Not written where they are left out."""
 
 
 class _Column(BaseModel):

@@ -57,6 +57,12 @@ def schema(version: int) -> tuple[str, ...]:
 
 
 VERSIONS = (1, *ADDED)
+CARRIED_OVER = 1000
+"""What a ledger has as its version that `migrate` has carried over: no version of batchdp spends from it again."""
+EARLIER = (
+    "is a ledger of a version before 0.3; carry what it granted over to a new file with "
+    "`batchdp budget OLD --migrate NEW`, and spend from that"
+)
 FIELDS = (
     "number, kind, time, release_id, plan_digest, table_name, unit, requested, charged, remaining, "
     "output_sha256, previous"
@@ -75,45 +81,34 @@ def create_schema(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def upgrade_schema(connection: sqlite3.Connection) -> None:
-    """From an earlier version, inside a transaction; the entries stay as they are, and so do their hashes."""
-    version = schema_version(connection)
-    last = Books(connection, version).last()
-    for column in added(VERSION)[len(added(version)) :]:
-        connection.execute(f"ALTER TABLE event ADD COLUMN {column}")
-    if version == 1:
-        connection.execute(SEAL)
-        connection.execute("INSERT INTO seal VALUES (1, ?)", (last.hash,))
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def difference_from_schema(connection: sqlite3.Connection) -> str | None:
-    """Why this database is not a ledger that can be used, if it is not."""
-    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+def difference_from_schema(connection: sqlite3.Connection, database: str = "main") -> str | None:
+    """Why this database is not a ledger, of whatever version, or is none any more; None if it is one."""
+    if connection.execute(f"PRAGMA {database}.application_id").fetchone()[0] != APPLICATION:
         return "is an SQLite database but not a ledger; give a file that Ledger.create made"
-    version = schema_version(connection)
+    version = schema_version(connection, database)
+    if version == CARRIED_OVER:
+        (path,) = connection.execute(f"SELECT max(path) FROM {database}.carried_over").fetchone()
+        return f"was carried over to {str(path)!r}, which has all that it granted; use that file"
     if version not in VERSIONS:
         return f"has schema version {version}, this batchdp reads up to version {VERSION}; use the batchdp that made it"
-    found = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchmany(100)
+    found = connection.execute(f"SELECT sql FROM {database}.sqlite_master WHERE sql IS NOT NULL").fetchmany(100)
     # A trigger, for one, could drop entries silently. White space is SQLite's own where a column was added.
     if sorted("".join(sql.split()) for (sql,) in found) != sorted("".join(sql.split()) for sql in schema(version)):
         return "was changed: its tables and triggers are not those of a ledger; restore a copy"
     return None
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
+def schema_version(connection: sqlite3.Connection, database: str = "main") -> int:
     """As the file says."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+    return int(connection.execute(f"PRAGMA {database}.user_version").fetchone()[0])
 
 
 class Books:
     """The entries, as one transaction sees them."""
 
-    def __init__(self, connection: sqlite3.Connection, version: int = VERSION) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._sealed = version > 1
-        known = added(version)
-        self._fields = ", ".join((FIELDS, *(_named(one) if one in known else "NULL" for one in added(VERSION)), "hash"))
+        self._fields = ", ".join((FIELDS, *map(_named, added(VERSION)), "hash"))
 
     def first(self) -> Event:
         """The entry that says the total."""
@@ -122,7 +117,7 @@ class Books:
     def last(self) -> Event:
         """The entry that says what remains."""
         last = self._one("number = (SELECT max(number) FROM event)")
-        if self._sealed and self._connection.execute("SELECT head FROM seal").fetchone() != (last.hash,):
+        if self._connection.execute("SELECT head FROM seal").fetchone() != (last.hash,):
             raise BrokenChainError(TORN)
         return last
 
@@ -134,7 +129,9 @@ class Books:
     def output(self, event: Event) -> bytes | None:
         """The output stored with an entry, if any."""
         found = self._connection.execute("SELECT output FROM event WHERE number = ?", (event.number,)).fetchone()[0]
-        return None if found is None else bytes(found)
+        if found is not None and not isinstance(found, bytes):  # in a forged file
+            raise BrokenChainError(f"the output stored with entry {event.number} was changed after it was written")
+        return found
 
     def all(self) -> Iterator[Event]:
         """Every entry, first to last."""
@@ -165,6 +162,22 @@ class Books:
         if row is None:
             raise BrokenChainError("its entries are missing")
         return Event.read(row)
+
+
+def carry_over(connection: sqlite3.Connection, path: str) -> None:
+    """Copy every entry of the attached ledger `old` into the empty main database, at `path`, and mark `old` as spent.
+
+    The entries stay as they are, and so do their hashes: what a version did not know is NULL, and has no part in them.
+    """
+    version = schema_version(connection, "old")
+    create_schema(connection)
+    columns = ", ".join((FIELDS, *map(_named, added(version)), "hash", "output"))
+    connection.execute(f"INSERT INTO main.event ({columns}) SELECT {columns} FROM old.event ORDER BY number")
+    heads = "old.seal" if version > 1 else "(SELECT hash AS head FROM old.event ORDER BY number DESC LIMIT 1)"
+    connection.execute(f"INSERT INTO main.seal SELECT 1, head FROM {heads}")
+    connection.execute("CREATE TABLE old.carried_over (path TEXT NOT NULL)")
+    connection.execute("INSERT INTO old.carried_over VALUES (?)", (path,))
+    connection.execute(f"PRAGMA old.user_version = {CARRIED_OVER}")
 
 
 def _named(column: str) -> str:

@@ -2,8 +2,7 @@
 
 Nothing stays open between operations, so threads share nothing and a ledger that is dropped without being closed holds
 no lock. What was promised is in the one file at every moment: with a rollback journal, a commit has written to the file
-itself when it returns; the journal beside it only takes back what was not finished. Ledgers of version 0.1.0, which
-kept their last spends in a write-ahead log, are converted when they are opened.
+itself when it returns; the journal beside it only takes back what was not finished.
 
 A fork waits for the operation that is under way: SQLite's record of this process's locks, copied to a child, would be
 wrong there. For the same reason the file is opened by SQLite alone, but where a log lies beside it or it is read-only:
@@ -18,20 +17,20 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from batchdp.errors import LedgerError
-from batchdp.ledger import log
 from batchdp.ledger.books import (
+    EARLIER,
     VERSION,
     Books,
+    carry_over,
     create_schema,
     difference_from_schema,
     schema_version,
-    upgrade_schema,
 )
 from batchdp.ledger.chain import BrokenChainError, Event
 from batchdp.ledger.syncing import sync_folder
@@ -72,28 +71,39 @@ class LedgerFile:
 
     def create(self, first: Event) -> None:
         """Make the file, with its first entry; whatever is there already stays as it is."""
+        with self._explained(), _ONE_AT_A_TIME, self._new_file(), closing(self._connect()) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            create_schema(connection)
+            Books(connection).append(first)
+            connection.execute("COMMIT")
+
+    def carry_over(self, new: LedgerFile, check: Callable[[Books], None]) -> None:
+        """Make a new file with every entry of this one, which is of an earlier version and then marked as spent.
+
+        Both change in one transaction, whose two journals SQLite ties together: whoever is killed, at every moment
+        this file is as it was and the other is no ledger, or the other has all and this one says so.
+
+        Args:
+            new: where there is no file yet.
+            check: looks at the new entries before anything counts.
+        """
         with self._explained(), _ONE_AT_A_TIME:
-            for beside in (self._beside("-journal"), self._beside("-wal")):
-                if beside.exists():  # SQLite would delete it, or write what it holds into the new file
-                    raise LedgerError(
-                        f"path={str(self.path)!r}: {beside.name} lies beside it, left by another ledger of that name; "
-                        "it belongs beside that one, wherever it is now; choose another name"
-                    )
-            try:
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
-            except FileExistsError:
-                raise LedgerError(f"path={str(self.path)!r} exists already; open it, or choose another name") from None
-            try:
-                with closing(self._connect()) as connection:
-                    connection.execute("BEGIN IMMEDIATE")
-                    create_schema(connection)
-                    Books(connection).append(first)
-                    connection.execute("COMMIT")
-                sync_folder(self.path.parent)  # else the file itself may be gone after a power failure
-            except BaseException:
-                with suppress(OSError):
-                    self.path.unlink()
-                raise
+            self._look()
+            if not self._writable():
+                raise LedgerError(f"path={str(self.path)!r} {_REFUSALS[sqlite3.SQLITE_READONLY]}")
+            self._convert()
+            with new._new_file(), closing(new._connected()) as connection:
+                connection.execute("ATTACH ? AS old", (f"{self.path.as_uri()}?mode=rw",))
+                connection.execute("PRAGMA old.synchronous = EXTRA")
+                with self._transaction(connection):
+                    modes = {
+                        connection.execute(f"PRAGMA {name}.journal_mode").fetchone()[0] for name in ("main", "old")
+                    }
+                    if modes != {"delete"}:  # else a crash could finish one file alone
+                        raise LedgerError(f"path={str(self.path)!r} {_LOCKED.format(timeout=f'{self.timeout:g}')}")
+                    self._recognise_earlier(connection, "old")
+                    carry_over(connection, str(new.path))
+                    check(Books(connection))
 
     @contextmanager
     def writing(self) -> Iterator[Books]:
@@ -104,8 +114,6 @@ class LedgerFile:
                 raise LedgerError(f"path={str(self.path)!r} {_REFUSALS[sqlite3.SQLITE_READONLY]}")
             with closing(self._connect()) as connection, self._transaction(connection):
                 self._recognise(connection)
-                if schema_version(connection) < VERSION:
-                    upgrade_schema(connection)
                 yield Books(connection)
 
     @contextmanager
@@ -116,20 +124,42 @@ class LedgerFile:
             with closing(self._connect()) as connection:
                 connection.execute("BEGIN")
                 self._recognise(connection)
-                yield Books(connection, schema_version(connection))
+                yield Books(connection)
+
+    @contextmanager
+    def _new_file(self) -> Iterator[None]:
+        """An empty file, which is gone again if the block fails and leaves it so."""
+        named = f"path={str(self.path)!r}"
+        with self._explained():
+            for beside in (self._beside("-journal"), self._beside("-wal")):
+                if beside.exists():  # SQLite would delete it, or write what it holds into the new file
+                    raise LedgerError(
+                        f"{named}: {beside.name} lies beside it, left by another ledger of that name; "
+                        "it belongs beside that one, wherever it is now; choose another name"
+                    )
+            try:
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
+            except FileExistsError:
+                raise LedgerError(f"{named} exists already; open it, or choose another name") from None
+        try:
+            sync_folder(self.path.parent)  # else the file itself may be gone after a power failure
+            yield
+        except BaseException:
+            with suppress(OSError):
+                if self.path.stat().st_size == 0:  # else what was to be done is done
+                    self.path.unlink()
+            raise
 
     def _connect(self) -> sqlite3.Connection:
         if not self._writable():
-            # To write-ahead mode even a reader adds two files, which would be its own and lock the owner out. There is
-            # no log, as `_look` has seen, so all entries are in the file.
-            return self._connected("?mode=ro&immutable=1" if self._logged() else "?mode=ro")
+            if self._logged():  # to which even a reader adds two files, which would be its own and lock the owner out
+                raise LedgerError(f"path={str(self.path)!r} {EARLIER}")
+            return self._connected("?mode=ro")
         connection = self._connected()
         with _closed_on_failure(connection):
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                return connection
-        connection.close()
-        self._convert()
-        return self._connected()
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+                raise LedgerError(f"path={str(self.path)!r} {EARLIER}")
+        return connection
 
     def _connected(self, mode: str = "?mode=rw") -> sqlite3.Connection:
         connection = sqlite3.connect(self.path.as_uri() + mode, uri=True, timeout=self.timeout, isolation_level=None)
@@ -167,12 +197,12 @@ class LedgerFile:
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * self.timeout)}")
 
     def _convert(self) -> None:
-        """From a write-ahead log to a journal: what the log holds becomes part of the file."""
+        """From a write-ahead log, which holds nothing, to a journal."""
         patience = time.monotonic() + self.timeout
         while True:
             try:
                 with closing(self._connected()) as connection:
-                    self._recognise(connection)
+                    self._recognise_earlier(connection)
                     connection.execute("PRAGMA journal_mode = DELETE")
                 return
             except sqlite3.OperationalError as error:
@@ -202,31 +232,29 @@ class LedgerFile:
             raise LedgerError(f"{named} has {status.st_nlink} names (hard links), which SQLite cannot share; keep one")
         wal = self._beside("-wal")
         if wal.exists() and wal.stat().st_size:
-            self._look_at(wal)
-
-    def _look_at(self, wal: Path) -> None:
-        """Refuse a log that SQLite would believe, or stop reading, without a word."""
-        named = f"path={str(self.path)!r}"
-        if not self._logged():  # SQLite would write what it holds into this ledger
-            raise LedgerError(f"{named}: {wal.name} lies beside it and is not its own; move that file away")
-        wrong = log.damage(wal)
-        if wrong is not None:
-            raise LedgerError(
-                f"{named} cannot be used: its last spends are in {wal.name}, which is damaged ({wrong}); restore a "
-                "copy of both files"
-            )
-        if not self._writable():
-            raise LedgerError(
-                f"{named}: its last spends are in {wal.name}; open it once as a user who may write to it and its folder"
+            if not self._logged():  # SQLite would write what it holds into this ledger
+                raise LedgerError(f"{named}: {wal.name} lies beside it and is not its own; move that file away")
+            raise LedgerError(  # SQLite reads a log as far as it is whole, and does not say where it stopped
+                f"{named}: its last spends are in {wal.name}; open it once with batchdp 0.2, which checks them and "
+                "takes them into the file; then carry it over with `batchdp budget OLD --migrate NEW`"
             )
 
     def _logged(self) -> bool:
-        """Whether the ledger is in write-ahead mode, as those of version 0.1.0 are."""
+        """Whether the ledger is in write-ahead mode, as those of version 0.1 are."""
         with self.path.open("rb") as file:
             return file.read(20)[18:] == LOGGED
 
     def _recognise(self, connection: sqlite3.Connection) -> None:
         difference = difference_from_schema(connection)
+        if difference is None and schema_version(connection) < VERSION:
+            difference = EARLIER
+        if difference is not None:
+            raise LedgerError(f"path={str(self.path)!r} {difference}")
+
+    def _recognise_earlier(self, connection: sqlite3.Connection, database: str = "main") -> None:
+        difference = difference_from_schema(connection, database)
+        if difference is None and schema_version(connection, database) == VERSION:
+            difference = "is a ledger of this version already; use it as it is"
         if difference is not None:
             raise LedgerError(f"path={str(self.path)!r} {difference}")
 

@@ -13,6 +13,7 @@ from batchdp.ledger import outputs
 from batchdp.ledger.accounting import as_text, charge, grant
 from batchdp.ledger.chain import LONGEST_TEXT, BrokenChainError, Event, check
 from batchdp.ledger.file import LedgerFile
+from batchdp.ledger.migrating import migrate
 from batchdp.ledger.records import Entry, Reservation, Standing, StoredRelease
 from batchdp.ledger.repeating import as_entry, digest_of, output_of, paid_by, repeated
 from batchdp.markup import summary
@@ -71,6 +72,18 @@ class Ledger:
             timeout: how many seconds to wait for another process that is writing to it.
         """
         return cls(path, timeout=timeout)
+
+    @classmethod
+    def migrate(cls, old: str | os.PathLike[str], new: str | os.PathLike[str], *, timeout: float = 30.0) -> Ledger:
+        """Carry a ledger of a version before 0.3 over to a new file: the same total, spends, outputs and hashes.
+
+        The old file is marked, so that no version of batchdp spends from it or carries it over again; keep no copy of
+        it in use, which would grant everything twice. Answers of earlier versions that this one cannot read stay paid
+        for and stored: their ids are refused, never drawn again.
+        """
+        target = _located(new, timeout)
+        migrate(_located(old, timeout), target)
+        return cls(target.path, timeout=timeout)
 
     @property
     def path(self) -> Path:

@@ -24,11 +24,11 @@ class Entry:
     state: Literal["reserved", "released"]
     """A spend that stays "reserved" was interrupted: it is charged, and has no output."""
     privacy_unit: str | None = None
-    """Whose privacy: the column with one value a person, or in words; None in entries of version 0.1.0."""
+    """Whose privacy: the column with one value a person, or in words; None where nobody said, as in version 0.1."""
     head: str = ""
     """The ledger's head right after the spend, as releases print it."""
     answers_digest: str | None = None
-    """SHA-256 of what the answers are: their names and queries; None in entries of earlier versions, and of tables,
+    """SHA-256 of what the answers are: their names and queries; None where nobody said, and of tables,
     whose plan digest covers it."""
 
 

@@ -12,9 +12,6 @@ from batchdp.ledger.chain import BrokenChainError, Event, sha256
 from batchdp.ledger.records import Entry, Reservation, StoredRelease
 from batchdp.privacy import rounded_up
 
-LATER_ASKED = ("privacy_unit", "answers_digest")
-"""What earlier versions did not write down of what was asked."""
-
 
 def paid_by(books: Books, reservation: Reservation) -> Event:
     """The spend that pays for an output, if it has none yet."""
@@ -30,10 +27,9 @@ def paid_by(books: Books, reservation: Reservation) -> Event:
 def repeated(books: Books, earlier: list[Event], asked: Event, path: Path) -> StoredRelease:
     """The output of an id that was used before, if it has one and the same thing is asked."""
     reserved, named = earlier[0], f"release_id={asked.release_id!r}"
-    for field_name in ("plan_digest", "table", "unit", "requested", *LATER_ASKED):
+    for field_name in ("plan_digest", "table", "unit", "requested", "privacy_unit", "answers_digest"):
         before, now = getattr(reserved, field_name), getattr(asked, field_name)
-        unsaid = field_name in LATER_ASKED and before is None  # earlier versions did not write it down
-        if before != now and not unsaid:
+        if before != now:
             raise BudgetError(
                 f"{named} was used at {reserved.time} with {field_name}={before!r}, not {now!r}; "
                 "choose a new release_id"

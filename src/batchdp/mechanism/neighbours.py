@@ -11,15 +11,13 @@ Relation = Literal["add-remove", "replace"]
 
 EVERY_ROW = "every row is a person"
 """What a release says where no column tells persons apart."""
-NOT_RECORDED = "not recorded"
-"""What it says if version 0.1.0 made it."""
 CALLER = "as the caller counted"
 """How it begins where the counts were given, and batchdp saw no rows."""
 
 
 def in_words(privacy_unit: str) -> str:
     """Whose privacy it is, as a sentence goes on after a colon."""
-    if privacy_unit in (EVERY_ROW, NOT_RECORDED) or privacy_unit.startswith(CALLER):
+    if privacy_unit == EVERY_ROW or privacy_unit.startswith(CALLER):
         return privacy_unit
     return f"one person is one value of {privacy_unit}"
 

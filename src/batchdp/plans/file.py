@@ -17,7 +17,6 @@ import numpy as np
 
 from batchdp import archive
 from batchdp.cells import Cells, cells_of
-from batchdp.cells.atoms import AmountAtoms, Atoms
 from batchdp.cells.classes import MOST_AMOUNTS
 from batchdp.checks import finite
 from batchdp.components.asking import asked
@@ -38,9 +37,7 @@ from batchdp.strategies.shaped.checking import check_sample
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 
-FORMAT = "batchdp-plan-1"
-FIRST_PLANNER = "0.1.0"
-"""Which did not write its version down."""
+FORMAT = "batchdp-plan-0.3"
 DESCRIBED = ("method", "privacy", "rounds", "status", "reason")
 """What is stored of a strategy besides its matrices."""
 
@@ -73,16 +70,10 @@ def _written(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
     return header, arrays | of_bounds
 
 
-def _by_ends(atoms: Atoms) -> bool:
-    """Whether a column is summed by the ends of its stretches."""
-    return isinstance(atoms, AmountAtoms) and atoms.summed
-
-
 def _described(plan: Plan) -> dict[str, Any]:
     """What the cells are found by again: the blocks' queries, or their columns and the measures of these."""
     if not isinstance(plan.cells, ComponentCells):
-        ends: dict[str, Any] = {"ends": True} if any(map(_by_ends, plan.cells.atoms)) else {}
-        return {"blocks": [list(block.queries) for block in plan.cells.blocks], **ends}
+        return {"blocks": [list(block.queries) for block in plan.cells.blocks]}
     return {
         "components": plan.cells.sets,
         "measures": [len(mu) for mu in plan.cells.averages],
@@ -96,9 +87,7 @@ def _cells(
     """The cells, and the weights of the queries."""
     weigh = weighing(queries, options)
     if "components" not in header:
-        # Version 0.1.0 had a cell for every value of a summed column.
-        by_ends = header.get("ends", False) is True
-        cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"], ends=by_ends)
+        cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
         return cells, weigh(own_sensitivities(cells))
     ends = np.cumsum(header["measures"])
     averages = np.split(archive.numbers("averages", arrays), ends[:-1])
@@ -153,7 +142,7 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
             archive.whole("L", arrays, most_bytes),
             archive.whole("B", arrays, most_bytes),
             **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W
-            proven=proven.read(header.get("proven"), arrays, workload),
+            proven=proven.read(header["proven"], arrays, workload),
             shape=_shape(header.get("shape"), arrays),
         )
         if strategy.shape is not None:
@@ -163,7 +152,7 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
             strategy = _limited(strategy, header["limit"])
         elif (believed := proven.credible(strategy)) != strategy.proven:
             strategy = replace(strategy, proven=believed)
-        plan = Plan(header["sql"], domain, cells, strategy, options, str(header.get("planner", FIRST_PLANNER))[:50])
+        plan = Plan(header["sql"], domain, cells, strategy, options, str(header["planner"])[:50])
         known, parts = _written(plan)
         archive.check_known(header, arrays, {**known, "proven": proven.KEYS}, {*parts, *proven.ARRAYS})
         return plan

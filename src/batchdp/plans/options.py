@@ -13,7 +13,7 @@ from batchdp.errors import StrategyError
 from batchdp.mechanism.conversion import checked_delta
 from batchdp.plans.criteria import Criteria, as_criteria, read_criteria
 from batchdp.portfolio import ShapeChoice
-from batchdp.portfolio.options import PAIR, checked_search, checked_shape
+from batchdp.portfolio.options import checked_search, checked_shape
 from batchdp.privacy import LAPLACE, Budget, Privacy
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
@@ -74,8 +74,6 @@ class Options:
         given = asdict(self)
         given["weights"] = dict(self.weights)
         given["accuracy"] = None if self.accuracy is None else self.accuracy.as_dict()
-        if self.shape == PAIR:  # as before there were shapes
-            del given["shape"], given["limits"]
         return {name: value for name, value in given.items() if value or name not in ("weights", "accuracy")}
 
     def of_search(self) -> dict[str, Any]:

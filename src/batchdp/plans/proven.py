@@ -45,7 +45,7 @@ def written(strategy: Strategy) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read(content: Any, arrays: Mapping[str, Any], workload: Workload) -> tuple[OptimalityBound, ...]:
-    """The bounds of a file that are about this workload; none where anything is amiss, as in files of 0.1.0."""
+    """The bounds of a file that are about this workload; none where anything is amiss."""
     try:
         if content["workload"] != _digest(workload):
             return ()

@@ -19,7 +19,7 @@ from batchdp.plans.tabled import TablePlan
 from batchdp.plans.weighing_tables import weighed
 from batchdp.sql import read_selections
 
-FORMAT = "batchdp-table-plan-1"
+FORMAT = "batchdp-table-plan-0.3"
 
 
 def save_table_plan(plan: TablePlan, path: str | os.PathLike[str]) -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from batchdp.mechanism.neighbours import CALLER, EVERY_ROW, NOT_RECORDED
+from batchdp.mechanism.neighbours import CALLER, EVERY_ROW
 from batchdp.publishing.about import About
 from batchdp.publishing.document import Block, Document, Grid, Picture, Section
 from batchdp.publishing.facts import Facts
@@ -85,7 +85,7 @@ def _unit(facts: Facts, about: About) -> Item:
     """Rows of a person are counted and capped by the tool only where a column tells persons apart."""
     unit, said = facts.certificate.privacy_unit, about.privacy_loss.privacy_unit_details
     question = "Whose privacy is protected?"
-    if unit in (EVERY_ROW, NOT_RECORDED) or unit.startswith(CALLER):
+    if unit == EVERY_ROW or unit.startswith(CALLER):
         return Item(
             question, DECLARED if said else OPEN, f"{unit}; {said or 'who stands behind a row nobody has said'}"
         )

@@ -19,7 +19,7 @@ from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.release.certificate import PrivacyCertificate, packed
 
-FORMAT = "batchdp-release-4"
+FORMAT = "batchdp-release-0.3"
 MOST_COMPRESSED = 10_000_000
 """Bytes of numbers; most of them are noise, which does not shrink."""
 

@@ -24,7 +24,6 @@ from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.mechanism.measurement import LARGEST
-from batchdp.mechanism.neighbours import NOT_RECORDED
 from batchdp.privacy import UNITS, Budget, KNorm, Unit, rounded_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.tables import TableRelease
@@ -103,7 +102,7 @@ def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit
         "budget": (certificate.budget, entry.requested),
         "plan_digest": (certificate.plan_digest, entry.plan_digest),
         "table": (certificate.table, entry.table),
-        "privacy_unit": (certificate.privacy_unit, entry.privacy_unit or NOT_RECORDED),
+        "privacy_unit": (certificate.privacy_unit, entry.privacy_unit),
         "ledger_head": (certificate.ledger_head, entry.head),
         "charged": (rounded_up(due), entry.charged),
     }

@@ -7,7 +7,7 @@ import math
 from markupsafe import Markup
 
 from batchdp.markup import rendered
-from batchdp.mechanism.neighbours import EVERY_ROW, NOT_RECORDED, in_words
+from batchdp.mechanism.neighbours import EVERY_ROW, in_words
 from batchdp.release import Release, TableRelease
 
 DELTAS = (1e-5, 1e-6, 1e-9)
@@ -32,7 +32,7 @@ def privacy_section(release: Release | TableRelease) -> Markup:
         **(_pure(release) if pure else _concentrated(release)),
         budget=c.budget,
         neighbours=c.neighbours,
-        unit={EVERY_ROW: "every row", NOT_RECORDED: "not recorded"}.get(c.privacy_unit),
+        every_row=c.privacy_unit == EVERY_ROW,
         whose=in_words(c.privacy_unit),
         growth="k times ε" if pure else "k² times ρ",
     )
