@@ -54,7 +54,7 @@ batchdp plan queries.sql --domain domain.toml -o visits.plan
 batchdp budget budget.db --create --epsilon 1
 
 # 4. Answer: the budget is charged, then the visits are counted and noise is added. These answers may be published.
-batchdp answer visits.plan --table visits.csv --epsilon 0.5 --ledger budget.db -o answers.csv
+batchdp answer visits.plan --table visits.csv --epsilon 0.5 --ledger budget.db -o answers.csv --yes
 
 # 5. Show: one page with every answer, its interval and the guarantee in plain words.
 batchdp report answers.release -o page.html

@@ -75,7 +75,7 @@ batchdp plan queries.sql --domain domain.toml -o flights.plan --assume 2000
 batchdp budget budget.db --create --epsilon 3
 
 # 4. Answer: the budget is charged, then the flights are counted and noise is added. These answers may be published.
-batchdp answer flights.plan --table flights.csv --epsilon 1 --ledger budget.db -o answers.csv
+batchdp answer flights.plan --table flights.csv --epsilon 1 --ledger budget.db -o answers.csv --yes
 
 # 5. Show: one page with every answer, its interval and the guarantee in plain words.
 batchdp report answers.release -o page.html

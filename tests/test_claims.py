@@ -203,7 +203,7 @@ def test_everything_names_the_privacy_unit(unit: str | None, named: str, ledger:
     assert (EVERY_ROW if unit is None else "one person is one value of who") in page
     assert f'"privacy_unit": "{named}"' in run("budget", ledger.path, "--json").out
     planned.save(tmp_path / "p.plan")
-    asked = ("--table", tmp_path / "t.csv", "-e", "0.5", "--ledger", ledger.path, "-o", tmp_path / "out.csv")
+    asked = ("--table", tmp_path / "t.csv", "-e", "0.5", "--ledger", ledger.path, "-o", tmp_path / "out.csv", "-y")
     said = run("answer", tmp_path / "p.plan", *asked)
     assert said.code == 0
     assert f"Whose privacy: {'every row is a person' if unit is None else 'one person is one value of who'}" in said.out

@@ -36,7 +36,9 @@ def study(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def answered(
     output: str, *more: object, plan: str = "pure.plan", budget: tuple[object, ...] = ("--epsilon", 0.5)
 ) -> str:
-    return succeeds("answer", plan, "--table", "visits.csv", *budget, "--ledger", "budget.db", "-o", output, *more)
+    return succeeds(
+        "answer", plan, "--table", "visits.csv", *budget, "--ledger", "budget.db", "-o", output, "-y", *more
+    )
 
 
 # ── Help ──
@@ -130,7 +132,7 @@ def test_from_a_csv_file_to_a_page_in_five_commands(tmp_path: Path, monkeypatch:
     shown = succeeds("plan", "queries.sql", "--domain", "domain.toml", "-o", "visits.plan", "--seconds", 1)
     assert "marked EDIT" in shown
     assert succeeds("budget", "budget.db", "--create", "--epsilon", 1) == "ε = 1 in all, 0 spent, 1 left.\n"
-    arguments = ("--table", "visits.csv", "--epsilon", 0.5, "--ledger", "budget.db", "-o", "answers.csv")
+    arguments = ("--table", "visits.csv", "--epsilon", 0.5, "--ledger", "budget.db", "-o", "answers.csv", "--yes")
     shown = succeeds("answer", "visits.plan", *arguments)
     assert "ε = 0.5 of 1 is left." in shown
     assert "page.html" in succeeds("report", "answers.release", "-o", "page.html")
@@ -233,7 +235,7 @@ def test_the_same_release_id_gives_the_same_answers_and_costs_nothing(study: Pat
 
 def test_gaussian_noise_is_charged_to_a_ledger_in_rho(study: Path) -> None:
     succeeds("budget", "rho.db", "--create", "--rho", 1)
-    arguments = ("--table", "visits.csv", "--ledger", "rho.db", "-o", "answers.csv")
+    arguments = ("--table", "visits.csv", "--ledger", "rho.db", "-o", "answers.csv", "--yes")
     assert "ρ = 0.75 of 1 is left" in succeeds("answer", "zcdp.plan", *arguments, "--rho", 0.25)
     assert "ρ = 0.625 of 1 is left" in succeeds("answer", "pure.plan", *arguments, "--epsilon", 0.5)
     assert "ρ = 1 in all, 0.375 spent, 0.625 left." in succeeds("budget", "rho.db")
@@ -247,7 +249,18 @@ def test_a_full_disk_after_the_spend_leaves_answers_that_can_be_had_again(
     def full(*_: object) -> None:
         raise batchdp.ReleaseError("cannot write answers.csv: No space left on device")
 
-    arguments = ("pure.plan", "--table", "visits.csv", "--epsilon", 0.5, "--ledger", "budget.db", "-o", "answers.csv")
+    arguments = (
+        "pure.plan",
+        "--table",
+        "visits.csv",
+        "--epsilon",
+        0.5,
+        "--ledger",
+        "budget.db",
+        "-o",
+        "answers.csv",
+        "--yes",
+    )
     with monkeypatch.context() as patched:
         patched.setattr(files, "write_atomically", full)
         line = refused("answer", *arguments)
@@ -267,7 +280,18 @@ def test_an_interrupted_count_says_that_the_budget_is_gone(study: Path, monkeypa
         raise KeyboardInterrupt
 
     monkeypatch.setattr(batchdp.tables, "counting", lambda *_, **__: interrupted)
-    arguments = ("pure.plan", "--table", "visits.csv", "--epsilon", 0.5, "--ledger", "budget.db", "-o", "answers.csv")
+    arguments = (
+        "pure.plan",
+        "--table",
+        "visits.csv",
+        "--epsilon",
+        0.5,
+        "--ledger",
+        "budget.db",
+        "-o",
+        "answers.csv",
+        "--yes",
+    )
     assert "stays spent" in refused("answer", *arguments, code=130)
     monkeypatch.setattr(batchdp.tables, "open_table", interrupted)
     assert "nothing was spent" in refused("answer", *arguments, code=130)

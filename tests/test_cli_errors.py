@@ -49,7 +49,7 @@ def study(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def words(options: dict[str, str]) -> list[str]:
     plan, *rest = options.items()
-    return [plan[1], *(word for option in rest for word in option)]
+    return [plan[1], *(word for option in rest for word in option), "--yes"]
 
 
 def refused_answer(study: Path, code: int = 1, **changed: str | None) -> str:

@@ -132,10 +132,20 @@ def test_the_question_names_what_another_unit_costs(study: Path) -> None:
     assert "Spend ε = 0.5, which costs ρ = 0.125, of the 1 left in rho.db? 0.875 will remain." in seen
 
 
-def test_nobody_is_asked_in_a_script(study: Path) -> None:
-    done = piped(study, *ANSWER)
+def test_a_script_must_say_that_it_means_to_spend(study: Path) -> None:
+    done = piped(study, *ANSWER, PYTHONUTF8="1")
+    said = "there is no terminal to ask at before ε = 0.5 of the 1 left in budget.db is spent; add --yes to spend it"
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert said in done.stderr.decode()
+    assert batchdp.Ledger.open(study / "budget.db").history() == ()
+    assert not (study / "answers.csv").exists()
+
+
+def test_a_script_that_says_yes_is_not_asked_and_a_repeat_needs_no_yes(study: Path) -> None:
+    done = piped(study, *ANSWER, "--yes", "--release-id", "one")
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\33" not in done.stdout
+    assert piped(study, *ANSWER, "--release-id", "one").returncode == 0
     assert batchdp.Ledger.open(study / "budget.db").spent == 0.5
 
 
@@ -187,7 +197,9 @@ def test_ctrl_c_instead_of_an_answer(study: Path) -> None:
 # ── Pipes and encodings ──
 
 
-@pytest.mark.parametrize("arguments", [["budget", "budget.db", "--json"], pytest.param(ANSWER, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "arguments", [["budget", "budget.db", "--json"], pytest.param([*ANSWER, "-y"], marks=pytest.mark.slow)]
+)
 def test_a_reader_that_leaves_is_no_error(study: Path, arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -202,7 +214,7 @@ def test_a_reader_that_leaves_is_no_error(study: Path, arguments: list[str]) -> 
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
-    if arguments is ANSWER:
+    if arguments[0] == "answer":
         assert (study / "answers.csv").exists()
 
 

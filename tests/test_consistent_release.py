@@ -307,7 +307,7 @@ def test_commands_write_consistent_answers_beside_the_noisy_ones(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     copied(made, tmp_path)
-    spend = ("answer", "pure.plan", "--table", "visits.csv", "--epsilon", 0.2, "--ledger", "budget.db")
+    spend = ("answer", "pure.plan", "--table", "visits.csv", "--epsilon", 0.2, "--ledger", "budget.db", "-y")
     shown = succeeds(*spend, "-o", "out.csv", "--consistent")
     assert "intervals belong to the noisy answers" in shown.replace("\n", " ")
     with open("out.csv", newline="", encoding="utf-8") as file:
@@ -389,7 +389,7 @@ def test_ctrl_c_while_tables_are_made_to_agree_writes_the_best_so_far(tmp_path: 
 
 def test_ctrl_c_while_answers_are_made_to_agree_writes_the_best_so_far(made: Path, tmp_path: Path) -> None:
     copied(made, tmp_path)
-    spend = ("answer", "pure.plan", "--table", "visits.csv", "--epsilon", 0.2, "--ledger", "budget.db")
+    spend = ("answer", "pure.plan", "--table", "visits.csv", "--epsilon", 0.2, "--ledger", "budget.db", "-y")
     said = stopped(tmp_path, *spend, "-o", "out.csv", "--consistent")
     assert "The search was stopped" in said
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()))

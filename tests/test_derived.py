@@ -421,7 +421,23 @@ def test_the_command_line_from_plan_to_csv(tmp_path: Path, monkeypatch: pytest.M
     found = json.loads(run(*planning, "--assume", "7", "--json").out)["derived"]
     assert [(one["name"], one["size"]) for one in found] == [("mean", 7), ("m", 7)]
     assert run("budget", "b.db", "--create", "--epsilon", "5").code == 0
-    done = run("answer", "t.plan", "-t", "t.csv", "-e", "2", "-l", "b.db", "-o", "out.csv", "--confidence", "0.9999")
+    done = run(
+        *(
+            "answer",
+            "t.plan",
+            "-t",
+            "t.csv",
+            "-e",
+            "2",
+            "-l",
+            "b.db",
+            "-o",
+            "out.csv",
+            "--confidence",
+            "0.9999",
+            "--yes",
+        )
+    )
     assert done.code == 0, done.err
     assert "not determined" in done.out
     assert "derived" in done.out
@@ -432,6 +448,7 @@ def test_the_command_line_from_plan_to_csv(tmp_path: Path, monkeypatch: pytest.M
     done = run(
         "answer",
         "t.plan",
+        "--yes",
         "-t",
         "t.csv",
         "-e",

@@ -249,7 +249,7 @@ def test_from_duckdb(folder: Path) -> None:
         assert list(plan.domain.columns) == ["clinic", "select"]
     succeeds("budget", "budget.db", "--create", "--epsilon", 1)
     plan.save("visits.plan")
-    arguments = ("--epsilon", 0.1, "--ledger", "budget.db", "-o", "answers.csv")
+    arguments = ("--epsilon", 0.1, "--ledger", "budget.db", "-o", "answers.csv", "--yes")
     succeeds("answer", "visits.plan", "--table", "clinic.duckdb", *arguments)
     succeeds("answer", "visits.plan", "--table", "duckdb://clinic.duckdb#My Visits", *arguments)
     with duckdb.connect("clinic.duckdb") as connection:

@@ -61,7 +61,9 @@ def test_the_five_commands_run(tmp_path: Path) -> None:
 def test_the_five_commands_are_those_that_help_shows() -> None:
     lines = [line for line in (EXAMPLES / "five_commands.sh").read_text().splitlines() if line.startswith("batchdp ")]
     assert [line.split()[1] for line in lines] == ["init", "plan", "budget", "answer", "report"]
-    assert lines[3] == ("batchdp answer visits.plan --table visits.csv --epsilon 0.5 --ledger budget.db -o answers.csv")
+    assert lines[3] == (
+        "batchdp answer visits.plan --table visits.csv --epsilon 0.5 --ledger budget.db -o answers.csv --yes"
+    )
 
 
 @pytest.mark.slow

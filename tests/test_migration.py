@@ -1,4 +1,4 @@
-"""What was made before 0.3: plans and releases are refused in one sentence, ledgers carried over with all they granted."""
+"""What was made before 0.3: plans and releases are refused in one sentence, ledgers carried over with what they gave."""
 
 from __future__ import annotations
 

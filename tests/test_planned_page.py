@@ -171,7 +171,7 @@ def test_the_command_takes_a_plan_or_a_release(tmp_path: Path) -> None:
     )
     succeeds(
         *("answer", tmp_path / "pure.plan", "-t", tmp_path / "visits.csv", "-e", 0.5, "-l", tmp_path / "budget.db"),
-        *("-o", tmp_path / "out.csv"),
+        *("-o", tmp_path / "out.csv", "--yes"),
     )
     assert "criteria are for plans" in refused("report", tmp_path / "out.release", *options, code=2)
     assert "leave --plan out" in refused(

@@ -93,7 +93,7 @@ def command(
                 release_id=identity,
                 confidence=confidence,
                 progress=bar,
-                confirm=confirmed if not yes and sys.stdin.isatty() and sys.stderr.isatty() else None,
+                confirm=None if yes else confirmed,
             )
         try:
             release_file = write_release(done, output)
@@ -206,13 +206,22 @@ def _median(error: float) -> str:
 
 
 def _ask(cost: Cost, ledger: str) -> bool:
-    """Say whose privacy it is, what it costs and what will be left; whether that is wanted."""
+    """Say whose privacy it is, what it costs and what will be left; whether that is wanted.
+
+    Refused where there is no terminal to ask at: a script must say that it means to spend.
+    """
     from batchdp.cli.show import figure
     from batchdp.cli.streams import read_reply
+    from batchdp.errors import ReleaseError
     from batchdp.mechanism.neighbours import in_words
     from batchdp.terminal import harmless
 
     spent = f"{cost.ledger.letter} = {figure(cost.charged)}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ReleaseError(
+            f"there is no terminal to ask at before {spent} of the {figure(cost.remaining)} left in {ledger} is spent; "
+            "add --yes to spend it. Nothing was read or spent"
+        )
     if cost.budget.noise != cost.ledger:
         spent = f"{cost.budget.noise.letter} = {figure(float(cost.budget))}, which costs {spent},"
     whose = f"Whose privacy: {in_words(cost.neighbours.privacy_unit)}; {cost.neighbours}."
