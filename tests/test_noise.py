@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 
 from batchdp import LatticeError, PrivacyParameterError, Workload
-from batchdp.mechanism.calibrate import calibrate
-from batchdp.mechanism.conversion import epsilon_at, rho_for
+from batchdp.mechanism.calibrate import calibrate, float_below
+from batchdp.mechanism.conversion import by_theorem, epsilon_at, rho_for
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measure import add
 from batchdp.mechanism.measurement import GroupNoise
@@ -56,7 +56,8 @@ def test_impossible_budgets_are_refused(noise: Noise, budget: Any) -> None:
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("budget", [5e-324, 1e-300])
 def test_budgets_for_more_noise_than_fits_are_refused(noise: Noise, budget: float) -> None:
-    with pytest.raises(LatticeError, match=rf"{noise.unit}={budget!r} .* more than fits; raise {noise.unit}"):
+    most = float_below(Budget(noise, budget).amount)
+    with pytest.raises(LatticeError, match=rf"{noise.unit}={most!r} .* more than fits; raise {noise.unit}"):
         for_one_measurement(noise, 2**40, budget)
 
 
@@ -90,13 +91,16 @@ def test_no_larger_rho_is_converted_to_as_little(epsilon: float, delta: float) -
     rho = rho_for(epsilon, delta)
     assert epsilon_at(rho, delta) <= epsilon
     if rho < epsilon:
-        with suppress(PrivacyParameterError):  # or it cannot be converted at all
-            assert epsilon_at(math.nextafter(rho, math.inf), delta) > epsilon
+        assert epsilon_at(math.nextafter(rho, math.inf), delta) > epsilon
 
 
-def test_what_protects_nothing_cannot_be_converted() -> None:
-    with pytest.raises(PrivacyParameterError, match=r"rho=1000000000\.0 is too much"):
-        epsilon_at(1e9, 1e-6)
+@pytest.mark.parametrize("rho", [0.5, 1e3, 1e5, 1e9])
+def test_what_opendp_does_not_convert_is_converted_by_a_theorem_and_rounded_up(rho: float) -> None:
+    delta = 1e-6
+    most = Decimal(rho) + 2 * (Decimal(rho) * (1 / Decimal(delta)).ln()).sqrt()
+    (found,) = by_theorem(rho, [delta])
+    assert most <= Decimal(found) <= most * (1 + Decimal("1e-11"))
+    assert epsilon_at(rho, delta) == found if rho > 1e4 else epsilon_at(rho, delta) < found
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (5.0, 1e-5)])

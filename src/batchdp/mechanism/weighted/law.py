@@ -48,6 +48,8 @@ def half_widths(reading: TablesReading, table: int, confidence: float) -> Dense:
     looked = reading.looked(table)
     answers = [len(_kinds(one, reading.measure.insides[i]).average) for i, one in looked.items()]
     signs = _signatures(reading, looked)
+    if not signs:  # its queries count nothing, and nothing is measured for them
+        return np.zeros(answers)
     draws = sum(
         len(outside) * prod(len(_kinds(looked[i], reading.measure.insides[i]).times) for i in sign[0])
         for sign, (outside, _) in signs.items()
