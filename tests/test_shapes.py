@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 import batchdp
-from batchdp import BatchDPError, LatticeError, Ledger, ReleaseError, ShapeLimits, StrategyError, Workload
+from batchdp import BatchDPError, LatticeError, Ledger, ReleaseError, ShapeLimits, StrategyError, Workload, archive
 from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact
 from batchdp.audits.knorm import telling_shift
@@ -32,6 +32,7 @@ from batchdp.mechanism.measure import add
 from batchdp.mechanism.neighbours import Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample
+from batchdp.plans.file import FORMAT
 from batchdp.portfolio.shapes import shaped_noise, with_shape
 from batchdp.privacy import KNORM, LAPLACE
 from batchdp.private import CellCounts
@@ -127,6 +128,9 @@ def test_it_is_taken_only_where_it_is_clearly_better() -> None:
     unsure = with_shape(Workload(FLAGS), pair, "sum", ShapeLimits(directions=1000, clearly=1e6), 0)
     assert unsure.shape is None
     assert "this pair has" in unsure.reason
+    auto = batchdp.optimize(FLAGS, "auto", delta=1e-6, shape="any", limits=QUICK, seconds=0.5)
+    assert auto.noise is KNORM
+    assert "K-norm noise has an expected squared error of" in auto.reason
     prefix = batchdp.optimize(batchdp.workloads.prefix(6), shape="any", limits=QUICK, seconds=0.5)
     assert prefix.shape is None
     worst = batchdp.optimize(FLAGS, shape="any", objective="max", limits=QUICK, seconds=0.5)
@@ -566,8 +570,16 @@ def test_an_audit_of_few_runs_proves_little(runs: int) -> None:
     assert next(attack(made, runs)).held
 
 
-def test_files_of_pairs_are_as_they_were() -> None:
-    assert "shape" not in batchdp.plan(SQL, DOMAIN, seconds=0.5, cache=False).options.as_dict()
+def test_the_file_of_a_pair_holds_no_shape(tmp_path: Path) -> None:
+    plan = batchdp.plan(SQL, DOMAIN, seconds=0.5, cache=False)
+    plan.save(tmp_path / "pair.plan")
+    header, arrays = archive.load(tmp_path / "pair.plan", FORMAT, batchdp.PlanError, "plan")
+    assert header["options"]["shape"] == "pair"
+    assert header.get("shape") is None
+    assert not any(name.startswith("shape") for name in arrays)
+    loaded = batchdp.load_plan(tmp_path / "pair.plan")
+    assert loaded.options == plan.options
+    assert loaded.strategy.shape is None
     assert sparse.issparse(ready()[0].integers)
 
 

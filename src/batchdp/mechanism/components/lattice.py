@@ -30,15 +30,13 @@ from batchdp.mechanism.components.integers import (
     scalar_pieces,
     single_piece,
 )
-from batchdp.mechanism.measurement import LARGEST
+from batchdp.mechanism.measurement import LARGEST, Dense
 from batchdp.mechanism.sensitivity import largest_squares
 from batchdp.privacy import GAUSSIAN, Noise
 from batchdp.workloads.structure import Products
 
 if TYPE_CHECKING:
     from batchdp.mechanism.components.tables import TableReader
-
-Dense = NDArray[np.float64]
 
 MOST_BITS = 40
 """Of all lists of a group together: noise has its room above."""
