@@ -31,8 +31,8 @@ from batchdp import Strategy, Workload, optimize, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.product import Product
 from batchdp.plots.canvas import BLUE, figure
-from batchdp.strategies.gaussian import gaussian
-from batchdp.strategies.wavelet import haar
+from batchdp.strategies.families.gaussian import gaussian
+from batchdp.strategies.families.wavelet import haar
 from batchdp.workloads.reduction import reduce
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from batchdp.mechanism.knorm import Body, draw
+from batchdp.mechanism.knorm.body import Body
+from batchdp.mechanism.knorm.drawing import draw
 
 
 def flags(rank: int) -> Any:

@@ -26,11 +26,11 @@ from batchdp import optimize
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies import FAMILIES, Family, register
 from batchdp.strategies.cost import FLOPS
-from batchdp.strategies.low_rank import fast
-from batchdp.strategies.low_rank.program import first_measure
-from batchdp.strategies.p_identity.mechanism import fit
-from batchdp.strategies.p_identity.polish import polish_dense
-from batchdp.strategies.p_identity.products import Whole
+from batchdp.strategies.families.low_rank import fast
+from batchdp.strategies.families.low_rank.program import first_measure
+from batchdp.strategies.families.p_identity.mechanism import fit
+from batchdp.strategies.families.p_identity.polish import polish_dense
+from batchdp.strategies.families.p_identity.products import Whole
 from contract import contract_workload
 
 TUNED = (201, 202, 203)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from batchdp.archive import write_atomically
-from batchdp.strategies.low_rank import low_rank
-from batchdp.strategies.noise_on_data import noise_on_data
-from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategies.families.low_rank import low_rank
+from batchdp.strategies.families.noise_on_data import noise_on_data
+from batchdp.strategies.families.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 from reproduction.errors import ReproductionError

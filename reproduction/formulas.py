@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchdp import bounds
-from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategies.families.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.workload import Workload
 from reproduction.examples import SECOND

@@ -11,8 +11,8 @@ from batchdp.linalg.threads import one_thread
 from batchdp.portfolio import optimize
 from batchdp.portfolio.search import without_clock
 from batchdp.strategies import FAMILIES
-from batchdp.strategies.low_rank import low_rank, paper, solve_fast
-from batchdp.strategies.low_rank.mechanism import fallback
+from batchdp.strategies.families.low_rank import low_rank, paper, solve_fast
+from batchdp.strategies.families.low_rank.mechanism import fallback
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.reduction import reduce
 from batchdp.workloads.workload import Workload

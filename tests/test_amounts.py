@@ -33,7 +33,7 @@ from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
 from batchdp.privacy import LAPLACE
 from batchdp.sql import read_queries
-from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategies.families.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import Strategy
 from batchdp.tables import count, open_table, places
 from batchdp.workloads.workload import Workload

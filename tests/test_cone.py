@@ -7,7 +7,7 @@ import pytest
 
 from batchdp.linalg import cone
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.matrix_mechanism import SETTINGS, _Objective, matrix_mechanism
+from batchdp.strategies.families.matrix_mechanism import SETTINGS, _Objective, matrix_mechanism
 from batchdp.workloads import discrete, ranges, related
 from batchdp.workloads.workload import Workload
 

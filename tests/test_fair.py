@@ -21,8 +21,8 @@ from batchdp.plans.options import Options
 from batchdp.plans.statements import named, statements_of
 from batchdp.plans.weighing import weighing
 from batchdp.sql import read_queries
-from batchdp.strategies.noise_on_data import noise_on_data
-from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategies.families.noise_on_data import noise_on_data
+from batchdp.strategies.families.noise_on_results import noise_on_results
 from commands import refused, run, succeeds
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

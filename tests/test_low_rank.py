@@ -10,8 +10,8 @@ from batchdp import Strategy, StrategyError, Workload, low_rank, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.outcome import Outcome
 from batchdp.strategies.completion import completed
-from batchdp.strategies.low_rank import paper, solve_fast
-from batchdp.strategies.low_rank.program import repaired
+from batchdp.strategies.families.low_rank import paper, solve_fast
+from batchdp.strategies.families.low_rank.program import repaired
 from batchdp.workloads.reduction import reduce
 from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
 

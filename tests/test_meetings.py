@@ -41,7 +41,7 @@ from batchdp.mechanism.lattice import quantise_cells
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.sql import read_queries
 from batchdp.strategies.blocks import best_shares
-from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategies.families.noise_on_results import noise_on_results
 from cases import every_number
 from mechanisms import measured
 from test_cells import _worth, examples_of, small_batches

@@ -1,4 +1,4 @@
-"""What was made before 0.3: plans and releases are refused in one sentence, ledgers carried over with what they gave."""
+"""What was made before 0.3: plans and releases are refused in one sentence, ledgers are carried over with all of it."""
 
 from __future__ import annotations
 

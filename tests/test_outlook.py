@@ -14,8 +14,8 @@ from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan, epsilon_for, plan
 from batchdp.plans.outlook import Outlook, outlook
 from batchdp.plans.rounding import rounded, rounded_up
-from batchdp.strategies.noise_on_data import noise_on_data
-from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategies.families.noise_on_data import noise_on_data
+from batchdp.strategies.families.noise_on_results import noise_on_results
 from mechanisms import prepared
 
 SQL = """

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info
 from batchdp import STRATEGIES, Strategy, StrategyError, Workload, optimize, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.privacy import LAPLACE
-from batchdp.strategies import families
+from batchdp.strategies import families_for
 from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
 from contract import TO_REACH
 
@@ -38,7 +38,7 @@ def assert_best(workload: Workload, seed: int = 0) -> None:
     error = strategy.expected_squared_error(epsilon=1.0)
     assert strategy.residual <= 1e-9
     assert strategy.lower_bound(epsilon=1.0) <= error * (1 + 1e-9)
-    for family in families(LAPLACE):
+    for family in families_for(LAPLACE):
         other = family.method(workload).expected_squared_error(epsilon=1.0)
         assert error <= other * (1 + 1e-9), family.name
 
@@ -234,7 +234,7 @@ def test_the_worst_query_is_never_worse_than_any_baselines(name: str) -> None:
     workload = small_workloads()[name]
     worst = optimize(workload, objective="max")
     assert worst.largest_variance(epsilon=1) >= worst.largest_variance_bound(epsilon=1) * (1 - 1e-9)
-    for other in families(LAPLACE):
+    for other in families_for(LAPLACE):
         largest = other.method(workload).largest_variance(epsilon=1)
         assert worst.largest_variance(epsilon=1) <= largest * (1 + 1e-9), other.name
 

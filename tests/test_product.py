@@ -29,8 +29,8 @@ from batchdp.linalg.matrix import Plain, column_norms, dense, plain, row_maxima,
 from batchdp.linalg.product import CellMap, Product
 from batchdp.mechanism.lattice import quantise_cells
 from batchdp.mechanism.measure import MOST_COUNT, merge
-from batchdp.strategies.noise_on_data import noise_on_data
-from batchdp.strategies.p_identity import p_identity
+from batchdp.strategies.families.noise_on_data import noise_on_data
+from batchdp.strategies.families.p_identity import p_identity
 from batchdp.workloads import ordered
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from batchdp import Workload, optimize
 from batchdp.portfolio.rows import by_rows, is_large, may_group
-from batchdp.strategies.p_identity.wide_rows import Sparse, from_wide_rows
+from batchdp.strategies.families.p_identity.wide_rows import Sparse, from_wide_rows
 from batchdp.workloads.layers import layers, partitions
 
 Dense = NDArray[np.float64]

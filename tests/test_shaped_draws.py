@@ -16,10 +16,11 @@ import pytest
 from scipy.stats import chi2, chi2_contingency
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.mechanism.knorm import Body, draw, drawing, draws, survey
+from batchdp.mechanism.knorm import drawing, survey
 from batchdp.mechanism.knorm.ball import Box, box
 from batchdp.mechanism.knorm.bits import Bits, Uniform, below
-from batchdp.mechanism.knorm.drawing import Point, _accepted
+from batchdp.mechanism.knorm.body import Body
+from batchdp.mechanism.knorm.drawing import Point, _accepted, draw, draws
 from batchdp.mechanism.knorm.exponential import Gamma, exponential
 from batchdp.mechanism.knorm.gauge import Found
 from batchdp.privacy import LAPLACE
@@ -202,7 +203,8 @@ def test_nothing_can_be_seeded_and_no_process_repeats_another() -> None:
         np.random.seed(1)  # noqa: NPY002
         seen.append(draw(body, Fraction(1)))
     program = (
-        "from fractions import Fraction; from batchdp.mechanism.knorm import Body, draw; "
+        "from fractions import Fraction; from batchdp.mechanism.knorm.body import Body; "
+        "from batchdp.mechanism.knorm.drawing import draw; "
         f"print(draw(Body([[{2**40}, 0], [0, {2**40}]]), Fraction(1)))"
     )
     for _ in range(2):

@@ -19,7 +19,7 @@ import pytest
 import batchdp
 from batchdp import Ledger, PlanError, PrivacyParameterError, ShapeLimits, Workload, archive
 from batchdp.audits.exact import exact
-from batchdp.mechanism.knorm import Body
+from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.neighbours import Neighbours
 from batchdp.plans.file import FORMAT
@@ -178,7 +178,7 @@ INTERRUPTED = f"""
 import sys, numpy as np, batchdp
 from fractions import Fraction
 from batchdp.mechanism import sample
-from batchdp.mechanism.knorm import Body
+from batchdp.mechanism.knorm.body import Body
 from batchdp import Ledger, ShapeLimits, Workload
 from batchdp.portfolio.shapes import shaped_noise
 

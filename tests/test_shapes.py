@@ -25,7 +25,7 @@ from batchdp.derived.expressions import Affine, Asked, Combination, Ratio
 from batchdp.linalg.gauge import gauges
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.derived import estimates
-from batchdp.mechanism.knorm import Body
+from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.measure import add

@@ -10,12 +10,12 @@ from batchdp import STRATEGIES, Strategy, StrategyError, Workload
 from batchdp.linalg.matrix import dense
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.strategies import FAMILIES
-from batchdp.strategies.hierarchical import hierarchical
-from batchdp.strategies.matrix_mechanism import matrix_mechanism
-from batchdp.strategies.noise_on_data import noise_on_data
-from batchdp.strategies.noise_on_results import noise_on_results
-from batchdp.strategies.p_identity import p_identity
-from batchdp.strategies.wavelet import haar
+from batchdp.strategies.families.hierarchical import hierarchical
+from batchdp.strategies.families.matrix_mechanism import matrix_mechanism
+from batchdp.strategies.families.noise_on_data import noise_on_data
+from batchdp.strategies.families.noise_on_results import noise_on_results
+from batchdp.strategies.families.p_identity import p_identity
+from batchdp.strategies.families.wavelet import haar
 from cases import contract_workload, peer_figures, small_workloads
 
 every_method = pytest.mark.parametrize("method", STRATEGIES)

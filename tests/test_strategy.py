@@ -8,7 +8,7 @@ from scipy import sparse
 
 from batchdp import PrivacyParameterError, Strategy, StrategyError, Workload
 from batchdp.linalg.matrix import plain
-from batchdp.strategies.noise_on_data import noise_on_data
+from batchdp.strategies.families.noise_on_data import noise_on_data
 
 W = Workload([[1.0, 2.0], [0.0, 1.0], [1.0, 1.0]])
 

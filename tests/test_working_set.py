@@ -7,9 +7,9 @@ import pytest
 
 from batchdp import low_rank, optimize, workloads
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.strategies.low_rank import fast, working_set
-from batchdp.strategies.low_rank.least_measure import least_measure
-from batchdp.strategies.low_rank.program import first_measure
+from batchdp.strategies.families.low_rank import fast, working_set
+from batchdp.strategies.families.low_rank.least_measure import least_measure
+from batchdp.strategies.families.low_rank.program import first_measure
 from batchdp.workloads.pair import Pair
 
 

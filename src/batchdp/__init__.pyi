@@ -44,7 +44,7 @@ from .release import load_release as load_release
 from .reports import report as report
 from .reports import report_plan as report_plan
 from .strategies import STRATEGIES as STRATEGIES
-from .strategies.low_rank import low_rank as low_rank
+from .strategies.families.low_rank import low_rank as low_rank
 from .strategies.shaped import ShapeLimits as ShapeLimits
 from .strategies.strategy import Strategy as Strategy
 from .studies.comparison import compare as compare

@@ -140,7 +140,9 @@ def opendp_noise(noise: Noise, scale: float) -> Any:
     domain = dp.vector_domain(dp.atom_domain(T="i64"))
     if isinstance(noise, Laplace):
         return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
-    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+    if isinstance(noise, Gaussian):
+        return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+    raise LatticeError(f"OpenDP has no {noise.name} noise")
 
 
 def float_above(number: int) -> float:

@@ -32,6 +32,11 @@ def quantise(
     raise StrategyError(f"strategy is a {type(strategy).__name__}, which cannot be measured; give what optimize found")
 
 
+def can_be_measured(strategy: object) -> bool:
+    """Whether a strategy is of a kind that `quantise` knows."""
+    return quantise.dispatch(type(strategy)) is not quantise.dispatch(object)
+
+
 @quantise.register
 def _(
     strategy: Strategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False

@@ -38,15 +38,7 @@ def sample(
 def sample_groups(
     noise: Noise, measurement: IntegerMeasurement, noises: Sequence[GroupNoise], progress: Progress | None
 ) -> NDArray[Any]:
-    """The same by the kind of noise; a new kind registers its own."""
-    raise LatticeError(f"{noise.name} noise cannot be drawn")
-
-
-@sample_groups.register(Laplace)
-@sample_groups.register(Gaussian)
-def _(
-    noise: Noise, measurement: IntegerMeasurement, noises: Sequence[GroupNoise], progress: Progress | None
-) -> NDArray[Any]:
+    """The same by the kind of noise: here independent on every measurement."""
     return sample_independent(noise, np.array([one.scale for one in noises]), measurement.sizes, progress)
 
 
@@ -69,10 +61,18 @@ def sample_bodies(
     return [list(chain.from_iterable(parts)) for parts in zip(*found, strict=True)]
 
 
+@singledispatch
 def sample_independent(
     noise: Noise, scales: NDArray[np.float64], sizes: Integers, progress: Progress | None = None
 ) -> Integers:
-    """Independent discrete noise, `sizes[g]` of scale `scales[g]` one group after the other."""
+    """Independent discrete noise, `sizes[g]` of scale `scales[g]` one group after the other, by the kind of noise."""
+    raise LatticeError(f"{noise.name} noise cannot be drawn independently")
+
+
+@sample_independent.register(Laplace)
+@sample_independent.register(Gaussian)
+def _(noise: Noise, scales: NDArray[np.float64], sizes: Integers, progress: Progress | None = None) -> Integers:
+    """By OpenDP."""
     total = int(np.sum(sizes))
     drawn = np.zeros(total, dtype=np.int64)
     done = 0

@@ -23,8 +23,8 @@ from batchdp.plans.tabled import TablePlan
 from batchdp.plans.tabled_outlook import TableOutlook, table_outlook
 from batchdp.privacy import UNITS, Unit
 from batchdp.queries.statements import QUERY, Statement, tables_of
-from batchdp.strategies.noise_on_data import noise_on_data
-from batchdp.strategies.noise_on_results import noise_on_results
+from batchdp.strategies.families.noise_on_data import noise_on_data
+from batchdp.strategies.families.noise_on_results import noise_on_results
 from batchdp.strategies.strategy import TOLERANCE, Strategy
 
 SHOWN = 5

@@ -7,6 +7,7 @@ from typing import Any
 from batchdp.domain import Domain
 from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.mechanism.neighbours import EVERY_ROW, Neighbours, Relation
+from batchdp.mechanism.quantise import can_be_measured
 from batchdp.plans.planned import Plan
 from batchdp.plans.tabled import TablePlan
 from batchdp.strategies.over_tables import OverTables
@@ -28,7 +29,7 @@ def settle(
     if isinstance(planned, Plan | TablePlan):
         check_domain_says(neighbours, rows_per_unit, max_rows)
         return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
-    if not isinstance(planned, Strategy | OverTables):
+    if not can_be_measured(planned):
         raise PrivacyParameterError(f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize")
     return planned, given_neighbours(neighbours, rows_per_unit), max_rows
 

@@ -30,7 +30,7 @@ from batchdp.portfolio.search import Progress
 from batchdp.portfolio.shapes import with_shape
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
-from batchdp.strategies import families
+from batchdp.strategies import families_for
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
@@ -244,13 +244,13 @@ def _of_one_block(
 
 def _closed(workload: Workload) -> list[Strategy]:
     """What takes no search and no copy of the workload: noise on data and noise on results as they stand."""
-    return [family.method(workload) for family in families(LAPLACE) if family.plain]
+    return [family.method(workload) for family in families_for(LAPLACE) if family.plain]
 
 
 def _best_optimum(workload: Workload, noise: Noise, tolerance: float, progress: Progress | None) -> Strategy:
     """The best of the families of a noise for which the problem is convex."""
     found = []
-    for family in families(noise):
+    for family in families_for(noise):
 
         def watch(_: int, lower: float, upper: float, name: str = family.name) -> object:
             return progress is not None and progress(lower / upper, name, upper)

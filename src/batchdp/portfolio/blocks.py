@@ -7,7 +7,7 @@ from collections.abc import Callable
 from batchdp.bounds.optimality import Objective
 from batchdp.portfolio.search import Progress
 from batchdp.privacy import Noise
-from batchdp.strategies import families
+from batchdp.strategies import families_for
 from batchdp.strategies.blocks import assembled, error_of
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.reduction import reduce
@@ -51,7 +51,7 @@ def optimize_blocks(
     best = assembled(workload, found, noise, method=name, objective=objective)
     if found and workload.queries * workload.cells <= MOST_ENTRIES:
         reduction = reduce(workload)
-        closed = [family for family in families(noise) if not family.searches and family.worth(reduction)]
+        closed = [family for family in families_for(noise) if not family.searches and family.worth(reduction)]
         whole = [family.method(workload) for family in closed]
         best = min([best, *whole], key=lambda strategy: error_of(strategy, objective))
     return best

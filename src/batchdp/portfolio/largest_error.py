@@ -18,7 +18,7 @@ from batchdp.linalg.matrix import Dense, dense
 from batchdp.portfolio.search import Progress
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import LAPLACE, Noise
-from batchdp.strategies import families
+from batchdp.strategies import families_for
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.reduction import Reduction, reduce
 from batchdp.workloads.workload import SMALLEST, Workload
@@ -93,7 +93,7 @@ def _weighted(workload: Workload, weights: Dense, seconds: float | None, seed: i
 def _registered(reduction: Reduction, *, thorough: bool) -> list[Strategy]:
     """What the result must not be worse than: every family that can win here, the searching ones if there is time."""
     found = []
-    for family in families(LAPLACE):
+    for family in families_for(LAPLACE):
         if family.worth(reduction) and (thorough or not family.searches):
             for variant in family.variants or (family.method,):
                 with suppress(StrategyError):  # queries of so different sizes that rounding drowns some of them

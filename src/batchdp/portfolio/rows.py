@@ -18,7 +18,7 @@ from batchdp.linalg.product import CellMap
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.privacy import LAPLACE
-from batchdp.strategies import families
+from batchdp.strategies import families_for
 from batchdp.strategies.blocks import best_shares
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.layers import layers, partitions
@@ -93,7 +93,8 @@ def _solved(W: sparse.csr_array, rows: NDArray[np.int64]) -> _Group | None:
     merged = sparse.csr_array(sparse.csc_array(own)[:, kept])
     if merged.shape[0] * merged.shape[1] > MOST_ENTRIES:
         return None
-    found = [family.on_sparse(merged, family.settings) for family in families(LAPLACE) if family.on_sparse is not None]
+    known = families_for(LAPLACE)
+    found = [family.on_sparse(merged, family.settings) for family in known if family.on_sparse is not None]
     if not found:
         return None
     error, pair = min(found, key=lambda one: one[0])

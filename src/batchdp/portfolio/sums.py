@@ -11,7 +11,7 @@ from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.portfolio.search import EndedError, Progress, Search
 from batchdp.privacy import LAPLACE
-from batchdp.strategies import families
+from batchdp.strategies import families_for
 from batchdp.strategies.completion import completed
 from batchdp.strategies.cost import reduction_price
 from batchdp.strategies.strategy import Strategy
@@ -46,7 +46,7 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
 
 def _run_families(search: Search, reduction: Reduction, seed: int) -> None:
     """Closed forms first, then work where an estimate says it can pay."""
-    members = families(LAPLACE)
+    members = families_for(LAPLACE)
     for family in members:
         for pair in family.on_columns(search.R, family.settings) if family.on_columns else ():
             search.offer_pair(family.name, pair)
@@ -74,7 +74,7 @@ def _run_families(search: Search, reduction: Reduction, seed: int) -> None:
 def _best_that_holds(workload: Workload) -> Strategy:
     """The best of the closed forms that reproduce the workload to its last digit."""
     found = []
-    for family in families(LAPLACE):
+    for family in families_for(LAPLACE):
         for variant in () if family.searches else family.variants or (family.method,):
             with suppress(StrategyError):
                 found.append(variant(workload))
@@ -87,4 +87,4 @@ def _nominal(R: Dense, seconds: float | None) -> float:
     """The budget in nominal seconds."""
     if seconds is not None:
         return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=CLASSES[0])
-    return sum(family.nominal_seconds(R, family.settings) for family in families(LAPLACE))
+    return sum(family.nominal_seconds(R, family.settings) for family in families_for(LAPLACE))

@@ -6,15 +6,15 @@ shared tests read the registry. The order is the one in which families are tried
 
 from __future__ import annotations
 
-from batchdp.strategies.family import FAMILIES, STRATEGIES, Family, Method, families, register, unregister
-from batchdp.strategies.gaussian import GAUSSIAN_OPTIMUM
-from batchdp.strategies.hierarchical import HIERARCHICAL
-from batchdp.strategies.low_rank import LOW_RANK
-from batchdp.strategies.matrix_mechanism import MATRIX_MECHANISM
-from batchdp.strategies.noise_on_data import NOISE_ON_DATA
-from batchdp.strategies.noise_on_results import NOISE_ON_RESULTS
-from batchdp.strategies.p_identity import P_IDENTITY
-from batchdp.strategies.wavelet import WAVELET
+from batchdp.strategies.families.gaussian import GAUSSIAN_OPTIMUM
+from batchdp.strategies.families.hierarchical import HIERARCHICAL
+from batchdp.strategies.families.low_rank import LOW_RANK
+from batchdp.strategies.families.matrix_mechanism import MATRIX_MECHANISM
+from batchdp.strategies.families.noise_on_data import NOISE_ON_DATA
+from batchdp.strategies.families.noise_on_results import NOISE_ON_RESULTS
+from batchdp.strategies.families.p_identity import P_IDENTITY
+from batchdp.strategies.families.wavelet import WAVELET
+from batchdp.strategies.family import FAMILIES, STRATEGIES, Family, Method, families_for, register, unregister
 
 for _family in (
     NOISE_ON_DATA,
@@ -28,4 +28,4 @@ for _family in (
 ):
     register(_family)
 
-__all__ = ["FAMILIES", "STRATEGIES", "Family", "Method", "families", "register", "unregister"]
+__all__ = ["FAMILIES", "STRATEGIES", "Family", "Method", "families_for", "register", "unregister"]

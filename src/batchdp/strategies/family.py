@@ -156,6 +156,6 @@ def unregister(name: str) -> None:
     del FAMILIES[name], STRATEGIES[name]
 
 
-def families(noise: Noise) -> list[Family]:
+def families_for(noise: Noise) -> list[Family]:
     """Those with this kind of noise, in the order of their registration."""
     return [family for family in FAMILIES.values() if family.noise == noise]

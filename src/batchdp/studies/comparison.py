@@ -13,7 +13,7 @@ from batchdp.errors import StrategyError
 from batchdp.portfolio import optimize
 from batchdp.portfolio.shapes import shaped_noise
 from batchdp.privacy import LAPLACE
-from batchdp.strategies import STRATEGIES, Method, families
+from batchdp.strategies import STRATEGIES, Method, families_for
 from batchdp.strategies.shaped import ShapeLimits
 from batchdp.workloads.reduction import reduce
 from batchdp.workloads.workload import Workload, as_workload
@@ -54,12 +54,12 @@ class Comparison:
 
 def all_methods() -> dict[str, Method]:
     """`optimize` and every registered family with Laplace noise."""
-    return {"optimize": optimize, **{family.name: family.method for family in families(LAPLACE)}}
+    return {"optimize": optimize, **{family.name: family.method for family in families_for(LAPLACE)}}
 
 
 def quick_methods() -> dict[str, Method]:
     """Those that take seconds where the others take minutes."""
-    return {family.name: family.method for family in families(LAPLACE) if family.quick}
+    return {family.name: family.method for family in families_for(LAPLACE) if family.quick}
 
 
 def compare(

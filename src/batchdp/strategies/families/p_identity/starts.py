@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.p_identity.settings import Settings
+from batchdp.strategies.families.p_identity.settings import Settings
 
 Kind = Literal["random", "tree", "blocks", "singular", "signed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

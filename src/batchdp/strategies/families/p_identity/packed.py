@@ -12,7 +12,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from batchdp.linalg.matrix import Dense, Plain
 from batchdp.outcome import Outcome
-from batchdp.strategies.p_identity.settings import SETTINGS, Settings
+from batchdp.strategies.families.p_identity.settings import SETTINGS, Settings
 from batchdp.workloads.pair import Pair
 
 

@@ -15,9 +15,9 @@ from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.strategies.blocks import block_by_block
 from batchdp.strategies.completion import completed
-from batchdp.strategies.low_rank import fast, paper, working_set
-from batchdp.strategies.low_rank.program import Progress, first_measure
-from batchdp.strategies.low_rank.settings import SETTINGS, Settings
+from batchdp.strategies.families.low_rank import fast, paper, working_set
+from batchdp.strategies.families.low_rank.program import Progress, first_measure
+from batchdp.strategies.families.low_rank.settings import SETTINGS, Settings
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction, reduce

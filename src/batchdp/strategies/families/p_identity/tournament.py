@@ -18,14 +18,14 @@ from scipy.linalg import LinAlgError, eigh
 from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads
+from batchdp.strategies.families.p_identity.mechanism import fit, several_starts
+from batchdp.strategies.families.p_identity.moves import hop, split
+from batchdp.strategies.families.p_identity.packed import pack, paired, shared_of, unpack
+from batchdp.strategies.families.p_identity.polish import polish_dense, polish_shared, wants_more
+from batchdp.strategies.families.p_identity.products import Products, products
+from batchdp.strategies.families.p_identity.settings import Settings
+from batchdp.strategies.families.p_identity.starts import KINDS, Kind, shared_start
 from batchdp.strategies.family import Account
-from batchdp.strategies.p_identity.mechanism import fit, several_starts
-from batchdp.strategies.p_identity.moves import hop, split
-from batchdp.strategies.p_identity.packed import pack, paired, shared_of, unpack
-from batchdp.strategies.p_identity.polish import polish_dense, polish_shared, wants_more
-from batchdp.strategies.p_identity.products import Products, products
-from batchdp.strategies.p_identity.settings import Settings
-from batchdp.strategies.p_identity.starts import KINDS, Kind, shared_start
 from batchdp.workloads.reduction import Reduction
 
 Task = TypeVar("Task")

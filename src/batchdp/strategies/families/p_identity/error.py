@@ -12,7 +12,7 @@ import numpy as np
 
 from batchdp.linalg.cholesky import plus_identity, solved
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.p_identity.products import Products
+from batchdp.strategies.families.p_identity.products import Products
 
 
 def error(R: Products, P: Dense, e: Dense) -> tuple[float, Dense, Dense]:

@@ -16,7 +16,7 @@ from scipy.linalg import LinAlgError
 
 from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.p_identity.settings import SETTINGS
+from batchdp.strategies.families.p_identity.settings import SETTINGS
 
 SHORTEST = 1e-8
 """The shortest share of a step that is tried: half the digits, below which a change of the value is rounding."""

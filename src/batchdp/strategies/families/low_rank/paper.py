@@ -41,8 +41,8 @@ from scipy.sparse import csr_array
 from batchdp.linalg.l1_ball import project_columns, projected_rows
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
-from batchdp.strategies.low_rank.program import Progress, first_measure, repaired, revived
-from batchdp.strategies.low_rank.settings import SETTINGS, Settings
+from batchdp.strategies.families.low_rank.program import Progress, first_measure, repaired, revived
+from batchdp.strategies.families.low_rank.settings import SETTINGS, Settings
 from batchdp.workloads.pair import Pair
 
 NEARLY = 0.9

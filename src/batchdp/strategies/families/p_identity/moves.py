@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.p_identity.packed import pack, shared_of
+from batchdp.strategies.families.p_identity.packed import pack, shared_of
 
 
 def split(packed: Dense) -> Dense:

@@ -12,10 +12,10 @@ from scipy.linalg import cho_factor, cho_solve
 from batchdp.linalg.descent import Descended, descend
 from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.p_identity.error import error
-from batchdp.strategies.p_identity.packed import reconstruct
-from batchdp.strategies.p_identity.products import Products
-from batchdp.strategies.p_identity.settings import SETTINGS, Settings
+from batchdp.strategies.families.p_identity.error import error
+from batchdp.strategies.families.p_identity.packed import reconstruct
+from batchdp.strategies.families.p_identity.products import Products
+from batchdp.strategies.families.p_identity.settings import SETTINGS, Settings
 
 
 def polish_shared(R: Products, packed: Dense, rounds: int, settings: Settings = SETTINGS) -> Descended[None]:

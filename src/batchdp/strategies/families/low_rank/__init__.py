@@ -3,10 +3,10 @@
 `mechanism` is the family's function; `ranks` is the search that `optimize` spends work on.
 """
 
+from batchdp.strategies.families.low_rank.mechanism import low_rank, solve_fast
+from batchdp.strategies.families.low_rank.ranks import improve_best, may_pay, search_low_rank
+from batchdp.strategies.families.low_rank.settings import SETTINGS, Settings
 from batchdp.strategies.family import Family
-from batchdp.strategies.low_rank.mechanism import low_rank, solve_fast
-from batchdp.strategies.low_rank.ranks import improve_best, may_pay, search_low_rank
-from batchdp.strategies.low_rank.settings import SETTINGS, Settings
 from batchdp.workloads.reduction import Reduction
 
 

@@ -3,11 +3,11 @@
 `mechanism` is the family's function; `tournament` is the search that `optimize` spends work on.
 """
 
+from batchdp.strategies.families.p_identity.mechanism import p_identity
+from batchdp.strategies.families.p_identity.settings import SETTINGS, Settings
+from batchdp.strategies.families.p_identity.tournament import search_shared
+from batchdp.strategies.families.p_identity.wide_rows import from_wide_rows
 from batchdp.strategies.family import Family
-from batchdp.strategies.p_identity.mechanism import p_identity
-from batchdp.strategies.p_identity.settings import SETTINGS, Settings
-from batchdp.strategies.p_identity.tournament import search_shared
-from batchdp.strategies.p_identity.wide_rows import from_wide_rows
 
 P_IDENTITY = Family(
     "p-identity",

@@ -19,11 +19,11 @@ from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.outcome import Outcome
 from batchdp.strategies.blocks import block_by_block
-from batchdp.strategies.p_identity.error import error
-from batchdp.strategies.p_identity.packed import pack, reconstruct, unpack
-from batchdp.strategies.p_identity.products import Products, products
-from batchdp.strategies.p_identity.quasi_newton import minimise
-from batchdp.strategies.p_identity.settings import SETTINGS, Settings
+from batchdp.strategies.families.p_identity.error import error
+from batchdp.strategies.families.p_identity.packed import pack, reconstruct, unpack
+from batchdp.strategies.families.p_identity.products import Products, products
+from batchdp.strategies.families.p_identity.quasi_newton import minimise
+from batchdp.strategies.families.p_identity.settings import SETTINGS, Settings
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce

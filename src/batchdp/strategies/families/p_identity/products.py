@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.p_identity.settings import SETTINGS, Settings
+from batchdp.strategies.families.p_identity.settings import SETTINGS, Settings
 from batchdp.workloads.reduction import Reduction
 
 

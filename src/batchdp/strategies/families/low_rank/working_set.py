@@ -18,10 +18,10 @@ from batchdp.bounds import convex
 from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.strategies.completion import completed
-from batchdp.strategies.low_rank import fast
-from batchdp.strategies.low_rank.least_measure import least_measure
-from batchdp.strategies.low_rank.program import Progress, first_measure
-from batchdp.strategies.low_rank.settings import SETTINGS, Settings
+from batchdp.strategies.families.low_rank import fast
+from batchdp.strategies.families.low_rank.least_measure import least_measure
+from batchdp.strategies.families.low_rank.program import Progress, first_measure
+from batchdp.strategies.families.low_rank.settings import SETTINGS, Settings
 from batchdp.workloads.pair import Pair
 
 

@@ -19,8 +19,8 @@ from batchdp.linalg.cholesky import plus_identity, solved
 from batchdp.linalg.descent import descend
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
-from batchdp.strategies.low_rank.program import Progress, repaired, revived
-from batchdp.strategies.low_rank.settings import SETTINGS, Settings
+from batchdp.strategies.families.low_rank.program import Progress, repaired, revived
+from batchdp.strategies.families.low_rank.settings import SETTINGS, Settings
 from batchdp.workloads.pair import Pair
 
 

@@ -9,11 +9,11 @@ from math import ceil
 import numpy as np
 
 from batchdp.linalg.matrix import Dense, dense
+from batchdp.strategies.families.low_rank import fast, working_set
+from batchdp.strategies.families.low_rank.mechanism import solve_fast
+from batchdp.strategies.families.low_rank.program import Progress, first_measure
+from batchdp.strategies.families.low_rank.settings import Settings
 from batchdp.strategies.family import Account
-from batchdp.strategies.low_rank import fast, working_set
-from batchdp.strategies.low_rank.mechanism import solve_fast
-from batchdp.strategies.low_rank.program import Progress, first_measure
-from batchdp.strategies.low_rank.settings import Settings
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
 

@@ -1,0 +1,86 @@
+"""A noise and a measurement, each added in one file, go through answer, certificate, store, files, verify and audit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batchdp import BudgetError, Ledger, ReleaseError, Workload, answer, archive, audit, load_release
+from batchdp.release.file import FORMAT
+from batchdp.release.verify import check_charged, check_ledger, check_release
+from toy_measurement import BITS, CountEverybody
+from toy_noise import GEOMETRIC, identity
+
+TOYS: dict[str, Any] = {
+    "noise": lambda: identity(3),
+    "measurement": lambda: CountEverybody(Workload(np.ones((1, 3)))),
+}
+
+
+@pytest.fixture(params=TOYS)
+def strategy(request: pytest.FixtureRequest) -> Any:
+    return TOYS[request.param]()
+
+
+def test_a_toy_is_released_stored_repeated_saved_and_verified(strategy: Any, tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=2)
+    done = answer(strategy, [5, 6, 7], epsilon=0.5, ledger=ledger, release_id="r", neighbours="replace")
+    c = done.certificate
+    assert c.distribution == strategy.noise.name
+    assert c.loss <= 0.5
+    assert c.exact_loss >= sum(Fraction(one.moved) / Fraction(one.scale) for one in c.groups) > 0
+    again = answer(strategy, [0, 0, 0], epsilon=0.5, ledger=ledger, release_id="r", neighbours="replace")
+    assert again.certificate == c
+    done.save(tmp_path / "r.release")
+    loaded: Any = load_release(tmp_path / "r.release")
+    check_release(loaded)
+    assert check_charged(loaded, ledger)
+    check_ledger(ledger)
+    with pytest.raises(BudgetError):
+        answer(strategy, [5, 6, 7], epsilon=1.75, ledger=ledger)
+    assert ledger.spent == 0.5
+
+
+def test_a_forged_toy_is_refused(strategy: Any, tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=2)
+    answer(strategy, [5, 6, 7], epsilon=0.5, ledger=ledger).save(tmp_path / "r.release")
+    header, arrays = archive.load(tmp_path / "r.release", FORMAT, ReleaseError, "release")
+    ((columns, bits, moved, scale, loss),) = json.loads(arrays["groups"].tobytes())
+    forged = json.dumps([[columns, bits, moved // 2, scale / 2, loss]])
+    arrays["groups"] = np.frombuffer(forged.encode(), np.uint8)
+    archive.save(tmp_path / "r.release", header, arrays, ReleaseError)
+    with pytest.raises(ReleaseError, match="cannot be used"):
+        load_release(tmp_path / "r.release")
+
+
+def test_the_audit_of_a_toy_passes_and_catches_too_little_noise(strategy: Any) -> None:
+    from batchdp.audits.attack import attack
+    from batchdp.audits.exact import exact
+    from batchdp.mechanism.neighbours import Neighbours
+    from batchdp.mechanism.prepare import prepare
+    from batchdp.privacy import Budget
+
+    assert audit(strategy, epsilon=1.0, runs=4000).passed
+    made = prepare(strategy, Neighbours(), Budget(strategy.noise, 1.0), 10**6)
+    (noise,) = made.noises
+    half = replace(made, noises=(replace(noise, moved=noise.moved // 2, scale=noise.scale / 2),))
+    assert not all(one.held for one in exact(half))
+    quiet = attack(made, 4000, lambda scales, sizes: np.zeros(int(sizes.sum()), dtype=np.int64))
+    assert not all(one.held for one in quiet)
+
+
+def test_what_the_toys_draw_is_their_own(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=3000)
+    strategy: Any = CountEverybody(Workload(np.ones((1, 3))))
+    done: Any = answer(strategy, [5, 6, 7], epsilon=1000, ledger=ledger)
+    assert abs(done.value - 18) < 0.1
+    assert done.certificate.groups[0].bits == BITS
+    one: Any = answer(identity(2), [3, 4], epsilon=1000, ledger=ledger)
+    assert one.values == pytest.approx([3, 4], abs=0.1)
+    assert one.law.noise == GEOMETRIC
