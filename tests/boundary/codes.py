@@ -46,6 +46,10 @@ BESIDE_POLARS = (
 """What Polars does not take, makes whole numbers of, or loses other values for."""
 
 
+BESIDE_NUMPY = (*BESIDE_POLARS, np.timedelta64(1, "s"), pd.Timedelta(1, "ns"), BOMB)
+"""What NumPy does not take either, or has one unit of for all."""
+
+
 def _coded(storage: Storage) -> Storage:
     """The same type with texts of numbers among its values, where it holds texts."""
     more: tuple[Any, ...] = ()
@@ -228,7 +232,7 @@ def _by_polars(rows: list[list[Any]], names: list[str]) -> Any:
 
 
 FROM_LISTS: dict[str, tuple[Callable[[list[list[Any]], list[str]], Any], tuple[Any, ...]]] = {
-    "codes guessed by pandas": (lambda rows, names: pd.DataFrame(rows, columns=names), (*VALUES, *BESIDE_POLARS, BOMB)),
+    "codes guessed by pandas": (lambda rows, names: pd.DataFrame(rows, columns=names), (*VALUES, *BESIDE_NUMPY)),
     "codes guessed by NumPy": (_by_numpy, (*VALUES, *BESIDE_POLARS)),
     "codes guessed by Polars": (_by_polars, VALUES),
 }

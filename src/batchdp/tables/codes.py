@@ -7,7 +7,7 @@ and a value is the same code in whatever type it comes: a text is the number tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -20,8 +20,8 @@ from batchdp.tables import cleaning
 from batchdp.tables.frames import convert_pandas
 from batchdp.tables.objects import as_text
 
-NUMBERS = "biufcm"
-"""NumPy's kinds of numbers. Whole numbers beside a difference of times become such differences."""
+NUMBERS = "biufc"
+"""NumPy's kinds of numbers."""
 TRUTHS = {"true": 1.0, "t": 1.0, "yes": 1.0, "false": 0.0, "f": 0.0, "no": 0.0}
 """What readers of CSV files take for truths, in upper or lower case."""
 
@@ -78,7 +78,7 @@ def _codes(values: NDArray[Any], size: int) -> Codes:
     match values.dtype.kind:
         case "b":
             values = values.astype(np.int8)
-        case "m":
+        case "m":  # which NumPy makes of whole numbers beside one
             values = values.astype(np.int64)
         case "c":
             values = np.where(values.imag == 0, values.real, np.nan).astype(np.float64)
@@ -87,26 +87,29 @@ def _codes(values: NDArray[Any], size: int) -> Codes:
         case "M":
             return np.full(len(values), -1)
         case kind if kind not in NUMBERS:
-            return _in_objects(values.tolist(), size)
+            return _in_objects(map(_counted, values.tolist()), size)
     fine = (values >= 0) & (values < min(size, cleaning.LARGEST))
     if values.dtype.kind == "f":
         fine &= np.floor(values) == values
     return np.where(fine, np.where(fine, values, 0).astype(np.int64), -1)
 
 
-def _in_objects(values: Sequence[Any], size: int) -> Codes:
+def _counted(value: Any) -> Any:
+    """An object of a NumPy array; a difference of times as the whole number that it is among others."""
+    return int(value.astype(np.int64)) if type(value) is np.timedelta64 else value
+
+
+def _in_objects(values: Iterable[Any], size: int) -> Codes:
     return codes_in_arrow(pa.array(map(_spelled, values), cleaning.TEXT), size)
 
 
 def _spelled(value: Any) -> str | None:
-    """An object as a text, which is read like any other; of three more types than in declared columns."""
+    """An object as a text, which is read like any other: bytes and complex numbers too, unlike in declared columns."""
     with suppress(Exception):  # whatever an object does when it is looked at
         if isinstance(value, bytes):
             return cleaning.told(value)
         if isinstance(value, (complex, np.complexfloating)):
             return repr(complex(value))
-        if isinstance(value, np.timedelta64):
-            return str(value.astype(np.int64))
     return as_text(value)
 
 
