@@ -55,13 +55,15 @@ def attack(made: Mechanism, runs: int, draw: Any = None) -> Iterator[Finding]:
         runs: releases on each of two neighbouring tables.
         draw: a test's own noise.
     """
-    if not made.measurement.sizes.sum() or not any(noise.moved for noise in made.noises):
+    moved = movements(made.measurement, made.noises).values()
+    touched = sorted({g for shifts in moved for g, shift in shifts.items() if np.any(shift)})
+    if not touched:
         yield Finding("attack", True, "nothing is measured")
         return
-    scales = made.scales[[noise.moved > 0 for noise in made.noises]]
-    if not (np.all(np.isfinite(scales)) and np.all(scales > 0)):
-        yield Finding("noise", False, f"a scale of {scales.min()}")
-        return
+    for scale in made.scales[touched]:
+        if not (np.isfinite(scale) and scale > 0):
+            yield Finding("noise", False, f"a scale of {scale}")
+            return
     yield from attack_noise(made.noise, made, runs, draw)
 
 

@@ -98,6 +98,11 @@ class AmountLattice(OneGroup):
         rows = self._matrix(list(self.levels), self.fine) if len(self.workload.blocks) > 1 else None
         return over_blocks(self.workload, np.array(self.by_cell(2), dtype=object), rows)
 
+    @property
+    def measures_something(self) -> bool:
+        """Whether any fine integer is not 0."""
+        return any(q for column in (*self.levels, *self.slopes) for q in column.values())
+
     @cached_property
     def measure(self) -> sparse.csr_array:
         """L on the cells, cut to the coarse lattice toward zero."""

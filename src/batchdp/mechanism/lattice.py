@@ -82,8 +82,15 @@ class OneGroup:
 
     @cached_property
     def groups(self) -> tuple[CellGroup, ...]:
-        """The one group."""
+        """The one group; refused where something is measured and nothing is said to change it: it would get no noise."""
+        if self.sensitivity == 0 and self.measures_something:
+            raise LatticeError("a sensitivity of 0 for measurements that are not all 0; do not release")
         return (CellGroup(self.sensitivity**self.noise.norm, self.bits),)
+
+    @property
+    def measures_something(self) -> bool:
+        """Whether any record changes any measurement."""
+        raise NotImplementedError
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
@@ -146,6 +153,11 @@ class Lattice(OneGroup):
             raise LatticeError("integers holds an entry in several pieces, whose norm is not that of their sum")
         if self.merging is not None and not _merges(self.merging, self.integers.shape[1]):
             raise LatticeError("merging does not say for every cell which one cell of the workload it belongs to")
+
+    @property
+    def measures_something(self) -> bool:
+        """Whether any entry of Q is not 0."""
+        return bool(np.any(self.integers.data))
 
     @cached_property
     def measure(self) -> sparse.csr_array:

@@ -68,6 +68,7 @@ def prepare(
     max_rows: int | None,
     *,
     exactly: bool | None = None,
+    drawn: bool = False,
 ) -> Mechanism:
     """The strategy on a lattice with its noise; refused unless the bias is below 1 % of every answer's noise.
 
@@ -78,6 +79,7 @@ def prepare(
         max_rows: a public cap on the number of records; if left out, the largest that leaves the bias small.
         exactly: answers exactly, at the price of noise, or not; if left out, only where nothing else keeps the bias
             small.
+        drawn: the noise was drawn before, for a release that is asked for again: a bias is no longer a reason to refuse.
     """
     problem, kept = "", None
     for exact, cap in product((False, True) if exactly is None else (exactly,), caps_of(strategy, max_rows)):
@@ -97,6 +99,7 @@ def prepare(
             f"max_rows={cap}: {which} could be off by {worst:.2g} of its noise, more than 1 %; lower max_rows or "
             f"{budget.noise.unit}"
         )
+        kept = made if kept is None and drawn else kept
     if kept is None:
         raise LatticeError(problem)
     return kept  # the finest, at the lowest cap

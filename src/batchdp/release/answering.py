@@ -253,7 +253,7 @@ def release(
     cap = request.max_rows
     if before is not None and cap is None:
         cap = decoded(before.output, before.release_id).certificate.largest_total
-    made = prepare(request.strategy, request.neighbours, budget, cap)
+    made = prepare(request.strategy, request.neighbours, budget, cap, drawn=before is not None)
     identity = release_id or uuid.uuid4().hex
     spend: dict[str, Any] = {
         budget.noise.unit: budget,

@@ -216,10 +216,10 @@ class Release:
         return np.where(self.shown.derived, self.shown.values, np.maximum(self.shown.values, 0.0))
 
     def consistent(self, *, whole: bool = False, progress: Progress | None = None) -> Consistent:
-        """Answers W x of the non-negative cell counts x that fit the noisy measurements best.
+        """Answers W x of the non-negative cell counts x that fit the noisy answers best, with the total as estimated.
 
-        They agree with one another and with a table that could exist. Biased upwards where cells are near empty; the
-        intervals stay those of the noisy answers. Ctrl-C gives the best so far.
+        They agree with one another and with a table that could exist. Biased upwards where cells are near empty, and
+        downwards elsewhere; the intervals stay those of the noisy answers. Ctrl-C gives the best so far.
 
         Args:
             whole: round the cells, such that counts are whole numbers and still add up.

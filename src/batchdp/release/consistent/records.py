@@ -1,4 +1,4 @@
-"""Consistent answers of an ordinary release: those of the non-negative cells that fit the measurements best."""
+"""Consistent answers of an ordinary release: those of the non-negative cells that fit its answers best."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from scipy import sparse
 
 from batchdp.consistency.cells import closest_cells
 from batchdp.consistency.rounding import controlled
-from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.queries.statements import Statement
@@ -83,25 +82,22 @@ class Consistent:
 
 def consistent_answers(release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
     """Fit cells, round them if asked, answer from them."""
-    L, W = _distinct(release.measure, release.workload)
-    fitted = closest_cells(*_in_units_of_noise(L, release), progress=progress)
+    W = _distinct(release.workload)
+    fitted = closest_cells(*in_units_of_noise(W, release.values, release.standard_errors), progress=progress)
     values = np.asarray(W @ fitted.x)
     if not whole:
         return Consistent(release, release.evaluated(values), fitted.status)
-    rounded, _ = controlled(fitted.x, counted(sparse.csr_array(W)))
+    rounded, _ = controlled(fitted.x, counted(W))
     answers = np.asarray(W @ rounded.astype(np.float64))
     moves = np.abs(answers - values)
     rounding = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))
     return Consistent(release, release.evaluated(answers), fitted.status, rounding)
 
 
-def _in_units_of_noise(L: sparse.csc_array, release: Release) -> tuple[sparse.csc_array, Dense]:
-    """L and the measurements such that noise is alike in all of them: as they are, unless it has a shape."""
-    if not isinstance(release.law, ShapedLaw):
-        return L, release.measurements
-    covariance = release.law.shape.covariance
-    C = np.linalg.cholesky(covariance / np.mean(np.diag(covariance)))
-    return sparse.csc_array(np.linalg.solve(C, L.toarray())), np.asarray(np.linalg.solve(C, release.measurements))
+def in_units_of_noise(workload: sparse.csr_array, values: Dense, errors: Dense) -> tuple[sparse.csr_array, Dense]:
+    """Queries and answers, each over the standard error of the answer; those without noise ask for nothing."""
+    precision = np.divide(1.0, errors, out=np.ones(len(errors)), where=errors > 0)
+    return sparse.csr_array(sparse.diags_array(precision) @ workload), precision * values
 
 
 def counted(workload: sparse.csr_array) -> sparse.csr_array:
@@ -114,13 +110,12 @@ def counted(workload: sparse.csr_array) -> sparse.csr_array:
     return sparse.csr_array(W[np.flatnonzero((others == 0) & (lengths > 0))])
 
 
-def _distinct(measure: sparse.csr_array, workload: sparse.csr_array) -> tuple[sparse.csc_array, sparse.csc_array]:
-    """L and W on the cells that either tells apart: the others can be fitted as one."""
-    both = sparse.csc_array(sparse.vstack([measure, workload]))
-    both.sort_indices()
+def _distinct(workload: sparse.csr_array) -> sparse.csr_array:
+    """W on the cells that it tells apart: the others can be fitted as one."""
+    W = sparse.csc_array(workload)
+    W.sort_indices()
     keys: dict[bytes, int] = {}
-    for j in range(both.shape[1]):
-        part = slice(both.indptr[j], both.indptr[j + 1])
-        keys.setdefault(both.indices[part].tobytes() + both.data[part].tobytes(), j)
-    kept = np.array(sorted(keys.values()), dtype=np.int64)
-    return sparse.csc_array(measure)[:, kept], sparse.csc_array(workload)[:, kept]
+    for j in range(W.shape[1]):
+        part = slice(W.indptr[j], W.indptr[j + 1])
+        keys.setdefault(W.indices[part].tobytes() + W.data[part].tobytes(), j)
+    return sparse.csr_array(W[:, sorted(keys.values())])

@@ -21,7 +21,7 @@ from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.release.consistent.notes import Rounding, beside, notes
-from batchdp.release.consistent.records import counted
+from batchdp.release.consistent.records import counted, in_units_of_noise
 from batchdp.release.consistent.whole import Wholes, whole_tables
 from batchdp.workloads.structure import Products, Table
 
@@ -195,12 +195,9 @@ def _from_cells(release: TableRelease, *, whole: bool, progress: Progress | None
     batch = release.workload
     rows = [batch.matrix_of(t) for t in range(len(batch.tables))]
     values = [release.values(t).reshape(-1) for t in range(len(rows))]
-    errors = [np.maximum(release.standard_errors(t).reshape(-1), 1e-300) for t in range(len(rows))]
+    errors = [release.standard_errors(t).reshape(-1) for t in range(len(rows))]
     W = sparse.csr_array(sparse.vstack(rows))
-    precision = 1 / np.concatenate(errors)
-    fitted = closest_cells(
-        sparse.csr_array(sparse.diags_array(precision) @ W), precision * np.concatenate(values), progress=progress
-    )
+    fitted = closest_cells(*in_units_of_noise(W, np.concatenate(values), np.concatenate(errors)), progress=progress)
     x, rounding = fitted.x, None
     if whole:
         x = controlled(fitted.x, counted(W))[0].astype(np.float64)
