@@ -15,7 +15,7 @@ import pytest
 import batchdp
 from batchdp import Ledger, ReleaseError, TableRelease, Workload, answer, load_release, optimize
 from batchdp.archive import load, save
-from batchdp.domain.counted import ALONE, CODES, COUNTS, LARGE, SHOWN, UNKNOWN, Counted, what_is_counted
+from batchdp.domain.counted import ALONE, CODES, COUNTS, LARGE, SHOWN, Counted, what_is_counted
 from batchdp.domain.domain import as_domain
 from batchdp.reports.page import page
 from batchdp.reports.planned import Prospect, plan_page
@@ -226,13 +226,6 @@ def test_only_what_applies_is_said() -> None:
     assert what_is_counted(as_domain(once), ()).sentences()[0].startswith("At most 1 row of each p is counted")
 
 
-def test_a_release_of_before_says_that_it_is_not_recorded() -> None:
-    old = load_release(Path(__file__).parent / "golden/0.1.0/unit.release")
-    assert old.counted is None
-    assert old.notes == (UNKNOWN, ALONE)
-    assert UNKNOWN in page(old)
-
-
 def test_rules_are_read_as_they_were_written_and_nothing_else_is() -> None:
     rules = what_is_counted(as_domain(DOMAIN), {"course", "rating", "fee"}, summed={"rating", "fee"})
     written = json.loads(json.dumps(rules.header()))
@@ -251,7 +244,7 @@ def test_rules_are_read_as_they_were_written_and_nothing_else_is() -> None:
 
 
 def test_a_file_with_rules_that_are_none_is_refused(study: Path, tmp_path: Path) -> None:
-    header, arrays = load(study / "out.release", "batchdp-release-derived-1", ReleaseError, "release")
+    header, arrays = load(study / "out.release", "batchdp-release-0.3", ReleaseError, "release")
     save(tmp_path / "x.release", header | {"counted": {"given": "guesses"}}, arrays, ReleaseError)
     with pytest.raises(ReleaseError, match="damaged"):
         load_release(tmp_path / "x.release")

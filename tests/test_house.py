@@ -15,7 +15,7 @@ DOORS = {"privacy.py", "portfolio/__init__.py"}
 """Where a text becomes a value: `privacy` itself, and the argument of `optimize`. No other module branches on one."""
 TEXTS = {"pure", "zcdp", "epsilon", "rho", "Laplace", "Gaussian", "K-norm"}
 """What stands for a kind of noise at the doors: the kind of privacy, the unit of the budget, the distribution."""
-MOST_LINES = 350
+MOST_LINES = 500
 MOST_LINES_OF_A_FUNCTION = 80
 
 MODULES = sorted((*SOURCE.rglob("*.py"), *(ROOT / "reproduction").rglob("*.py")))

@@ -302,7 +302,9 @@ def test_a_ledger_in_billionths_keeps_what_it_granted(path: Path) -> None:
         for column in ("exact_remaining", "exact_charged"):
             connection.execute(f"ALTER TABLE event DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 3")
-    ledger = Ledger.open(path)
+    with pytest.raises(LedgerError, match="--migrate"):
+        Ledger.open(path)
+    ledger = Ledger.migrate(path, path.with_name("carried.db"))
     assert (ledger.total, ledger.spent, ledger.remaining) == (0.100000001, 0.100000001, 0)
     again = ledger.reserve("first", epsilon=0.1, **ASKED)  # which would cost less now
     assert isinstance(again, StoredRelease)

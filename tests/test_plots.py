@@ -73,7 +73,7 @@ def test_every_release_can_be_drawn_and_shown(name: str, ledger: Ledger) -> None
     shown = release._repr_html_()
     assert f"{release.answers[0].high:,.6g}" in shown
     rows = len(release.names) if len(release.names) <= NOTEBOOK else excerpt([len(release.names)], NOTEBOOK)[0]
-    assert shown.count("<tr>") == 6 + 1 + rows
+    assert shown.count("<tr>") == 7 + 1 + rows
 
 
 @pytest.mark.parametrize("queries", [1, 5, 60, 61, 500])

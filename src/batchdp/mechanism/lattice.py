@@ -82,7 +82,7 @@ class OneGroup:
 
     @cached_property
     def groups(self) -> tuple[CellGroup, ...]:
-        """The one group; refused where something is measured and nothing is said to change it: it would get no noise."""
+        """The one group; refused where what is measured is said to change by nothing, since it would get no noise."""
         if self.sensitivity == 0 and self.measures_something:
             raise LatticeError("a sensitivity of 0 for measurements that are not all 0; do not release")
         return (CellGroup(self.sensitivity**self.noise.norm, self.bits),)

@@ -79,10 +79,12 @@ def prepare(
         max_rows: a public cap on the number of records; if left out, the largest that leaves the bias small.
         exactly: answers exactly, at the price of noise, or not; if left out, only where nothing else keeps the bias
             small.
-        drawn: the noise was drawn before, for a release that is asked for again: a bias is no longer a reason to refuse.
+        drawn: the noise was drawn before, for a release that is asked for again: no bias is a reason to refuse then.
     """
     problem, kept = "", None
     for exact, cap in product((False, True) if exactly is None else (exactly,), caps_of(strategy, max_rows)):
+        if exact and kept is not None:
+            break
         try:
             measurement = quantise(strategy, largest_total=cap, budget=budget, factor=neighbours.factor, exactly=exact)
             noises = calibrate(measurement, neighbours.factor, budget)
@@ -91,7 +93,7 @@ def prepare(
             continue
         made = Mechanism(measurement, noises, budget, neighbours)
         worst, which = measurement.worst_bias(made.reader)
-        if worst <= MOST_BIAS:
+        if worst <= MOST_BIAS or (drawn and exact):
             kept = Mechanism(measurement, noises, budget, neighbours, worst)
             if max_rows is not None or excess(strategy, kept) <= MOST_EXCESS:
                 return kept
@@ -99,7 +101,6 @@ def prepare(
             f"max_rows={cap}: {which} could be off by {worst:.2g} of its noise, more than 1 %; lower max_rows or "
             f"{budget.noise.unit}"
         )
-        kept = made if kept is None and drawn else kept
     if kept is None:
         raise LatticeError(problem)
     return kept  # the finest, at the lowest cap

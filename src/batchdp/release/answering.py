@@ -250,9 +250,8 @@ def release(
     if getattr(request.strategy, "relaxation", 0) > 0:
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
     before = None if release_id is None else ledger.stored(release_id)
-    cap = request.max_rows
-    if before is not None and cap is None:
-        cap = decoded(before.output, before.release_id).certificate.largest_total
+    kept = None if before is None else decoded(before.output, before.release_id).certificate
+    cap = request.max_rows if request.max_rows is not None or kept is None else kept.largest_total
     made = prepare(request.strategy, request.neighbours, budget, cap, drawn=before is not None)
     identity = release_id or uuid.uuid4().hex
     spend: dict[str, Any] = {

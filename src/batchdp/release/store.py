@@ -8,6 +8,7 @@ Of very many answers the measurements alone are kept.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,10 @@ from batchdp.errors import LedgerError, ReleaseError
 from batchdp.mechanism.measurement import Dense
 from batchdp.release.certificate import PrivacyCertificate, packed
 
-FORMAT = "batchdp-output-5"
+FORMAT = "batchdp-output-0.3"
 BEGINNING = f'{{"format": "{FORMAT}"'.encode()
+EARLIER = re.compile(rb'\{"(certificate"|format": "batchdp-output-[234]")')
+"""How outputs of versions before 0.3 begin, in ledgers that were carried over."""
 LONGEST_HEADER = 1_000_000
 MOST_KEPT = 1_000_000
 """Answers that are kept beside the measurements."""
@@ -61,6 +64,11 @@ def is_encoded(output: bytes) -> bool:
 
 def decoded(output: bytes, release_id: str) -> Stored:
     """What was stored; refused if it is anything else, for whoever can write to a ledger can put anything there."""
+    if EARLIER.match(output):  # it is paid for, and nothing else may be drawn under its id
+        raise LedgerError(
+            f"release_id={release_id!r} was released by a version before 0.3, and this one cannot read what is stored; "
+            "its answers are in the file that was saved then, which batchdp 0.2 reads; choose a new release_id"
+        )
     try:
         end = output.index(b"\n", 0, LONGEST_HEADER)
         header: Any = json.loads(output[:end])
