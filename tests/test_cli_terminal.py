@@ -8,10 +8,12 @@ import pty
 import re
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import termios
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -168,22 +170,36 @@ def test_progress_is_drawn_on_a_terminal_and_kept_out_of_a_file(study: Path) -> 
 # ── Ctrl-C ──
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")
 def test_ctrl_c_ends_in_one_line(study: Path) -> None:
-    os.mkfifo(study / "fifo.toml")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "batchdp", "plan", "queries.sql", "-d", "fifo.toml", "-o", "x.plan"],
-        cwd=study,
-        env=environment(study),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    waiting = os.open(study / "fifo.toml", os.O_WRONLY)  # returns when the command has opened the other end
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    os.close(waiting)
-    assert (process.returncode, out, err) == (130, b"", b"batchdp: interrupted\n")
+    ledger = study / "budget.db"
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")  # for which the command waits
+        process = subprocess.Popen(
+            [sys.executable, "-m", "batchdp", *ANSWER, "--yes"],
+            cwd=study,
+            env=environment(study),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        while not holds(process.pid, ledger):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, b"")
+    assert err in (b"batchdp: interrupted\n", b"batchdp: interrupted; nothing was spent\n")
+    assert batchdp.Ledger.open(ledger).history() == ()
+
+
+def holds(process: int, path: Path) -> bool:
+    """Whether a process has a file open."""
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            if file.readlink() == path.resolve():
+                return True
+    return False
 
 
 @pytest.mark.slow
