@@ -113,7 +113,7 @@ def _(measurement: Total) -> Any:
 
 
 @say.register
-def _(measurement: Total, request: Request) -> str:
+def _(measurement: Total, request: Request, digest: str) -> str:
     return answers_digest(SAID)
 
 

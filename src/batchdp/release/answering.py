@@ -56,6 +56,8 @@ from batchdp.release.verify import check_charged, check_release
 from batchdp.strategies.over_tables import OverTables
 from batchdp.strategies.strategy import Strategy
 
+MOST_READ = 5_000
+"""Answers of tables that are read, to be kept, before a release is shown."""
 Draw = Callable[[IntegerMeasurement, Sequence[GroupNoise], Progress | None], NDArray[Any]]
 
 
@@ -253,13 +255,13 @@ def release(
     kept = None if before is None else decoded(before.output, before.release_id).certificate
     cap = request.max_rows if request.max_rows is not None or kept is None else kept.largest_total
     made = prepare(request.strategy, request.neighbours, budget, cap, drawn=before is not None)
-    identity = release_id or uuid.uuid4().hex
+    identity, digest = release_id or uuid.uuid4().hex, _plan_digest(request, made)
     spend: dict[str, Any] = {
         budget.noise.unit: budget,
-        "plan_digest": _plan_digest(request, made),
+        "plan_digest": digest,
         "table": request.label,
         "privacy_unit": request.neighbours.privacy_unit,
-        "answers_digest": say(made.measurement, request),
+        "answers_digest": say(made.measurement, request, digest),
     }
     if before is not None:
         return _again(ledger.reserve(identity, **spend), request, made, ledger, confidence)
@@ -272,7 +274,8 @@ def release(
         confirmed(confirm, cost)
     # In vain where the ledger will refuse; but it decides, and nothing is charged that has no noise.
     noise = (draw or sample)(made.measurement, made.noises, progress) if cost.is_due else None
-    with room_on_disk(ledger.path, needed.stored + len(packed(certify_groups(made))) + 10_000) as free, uninterrupted():
+    groups = certify_groups(made)
+    with room_on_disk(ledger.path, needed.stored + len(packed(groups)) + 10_000) as free, uninterrupted():
         reserved = ledger.reserve(identity, **spend)
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
             return _again(reserved, request, made, ledger, confidence)
@@ -280,8 +283,9 @@ def release(
             noise = (draw or sample)(made.measurement, made.noises, None)
         certificate = certify(
             made,
+            groups,
             release_id=identity,
-            digest=spend["plan_digest"],
+            digest=digest,
             table=request.label,
             head=reserved.head,
             derived=sum(one.derived for one in request.answers),
@@ -319,25 +323,28 @@ def _plan_digest(request: Request, made: Mechanism) -> str:
 
 
 @singledispatch
-def say(measurement: Any, request: Request) -> str:
-    """SHA-256 of what the answers are: their names and queries; each kind of measurement registers its own."""
+def say(measurement: Any, request: Request, digest: str) -> str:
+    """SHA-256 of what the answers are: their names and queries; each kind of measurement registers its own.
+
+    Args:
+        measurement: what is measured.
+        request: what is asked for.
+        digest: of the plan, where that says it all.
+    """
     raise TypeError(f"nothing says what the answers of a {type(measurement).__name__} are")
 
 
 @say.register(Lattice)
 @say.register(AmountLattice)
-def _(measurement: Any, request: Request) -> str:
-    return answers_digest(
-        said_of(request.names, request.answers, request.counted),
-        (measurement.measure, plain(measurement.workload.matrix)),
-    )
+def _(measurement: Any, request: Request, digest: str) -> str:
+    said = said_of(request.names, request.answers, request.counted)
+    return answers_digest(said, (measurement.measure, plain(measurement.workload.matrix)))
 
 
 @say.register(ComponentLattice)
 @say.register(WeightedLattice)
-def _(measurement: Any, request: Request) -> str:
-    told = tell(request.legend, request.counted)
-    return plan_digest(measurement, str(request.neighbours), request.names, told)
+def _(measurement: Any, request: Request, digest: str) -> str:
+    return digest
 
 
 @singledispatch
@@ -372,18 +379,21 @@ def _(measurement: Any, request: Request, reader: Any, stored: Stored, confidenc
 
 
 @singledispatch
-def answered(release: Any) -> tuple[Dense, Dense]:
-    """All answers of a release with their standard errors, as arrays."""
+def answered(release: Any) -> tuple[Dense | None, Dense | None]:
+    """All answers of a release with their standard errors, as far as a ledger keeps them beside the measurements."""
     raise TypeError(f"nothing says what the answers of a {type(release).__name__} are")
 
 
 @answered.register
-def _(release: Release) -> tuple[Dense, Dense]:
+def _(release: Release) -> tuple[Dense | None, Dense | None]:
     return release.values, release.standard_errors
 
 
 @answered.register
-def _(release: TableRelease) -> tuple[Dense, Dense]:
+def _(release: TableRelease) -> tuple[Dense | None, Dense | None]:
+    """Of few: tables are read from the measurements when somebody looks."""
+    if release.workload.queries > MOST_READ:
+        return None, None
     tables = range(len(release.tables))
     values = [release.values(t).reshape(-1) for t in tables]
     return np.concatenate(values), np.concatenate([release.standard_errors(t).reshape(-1) for t in tables])

@@ -135,7 +135,15 @@ class PrivacyCertificate:
 
 
 def certify(
-    made: Mechanism, *, release_id: str, digest: str, table: str, head: str, derived: int = 0, shape: str = ""
+    made: Mechanism,
+    groups: tuple[CertifiedGroup, ...],
+    *,
+    release_id: str,
+    digest: str,
+    table: str,
+    head: str,
+    derived: int = 0,
+    shape: str = "",
 ) -> PrivacyCertificate:
     """Of a release whose measurements got this noise."""
     loss = float(made.loss)
@@ -156,7 +164,7 @@ def certify(
         opendp="not used" if shape else version("opendp"),
         derived=derived,
         shape=shape,
-        groups=certify_groups(made),
+        groups=groups,
     )
 
 
