@@ -75,6 +75,10 @@ def _(noise: Noise, scales: NDArray[np.float64], sizes: Integers, progress: Prog
     """By OpenDP."""
     total = int(np.sum(sizes))
     drawn = np.zeros(total, dtype=np.int64)
+    if total <= CHUNK:  # threads would take longer, and a process that was forked cannot start any
+        for job in _jobs(scales, sizes):
+            _fill(drawn, job, noise)
+        return drawn
     done = 0
     pending: set[Future[int]] = set()
     workers = os.cpu_count() or 1
