@@ -61,9 +61,13 @@ def test_no_larger_rho_is_converted_to_as_little(epsilon: float, delta: float) -
             assert epsilon_at(math.nextafter(rho, math.inf), delta) > epsilon
 
 
-def test_what_protects_nothing_cannot_be_converted() -> None:
-    with pytest.raises(PrivacyParameterError, match=r"rho=1000000000\.0 is too much"):
-        epsilon_at(1e9, 1e-6)
+@pytest.mark.parametrize("rho", [1e4, 125_000.0, 1e9])
+def test_what_opendp_does_not_convert_is_converted_by_theorem(rho: float) -> None:
+    for delta in (1e-3, 1e-12):
+        bound = rho + 2 * math.sqrt(rho * math.log(1 / delta))
+        assert rho < epsilon_at(rho, delta) <= bound * (1 + 1e-9)
+        assert rho < 1e5 or epsilon_at(rho, delta) >= bound
+    assert rho_for(1e5, 1e-6) < 1e5  # a search that comes across such amounts
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (5.0, 1e-5)])

@@ -20,7 +20,7 @@ from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.claims import check_release
 from batchdp.release.components.file import FORMAT as TABLES
 from batchdp.release.components.file import load_tables
-from batchdp.release.records import FORMAT, FORMAT_DERIVED, Release
+from batchdp.release.records import FORMAT, FORMAT_DERIVED, Release, content_of
 from batchdp.strategies.shape import Shape
 
 
@@ -59,7 +59,7 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
             asked=read(header["asked"], len(names)) if derived else (),
         )
         check_release(release)
-        archive.check_known(header, arrays, *release.written())
+        archive.check_known(header, arrays, *content_of(release))
         return release
     except (ReleaseError, archive.UnknownPartError) as error:
         raise ReleaseError(f"{path} cannot be used: {error}") from error

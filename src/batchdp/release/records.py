@@ -251,34 +251,12 @@ class Release:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""
-        archive.save(path, *self.written(), ReleaseError)
-
-    def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What its file holds: a header and arrays."""
-        return self._header(), {
-            "values": self.values,
-            "measurements": self.measurements,
-            **archive.parts("B", self.law.reconstruct),
-            **archive.parts("L", self.measure),
-            **archive.parts("W", self.workload),
-            **(self.law.shape.written()[1] if isinstance(self.law, ShapedLaw) else {}),
-        }
+        archive.save(path, *content_of(self), ReleaseError)
 
     @property
     def said(self) -> dict[str, Any]:
         """What the file says of its answers, beside their queries; the ledger has a digest of it."""
         return said_of(self.names, self.asked)
-
-    def _header(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT_DERIVED if self.asked else FORMAT,
-            **self.said,
-            "confidence": self.confidence,
-            "scale": self.law.scale,
-            "privacy": self.law.privacy,
-            "certificate": self.certificate.as_dict(),
-            **({"shape": self.law.shape.written()[0]} if isinstance(self.law, ShapedLaw) else {}),
-        }
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -296,6 +274,28 @@ class Release:
         from batchdp.release.looking import in_notebook
 
         return in_notebook(self)
+
+
+def content_of(release: Release) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the file of a release holds: a header and arrays."""
+    shape, of_shape = release.law.shape.written() if isinstance(release.law, ShapedLaw) else (None, {})
+    header = {
+        "format": FORMAT_DERIVED if release.asked else FORMAT,
+        **release.said,
+        "confidence": release.confidence,
+        "scale": release.law.scale,
+        "privacy": release.law.privacy,
+        "certificate": release.certificate.as_dict(),
+        **({} if shape is None else {"shape": shape}),
+    }
+    return header, {
+        "values": release.values,
+        "measurements": release.measurements,
+        **archive.parts("B", release.law.reconstruct),
+        **archive.parts("L", release.measure),
+        **archive.parts("W", release.workload),
+        **of_shape,
+    }
 
 
 def said_of(names: Sequence[str], asked: Sequence[Asked[int]]) -> dict[str, Any]:
