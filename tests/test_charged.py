@@ -40,9 +40,11 @@ def tabled(ledger: Ledger) -> Any:
 POINTS: dict[str, tuple[Callable[[Ledger], Any], Any, str]] = {
     "measuring": (counted, Lattice, "measured"),
     "reconstructing": (counted, answering, "_reconstructed"),
+    "certifying": (counted, answering, "certified"),
     "encoding": (counted, answering, "encoded"),
     "storing": (counted, Ledger, "complete"),
     "adding to tables": (tabled, tables, "add_measured"),
+    "certifying tables": (tabled, tables, "_certificate"),
     "encoding tables": (tabled, tables, "encoded"),
     "storing tables": (tabled, Ledger, "complete"),
 }

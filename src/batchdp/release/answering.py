@@ -29,7 +29,7 @@ from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import check_domain_says, declared_neighbours, given_neighbours, settled
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
-from batchdp.release.certificate import certified
+from batchdp.release.certificate import PrivacyCertificate, certified
 from batchdp.release.charged import paid
 from batchdp.release.claims import check_charged, check_release
 from batchdp.release.components.answering import release_components
@@ -257,19 +257,20 @@ def release(
         law = replace(law, scale=certificate.scale / 2.0**lattice.bits)  # that was drawn then
         values = _reconstructed(lattice, noisy) if kept.values is None else kept.values
     else:
-        head, derived = reserved.head, sum(one.derived for one in answers)
-        drawn = (lattice, noise, neighbours, budget, law)
-        certificate = certified(identity, *drawn, digest=digest, table=label, head=head, derived=derived)
+        head = reserved.head
 
-        def measured() -> tuple[Dense, Dense]:
+        def measured() -> tuple[PrivacyCertificate, Dense, Dense]:
             noisy_integers = (draw or ready)(lattice.measured(counts()))
             noisy = np.array([float(z) for z in noisy_integers]) / 2.0**lattice.bits
+            derived = sum(one.derived for one in answers)
+            drawn = (lattice, noise, neighbours, budget, law)
+            certificate = certified(identity, *drawn, digest=digest, table=label, head=head, derived=derived)
             values = _reconstructed(lattice, noisy)
             ledger.complete(reserved, encoded(certificate, noisy, values, law.standard_errors))
-            return noisy, values
+            return certificate, noisy, values
 
         # From here on counts are read. Nothing may raise because of what they are.
-        noisy, values = paid(measured, identity)
+        certificate, noisy, values = paid(measured, identity)
     done = Release(
         names=names,
         values=values,

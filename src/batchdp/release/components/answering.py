@@ -100,15 +100,17 @@ def release_components(
         reserved = ledger.reserve(identity, **spend)
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
             return _again(reserved, prepared, names, confidence, legend)
-        certificate = _certificate(prepared, components, neighbours, identity, digest, label, reserved.head)
+        head = reserved.head
 
-        def measured() -> None:
+        def measured() -> ComponentCertificate:
             add_measured(prepared, read(), noisy)
+            certificate = _certificate(prepared, components, neighbours, identity, digest, label, head)
             free()
             ledger.complete(reserved, encoded(certificate, noisy))
+            return certificate
 
         # From here on records are read. Nothing may raise because of what they are.
-        paid(measured, identity)
+        certificate = paid(measured, identity)
     return TableRelease(prepared.reader, noisy, certificate, names, confidence, legend)
 
 
