@@ -25,6 +25,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 PLACES: dict[str, tuple[Any, str]] = {
+    "certifying": (answering, "certify"),
     "measuring": (answering, "add"),
     "presenting": (answering, "present"),
     "reading": (answering, "answered"),

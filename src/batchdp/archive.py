@@ -57,6 +57,8 @@ def save(
         target = Path(path)
     except TypeError as failure:
         raise error(f"cannot write to a {type(path).__name__}; give the name of a file") from failure
+    if any(getattr(one, "dtype", None) == object for one in arrays.values()):
+        raise error("it holds whole numbers that no file has room for")
     text = json.dumps(header)
     members = {"header": np.array(text), "digest": np.array(_digest(text, arrays)), **arrays}
     buffer = io.BytesIO()
@@ -87,7 +89,7 @@ def load(
             if content["header"].file_size > most // 2:  # parsed, it takes several times as much
                 raise ValueError("a header too long")
             text = str(_array(members, content.pop("header"), "U"))
-            header = json.loads(text)
+            header = parse_json(text)
             if (found := header.get("format")) != format:
                 if found in EARLIER:
                     maker = str(header.get("planner", EARLIER[found]))[:20]
@@ -134,6 +136,18 @@ def _unknown(found: Any, known: Any) -> Iterator[str]:
     elif isinstance(found, list) and isinstance(known, list | tuple):
         for one, other in zip(found, known, strict=False):
             yield from _unknown(one, other)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a text in JSON says; refused where an object has a name twice, which other readers may read otherwise."""
+    return json.loads(text, object_pairs_hook=_named_once)
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
 
 
 def format_of(path: str | os.PathLike[str]) -> str | None:

@@ -25,6 +25,8 @@ Unit = Literal["epsilon", "rho"]
 """The argument that a budget is given by."""
 Amount = float | Decimal | Fraction
 
+MOST_PLACES = 1000
+"""Of a decimal number, before or behind the point."""
 MOST = 10**9
 """The largest ε or ρ that is taken: beyond it nothing is protected."""
 
@@ -229,6 +231,8 @@ def _exact(unit: Unit, amount: Any) -> Fraction:
     if isinstance(amount, bool | np.bool_) or not isinstance(amount, (Real, Decimal)):
         raise PrivacyParameterError(f"{unit}={amount!r} must be a number above 0; 0.1 to 1 is usual")
     number: Any = amount.item() if isinstance(amount, np.generic) else amount
+    if isinstance(number, Decimal) and number.is_finite() and abs(number.adjusted()) > MOST_PLACES:
+        raise PrivacyParameterError(f"{unit}={number:.3e} must be finite and above 0; 0.1 to 1 is usual")
     try:
         fraction = shortest(number) if isinstance(number, float) else Fraction(*map(int, number.as_integer_ratio()))
     except (OverflowError, ValueError):  # infinity, NaN

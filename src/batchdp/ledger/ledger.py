@@ -171,9 +171,16 @@ class Ledger:
             if earlier:
                 return repeated(books, earlier, event, self.path)
             if cost > last.left:
-                raise BudgetError(_refusal(first, last, event))
+                raise BudgetError(_refusal(first, last, asked, cost))
             books.append(event)
         return Reservation(release_id, rounded_up(cost), event.hash)
+
+    def check_left(self, budget: Budget) -> None:
+        """Refuse what is more than is left, as `reserve` would; nothing is charged."""
+        first, last = self._ends()
+        cost = charge(budget, UNITS[first.unit])
+        if cost > last.left:
+            raise BudgetError(_refusal(first, last, budget, cost))
 
     def complete(self, reservation: Reservation, output: bytes) -> StoredRelease:
         """Store the one output that a reservation paid for; show it to nobody before this returns.
@@ -321,13 +328,13 @@ class Ledger:
         )
 
 
-def _refusal(first: Event, last: Event, asked: Event) -> str:
+def _refusal(first: Event, last: Event, asked: Budget, cost: Fraction) -> str:
     unit, spent, left = first.unit, as_text(first.left - last.left), as_text(last.left)
-    cost = "" if asked.unit == unit else f", which costs {unit} {as_text(asked.cost)},"
+    due = "" if asked.noise.unit == unit else f", which costs {unit} {as_text(cost)},"
     remedy = f"ask for at most {unit} {left}" if last.left else "only earlier releases can be had again, by their ids"
     return (
-        f"{asked.unit}={asked.requested!r}{cost} is more than is left: {spent} of {unit} {as_text(first.left)} "
-        f"is spent, {as_text(asked.cost)} is requested, {left} is left; {remedy}"
+        f"{asked.noise.unit}={float(asked)!r}{due} is more than is left: {spent} of {unit} {as_text(first.left)} "
+        f"is spent, {as_text(cost)} is requested, {left} is left; {remedy}"
     )
 
 

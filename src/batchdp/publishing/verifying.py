@@ -67,7 +67,7 @@ def verify(folder: str | os.PathLike[str], *, ledger: AnyLedger | None = None) -
     checked = [
         f"{len(listed):,} files: none added, missing or changed",
         f"answers and standard errors of {facts.answers:,} answers from {facts.measurements:,} measurements",
-        "sensitivity, scale of the noise, loss and budget agree",
+        "scale of the noise, loss and budget agree, and no measured cell or table changes by more than is said",
     ]
     order = _check_tables(place, release)
     checked.append(f"{len(order):,} tables against the release")

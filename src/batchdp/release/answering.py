@@ -270,29 +270,30 @@ def release(
         progress(0.0, str(needed))
     check_fits(needed, ledger.path)
     cost = cost_of(budget, ledger, identity, request.neighbours)
+    if cost.is_new:
+        ledger.check_left(budget)  # before noise is drawn in vain; `reserve` decides
     if confirm is not None:
         confirmed(confirm, cost)
-    # In vain where the ledger will refuse; but it decides, and nothing is charged that has no noise.
-    noise = (draw or sample)(made.measurement, made.noises, progress) if cost.is_due else None
+    noise = (draw or sample)(made.measurement, made.noises, progress) if cost.is_new else None
     groups = certify_groups(made)
     with room_on_disk(ledger.path, needed.stored + len(packed(groups)) + 10_000) as free, uninterrupted():
         reserved = ledger.reserve(identity, **spend)
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
             return _again(reserved, request, made, ledger, confidence)
-        if noise is None:
-            noise = (draw or sample)(made.measurement, made.noises, None)
-        certificate = certify(
-            made,
-            groups,
-            release_id=identity,
-            digest=digest,
-            table=request.label,
-            head=reserved.head,
-            derived=sum(one.derived for one in request.answers),
-            shape=getattr(made.reader, "shape_text", ""),
-        )
 
         def finish() -> Any:
+            if noise is None:
+                raise LedgerError(f"release_id={identity!r} was charged before, and the ledger granted it once more")
+            certificate = certify(
+                made,
+                groups,
+                release_id=identity,
+                digest=digest,
+                table=request.label,
+                head=reserved.head,
+                derived=sum(one.derived for one in request.answers),
+                shape=getattr(made.reader, "shape_text", ""),
+            )
             noisy = add(made.measurement, request.read(), noise)
             done = present(made.measurement, request, made.reader, Stored(certificate, noisy), confidence)
             kept = answered(done) if needed.answers <= MOST_KEPT else (None, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from fractions import Fraction
@@ -16,9 +17,11 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
+from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.privacy import NAMED, Noise, Privacy
+from batchdp.terminal import harmless
 
 LONGEST_TEXT = 1000
 SHOWN = 5
@@ -107,7 +110,7 @@ class PrivacyCertificate:
         letter = self.noise.letter
         moved, scale = ("Δ", "λ") if self.noise.norm == 1 else ("Δ²", "σ")
         lines = [
-            f"{self.noise.name} noise, {letter} = {self.budget:g}: {self.neighbours}, unit: {self.privacy_unit}",
+            f"{self.noise.name} noise, {letter} = {self.budget:g}: {self.neighbours}, unit: {harmless(self.privacy_unit)}",
             f"{len(self.groups):,} group{'s' * (len(self.groups) != 1)}, {self.measurements:,} measurements; "
             f"their {letter} add up to {self.loss:.12g}, SHA-256 {self.groups_digest}",
         ]
@@ -131,7 +134,8 @@ class PrivacyCertificate:
         noise = NAMED.get(content["distribution"])
         if noise is None or noise.privacy != content["privacy"]:
             raise ReleaseError(f"certificate: distribution must be one of {', '.join(NAMED)}, and fit its privacy")
-        return cls(**content, groups=unpacked(groups))
+        real = {name: float(value) for name, value in content.items() if known[name] == "float"}
+        return cls(**{**content, **real}, groups=unpacked(groups))
 
 
 def certify(
@@ -182,7 +186,7 @@ def packed(groups: Sequence[CertifiedGroup]) -> bytes:
 def unpacked(text: bytes) -> tuple[CertifiedGroup, ...]:
     """The same from a file."""
     found = []
-    for one in json.loads(text):
+    for one in archive.parse_json(text):
         if not isinstance(one, list) or len(one) != len(fields(CertifiedGroup)) or not isinstance(one[0], list):
             raise ReleaseError("certificate: its fields are not those of a group")
         columns, bits, moved, scale, loss = one
@@ -198,7 +202,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
 
 
 def _is_text(value: Any) -> bool:

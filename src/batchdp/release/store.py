@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchdp import archive
 from batchdp.errors import LedgerError, ReleaseError
 from batchdp.mechanism.measurement import Dense
+from batchdp.privacy import KNorm
 from batchdp.release.certificate import PrivacyCertificate, packed
 
 FORMAT = "batchdp-output-0.3"
@@ -24,6 +26,8 @@ BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 EARLIER = re.compile(rb'\{"(certificate"|format": "batchdp-output-[234]")')
 """How outputs of versions before 0.3 begin, in ledgers that were carried over."""
 LONGEST_HEADER = 1_000_000
+MOST_WIDE = 900
+"""Bits of measurements that are not clamped: a float can hold them."""
 MOST_KEPT = 1_000_000
 """Answers that are kept beside the measurements."""
 
@@ -70,8 +74,10 @@ def decoded(output: bytes, release_id: str) -> Stored:
             "its answers are in the file that was saved then, which batchdp 0.2 reads; choose a new release_id"
         )
     try:
+        if not is_encoded(output):
+            raise ValueError("another format")
         end = output.index(b"\n", 0, LONGEST_HEADER)
-        header: Any = json.loads(output[:end])
+        header: Any = archive.parse_json(output[:end])
         if set(header) != {"format", "certificate", "groups", "noisy", "wide", "answers"} or header["format"] != FORMAT:
             raise ValueError("another format")
         groups, noisy, answers = header["groups"], header["noisy"], header["answers"]
@@ -80,6 +86,8 @@ def decoded(output: bytes, release_id: str) -> Stored:
             raise ValueError("another length")
         certificate = PrivacyCertificate.read(header["certificate"], output[end + 1 : start])
         found = _whole(output[start : start + noisy], wide=header["wide"])
+        if header["wide"] and not isinstance(certificate.noise, KNorm):
+            raise ValueError("numbers that are clamped before noise is added")
         if answers is None:
             return Stored(certificate, found)
         numbers = np.frombuffer(output, dtype="<f8", offset=start + noisy).astype(np.float64)
@@ -98,6 +106,6 @@ def _whole(content: bytes, *, wide: bool) -> NDArray[Any]:
     if not wide:
         return np.frombuffer(content, dtype="<i8").astype(np.int64)
     found = json.loads(content)
-    if not isinstance(found, list) or not all(type(z) is int for z in found):
+    if not isinstance(found, list) or not all(type(z) is int and z.bit_length() <= MOST_WIDE for z in found):
         raise ValueError("no whole numbers")
     return np.array(found, dtype=object)

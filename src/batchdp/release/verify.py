@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.errors import LedgerError, ReleaseError, StrategyError
+from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.accounting import charge
+from batchdp.mechanism.cap import MOST_BIAS
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.mechanism.measurement import LARGEST
+from batchdp.mechanism.neighbours import CALLER, Neighbours
 from batchdp.privacy import UNITS, Budget, KNorm, Unit, rounded_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.tables import TableRelease
@@ -32,7 +34,7 @@ from batchdp.release.records import Release
 from batchdp.release.store import Stored, decoded, is_encoded
 from batchdp.strategies.shaped.checking import check_sample
 
-NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most (\d{1,7}) rows?")
+NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most ([1-9][0-9]{0,6}) rows?")
 PROBES = 4
 """Mixtures of cells on which a release's queries are compared with what its answers are made of."""
 CUT, SLACK = 4.0, 1e-6
@@ -160,10 +162,12 @@ def contradictions(release: Any, factor: int) -> Iterator[str]:
 def _contradictions(release: Any) -> Iterator[str]:
     """What any certificate must have, then what a kind of release must."""
     c: PrivacyCertificate = release.certificate
-    found = NEIGHBOURS.fullmatch(c.neighbours)
-    if found is None:
-        yield f"neighbours={c.neighbours!r} is not a relation that batchdp knows"
+    whose = _neighbours(c)
+    if whose is None:
+        yield f"neighbours={c.neighbours!r} is not a relation that batchdp knows, or not about unit {c.privacy_unit!r}"
         return
+    if c.bias_share > MOST_BIAS:
+        yield f"bias_share={c.bias_share!r} is more than {MOST_BIAS}"
     if not 0 < release.confidence <= MOST_CONFIDENCE:
         yield f"confidence={release.confidence!r} is not above 0 and at most {MOST_CONFIDENCE}"
     for one in c.groups:
@@ -172,10 +176,28 @@ def _contradictions(release: Any) -> Iterator[str]:
             return
         loss = c.noise.loss(one.moved, one.scale) if one.moved else Fraction(0)
         if not loss <= Fraction(one.loss) <= loss * (1 + Fraction(ROUNDING)):
-            yield f"its noise loses {float(loss):.12g}, its certificate says loss={one.loss!r}"
+            yield f"its noise loses {_shown(loss)}, its certificate says loss={one.loss!r}"
     if c.exact_loss > Fraction(c.loss) or Fraction(c.loss) > Budget(c.noise, c.budget).amount:
-        yield f"its groups lose {float(c.exact_loss):.12g} in all, its certificate says loss={c.loss!r} of {c.budget!r}"
-    yield from contradictions(release, int(found[2]) * (2 if found[1] == "replacing" else 1))
+        yield f"its groups lose {_shown(c.exact_loss)} in all, its certificate says loss={c.loss!r} of {c.budget!r}"
+    yield from contradictions(release, whose.factor)
+
+
+def _neighbours(c: PrivacyCertificate) -> Neighbours | None:
+    """What the certificate says that neighbours differ by, and whose privacy that is; None where it is neither."""
+    found = NEIGHBOURS.fullmatch(c.neighbours)
+    if found is None:
+        return None
+    column = None if c.privacy_unit.startswith(CALLER) else c.privacy_unit
+    try:
+        whose = Neighbours("replace" if found[1] == "replacing" else "add-remove", int(found[2]), column)
+    except PrivacyParameterError:
+        return None
+    return whose if (str(whose), whose.privacy_unit) == (c.neighbours, c.privacy_unit) else None
+
+
+def _shown(loss: Fraction) -> str:
+    """For people, however large."""
+    return f"{float(loss):.12g}" if loss < 10**300 else "more than 1e300"
 
 
 @answers_digest_of.register
@@ -214,12 +236,14 @@ def _(release: TableRelease, factor: int) -> Iterator[str]:
     if c.measurements != lattice.measurements or len(c.groups) != len(lattice.groups):
         yield "its groups are not those of its tables"
         return
+    if (c.largest_total, c.derived, c.shape) != (lattice.largest_total, 0, ""):
+        yield "its certificate says of its tables what no table has"
     if c.plan_digest != answers_digest_of(release):
         yield "its tables, or how they are read, are not those of its certificate"
     groups: Any = lattice.groups
     for group, one, scale in zip(groups, c.groups, release.reader.scales.tolist(), strict=True):
         moved = group.moved * factor**c.noise.norm
-        if one.moved != moved or one.columns != group.columns:
+        if (one.moved, one.columns, one.bits) != (moved, group.columns, group.bits):
             yield f"a group is changed by {one.moved} where what it measured is changed by {moved}"
         if one.moved and scale != one.scale:
             yield f"its noise has scale {scale!r}, its certificate says {one.scale!r}"
@@ -260,6 +284,8 @@ def _(release: Release, factor: int) -> Iterator[str]:
     if len(bits) != 1 or not FEWEST_BITS <= min(bits) <= MOST_BITS:
         yield f"bits={sorted(bits)} are not one number from {FEWEST_BITS} to {MOST_BITS}"
         return
+    if any(one.columns for one in c.groups):
+        yield "its groups look at columns, and it measured cells"
     if c.measurements != len(release.measurements):
         yield f"it has {len(release.measurements)} measurements, its certificate says {c.measurements}"
     if c.derived != sum(one.derived for one in release.asked):
