@@ -373,3 +373,54 @@ def test_answers_of_other_queries_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="is not the query"):
         claims.check_release(forged)
     claims.check_release(release)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {
+            "neighbours": "adding or removing one unit of at most 0 rows",
+            "group": {"moved": 0, "scale": 0.0, "loss": 0.0},
+        },
+        {"neighbours": "adding or removing one unit of at most \u0661 row"},
+        {"neighbours": "adding or removing one unit of at most 9999999 rows"},
+        {"privacy_unit": "as the caller counted, at most 3 records a person"},
+        {"bias_share": 0.9},
+        {"bias_share": 10**400},
+        {"group": {"columns": [99]}},
+        {"group": {"moved": 10**4000}},
+        {"group": {"scale": 5e-324}},
+    ],
+)
+def test_what_no_release_says_is_refused(lie: dict[str, Any], ledger: Ledger, tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="cannot be used|damaged"):
+        load_release(edited(made(ledger), tmp_path / "edited", **lie))
+
+
+def test_a_name_that_stands_twice_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    from zipfile import ZipFile
+
+    made(ledger).save(tmp_path / "r.release")
+    header, arrays = archive.load(tmp_path / "r.release", FORMAT, ReleaseError, "release")
+    text = json.dumps(header).replace('"budget": 0.5', '"budget": 1e-9, "budget": 0.5')
+    members = {"header": np.array(text), "digest": np.array(archive._digest(text, arrays)), **arrays}
+    np.savez(tmp_path / "twice.npz", **members)
+    assert ZipFile(tmp_path / "twice.npz").namelist()
+    with pytest.raises(ReleaseError, match="damaged"):
+        load_release(tmp_path / "twice.npz")
+
+
+@pytest.mark.parametrize("noisy", ["[1" + "0" * 400 + ", 0, 0]", "[1, 0, 0]"])
+def test_wide_numbers_are_for_noise_that_is_not_clamped(noisy: str, ledger: Ledger) -> None:
+    made(ledger)
+    stored = ledger.stored("r")
+    assert stored is not None
+    line, _, rest = stored.output.partition(b"\n")
+    header = json.loads(line)
+    start = header["groups"]
+    forged = header | {"wide": True, "noisy": len(noisy)}
+    output = json.dumps(forged).encode() + b"\n" + rest[:start] + noisy.encode() + rest[start + header["noisy"] :]
+    from batchdp.release.store import decoded
+
+    with pytest.raises(LedgerError, match="not a release"):
+        decoded(output, "r")

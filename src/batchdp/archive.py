@@ -57,7 +57,7 @@ def save(
         target = Path(path)
     except TypeError as failure:
         raise error(f"cannot write to a {type(path).__name__}; give the name of a file") from failure
-    if any(getattr(one, "dtype", None) == object for one in arrays.values()):
+    if any(np.asarray(one).dtype.hasobject for one in arrays.values()):
         raise error("it holds whole numbers that no file has room for")
     text = json.dumps(header)
     members = {"header": np.array(text), "digest": np.array(_digest(text, arrays)), **arrays}

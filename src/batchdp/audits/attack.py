@@ -25,7 +25,7 @@ from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measure import measure
 from batchdp.mechanism.measurement import Dense, GroupNoise, Integers
 from batchdp.mechanism.prepare import Mechanism
-from batchdp.mechanism.sample import sample_independent
+from batchdp.mechanism.sample import sample, sample_independent
 from batchdp.mechanism.weighted.lattice import WeightedLattice
 from batchdp.privacy import Gaussian, Noise
 from batchdp.private import Records
@@ -37,6 +37,8 @@ MOST_RUNS = 20_000
 """Of several groups with independent noise, each of which is drawn for."""
 MOST_ROWS = 4
 """Measurements of a group that the attack looks at: those that move most."""
+MOST_RELEASED = 200_000
+"""Draws of whole releases that are looked at."""
 ATTACKED = 8
 """Groups that are attacked together: those that lose most."""
 PILOT = 0.1
@@ -92,6 +94,26 @@ def attack_noise(kind: Noise, made: Mechanism, runs: int, draw: Any) -> Iterator
     yield scale_finding(kind, noise)
     yield independence_finding(noise)
     yield fork_finding(lambda: draws(scales[:1], np.array([8], dtype=np.int64)).tolist())
+    if draw is None:
+        yield released_finding(kind, made, groups)
+
+
+def released_finding(kind: Noise, made: Mechanism, groups: list[int]) -> Finding:
+    """The noise of whole releases: that of every group has its own scale, and no draw stands in two places."""
+    sizes = made.measurement.sizes
+    total, ends = int(sizes.sum()), np.cumsum(sizes)
+    if total > MOST_RELEASED:
+        return Finding("noise of releases", True, f"{total:,} measurements are too many to look at")
+    times = int(np.clip(MOST_RELEASED // max(1, total), 2, 400))
+    drawn = np.array([sample(made.measurement, made.noises) for _ in range(times)], dtype=np.float64)
+    worst, held = 0.0, True
+    for g in groups:
+        own = drawn[:, ends[g] - sizes[g] : ends[g]].reshape(1, -1) / made.scales[g]
+        ratios, error = unit_ratio(kind, own)
+        off = abs(float(ratios[0]) - 1) / (-float(ndtri(FALSE_ALARM / 2 / len(groups))) * error)
+        worst, held = max(worst, off), held and off <= 1
+        held = held and (sizes[g] == 1 or independence_finding(own).held)
+    return Finding("noise of releases", held, f"{times} releases, {worst:.2f} of what scales may be off")
 
 
 @singledispatch

@@ -20,10 +20,13 @@ from scipy import sparse
 from batchdp.audits.finding import Finding
 from batchdp.mechanism.cap import MOST_BIAS
 from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.measure import measure
+from batchdp.mechanism.measure import add, measure
 from batchdp.mechanism.measurement import LARGEST
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.private import CellCounts
+
+MOST_PLACES = 2_000_000
+"""Measurements whose places are looked at one by one."""
 
 
 def exact(made: Mechanism) -> Iterator[Finding]:
@@ -37,6 +40,7 @@ def exact(made: Mechanism) -> Iterator[Finding]:
     yield Finding("sensitivity", covered, f"{said}, times {made.neighbours.factor}^{kind.norm}; {_made_for(made)}")
     yield _loss_finding(made, due)
     yield check_arithmetic(measurement)
+    yield _places_finding(measurement)
     worst, _ = measurement.worst_bias(made.reader)
     yield Finding("bias", worst <= MOST_BIAS, f"at most {worst:.2e} of an answer's noise")
 
@@ -59,6 +63,29 @@ def _loss_finding(made: Mechanism, due: list[int]) -> Finding:
     told = math.inf if loss is None else float(loss)
     figures = f"{told:.12g} in all, {float(claimed):.12g} claimed of {float(made.budget):.9g} charged"
     return Finding("privacy loss", held, figures)
+
+
+def _places_finding(measurement: Any) -> Finding:
+    """Whether every measurement stands where the noise of its group is drawn, once, and is added to it once."""
+    probe, ends = probe_of(measurement), [0, *np.cumsum(measurement.sizes).tolist()]
+    if ends[-1] > MOST_PLACES:
+        return Finding("places", True, f"{ends[-1]:,} measurements are too many to look at")
+    found = [0] * ends[-1]
+    seen = np.zeros(ends[-1], dtype=np.int64)
+    for g, start, part in measure(measurement, probe):
+        if not ends[g] <= start <= start + len(part) <= ends[g + 1]:
+            return Finding("places", False, f"measurements of group {g} stand where the noise of another is drawn")
+        seen[start : start + len(part)] += 1
+        found[start : start + len(part)] = [int(z) for z in part]
+    added = add(measurement, probe, np.zeros(ends[-1], dtype=object)).tolist()
+    held = bool(np.all(seen == 1)) and [int(z) for z in added] == found
+    return Finding("places", held, f"{ends[-1]:,} measurements, each in its group and added to its noise once")
+
+
+@singledispatch
+def probe_of(measurement: Any) -> Any:
+    """A few records to look at places with: here so many in every cell."""
+    return CellCounts(np.arange(getattr(measurement, "cells", measurement.workload.cells), dtype=np.int64) % 5)
 
 
 @singledispatch

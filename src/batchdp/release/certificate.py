@@ -109,8 +109,9 @@ class PrivacyCertificate:
     def __str__(self) -> str:
         letter = self.noise.letter
         moved, scale = ("Δ", "λ") if self.noise.norm == 1 else ("Δ²", "σ")
+        unit = harmless(self.privacy_unit)
         lines = [
-            f"{self.noise.name} noise, {letter} = {self.budget:g}: {self.neighbours}, unit: {harmless(self.privacy_unit)}",
+            f"{self.noise.name} noise, {letter} = {self.budget:g}: {self.neighbours}, unit: {unit}",
             f"{len(self.groups):,} group{'s' * (len(self.groups) != 1)}, {self.measurements:,} measurements; "
             f"their {letter} add up to {self.loss:.12g}, SHA-256 {self.groups_digest}",
         ]
