@@ -10,7 +10,7 @@ import pytest
 
 from batchdp import audit
 from batchdp.audits import attack, exact
-from batchdp.mechanism import measure
+from batchdp.mechanism import measure, sample
 from batchdp.mechanism.components.lattice import ComponentLattice
 from kinds import MAKERS, kind
 
@@ -23,12 +23,12 @@ def no_noise(patch: Patch) -> None:
 
 
 def one_draw_for_all(patch: Patch) -> None:
-    really = attack.sample
+    really = sample.sample
     patch.setattr(attack, "sample", lambda made, noises: np.full(int(made.sizes.sum()), really(made, noises)[0]))
 
 
 def everybody_twice(patch: Patch) -> None:
-    really = exact.add
+    really = measure.add
     patch.setattr(exact, "add", lambda made, counts, noise: really(made, counts, really(made, counts, noise)))
 
 
@@ -37,9 +37,7 @@ MUTANTS: list[Callable[[Patch], None]] = [no_noise, one_draw_for_all, everybody_
 
 @pytest.mark.parametrize("name", INDEPENDENT)
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_what_a_release_draws_and_adds_is_looked_at(
-    name: str, mutant: Callable[[Patch], None], monkeypatch: Patch
-) -> None:
+def test_what_a_release_draws_and_adds_is_seen(name: str, mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     own = kind(name)
     mutant(monkeypatch)
     assert not audit(own.strategy, **own.budget, runs=500).passed
