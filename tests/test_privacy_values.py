@@ -48,7 +48,8 @@ def test_blocks_add_up_by_squares_only_for_l2_norms_at_right_angles() -> None:
 def test_a_text_at_the_door_becomes_a_noise_or_is_refused() -> None:
     assert noise_of("pure") is LAPLACE
     assert noise_of("zcdp") is GAUSSIAN
-    assert {name: noise.privacy for name, noise in NAMED.items()} == {
+    own = {name: noise.privacy for name, noise in NAMED.items() if name != "geometric"}  # which a test adds
+    assert own == {
         "Laplace": "pure",
         "K-norm": "pure",
         "Gaussian": "zcdp",

@@ -138,7 +138,7 @@ def test_a_ledger_in_rho_is_charged_what_epsilon_implies(tmp_path: Path) -> None
     release = batchdp.answer(whole(), codes(), epsilon=0.5, ledger=ledger, release_id="one")
     assert ledger.spent == 0.125
     assert check_charged(release, ledger)
-    with pytest.raises(BudgetError, match=r"epsilon=0\.5, rho=0\.125 is more than is left"):
+    with pytest.raises(BudgetError, match=r"epsilon=0\.5, which costs rho 0\.125, is more than is left"):
         batchdp.answer(whole(), codes(), epsilon=0.5, ledger=ledger)
 
 

@@ -130,6 +130,8 @@ def movements(measurement: Any, noises: Sequence[GroupNoise]) -> dict[str, dict[
 def _(measurement: Any, noises: Sequence[GroupNoise]) -> dict[str, dict[int, NDArray[Any]]]:
     """One that moves them most, and one whose movement is most concentrated."""
     columns = sparse.csc_array(measurement.integers)
+    if 0 in columns.shape:
+        return {}
     sums = np.asarray(abs(columns).sum(axis=0)).ravel()
     tops = np.asarray(abs(columns).max(axis=0).toarray()).ravel()
     workload = measurement.workload

@@ -176,8 +176,12 @@ class Ledger:
         return Reservation(release_id, rounded_up(cost), event.hash)
 
     def check_left(self, budget: Budget) -> None:
-        """Refuse what is more than is left, as `reserve` would; nothing is charged."""
-        first, last = self._ends()
+        """Refuse what is more than is left, as `reserve` would; nothing is charged.
+
+        Another process that is writing is waited for here, where whoever interrupts it has lost nothing.
+        """
+        with self._file.writing() as books:
+            first, last = books.first(), books.last()
         cost = charge(budget, UNITS[first.unit])
         if cost > last.left:
             raise BudgetError(_refusal(first, last, budget, cost))
