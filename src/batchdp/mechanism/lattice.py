@@ -6,6 +6,7 @@ fitted to the Q that is really measured. What Q cannot express is a bias, bounde
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -50,7 +51,7 @@ class CellGroup:
     columns: tuple[int, ...] = ()
 
 
-class OneGroup:
+class OneGroup(ABC):
     """What measurements of cells have in common: one noise for all, scaled to how much a record changes them."""
 
     workload: Workload
@@ -66,19 +67,19 @@ class OneGroup:
         return self.column_sums if self.noise.norm == 1 else root_above(self.column_squares)
 
     @property
+    @abstractmethod
     def column_sums(self) -> int:
         """Δ₁, exactly: the most that one record changes all measurements."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def column_squares(self) -> int:
         """Δ₂², likewise."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def bias_bound(self) -> Dense:
         """For every answer, how far it can be off apart from the noise."""
-        raise NotImplementedError
 
     @cached_property
     def groups(self) -> tuple[CellGroup, ...]:
@@ -88,9 +89,9 @@ class OneGroup:
         return (CellGroup(self.sensitivity**self.noise.norm, self.bits),)
 
     @property
+    @abstractmethod
     def measures_something(self) -> bool:
         """Whether any record changes any measurement."""
-        raise NotImplementedError
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
