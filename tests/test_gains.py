@@ -52,7 +52,10 @@ def test_by_itself_has_the_share_of_what_was_asked_and_parts_share_one(privacy: 
     assert found["mean.numerator"].by_itself == pytest.approx(2500 * half_share)
     parts = {"mean.numerator", "mean.denominator", "middle.below", "middle.total", "late.numerator", "late.denominator"}
     assert {one.name for one in expected.statements if one.part_of} == parts
-    assert "with 1/5 of the budget, which the parts of a derived answer have together" in expected.explained()
+    assert (
+        "whichever is better; a derived answer part by part, each alone with an equal part of that. Gain"
+        in expected.explained()
+    )
 
 
 def test_the_terminal_and_the_page_show_the_same_gains(tmp_path: Path) -> None:

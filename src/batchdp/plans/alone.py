@@ -64,9 +64,11 @@ def explained(statements: Sequence[ExpectedStatement], kind: str = "statement") 
     """What "by itself" and "gain" mean, in words."""
     count = asked_for(statements)
     share = "the whole budget" if count == 1 else f"1/{count:,} of the budget"
-    shared = ", which the parts of a derived answer have together" * any(one.part_of for one in statements)
+    apart = "; a derived answer part by part, each alone with an equal part of that" * any(
+        one.part_of for one in statements
+    )
     return (
-        f"By itself: each {kind} alone with {share}{shared}, by noise on data or on results, whichever is better. "
+        f"By itself: each {kind} alone with {share}, by noise on data or on results, whichever is better{apart}. "
         "Gain: how many times smaller its error is than that."
     )
 

@@ -44,7 +44,7 @@ def items(facts: Facts, about: About) -> tuple[Item, ...]:
         Item("Floating point?", CHECKED, facts.lattice),
         Item("How accurate is it?", CHECKED, _accuracy(facts)),
         Item(
-            "Were choices made without the data?",
+            "Is what is measured chosen without the data?",
             CHECKED,
             f"what is measured follows from queries and domain alone, SHA-256 of the plan {c.plan_digest}",
         ),
