@@ -118,7 +118,8 @@ def _model(facts: Facts, about: About) -> dict[str, Any]:
     said = about.deployment_model
     if facts.books is not None:
         kind = "One release" if facts.books.released <= 1 else "Many releases"
-        known = [f"The ledger has {facts.books.released:,} released batches; this record is about one of them."]
+        many = facts.books.released
+        known = [f"The ledger has {many:,} released batch{'es' * (many != 1)}; this record is about one of them."]
     else:
         kind, known = _asked(about, "deployment_model.release_type"), []
     return {

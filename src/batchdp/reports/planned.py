@@ -154,8 +154,8 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
             policy=_policy([script], beside=False),
             kicker="Before anything is spent",
             title=title or f"{prospect.answers:,} planned answers about {plan.domain.table}",
-            lead="How much noise every answer will have, at the budget that you choose. No record was read for this "
-            "page, and nothing was spent.",
+            lead="How much noise every count and sum will have, at the budget that you choose. No record was read for "
+            "this page, and nothing was spent.",
             facts=_facts(prospect),
             sections={name: section for name, section in sections.items() if section[1] is not None},
             version=version("batchdp"),
