@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from batchdp import PrivacyParameterError, Strategy, StrategyError, Workload
+from batchdp import MatrixWorkload, PairStrategy, PrivacyParameterError, StrategyError
 from batchdp.linalg.matrix import plain
 from batchdp.strategies.families.noise_on_data import noise_on_data
 
-W = Workload([[1.0, 2.0], [0.0, 1.0], [1.0, 1.0]])
+W = MatrixWorkload([[1.0, 2.0], [0.0, 1.0], [1.0, 1.0]])
 
 
-def pair(privacy: Any = "pure") -> Strategy:
+def pair(privacy: Any = "pure") -> PairStrategy:
     L = np.array([[1.0, 1.0], [0.0, 2.0]])
-    return Strategy(W, L, np.array([[1.0, 0.5], [0.0, 0.5], [1.0, 0.0]]), privacy=privacy)
+    return PairStrategy(W, L, np.array([[1.0, 0.5], [0.0, 0.5], [1.0, 0.0]]), privacy=privacy)
 
 
 def test_the_formulas_by_hand() -> None:
@@ -29,8 +29,8 @@ def test_the_formulas_by_hand() -> None:
 
 
 def test_weights_count_in_the_total_but_not_in_a_querys_own_variance() -> None:
-    weighted = Workload(W.matrix, weights=[2, 3, 4])
-    strategy = Strategy(weighted, pair().measure, pair().reconstruct)
+    weighted = MatrixWorkload(W.matrix, weights=[2, 3, 4])
+    strategy = PairStrategy(weighted, pair().measure, pair().reconstruct)
     assert strategy.per_query_variance(epsilon=1) == pytest.approx([22.5, 4.5, 18.0])
     assert strategy.expected_squared_error(epsilon=1) == pytest.approx(2 * 22.5 + 3 * 4.5 + 4 * 18)
 
@@ -38,14 +38,14 @@ def test_weights_count_in_the_total_but_not_in_a_querys_own_variance() -> None:
 def test_a_pair_that_misses_the_workload_is_refused() -> None:
     L, B = np.eye(2), np.array([[1.0, 2.0], [0.0, 1.0], [1.0, 1.0 + 1e-7]])
     with pytest.raises(StrategyError, match="misses the workload"):
-        Strategy(W, L, B)
-    Strategy(W, L, np.array([[1.0, 2.0], [0.0, 1.0], [1.0, 1.0 + 1e-12]]))
+        PairStrategy(W, L, B)
+    PairStrategy(W, L, np.array([[1.0, 2.0], [0.0, 1.0], [1.0, 1.0 + 1e-12]]))
 
 
 def test_a_strategy_whose_measurements_lost_rank_is_refused() -> None:
     L = np.array([[1.0, 1.0]])
     with pytest.raises(StrategyError, match="misses the workload"):
-        Strategy(W, L, np.asarray(W.matrix @ np.linalg.pinv(L)))
+        PairStrategy(W, L, np.asarray(W.matrix @ np.linalg.pinv(L)))
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_a_strategy_whose_measurements_lost_rank_is_refused() -> None:
 )
 def test_shapes_that_do_not_fit_are_refused(L: Any, B: Any) -> None:
     with pytest.raises(StrategyError, match="shape"):
-        Strategy(W, L, B)
+        PairStrategy(W, L, B)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_matrices_that_are_not_finite_are_refused(bad: float) -> None:
     with pytest.raises(StrategyError, match="NaN or infinite"):
-        Strategy(W, np.array([[1.0, bad], [0.0, 1.0]]), np.asarray(W.matrix))
+        PairStrategy(W, np.array([[1.0, bad], [0.0, 1.0]]), np.asarray(W.matrix))
 
 
 def test_an_unknown_kind_of_privacy_is_refused() -> None:
