@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from batchdp import MatrixWorkload, PairStrategy, PrivacyParameterError, StrategyError
+import batchdp
+from batchdp import MatrixWorkload, PairStrategy, PrivacyParameterError, StrategyError, workloads
 from batchdp.linalg.matrix import plain
 from batchdp.strategies.families.noise_on_data import noise_on_data
 
@@ -100,3 +101,37 @@ def test_an_array_too_large_for_memory_is_refused_with_the_way_out() -> None:
     assert strategy.expected_squared_error(epsilon=1) == 2
     with pytest.raises(StrategyError, match=r"75 GiB.*measurement"):
         _ = strategy.measure
+
+
+def test_every_kind_is_a_strategy_and_every_batch_a_workload() -> None:
+    """One base each; the base called with matrices makes the kind that holds matrices."""
+    W = batchdp.Workload([[1, 1], [1, 0]])
+    assert type(W) is batchdp.MatrixWorkload
+    made: Any = batchdp.Strategy
+    assert type(made(W, np.eye(2), np.array([[1.0, 1.0], [1.0, 0.0]]))) is batchdp.PairStrategy
+    batch = workloads.marginals((3,) * 12, [0, 1, 2])
+    assert isinstance(batch, batchdp.KroneckerWorkload)
+    found: list[batchdp.Strategy] = [batchdp.optimize(W), batchdp.optimize(batch), batchdp.optimize(batch, "zcdp")]
+    assert [type(one) for one in found] == [
+        batchdp.PairStrategy,
+        batchdp.MarginalStrategy,
+        batchdp.ResidualStrategy,
+    ]
+    for one in found:
+        assert isinstance(one, batchdp.Strategy)
+        assert isinstance(one.workload, batchdp.Workload)
+        budget = one.noise.reference.arguments
+        variances = one.per_query_variance(**budget)
+        weights = one.workload.weights
+        assert weights is None or np.all(weights == 1)
+        assert one.expected_squared_error(**budget) == pytest.approx(variances.sum())
+        assert one.largest_variance(**budget) == pytest.approx(variances.max())
+        assert one.worst_variance(**budget) == pytest.approx(variances.max())
+        assert one.lower_bound(**budget) <= variances.sum() * (1 + 1e-9)
+        assert one.largest_variance_bound(**budget) <= variances.max() * (1 + 1e-9)
+        tables = [one.variances(t, **budget) for t in range(len(one.workload.tables))]
+        assert np.concatenate([table.reshape(-1) for table in tables]) == pytest.approx(variances)
+        unit = one.noise.reference.variance(1.0)
+        assert unit * one.mean_variances() == pytest.approx([table.mean() for table in tables])
+        assert unit * one.worst_variances() == pytest.approx([table.max() for table in tables])
+        assert "total expected squared error" in one.certified(**budget)
