@@ -39,7 +39,7 @@ from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 PACE = Pace(exponent=3.0, first=2 / 3)
 """a = 2 is the best single step: exact along v itself."""
@@ -58,7 +58,9 @@ Progress = Callable[[int, float, float], object]
 """Called with (round, lower bound, upper bound) on ‖B‖²_F; a true answer ends the search."""
 
 
-def certify(workload: Workload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500) -> OptimalityBound:
+def certify(
+    workload: MatrixWorkload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500
+) -> OptimalityBound:
     """The convex bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds.
 
     Over several blocks it is the sum of theirs: a strategy for all queries answers those of every block.

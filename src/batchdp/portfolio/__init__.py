@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import singledispatch
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.bounds.optimality import Objective
-from batchdp.components.strategy import Components
+from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, row_maxima, rows_span
 from batchdp.linalg.product import Product
@@ -32,11 +32,12 @@ from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.strategies import families_for
 from batchdp.strategies.account import Progress
 from batchdp.strategies.blocks import error_of
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
-from batchdp.weighted.strategy import WeightedTables
-from batchdp.workloads.structure import Products
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 ShapeChoice = Literal["pair", "any"]
 NOT_TABLES = "Laplace noise: noise is shaped for matrices of queries, and this is a batch of tables."
@@ -48,7 +49,7 @@ NEAREST = 1e-5
 
 @overload
 def optimize(
-    workload: Products,
+    workload: KroneckerWorkload,
     privacy: Literal["zcdp"],
     *,
     objective: Objective = "sum",
@@ -60,12 +61,12 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> Components: ...
+) -> ResidualStrategy: ...
 
 
 @overload
 def optimize(
-    workload: Products,
+    workload: KroneckerWorkload,
     privacy: Literal["pure"] = "pure",
     *,
     objective: Objective = "sum",
@@ -77,30 +78,13 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> WeightedTables: ...
+) -> MarginalStrategy: ...
 
 
 @overload
 def optimize(
-    workload: Products,
+    workload: KroneckerWorkload,
     privacy: Literal["auto"],
-    *,
-    objective: Objective = "sum",
-    seconds: float | None = None,
-    seed: int = 0,
-    epsilon: float = 1.0,
-    delta: float | None = None,
-    tolerance: float = 1e-3,
-    shape: ShapeChoice = "pair",
-    limits: ShapeLimits = DEFAULT,
-    progress: Progress | None = None,
-) -> Components | WeightedTables: ...
-
-
-@overload
-def optimize(
-    workload: Workload | Product | ArrayLike | sparse.sparray | sparse.spmatrix,
-    privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
     *,
     objective: Objective = "sum",
     seconds: float | None = None,
@@ -114,8 +98,9 @@ def optimize(
 ) -> Strategy: ...
 
 
+@overload
 def optimize(
-    workload: Workload | Products | ArrayLike | Any,
+    workload: MatrixWorkload | Product | ArrayLike | sparse.sparray | sparse.spmatrix,
     privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
     *,
     objective: Objective = "sum",
@@ -127,13 +112,28 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> Strategy | Components | WeightedTables:
+) -> PairStrategy: ...
+
+
+def optimize(
+    workload: MatrixWorkload | KroneckerWorkload | ArrayLike | Any,
+    privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
+    *,
+    objective: Objective = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    tolerance: float = 1e-3,
+    shape: ShapeChoice = "pair",
+    limits: ShapeLimits = DEFAULT,
+    progress: Progress | None = None,
+) -> Strategy:
     """The strategy with the least expected error that can be found.
 
     Args:
-        workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors. A batch over
-            many columns that is no matrix, `Products`, has `Components` ("zcdp") or `WeightedTables` ("pure") for its
-            strategy.
+        workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors. The strategy
+            of a batch over many columns is in factors, as the batch is, and never multiplied out.
         privacy: "pure" for ε-differential privacy with Laplace noise, by a portfolio of methods; "zcdp" for Gaussian
             noise, where the optimum is exact to a duality gap of `tolerance`; "auto" for whichever has the smaller
             error at the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
@@ -162,9 +162,7 @@ def optimize(
         found = best_strategy(workload, noise, options)
         return add_shape(workload, found, options, shape_limits) if shape == ANY and noise == LAPLACE else found
 
-    found: Strategy | Components | WeightedTables = (
-        _better(best, objective, epsilon, delta) if privacy == "auto" else best(noise_of(privacy))
-    )
+    found: Strategy = _better(best, objective, epsilon, delta) if privacy == "auto" else best(noise_of(privacy))
     return found
 
 
@@ -175,7 +173,7 @@ def best_strategy(workload: Any, noise: Noise, options: Options) -> Any:
 
 
 @best_strategy.register
-def _(workload: Products, noise: Noise, options: Options) -> Components | WeightedTables:
+def _(workload: KroneckerWorkload, noise: Noise, options: Options) -> Strategy:
     return OVER_COLUMNS[noise](workload, options)  # never multiplied out
 
 
@@ -186,11 +184,11 @@ def add_shape(workload: Any, found: Any, options: Options, limits: ShapeLimits) 
 
 
 @add_shape.register
-def _(workload: Products, found: WeightedTables, options: Options, limits: ShapeLimits) -> WeightedTables:
+def _(workload: KroneckerWorkload, found: MarginalStrategy, options: Options, limits: ShapeLimits) -> MarginalStrategy:
     return replace(found, reason=NOT_TABLES)
 
 
-def _of_blocks(workload: Workload, noise: Noise, options: Options) -> Strategy:
+def _of_blocks(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
     if len(workload.blocks) > 1:
         # The errors of a query that spans blocks add up: the least largest in each need not be the least in all.
         tried: tuple[Objective, ...] = (options.objective,)
@@ -198,7 +196,7 @@ def _of_blocks(workload: Workload, noise: Noise, options: Options) -> Strategy:
             tried = ("max", "sum")
         each = options.split(len(tried), options.progress)
 
-        def of_block(part: Workload, own: Options) -> Strategy:
+        def of_block(part: MatrixWorkload, own: Options) -> PairStrategy:
             return _of_blocks(part, noise, own)
 
         found = [optimize_blocks(workload, noise, replace(each, objective=one), of_block) for one in tried]
@@ -206,12 +204,12 @@ def _of_blocks(workload: Workload, noise: Noise, options: Options) -> Strategy:
     try:
         return _of_one_block(workload, noise, options)
     except StrategyError:  # queries of so different sizes that rounding drowns some of them
-        nearer = Workload(workload.matrix, workload.names, _nearer_weights(workload))
+        nearer = MatrixWorkload(workload.matrix, workload.names, _nearer_weights(workload))
         one = _of_one_block(nearer, noise, options)
         return replace(one, workload=workload, proven=())  # which would be about other weights
 
 
-def _nearer_weights(workload: Workload) -> Dense:
+def _nearer_weights(workload: MatrixWorkload) -> Dense:
     """The weights, with those of the smallest queries raised until rounding leaves something of them."""
     largest = row_maxima(workload.matrix)
     sizes = largest if workload.weights is None else largest * np.sqrt(workload.weights)
@@ -219,7 +217,7 @@ def _nearer_weights(workload: Workload) -> Dense:
     return np.asarray(np.square(np.where(largest > 0, kept, 1.0)))
 
 
-def _of_one_block(workload: Workload, noise: Noise, options: Options) -> Strategy:
+def _of_one_block(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
     if options.objective == "max":
         return optimize_max(workload, noise, options)
     if noise != LAPLACE:
@@ -235,13 +233,13 @@ def _of_one_block(workload: Workload, noise: Noise, options: Options) -> Strateg
     return best
 
 
-def _closed(workload: Workload) -> list[Strategy]:
+def _closed(workload: MatrixWorkload) -> list[PairStrategy]:
     """What takes no search and no copy of the workload: noise on data and noise on results as they stand."""
     found = (family.plainly(workload) for family in families_for(LAPLACE))
     return [one for one in found if one is not None]
 
 
-def _best_optimum(workload: Workload, noise: Noise, options: Options) -> Strategy:
+def _best_optimum(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
     """The best of the families of a noise for which the problem is convex."""
     found, progress = [], options.progress
     for family in families_for(noise):
@@ -253,10 +251,7 @@ def _best_optimum(workload: Workload, noise: Noise, options: Options) -> Strateg
     return min(found, key=lambda strategy: error_of(strategy, "sum"))
 
 
-Found = TypeVar("Found", Strategy, Components | WeightedTables)
-
-
-def _better(best: Callable[[Noise], Found], objective: Objective, epsilon: float, delta: float | None) -> Found:
+def _better(best: Callable[[Noise], Any], objective: Objective, epsilon: float, delta: float | None) -> Any:
     """Laplace or Gaussian noise, by the smaller error at the same (ε, δ)."""
     if delta is None:
         raise StrategyError('delta=None: privacy="auto" needs a delta, below one over the number of people')

@@ -9,9 +9,9 @@ from batchdp.portfolio.options import Options
 from batchdp.privacy import Noise
 from batchdp.strategies import families_for
 from batchdp.strategies.blocks import assembled, error_of
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 SECONDS = 40.0
 """For all blocks together, where the caller gives none and each would take seconds."""
@@ -20,11 +20,11 @@ MANY = 8
 MOST_ENTRIES = 1_000_000
 """Queries times cells up to which closed forms are tried on all blocks at once: measurements that span them."""
 
-OfBlock = Callable[[Workload, Options], Strategy]
+OfBlock = Callable[[MatrixWorkload, Options], PairStrategy]
 """From a block and what is asked of the search to its strategy."""
 
 
-def optimize_blocks(workload: Workload, noise: Noise, options: Options, of_block: OfBlock) -> Strategy:
+def optimize_blocks(workload: MatrixWorkload, noise: Noise, options: Options, of_block: OfBlock) -> PairStrategy:
     """The strategies of all blocks as one, or a closed form on the whole if that is better."""
     parts = [part for _, _, part in workload.parts()]
     if options.seconds is None and len(parts) > MANY:

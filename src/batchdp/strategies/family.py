@@ -20,16 +20,16 @@ from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.strategies.account import PairSearch
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 
 class Method(Protocol):
     """Chooses a strategy for a workload, without ever seeing data."""
 
-    def __call__(self, workload: Any, /) -> Strategy:
+    def __call__(self, workload: Any, /) -> PairStrategy:
         """The strategy of this family for the workload."""
 
 
@@ -58,11 +58,11 @@ class Family(ABC):
         """Strategies that the least largest error must not be worse than."""
         return (self.method,)
 
-    def plainly(self, workload: Workload) -> Strategy | None:
+    def plainly(self, workload: MatrixWorkload) -> PairStrategy | None:
         """A pair that is made of the workload itself and nothing larger, whatever the size."""
         return None
 
-    def optimum(self, workload: Workload, tolerance: float, progress: BoundProgress | None) -> Strategy:
+    def optimum(self, workload: MatrixWorkload, tolerance: float, progress: BoundProgress | None) -> PairStrategy:
         """The function with what a convex search can be told."""
         return self.method(workload)
 
