@@ -23,19 +23,19 @@ from batchdp.errors import PrivacyParameterError, TableError
 from batchdp.mechanism.measurement import Integers
 from batchdp.private import Records
 from batchdp.release.components.codes import codes_of, is_records, library, records_of_counts
-from batchdp.strategies.over_tables import OverTables
-from batchdp.workloads.structure import Products
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.factored import FactoredStrategy
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload
 
 LARGEST_COUNT = 2**62
 MOST_COUNTED = 10**8
 """Cells of a batch over many columns whose counts can be given."""
 
 
-def given_counts(table: Any, workload: Workload) -> tuple[Callable[[], Integers], Counted]:
+def given_counts(table: Any, workload: MatrixWorkload) -> tuple[Callable[[], Integers], Counted]:
     """Counts of cells; or of records, by codes, where the workload's cells are combinations of columns' values."""
     batch = workload.structure
-    if not isinstance(batch, Products) or not is_records(table):
+    if not isinstance(batch, KroneckerWorkload) or not is_records(table):
         return counts_of(table, workload.cells), Counted(given="counts")
     codes = codes_of(table, batch)
 
@@ -46,7 +46,9 @@ def given_counts(table: Any, workload: Workload) -> tuple[Callable[[], Integers]
     return counted, Counted(given="codes")
 
 
-def given_records(strategy: OverTables, table: Any) -> tuple[Callable[[], Records], tuple[str, ...] | None, Counted]:
+def given_records(
+    strategy: FactoredStrategy, table: Any
+) -> tuple[Callable[[], Records], tuple[str, ...] | None, Counted]:
     """How records will be read: from codes in a frame or 2-D array, or from counts of all cells in one dimension."""
     batch = strategy.workload
     if is_records(table):

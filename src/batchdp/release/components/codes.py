@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from batchdp.errors import TableError
 from batchdp.private import Records
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 FRAMES = ("pandas", "polars", "pyarrow")
 REMEDY = "give one whole-number code a column, from 0 to the column's size less 1"
@@ -37,7 +37,7 @@ def is_records(table: Any) -> bool:
     return (library(table) in FRAMES and not _is_series(table)) or getattr(table, "ndim", 0) == 2
 
 
-def codes_of(table: Any, batch: Products) -> Codes:
+def codes_of(table: Any, batch: KroneckerWorkload) -> Codes:
     """Records in a frame or an array, refused by its number of columns alone: types may be guessed from values."""
     from batchdp.tables.codes import codes_in_array, codes_in_arrow, codes_in_pandas, codes_in_polars
 
@@ -62,7 +62,10 @@ def codes_of(table: Any, batch: Products) -> Codes:
 
 
 def _from_columns(
-    column: Callable[[int, int], NDArray[np.int64]], names: list[str] | None, batch: Products, width: int | None = None
+    column: Callable[[int, int], NDArray[np.int64]],
+    names: list[str] | None,
+    batch: KroneckerWorkload,
+    width: int | None = None,
 ) -> Codes:
     """Records from what gives the codes of a column, by its place and size."""
     width = len(names or ()) if width is None else width
@@ -95,7 +98,7 @@ def _is_series(table: Any) -> bool:
     return bool(classes & {"Series", "Index", "Array", "ChunkedArray"}) or getattr(table, "ndim", 2) == 1
 
 
-def records_of_counts(read: Callable[[], NDArray[np.int64]], batch: Products) -> Callable[[], Records]:
+def records_of_counts(read: Callable[[], NDArray[np.int64]], batch: KroneckerWorkload) -> Callable[[], Records]:
     """Records from counts of all cells, the last column fastest."""
 
     def found() -> Records:
