@@ -41,9 +41,9 @@ LOST = (
     "the tables' weights or factors are of so different sizes that some queries would be lost in rounding; "
     "give weights closer to one another, or rescale the factors"
 )
-GROUP_SECONDS = 1e-5
+GROUP_SECONDS = 3e-5
 """Nominal seconds of a group, for each of its tables and columns; measured, as the next is."""
-ASSEMBLY_SECONDS = 3e-4
+ASSEMBLY_SECONDS = 8e-4
 """Nominal seconds of the matrix of a block whatever its size."""
 SMALLEST_MATRIX = 1000
 """Classes of a single block from which the solver for one matrix is the quicker one."""

@@ -32,7 +32,7 @@ MOST_ACTIVE = 3000
 """Classes for which P⁻¹ is moved: a square matrix of this size is solved."""
 EVERY = 4
 """Rounds between two such moves."""
-ROUND_SECONDS, BLOCK_SECONDS = 2e-4, 6e-5
+ROUND_SECONDS, BLOCK_SECONDS = 4e-4, 1e-4
 """Nominal seconds of a round whatever its size, and for each of its blocks. Measured, as the next is."""
 EIGENVALUES = 15.0
 """Operations that the eigenvalues of a matrix take, as a multiple of its rows' third power."""

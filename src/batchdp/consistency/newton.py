@@ -50,7 +50,8 @@ def newton_step(
     s = precondition(r)
     q, old = s.copy(), float(r @ s)
     enough, products = accuracy**2 * old, 0
-    for products in range(1, most + 1):
+    while products < most:
+        products += 1
         Hq = curved(q)
         curvature = float(q @ Hq)
         if curvature <= 0:  # the gradient is 0 already
