@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from batchdp.asking.legend import Legend
 from batchdp.derived.expressions import Asked, Combination, Crossing, read_expression, write_expression
 from batchdp.errors import WorkloadError
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Indices = NDArray[np.int64]
 
@@ -63,7 +63,7 @@ class AskedTables(Sequence[Asked[int]]):
     Linear answers are numbered table after table, each in its own order, the last axis fastest.
     """
 
-    workload: Products
+    workload: KroneckerWorkload
     legend: Legend
     runs: tuple[Run, ...]
 
@@ -157,7 +157,7 @@ def write_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     ]
 
 
-def read_runs(content: Any, workload: Products, legend: Legend) -> AskedTables:
+def read_runs(content: Any, workload: KroneckerWorkload, legend: Legend) -> AskedTables:
     """From a file, where anything can stand; refused unless it is about the batch's own answers."""
     found = AskedTables(workload, legend, tuple(_read(one, workload, legend) for one in content))
     shown = sorted((own for own in found.whole), key=lambda own: own.start)
@@ -166,7 +166,7 @@ def read_runs(content: Any, workload: Products, legend: Legend) -> AskedTables:
     return found
 
 
-def _read(content: Mapping[str, Any], workload: Products, legend: Legend) -> Run:
+def _read(content: Mapping[str, Any], workload: KroneckerWorkload, legend: Legend) -> Run:
     if "of" not in content:
         first, last = (_whole(one, len(workload.tables) + 1) for one in content["tables"])
         if last <= first:

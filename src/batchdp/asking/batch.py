@@ -28,7 +28,7 @@ from batchdp.cells.atoms import Atoms
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
 from batchdp.queries import Item
-from batchdp.workloads.structure import Factor, Products
+from batchdp.workloads.structure import Factor, KroneckerWorkload
 
 if TYPE_CHECKING:
     from batchdp.sql.selections import Selection
@@ -52,7 +52,7 @@ class ValueColumn:
 class TableBatch:
     """Tables over columns of values, how records are told apart for them, and what their rows are called."""
 
-    workload: Products
+    workload: KroneckerWorkload
     atoms: tuple[Atoms, ...]
     columns: tuple[ValueColumn, ...]
     legend: Legend
@@ -234,7 +234,7 @@ class _Builder:
             self._known[known] = same
         return self._known[known]
 
-    def runs(self, batch: Products) -> tuple[Run, ...]:
+    def runs(self, batch: KroneckerWorkload) -> tuple[Run, ...]:
         """What is shown, with neighbouring tables together."""
         starts = np.concatenate([[0], np.cumsum(batch.table_sizes())]).astype(np.int64)
         found: list[Run] = []
@@ -262,9 +262,9 @@ class _Builder:
         first = 0 if extra is None or part.row is None else part.row * stride[extra]
         return Part(int(starts[part.table]) + first, tuple(stride[k] for k in keys))
 
-    def products(self, named: tuple[str, ...], *, plain: bool) -> Products:
+    def products(self, named: tuple[str, ...], *, plain: bool) -> KroneckerWorkload:
         """The batch; `plain` where tables are called by the names of their columns."""
-        return Products(
+        return KroneckerWorkload(
             tuple(own.size for own in self._values),
             tuple(map(tuple, self._factors)),
             np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64),

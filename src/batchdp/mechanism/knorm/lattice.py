@@ -14,8 +14,8 @@ from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import Lattice, by_distinct_cells, quantise_cells
 from batchdp.mechanism.measurement import Dense, Integers
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
-from batchdp.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class ShapedLattice(Lattice):
         return ShapedLaw(self.reconstruct, scale / 2.0**self.bits, self.noise, self.shape)
 
 
-def quantise_shaped(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> ShapedLattice:
+def quantise_shaped(strategy: PairStrategy, *, largest_total: int, exactly: bool = False) -> ShapedLattice:
     """The measurements of a strategy with a shape as integers, on the lattice that any strategy would have."""
     assert strategy.shape is not None
     lattice = quantise_cells(strategy, largest_total=largest_total, exactly=exactly)

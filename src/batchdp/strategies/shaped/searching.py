@@ -18,13 +18,13 @@ import numpy as np
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, dense, row_squares
 from batchdp.linalg.threads import one_thread
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped.limits import ShapeLimits
 from batchdp.strategies.shaped.rounding import rounded, sampled
-from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction, reduce
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 METHOD = "shaped"
 PILOT = 400
@@ -75,7 +75,7 @@ class _Part:
         return np.asarray(points @ self.back.T), weights
 
 
-def shaped(workload: Workload, limits: ShapeLimits, *, seed: int = 0, price: Price | None = None) -> Strategy:
+def shaped(workload: MatrixWorkload, limits: ShapeLimits, *, seed: int = 0, price: Price | None = None) -> PairStrategy:
     """The strategy with noise in the shape of the batch that has the least simulated error, within the limits.
 
     A StrategyError says why there is none. Nothing here is random but for the seed.
@@ -104,7 +104,7 @@ def _check(reduction: Reduction, limits: ShapeLimits) -> None:
 
 
 @one_thread
-def _search(reduction: Reduction, limits: ShapeLimits, seed: int, price: Price | None) -> Strategy:
+def _search(reduction: Reduction, limits: ShapeLimits, seed: int, price: Price | None) -> PairStrategy:
     """The best groups of all that are tried; smaller ones where a draw of these would take too long."""
     ways = [_parts_of(turned, seed) for turned in _coordinates(reduction, limits)]
     most, seconds = min(limits.rank, reduction.rank), np.inf
@@ -204,14 +204,14 @@ def _by_queries(reduction: Reduction) -> _Coordinates | None:
     return _Coordinates(reduction.merged_workload()[chosen], np.asarray(N), exact=True)
 
 
-def _strategy(reduction: Reduction, parts: list[_Part], limits: ShapeLimits, seed: int, seconds: float) -> Strategy:
+def _strategy(reduction: Reduction, parts: list[_Part], limits: ShapeLimits, seed: int, seconds: float) -> PairStrategy:
     """With fresh directions, more of them: a candidate that was chosen for its error is worse than it seemed."""
     rng = np.random.default_rng([seed, 1])
     samples = [part.sample(limits.directions, rng) for part in parts]
     errors = [_error(*sample, part.reconstruct) for sample, part in zip(samples, parts, strict=True)]
     groups = [Group(share, *sample) for share, sample in zip(_shares(errors), samples, strict=True)]
     pair = Pair(np.vstack([part.measure for part in parts]), np.hstack([part.reconstruct for part in parts]))
-    return Strategy.lifted(reduction, pair, method=METHOD, shape=Shape(tuple(groups), seconds))
+    return PairStrategy.lifted(reduction, pair, method=METHOD, shape=Shape(tuple(groups), seconds))
 
 
 def _shares(errors: list[float]) -> list[Fraction]:
