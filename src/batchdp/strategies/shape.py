@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, Plain, dense
 from batchdp.privacy import LAPLACE
@@ -144,7 +144,7 @@ class Shape:
             if not WRITTEN.fullmatch(str(share)):
                 raise StrategyError("shape: a share must be a plain fraction")
             groups.append(Group(Fraction(str(share)), points, weights))
-        return cls(tuple(groups), finite("seconds", header["seconds"], least=0))
+        return cls(tuple(groups), check_finite("seconds", header["seconds"], least=0))
 
     def __str__(self) -> str:
         """As certificates have it: the measurements of every group, its share of ε, and a digest of the sample."""

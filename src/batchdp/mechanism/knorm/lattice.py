@@ -12,7 +12,7 @@ from scipy import sparse
 from batchdp.errors import LatticeError
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.law import ShapedLaw
-from batchdp.mechanism.lattice import Lattice, by_distinct_cells, quantise_cells
+from batchdp.mechanism.lattice import Lattice, merge_cells, quantise_cells
 from batchdp.mechanism.measurement import Dense, Integers
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
@@ -121,6 +121,6 @@ def quantise_shaped(strategy: PairStrategy, *, largest_total: int, exactly: bool
     """The measurements of a strategy with a shape as integers, on the lattice that any strategy would have."""
     assert strategy.shape is not None
     lattice = quantise_cells(strategy, largest_total=largest_total, exactly=exactly)
-    top = float(abs(sparse.csr_array(by_distinct_cells(strategy)[1])).max()) or 1.0
+    top = float(abs(sparse.csr_array(merge_cells(strategy)[1])).max()) or 1.0
     held = {one.name: getattr(lattice, one.name) for one in fields(Lattice)}
     return ShapedLattice(**held, shape=strategy.shape.scaled(2.0**lattice.bits / top))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchdp.checks import finite, whole
+from batchdp.checks import check_finite, check_whole
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class ShapeLimits:
 
     def __post_init__(self) -> None:
         checked: dict[str, int | float] = {
-            name: whole(name, getattr(self, name), least)
+            name: check_whole(name, getattr(self, name), least)
             for name, least in (("rank", 1), ("groups", 1), ("columns", 1), ("directions", 100))
         }
-        checked["seconds"] = finite("seconds", self.seconds, above=0)
-        checked["clearly"] = finite("clearly", self.clearly, least=0)
+        checked["seconds"] = check_finite("seconds", self.seconds, above=0)
+        checked["clearly"] = check_finite("clearly", self.clearly, least=0)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
