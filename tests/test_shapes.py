@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from batchdp.strategies.shaped import shaped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -38,7 +39,6 @@ from batchdp.privacy import KNORM, LAPLACE
 from batchdp.private import CellCounts
 from batchdp.release.answering import Request, release
 from batchdp.strategies.shape import Group, Shape
-from batchdp.strategies.shaped.searching import shaped
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.products import in_factors
 from commands import refused, succeeds
