@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import comparison
-from batchdp import STRATEGIES, StrategyError, Workload, compare, optimize
+from batchdp import STRATEGIES, MatrixWorkload, StrategyError, compare, optimize
 from batchdp.strategies import FAMILIES, Family, register, unregister
 from cases import EXAMPLE_1
 from toy_family import TOY
 
 TESTS = Path(__file__).parent
-SPANNING = Workload(np.outer([1.0, 2.0, 3.0], np.ones(7)), blocks=[4, 3])
+SPANNING = MatrixWorkload(np.outer([1.0, 2.0, 3.0], np.ones(7)), blocks=[4, 3])
 """Every query is a multiple of one that spans two blocks: who measures that one alone is best."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from batchdp import Workload, archive
+from batchdp import MatrixWorkload, archive
 from batchdp.audits.attack import movements
 from batchdp.audits.exact import check_arithmetic, rederive, take_apart
 from batchdp.audits.finding import Finding
@@ -35,7 +35,7 @@ BITS = 20
 class CountEverybody:
     """The strategy."""
 
-    workload: Workload
+    workload: MatrixWorkload
     noise: Noise = LAPLACE
 
 
@@ -53,7 +53,7 @@ class Everybody:
 class Total:
     """What is measured: 2^20 times the number of records."""
 
-    workload: Workload
+    workload: MatrixWorkload
     largest_total: int
     noise: Noise = LAPLACE
     slack: float = 0

@@ -26,7 +26,7 @@ from batchdp.asking.rows import MOST_TOGETHER, Dense, Rows
 from batchdp.cells.atoms import Atoms
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
-from batchdp.workloads.structure import Factor, Products
+from batchdp.workloads.structure import Factor, KroneckerWorkload
 
 if TYPE_CHECKING:
     from batchdp.sql.selections import Selection
@@ -50,7 +50,7 @@ class ValueColumn:
 class TableBatch:
     """Tables over columns of values, how records are told apart for them, and what their rows are called."""
 
-    workload: Products
+    workload: KroneckerWorkload
     atoms: tuple[Atoms, ...]
     columns: tuple[ValueColumn, ...]
     legend: Legend
@@ -215,9 +215,9 @@ class _Builder:
             self._known[known] = same
         return self._known[known]
 
-    def products(self, named: tuple[str, ...], *, plain: bool) -> Products:
+    def products(self, named: tuple[str, ...], *, plain: bool) -> KroneckerWorkload:
         """The batch; `plain` where tables are called by the names of their columns."""
-        return Products(
+        return KroneckerWorkload(
             tuple(own.size for own in self._values),
             tuple(map(tuple, self._factors)),
             np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64),

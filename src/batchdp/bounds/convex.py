@@ -39,7 +39,7 @@ from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 STEP = 3.0
 """The exponent a of v ← v q^a."""
@@ -64,7 +64,9 @@ Progress = Callable[[int, float, float], object]
 """Called with (round, lower bound, upper bound) on ‖B‖²_F; a true answer ends the search."""
 
 
-def certify(workload: Workload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500) -> OptimalityBound:
+def certify(
+    workload: MatrixWorkload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500
+) -> OptimalityBound:
     """The convex bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds.
 
     Over several blocks it is the sum of theirs: a strategy for all queries answers those of every block.

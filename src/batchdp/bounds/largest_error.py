@@ -29,7 +29,7 @@ from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 STEP = 2.0
 """The exponent a of both weights."""
@@ -42,7 +42,7 @@ MOST_REJECTED = 8
 
 
 def certify_worst(
-    workload: Workload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500
+    workload: MatrixWorkload | ArrayLike | Any, *, tolerance: float = 1e-3, max_rounds: int = 500
 ) -> OptimalityBound:
     """The bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds."""
     reduction = reduce(as_workload(workload))

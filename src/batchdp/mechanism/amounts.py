@@ -19,8 +19,8 @@ from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima, row_sq
 from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, fitted
 from batchdp.mechanism.sensitivity import amount_changes, over_blocks
 from batchdp.privacy import Noise
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload
 
 SPARE = 64
 """Bits of the fine lattice beyond those of the longest stretch: more than float64 has."""
@@ -46,7 +46,7 @@ class AmountLattice(OneGroup):
         noise: the kind of noise that the sensitivity is for.
     """
 
-    workload: Workload
+    workload: MatrixWorkload
     levels: tuple[Column, ...]
     slopes: tuple[Column, ...]
     reconstruct: Plain
@@ -159,7 +159,7 @@ class AmountLattice(OneGroup):
         return row_squares(self.reconstruct)
 
 
-def quantise_amounts(strategy: Strategy, *, largest_total: int, cut: bool = True) -> AmountLattice:
+def quantise_amounts(strategy: PairStrategy, *, largest_total: int, cut: bool = True) -> AmountLattice:
     """The strategy on the finest lattice on which `largest_total` records cannot overflow.
 
     Args:

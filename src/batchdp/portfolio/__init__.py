@@ -16,7 +16,7 @@ from scipy import sparse
 
 from batchdp.bounds.optimality import Objective
 from batchdp.checks import finite
-from batchdp.components.strategy import Components
+from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, row_maxima, rows_span
 from batchdp.linalg.product import Product
@@ -32,11 +32,11 @@ from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.strategies import families_for
 from batchdp.strategies.blocks import error_of
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
-from batchdp.strategies.strategy import Strategy
-from batchdp.weighted.strategy import WeightedTables
-from batchdp.workloads.structure import Products
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 ShapeChoice = Literal["pair", "any"]
 NOT_TABLES = "Laplace noise: noise is shaped for matrices of queries, and this is a batch of tables."
@@ -48,7 +48,7 @@ NEAREST = 1e-5
 
 @overload
 def optimize(
-    workload: Products,
+    workload: KroneckerWorkload,
     privacy: Literal["zcdp"],
     *,
     objective: Objective = "sum",
@@ -60,12 +60,12 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> Components: ...
+) -> ResidualStrategy: ...
 
 
 @overload
 def optimize(
-    workload: Products,
+    workload: KroneckerWorkload,
     privacy: Literal["pure"] = "pure",
     *,
     objective: Objective = "sum",
@@ -77,12 +77,12 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> WeightedTables: ...
+) -> MarginalStrategy: ...
 
 
 @overload
 def optimize(
-    workload: Products,
+    workload: KroneckerWorkload,
     privacy: Literal["auto"],
     *,
     objective: Objective = "sum",
@@ -94,12 +94,12 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> Components | WeightedTables: ...
+) -> ResidualStrategy | MarginalStrategy: ...
 
 
 @overload
 def optimize(
-    workload: Workload | Product | ArrayLike | sparse.sparray | sparse.spmatrix,
+    workload: MatrixWorkload | Product | ArrayLike | sparse.sparray | sparse.spmatrix,
     privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
     *,
     objective: Objective = "sum",
@@ -111,11 +111,11 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> Strategy: ...
+) -> PairStrategy: ...
 
 
 def optimize(
-    workload: Workload | Products | ArrayLike | Any,
+    workload: MatrixWorkload | KroneckerWorkload | ArrayLike | Any,
     privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
     *,
     objective: Objective = "sum",
@@ -127,13 +127,12 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> Strategy | Components | WeightedTables:
+) -> PairStrategy | ResidualStrategy | MarginalStrategy:
     """The strategy with the least expected error that can be found.
 
     Args:
-        workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors. A batch over
-            many columns that is no matrix, `Products`, has `Components` ("zcdp") or `WeightedTables` ("pure") for its
-            strategy.
+        workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors. The strategy
+            of a batch over many columns is in factors, as the batch is, and never multiplied out.
         privacy: "pure" for ε-differential privacy with Laplace noise, by a portfolio of methods; "zcdp" for Gaussian
             noise, where the optimum is exact to a duality gap of `tolerance`; "auto" for whichever has the smaller
             error at the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
@@ -156,9 +155,9 @@ def optimize(
     seconds, seed = checked_search(privacy, objective, seconds, seed)
     tolerance = finite("tolerance", tolerance, above=0, below=1)
     shape_limits = checked_shape(shape, privacy, limits)
-    if isinstance(workload, Products):  # never multiplied out
+    if isinstance(workload, KroneckerWorkload):  # never multiplied out
 
-        def best_in_factors(noise: Noise) -> Components | WeightedTables:
+        def best_in_factors(noise: Noise) -> ResidualStrategy | MarginalStrategy:
             found = optimize_products(workload, noise, objective, seconds, seed, tolerance, progress)
             return replace(found, reason=NOT_TABLES) if shape == ANY and noise == LAPLACE else found
 
@@ -167,7 +166,7 @@ def optimize(
         return best_in_factors(noise_of(privacy))
     batch = as_workload(workload)
 
-    def best(noise: Noise) -> Strategy:
+    def best(noise: Noise) -> PairStrategy:
         found = _optimize(batch, noise, objective, seconds, seed, tolerance, progress)
         if shape == ANY and noise == LAPLACE:
             found = with_shape(batch, found, objective, shape_limits, seed, progress)
@@ -177,14 +176,14 @@ def optimize(
 
 
 def _optimize(
-    workload: Workload,
+    workload: MatrixWorkload,
     noise: Noise,
     objective: Objective,
     seconds: float | None,
     seed: int,
     tolerance: float,
     progress: Progress | None,
-) -> Strategy:
+) -> PairStrategy:
     if len(workload.blocks) > 1:
         # The errors of a query that spans blocks add up: the least largest in each need not be the least in all.
         tried: tuple[Objective, ...] = (objective,)
@@ -192,8 +191,8 @@ def _optimize(
             tried = ("max", "sum")
         each = None if seconds is None else seconds / len(tried)
 
-        def by_blocks(of_blocks: Objective) -> Strategy:
-            def of_block(part: Workload, share: float | None, watch: Progress | None) -> Strategy:
+        def by_blocks(of_blocks: Objective) -> PairStrategy:
+            def of_block(part: MatrixWorkload, share: float | None, watch: Progress | None) -> PairStrategy:
                 return _optimize(part, noise, of_blocks, share, seed, tolerance, watch)
 
             return optimize_blocks(workload, noise, of_blocks, each, progress, of_block)
@@ -202,12 +201,12 @@ def _optimize(
     try:
         return _of_one_block(workload, noise, objective, seconds, seed, tolerance, progress)
     except StrategyError:  # queries of so different sizes that rounding drowns some of them
-        nearer = Workload(workload.matrix, workload.names, _nearer_weights(workload))
+        nearer = MatrixWorkload(workload.matrix, workload.names, _nearer_weights(workload))
         found = _of_one_block(nearer, noise, objective, seconds, seed, tolerance, progress)
         return replace(found, workload=workload, proven=())  # which would be about other weights
 
 
-def _nearer_weights(workload: Workload) -> Dense:
+def _nearer_weights(workload: MatrixWorkload) -> Dense:
     """The weights, with those of the smallest queries raised until rounding leaves something of them."""
     largest = row_maxima(workload.matrix)
     sizes = largest if workload.weights is None else largest * np.sqrt(workload.weights)
@@ -216,14 +215,14 @@ def _nearer_weights(workload: Workload) -> Dense:
 
 
 def _of_one_block(
-    workload: Workload,
+    workload: MatrixWorkload,
     noise: Noise,
     objective: Objective,
     seconds: float | None,
     seed: int,
     tolerance: float,
     progress: Progress | None,
-) -> Strategy:
+) -> PairStrategy:
     if objective == "max":
         return optimize_max(workload, noise, seconds, seed, tolerance, progress)
     if noise == LAPLACE:
@@ -242,12 +241,12 @@ def _of_one_block(
     return _best_optimum(workload, noise, tolerance, progress)
 
 
-def _closed(workload: Workload) -> list[Strategy]:
+def _closed(workload: MatrixWorkload) -> list[PairStrategy]:
     """What takes no search and no copy of the workload: noise on data and noise on results as they stand."""
     return [family.method(workload) for family in families_for(LAPLACE) if family.plain]
 
 
-def _best_optimum(workload: Workload, noise: Noise, tolerance: float, progress: Progress | None) -> Strategy:
+def _best_optimum(workload: MatrixWorkload, noise: Noise, tolerance: float, progress: Progress | None) -> PairStrategy:
     """The best of the families of a noise for which the problem is convex."""
     found = []
     for family in families_for(noise):
@@ -263,7 +262,7 @@ def _best_optimum(workload: Workload, noise: Noise, tolerance: float, progress: 
     return min(found, key=lambda strategy: error_of(strategy, "sum"))
 
 
-Found = TypeVar("Found", Strategy, Components | WeightedTables)
+Found = TypeVar("Found", PairStrategy, ResidualStrategy | MarginalStrategy)
 
 
 def _better(best: Callable[[Noise], Found], objective: Objective, epsilon: float, delta: float | None) -> Found:

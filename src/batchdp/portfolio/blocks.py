@@ -9,9 +9,9 @@ from batchdp.portfolio.search import Progress
 from batchdp.privacy import Noise
 from batchdp.strategies import families_for
 from batchdp.strategies.blocks import assembled, error_of
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 SECONDS = 40.0
 """For all blocks together, where the caller gives none and each would take seconds."""
@@ -20,18 +20,18 @@ MANY = 8
 MOST_ENTRIES = 1_000_000
 """Queries times cells up to which closed forms are tried on all blocks at once: measurements that span them."""
 
-OfBlock = Callable[[Workload, float | None, Progress | None], Strategy]
+OfBlock = Callable[[MatrixWorkload, float | None, Progress | None], PairStrategy]
 """From a block, seconds and an observer to its strategy."""
 
 
 def optimize_blocks(
-    workload: Workload,
+    workload: MatrixWorkload,
     noise: Noise,
     objective: Objective,
     seconds: float | None,
     progress: Progress | None,
     of_block: OfBlock,
-) -> Strategy:
+) -> PairStrategy:
     """The strategies of all blocks as one, or a closed form on the whole if that is better."""
     parts = [part for _, _, part in workload.parts()]
     each = (

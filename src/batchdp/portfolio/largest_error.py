@@ -19,9 +19,9 @@ from batchdp.portfolio.search import Progress
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.strategies import families_for
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.reduction import Reduction, reduce
-from batchdp.workloads.workload import SMALLEST, Workload
+from batchdp.workloads.workload import SMALLEST, MatrixWorkload
 
 ROUNDS = 6
 """How often the queries are weighed anew under Laplace noise."""
@@ -32,18 +32,18 @@ LEAST_WEIGHT = 1e-3
 
 
 def optimize_max(
-    workload: Workload,
+    workload: MatrixWorkload,
     noise: Noise,
     seconds: float | None,
     seed: int,
     tolerance: float,
     progress: Progress | None,
-) -> Strategy:
+) -> PairStrategy:
     """The strategy with the least largest (importance times) variance, for one block of cells."""
     reduction = reduce(workload)
     worst = solve_max(dense(reduction.rows), reduction.reduced, tolerance=tolerance)
     if noise.bound_is_tight:  # the convex optimum is a strategy of this noise
-        return Strategy.lifted(reduction, worst.pair, method=noise.name.lower(), noise=noise, proven=(worst.bound,))
+        return PairStrategy.lifted(reduction, worst.pair, method=noise.name.lower(), noise=noise, proven=(worst.bound,))
     candidates = _registered(reduction, thorough=seconds is None)
     assert worst.bound.query_weights is not None
     candidates += _reweighted(workload, worst.bound.query_weights, seconds, seed, progress)
@@ -52,8 +52,8 @@ def optimize_max(
 
 
 def _reweighted(
-    workload: Workload, worst: Dense, seconds: float | None, seed: int, progress: Progress | None
-) -> list[Strategy]:
+    workload: MatrixWorkload, worst: Dense, seconds: float | None, seed: int, progress: Progress | None
+) -> list[PairStrategy]:
     """The best sums under equal weights, under those of the convex optimum, and under a few that follow from these."""
     weights, cancelled, found = np.full(workload.queries, 1 / workload.queries), False, []
 
@@ -78,19 +78,21 @@ def _reweighted(
     return found
 
 
-def _importance(workload: Workload) -> Dense:
+def _importance(workload: MatrixWorkload) -> Dense:
     return np.ones(workload.queries) if workload.weights is None else workload.weights
 
 
-def _weighted(workload: Workload, weights: Dense, seconds: float | None, seed: int, progress: Progress) -> Strategy:
+def _weighted(
+    workload: MatrixWorkload, weights: Dense, seconds: float | None, seed: int, progress: Progress
+) -> PairStrategy:
     """The best sum with these weights on top of the workload's own, as a strategy for the workload itself."""
     heavy = np.maximum(weights, LEAST_WEIGHT / len(weights)) * _importance(workload)
     heavy = np.maximum(heavy / heavy.max(), SMALLEST)
-    found = optimize_sum(Workload(workload.matrix, workload.names, heavy), seconds, seed, progress)
+    found = optimize_sum(MatrixWorkload(workload.matrix, workload.names, heavy), seconds, seed, progress)
     return replace(found, workload=workload, proven=())  # which would be about other weights
 
 
-def _registered(reduction: Reduction, *, thorough: bool) -> list[Strategy]:
+def _registered(reduction: Reduction, *, thorough: bool) -> list[PairStrategy]:
     """What the result must not be worse than: every family that can win here, the searching ones if there is time."""
     found = []
     for family in families_for(LAPLACE):

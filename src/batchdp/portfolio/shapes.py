@@ -13,15 +13,17 @@ from batchdp.mechanism.knorm.body import Body
 from batchdp.portfolio.rows import is_large
 from batchdp.portfolio.search import Progress
 from batchdp.strategies.blocks import error_of
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import ShapeLimits, shaped
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 BITS = 20
 """Of the integers that the time of a draw is estimated with; it does not depend on them."""
 
 
-def shaped_noise(workload: Workload, limits: ShapeLimits, seed: int = 0, objective: Objective = "sum") -> Strategy:
+def shaped_noise(
+    workload: MatrixWorkload, limits: ShapeLimits, seed: int = 0, objective: Objective = "sum"
+) -> PairStrategy:
     """Shaped noise for a workload, drawn within the limits; a StrategyError says why there is none."""
     if is_large(workload):
         raise StrategyError("noise is shaped for batches of moderate size, and this one is too large for any search")
@@ -32,13 +34,13 @@ def shaped_noise(workload: Workload, limits: ShapeLimits, seed: int = 0, objecti
 
 
 def with_shape(
-    workload: Workload,
-    pair: Strategy,
+    workload: MatrixWorkload,
+    pair: PairStrategy,
     objective: Objective,
     limits: ShapeLimits,
     seed: int,
     progress: Progress | None = None,
-) -> Strategy:
+) -> PairStrategy:
     """The pair, unless a shape is better by more than so many standard errors; with the reason."""
     if progress is not None and progress(1.0, "noise in the shape of the batch", error_of(pair, objective)):
         return pair
@@ -62,7 +64,7 @@ def seconds_of(measure: Dense) -> float:
     return Body(np.trunc(measure / top * 2.0**BITS).astype(np.int64).astype(object)).seconds
 
 
-def _relative_spread(found: Strategy, objective: Objective) -> float:
+def _relative_spread(found: PairStrategy, objective: Objective) -> float:
     """Of what is minimised: the total, or the worst query's error."""
     if objective == "sum":
         return found.simulation_error
@@ -72,7 +74,7 @@ def _relative_spread(found: Strategy, objective: Objective) -> float:
     return found.shape.relative_spread(plain(found.reconstruction)[[worst]])
 
 
-def _seconds(found: Strategy) -> str:
+def _seconds(found: PairStrategy) -> str:
     """How long a draw takes, in words."""
     assert found.shape is not None
     seconds = found.shape.seconds

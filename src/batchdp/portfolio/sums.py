@@ -14,10 +14,10 @@ from batchdp.privacy import LAPLACE
 from batchdp.strategies import families_for
 from batchdp.strategies.completion import completed
 from batchdp.strategies.cost import reduction_price
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction, reduce
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 CLASSES = tuple(a * 10.0**b for b in (-1, 0, 1, 2, 3) for a in (1, 2, 3, 5, 7))
 """The classes of budget: `seconds` is rounded down to one of these."""
@@ -26,12 +26,12 @@ NOMINAL_SHARE = 0.8
 
 
 @one_thread
-def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress: Progress | None) -> Strategy:
+def optimize_sum(workload: MatrixWorkload, seconds: float | None, seed: int, progress: Progress | None) -> PairStrategy:
     """The best of all families with Laplace noise, for one block of cells."""
     reduction = reduce(workload)
     if reduction.rank == 0:
         nothing = Pair(np.zeros((0, reduction.columns)), np.zeros((0, 0)))
-        return Strategy.lifted(reduction, nothing, method="nothing to measure")
+        return PairStrategy.lifted(reduction, nothing, method="nothing to measure")
     scale = np.sqrt(reduction.columns) / float(np.linalg.norm(reduction.reduced))
     R = reduction.reduced * scale
     search = Search(R, _nominal(R, seconds), progress, scale, thorough=seconds is None)
@@ -39,7 +39,7 @@ def optimize_sum(workload: Workload, seconds: float | None, seed: int, progress:
     with suppress(EndedError):
         _run_families(search, reduction, seed)
     try:
-        return Strategy.lifted(reduction, search.end(), method=search.method)
+        return PairStrategy.lifted(reduction, search.end(), method=search.method)
     except StrategyError:  # queries or weights of so different sizes that rounding drowns some of them
         return _best_that_holds(workload)
 
@@ -71,7 +71,7 @@ def _run_families(search: Search, reduction: Reduction, seed: int) -> None:
             family.search(search, reduction, seed, part / waiting if part else 0.0, family.settings)
 
 
-def _best_that_holds(workload: Workload) -> Strategy:
+def _best_that_holds(workload: MatrixWorkload) -> PairStrategy:
     """The best of the closed forms that reproduce the workload to its last digit."""
     found = []
     for family in families_for(LAPLACE):

@@ -53,8 +53,8 @@ from batchdp.release.records import Release, said_of
 from batchdp.release.safety import room_on_disk, uninterrupted
 from batchdp.release.store import MOST_KEPT, Stored, decoded, encoded
 from batchdp.release.verify import check_charged, check_release
-from batchdp.strategies.over_tables import OverTables
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.factored import FactoredStrategy
+from batchdp.strategies.pair import PairStrategy
 
 MOST_READ = 5_000
 """Answers of tables that are read, to be kept, before a release is shown."""
@@ -84,7 +84,7 @@ class Request:
     @property
     def names(self) -> tuple[str, ...]:
         """Of the queries, or of the columns of tables."""
-        if isinstance(self.strategy, OverTables):
+        if isinstance(self.strategy, FactoredStrategy):
             return self.column_names or tuple(f"a{i + 1}" for i in range(len(self.strategy.workload.sizes)))
         found: tuple[str, ...] = self.strategy.workload.names
         return found
@@ -92,7 +92,7 @@ class Request:
 
 @overload
 def answer(
-    planned: Plan | Strategy,
+    planned: Plan | PairStrategy,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -111,7 +111,7 @@ def answer(
 
 @overload
 def answer(
-    planned: TablePlan | OverTables,
+    planned: TablePlan | FactoredStrategy,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -129,7 +129,7 @@ def answer(
 
 
 def answer(
-    planned: Plan | TablePlan | Strategy | OverTables,
+    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -153,10 +153,12 @@ def answer(
         planned: a plan, of tables or not, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order. No count is refused for its value, which would tell
-            about the data: 1.5 is rounded down to 1; what is below 0, missing (NaN, None) or infinite is taken as 0,
-            and what is above 2^62 as 2^62. For a strategy over many columns (`Components` and
-            `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, of any type,
+            in each cell, as whole numbers in the workload's order. No count is refused for what it is, which would tell
+            about the data: a text is the number that it spells; 1.5 is rounded down to 1; what is no number ("<5", a
+            list, any other object), below 0, missing (NaN, None) or infinite is taken as 0, and what is above 2^62 as
+            2^62. The guarantee is that of counts which one record moves by 1, so give none that were suppressed or
+            rounded before. For a strategy over many columns the records: a 2-D array or a
+            frame with one whole-number code a column, of any type,
             which one record can change; a record with a code that is none is not counted. Or the counts of all cells,
             in one dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
@@ -189,7 +191,7 @@ def answer(
 
 
 def _request(
-    planned: Plan | TablePlan | Strategy | OverTables,
+    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
     opened: ExitStack,
     table: Any,
     neighbours: Relation | None,
@@ -218,7 +220,7 @@ def _request(
         read = _counting(planned, opened, table, progress)
         called = label or planned.domain.table
         return Request(strategy, read, whose, cap, called, asked, answers, counted=planned.counted)
-    if isinstance(strategy, OverTables):
+    if isinstance(strategy, FactoredStrategy):
         records, own, rules = given_records(strategy, table)
         return Request(strategy, records, whose, cap, label or "records", column_names=own, counted=rules)
     cells, rules = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
@@ -319,7 +321,7 @@ def _again(stored: Any, request: Request, made: Mechanism, ledger: Ledger, confi
 
 
 def _plan_digest(request: Request, made: Mechanism) -> str:
-    told = tell(request.legend, request.counted) if isinstance(request.strategy, OverTables) else request.asked
+    told = tell(request.legend, request.counted) if isinstance(request.strategy, FactoredStrategy) else request.asked
     return plan_digest(made.measurement, str(request.neighbours), request.names, told)
 
 

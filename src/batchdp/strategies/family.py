@@ -17,16 +17,16 @@ from batchdp.bounds.convex import Progress as BoundProgress
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.privacy import LAPLACE, Noise
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 
 class Method(Protocol):
     """Chooses a strategy for a workload, without ever seeing data."""
 
-    def __call__(self, workload: Any, /) -> Strategy:
+    def __call__(self, workload: Any, /) -> PairStrategy:
         """The strategy of this family for the workload."""
 
 
@@ -117,7 +117,7 @@ class Family:
     on_sparse: Callable[[sparse.csr_array, Any], tuple[float, Callable[[], Pair | None]]] | None = None
     """From a sparse matrix with merged columns and settings: ‖B‖²_F at sensitivity 1, found without a dense copy of it,
     and the pair when it is wanted."""
-    optimum: Callable[[Workload, float, BoundProgress | None], Strategy] | None = None
+    optimum: Callable[[MatrixWorkload, float, BoundProgress | None], PairStrategy] | None = None
     """From workload, tolerance and observer: the function with what a convex search can be told."""
 
     def pays(self, R: Dense) -> bool:

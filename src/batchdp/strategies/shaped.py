@@ -29,10 +29,10 @@ from batchdp.bounds.optimality import Objective
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, Matrix, dense, plain, row_squares
 from batchdp.linalg.threads import one_thread
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import DEFAULT, Group, Sets, Shape, ShapeLimits, joint_columns, rounded, sampled
-from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.reduction import Reduction, reduce
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 __all__ = ["DEFAULT", "Group", "Shape", "ShapeLimits", "shaped"]
 
@@ -120,13 +120,13 @@ Found = tuple[_Bundle, list[_Part]]
 
 
 def shaped(
-    workload: Workload,
+    workload: MatrixWorkload,
     limits: ShapeLimits = DEFAULT,
     *,
     objective: Objective = "sum",
     seed: int = 0,
     price: Price | None = None,
-) -> Strategy:
+) -> PairStrategy:
     """The strategy with noise in the shape of the batch that has the least simulated error, within the limits.
 
     A StrategyError says why there is none. Nothing here is random but for the seed.
@@ -147,7 +147,7 @@ def shaped(
     return _strategy(workload, best[1], limits, objective, seed, best[2])
 
 
-def _ways(workload: Workload, limits: ShapeLimits) -> Iterator[list[Blocks]]:
+def _ways(workload: MatrixWorkload, limits: ShapeLimits) -> Iterator[list[Blocks]]:
     """Ways to put blocks together that are worth a try: all of them, as many as fit, each by itself."""
     if len(workload.blocks) == 1:
         yield [(0,)]
@@ -176,7 +176,7 @@ def _ways(workload: Workload, limits: ShapeLimits) -> Iterator[list[Blocks]]:
 
 
 def _search_all(
-    workload: Workload, ways: list[Blocks], limits: ShapeLimits, seed: int, price: Price | None
+    workload: MatrixWorkload, ways: list[Blocks], limits: ShapeLimits, seed: int, price: Price | None
 ) -> tuple[list[Found], float]:
     """The best groups of every bundle, and the seconds that a draw of all of them takes."""
     bundles = [_bundle(workload, blocks) for blocks in ways]
@@ -195,7 +195,7 @@ def _search_all(
     return found, seconds
 
 
-def _bundle(workload: Workload, blocks: Blocks) -> _Bundle:
+def _bundle(workload: MatrixWorkload, blocks: Blocks) -> _Bundle:
     """Some blocks as a batch of its own; all of it where there is one block."""
     if len(workload.blocks) == 1:
         reduction, meetings = reduce(workload), workload.meetings
@@ -208,7 +208,7 @@ def _bundle(workload: Workload, blocks: Blocks) -> _Bundle:
         weights = None if workload.weights is None else workload.weights[queries]
         kept = {tuple(place for place, b in enumerate(blocks) if b in met) for met in workload.meetings} - {()}
         meetings = tuple(sorted(met for met in kept if not any(set(met) < set(other) for other in kept)))
-        own = Workload(
+        own = MatrixWorkload(
             sparse.csr_array(W)[queries].toarray(),
             weights=weights,
             blocks=[workload.blocks[b] for b in blocks],
@@ -340,8 +340,8 @@ def _by_queries(reduction: Reduction) -> _Coordinates | None:
 
 
 def _strategy(
-    workload: Workload, found: list[Found], limits: ShapeLimits, objective: Objective, seed: int, seconds: float
-) -> Strategy:
+    workload: MatrixWorkload, found: list[Found], limits: ShapeLimits, objective: Objective, seed: int, seconds: float
+) -> PairStrategy:
     """With fresh directions, more of them: a candidate that was chosen for its error is worse than it seemed."""
     rng = np.random.default_rng([seed, 1])
     parts = [part for _, own in found for part in own]
@@ -354,7 +354,7 @@ def _strategy(
         return Shape(tuple(groups), seconds, *several)
 
     L, B = _lifted(workload, found)
-    made = Strategy(workload, L, B, method=METHOD, shape=shape(_in_parts(np.cbrt(errors))))
+    made = PairStrategy(workload, L, B, method=METHOD, shape=shape(_in_parts(np.cbrt(errors))))
     if objective == "sum" or len(parts) == 1:
         return made
     assert made.shape is not None
@@ -365,7 +365,7 @@ def _strategy(
     return replace(made, shape=shape(_in_parts(_least_largest(weighed))))
 
 
-def _lifted(workload: Workload, found: list[Found]) -> tuple[Matrix, Matrix]:
+def _lifted(workload: MatrixWorkload, found: list[Found]) -> tuple[Matrix, Matrix]:
     """L and B of all bundles, on all cells and for all queries."""
     lifted = []
     for bundle, parts in found:

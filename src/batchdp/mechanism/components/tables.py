@@ -16,7 +16,7 @@ from batchdp.mechanism.components.axes import (
     squared_weights,
 )
 from batchdp.mechanism.components.lattice import ComponentLattice, WholeGroups
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -26,7 +26,7 @@ MOST_TABLE = 200_000_000
 """Answers of one table that are made at a time."""
 
 
-def fitting_shape(batch: Products, table: int) -> tuple[int, ...]:
+def fitting_shape(batch: KroneckerWorkload, table: int) -> tuple[int, ...]:
     """Of a table; refused where it does not fit into memory."""
     own = batch.tables[table]
     if own.queries > MOST_TABLE:

@@ -28,8 +28,8 @@ from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import Lattice, OneGroup, by_distinct_cells, quantise_cells
 from batchdp.mechanism.measurement import Dense, Integers
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape, by_blocks, joint_columns
-from batchdp.strategies.strategy import Strategy
 
 COARSE = 40
 """Bits of what is shown of measurements on a finer lattice."""
@@ -174,7 +174,9 @@ class ShapedAmounts(InBodies, AmountLattice):
         return sparse.csr_array((self.measure * 2.0**COARSE).astype(np.int64))
 
 
-def quantise_shaped(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> ShapedLattice | ShapedAmounts:
+def quantise_shaped(
+    strategy: PairStrategy, *, largest_total: int, exactly: bool = False
+) -> ShapedLattice | ShapedAmounts:
     """The measurements of a strategy with a shape as integers, on the lattice that any strategy would have."""
     assert strategy.shape is not None
     if strategy.workload.ends:

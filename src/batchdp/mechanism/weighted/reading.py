@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from batchdp.mechanism.components.axes import Axis, along
 from batchdp.mechanism.weighted.lattice import IntegerTables
 from batchdp.weighted.inside import Inside
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -71,7 +71,7 @@ class TablesReading:
     measure: IntegerTables
     starts: Integers
     """Where the measurements of every table begin, and the last end."""
-    workload: Products
+    workload: KroneckerWorkload
     _of: Integers | None = field(default=None, repr=False)
     _kept: dict[tuple[int, ...], Dense] = field(default_factory=dict, repr=False)
 

@@ -26,7 +26,8 @@ from batchdp.release.file import save_release
 from batchdp.release.records import Answer
 from batchdp.release.statements import headings
 from batchdp.terminal import harmless
-from batchdp.workloads.structure import Products, Table
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import Table
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -72,7 +73,7 @@ class TableRelease:
             raise ReleaseError(f"release: {len(self.column_names)} names for {len(self.workload.sizes)} columns")
 
     @property
-    def workload(self) -> Products:
+    def workload(self) -> KroneckerWorkload:
         """The batch that is answered."""
         return self.reader.lattice.workload
 

@@ -23,7 +23,8 @@ from batchdp.progress import Progress
 from batchdp.release.consistent.notes import Rounding, beside, notes
 from batchdp.release.consistent.records import counted, in_units_of_noise
 from batchdp.release.consistent.whole import Wholes, whole_tables
-from batchdp.workloads.structure import Products, Table
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import Table
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -210,7 +211,7 @@ def _from_cells(release: TableRelease, *, whole: bool, progress: Progress | None
     return ConsistentTables(release, read, fitted.status, 0.0, 0.0, rounding)
 
 
-def _fits(batch: Products) -> bool:
+def _fits(batch: KroneckerWorkload) -> bool:
     """Whether all columns together have so few cells that each is fitted."""
     entries = 0
     for t in range(len(batch.tables)) if batch.cells <= MOST_CELLS else ():

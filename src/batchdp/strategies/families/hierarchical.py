@@ -15,13 +15,13 @@ from batchdp.checks import whole
 from batchdp.linalg.matrix import Dense, Indices, dense
 from batchdp.strategies.family import Family
 from batchdp.strategies.over_cells import Sizes, Tree, over_cells
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
-def hierarchical(workload: Workload | ArrayLike | Any, *, branching: int = 2) -> Strategy:
+def hierarchical(workload: MatrixWorkload | ArrayLike | Any, *, branching: int = 2) -> PairStrategy:
     """Measure the sum of every node of a tree over the cells; B = W L⁺ is Hay's least-squares consistency.
 
     Args:
@@ -32,7 +32,7 @@ def hierarchical(workload: Workload | ArrayLike | Any, *, branching: int = 2) ->
     levels = tree_levels(workload.cells, branching)
     L = tree(workload.cells, levels)
     B = tree_reconstruct(dense(workload.matrix), levels)
-    return Strategy(workload, L, B, method="hierarchical")
+    return PairStrategy(workload, L, B, method="hierarchical")
 
 
 def tree_levels(cells: int, branching: int) -> list[Indices]:

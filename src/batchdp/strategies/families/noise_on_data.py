@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike
 
 from batchdp.linalg.matrix import Dense, identity
 from batchdp.strategies.family import Family
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
-def noise_on_data(workload: Workload | ArrayLike | Any, *, merged: bool = False) -> Strategy:
+def noise_on_data(workload: MatrixWorkload | ArrayLike | Any, *, merged: bool = False) -> PairStrategy:
     """Measure every cell: L = I, B = W (Formula 4).
 
     With `merged`, cells that no query tells apart are measured as one, which is never worse.
@@ -26,8 +26,8 @@ def noise_on_data(workload: Workload | ArrayLike | Any, *, merged: bool = False)
     if merged:
         reduction = reduce(workload)
         L = reduction.lift_measure(np.eye(reduction.columns))
-        return Strategy(workload, L, reduction.merged_workload(), method="noise-on-data")
-    return Strategy(workload, identity(workload.cells), workload.matrix, method="noise-on-data")
+        return PairStrategy(workload, L, reduction.merged_workload(), method="noise-on-data")
+    return PairStrategy(workload, identity(workload.cells), workload.matrix, method="noise-on-data")
 
 
 LARGE = 2048

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike
 from batchdp.linalg.matrix import Dense, column_norms, dense, identity
 from batchdp.strategies.family import Family
 from batchdp.strategies.over_cells import Sizes
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.reduction import Reduction, reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
-def noise_on_results(workload: Workload | ArrayLike | Any, *, least_squares: bool = False) -> Strategy:
+def noise_on_results(workload: MatrixWorkload | ArrayLike | Any, *, least_squares: bool = False) -> PairStrategy:
     """Measure every query: L = W, B = I (Formula 5), with total error 2 m Δ² / ε², Δ = max_j Σ_i |W_ij|.
 
     The paper's Section 3.2 prints max_j Σ_i W_ij² for Δ², squaring the entries instead of the column sum;
@@ -32,8 +32,8 @@ def noise_on_results(workload: Workload | ArrayLike | Any, *, least_squares: boo
         U = dense(reduction.rows)
         B = U.T if workload.weights is None else U.T * workload.weights**0.5
         reconstruct = reduction.lift_reconstruct(B)
-        return Strategy(workload, workload.matrix, reconstruct, method="noise-on-results")
-    return Strategy(workload, workload.matrix, identity(workload.queries), method="noise-on-results")
+        return PairStrategy(workload, workload.matrix, reconstruct, method="noise-on-results")
+    return PairStrategy(workload, workload.matrix, identity(workload.queries), method="noise-on-results")
 
 
 def _over_cells(reduction: Reduction, _: float, sizes: Sizes) -> Iterator[Dense]:

@@ -12,13 +12,13 @@ from scipy import sparse
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.strategies.family import Family
 from batchdp.strategies.over_cells import Sizes, Tree, over_cells
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
-def wavelet(workload: Workload | ArrayLike | Any) -> Strategy:
+def wavelet(workload: MatrixWorkload | ArrayLike | Any) -> PairStrategy:
     """Measure the total and, for every interval of a halving tree, its left sum minus its right sum.
 
     These are Privelet's Haar coefficients with its weights absorbed, so that each gets the same noise. Where
@@ -26,7 +26,7 @@ def wavelet(workload: Workload | ArrayLike | Any) -> Strategy:
     """
     workload = as_workload(workload)
     L, inverse = haar(workload.cells)
-    return Strategy(workload, L, plain(workload.matrix) @ inverse, method="wavelet")
+    return PairStrategy(workload, L, plain(workload.matrix) @ inverse, method="wavelet")
 
 
 def haar(cells: int) -> tuple[sparse.csr_array, sparse.csr_array]:
