@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from scipy.stats import chi2
 
@@ -297,7 +297,7 @@ def test_shares_for_the_largest_error_leave_less_of_it() -> None:
     W = np.kron(np.diag([1.0, 8.0]), OVERLAP)
     workload = MatrixWorkload(W, blocks=(3, 3))
     found = {
-        objective: shaped_noise(workload, APART, objective=objective)  # type: ignore[arg-type]
+        objective: shaped_noise(workload, APART, objective=objective)
         for objective in ("sum", "max")
     }
     assert all(one.shape is not None and len(one.shape.groups) == 2 for one in found.values())
