@@ -296,10 +296,7 @@ def test_it_is_never_worse_than_laplace_noise(name: str, objective: Any) -> None
 def test_shares_for_the_largest_error_leave_less_of_it() -> None:
     W = np.kron(np.diag([1.0, 8.0]), OVERLAP)
     workload = MatrixWorkload(W, blocks=(3, 3))
-    found = {
-        objective: shaped_noise(workload, APART, objective=objective)
-        for objective in ("sum", "max")
-    }
+    found = {objective: shaped_noise(workload, APART, objective=objective) for objective in ("sum", "max")}
     assert all(one.shape is not None and len(one.shape.groups) == 2 for one in found.values())
     assert all(sum(group.share for group in one.shape.groups) == 1 for one in found.values() if one.shape)
     assert found["max"].largest_variance(epsilon=1.0) < found["sum"].largest_variance(epsilon=1.0)
