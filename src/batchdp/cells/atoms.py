@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from batchdp.domain.grid import Grid
+from batchdp.domain.columns import Grid
 from batchdp.queries.conditions import Cut, Place, Value
 
 
@@ -92,7 +92,7 @@ class AmountAtoms:
     clip: bool
     """Whether values beyond the ends count as these."""
     summed: bool
-    """Whether a query sums the column."""
+    """Whether a query sums the column by the ends of its stretches."""
     kind: Literal["number"] = "number"
 
     @cached_property
