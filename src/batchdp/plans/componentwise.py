@@ -22,13 +22,12 @@ from batchdp.cells.classes import Classes
 from batchdp.cells.splitting import parts_of
 from batchdp.components.asking import Asked, Weigh, asked
 from batchdp.components.columns import Column, column_of
-from batchdp.components.coordinates import searched
 from batchdp.components.groups import TooManyClassesError
-from batchdp.components.measures import improved
+from batchdp.components.measures import improve_by_trial, improve_measures
 from batchdp.components.optimizing import _strategy, optimize_products
-from batchdp.components.pieces import Part, measured, recovered
 from batchdp.components.search import Batch, split_by
 from batchdp.components.strategy import ResidualStrategy
+from batchdp.components.terms import ResidualTerm, measured, recovered
 from batchdp.domain import Domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.privacy import GAUSSIAN
@@ -87,8 +86,8 @@ def _all_split(batch: Asked, limit: float) -> ResidualStrategy:
     known = Batch(batch.batch)
     terms = known.terms(batch.batch.weights)
     measures = {i: known.uniform(i) for i in known.wide()}
-    better = improved(known, terms, measures) if measures else None
-    best = split_by(known, terms, better) if better is not None else searched(known, terms, measures)
+    better = improve_measures(known, terms, measures) if measures else None
+    best = split_by(known, terms, better) if better is not None else improve_by_trial(known, terms, measures)
     return _strategy(known, best, min(limit, best.total))
 
 
@@ -222,7 +221,7 @@ def _as_strategy(cells: ComponentCells, batch: Asked, found: ResidualStrategy) -
     for table in range(len(batch.batch.tables)):
         known = found._factors(table)
         factors[table] = [known.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(columns)]
-    by_set: dict[tuple[int, ...], list[Part]] = {}
+    by_set: dict[tuple[int, ...], list[ResidualTerm]] = {}
     for part in found.parts:
         by_set.setdefault(part.columns, []).append(part)
     for own, block in zip(cells.sets, cells.blocks, strict=True):

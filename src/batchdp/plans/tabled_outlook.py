@@ -17,7 +17,7 @@ from batchdp.plans.rounding import rounded, rounded_up
 from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import LAPLACE, UNITS, Budget, Unit
 from batchdp.strategies.strategy import TOLERANCE
-from batchdp.weighted.results import largest_change
+from batchdp.weighted.problem import largest_change
 from batchdp.workloads.structure import KroneckerWorkload
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from batchdp.mechanism.components.axes import Axis, along
 from batchdp.mechanism.weighted.lattice import IntegerTables
-from batchdp.weighted.inside import Inside
+from batchdp.weighted.columns import ColumnStrategy
 from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
@@ -33,7 +33,7 @@ class Looked:
     """How an asked table looks at a column, as the group measures it."""
 
     axis: Axis
-    inside: Inside
+    inside: ColumnStrategy
     values: int
 
     @cached_property
@@ -202,7 +202,7 @@ class TablesReading:
         return int(64 * (1 + len(self.measure.insides)) + long + 2 ** len(looked))
 
 
-def _rest(y: Dense, axis: int, inside: Inside) -> Dense:
+def _rest(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
     """(X − X 1 1ᵀX / τ) Lᵀ y / τ along an axis."""
     moved = np.moveaxis(y, axis, -1)
     if inside.measure is None or inside.inverse is None:
@@ -213,7 +213,7 @@ def _rest(y: Dense, axis: int, inside: Inside) -> Dense:
     return np.moveaxis((w - np.multiply.outer(w.sum(axis=-1) / inside.tau, X1)) / inside.tau, -1, axis)
 
 
-def _average(y: Dense, axis: int, inside: Inside) -> Dense:
+def _average(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
     """1ᵀ X Lᵀ y / τ along an axis."""
     moved = np.moveaxis(y, axis, -1)
     if inside.measure is None or inside.inverse is None:
