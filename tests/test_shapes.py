@@ -48,7 +48,7 @@ from batchdp.private import CellCounts
 from batchdp.release.answering import Request, release
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
-from batchdp.strategies.shaped.searching import shaped
+from batchdp.strategies.shaped import shaped
 from batchdp.workloads.products import in_factors
 from commands import refused, succeeds
 from mechanisms import measured, prepared
@@ -204,8 +204,8 @@ def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
         batchdp.optimize(FLAGS, shape="round")  # type: ignore[call-overload]
     with pytest.raises(StrategyError, match="pure ε alone"):
         replace(FLAGGED, privacy="zcdp")
-    blocks = MatrixWorkload(np.eye(4), blocks=(2, 2))
-    assert "several" in batchdp.optimize(blocks, shape="any", seconds=0.2).reason
+    with pytest.raises(StrategyError, match="blocks"):
+        replace(FLAGGED, workload=MatrixWorkload(FLAGS, blocks=(3, 4)))
     tables = batchdp.optimize(in_factors((2, 2), [[np.eye(2), None], [None, np.eye(2)]]), shape="any", seconds=0.2)
     assert "tables" in tables.reason
     for wrong in ({"rank": 0}, {"groups": 0}, {"seconds": float("nan")}, {"directions": 5}, {"columns": True}):

@@ -46,10 +46,11 @@ def _(
 
 def lattice_of(strategy: PairStrategy, *, largest_total: int, exactly: bool = False) -> Lattice | AmountLattice:
     """A strategy on cells, of which neither budget nor neighbours decide the lattice."""
+    if strategy.shape is not None:
+        return quantise_shaped(strategy, largest_total=largest_total, exactly=exactly)
     if strategy.workload.ends:
         return quantise_amounts(strategy, largest_total=largest_total)
-    how = quantise_cells if strategy.shape is None else quantise_shaped
-    return how(strategy, largest_total=largest_total, exactly=exactly)
+    return quantise_cells(strategy, largest_total=largest_total, exactly=exactly)
 
 
 @quantise.register

@@ -33,8 +33,7 @@ from batchdp.plans.weighing import own_sensitivities, weighing
 from batchdp.queries import Query
 from batchdp.sql import read_queries
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.shape import Shape
-from batchdp.strategies.shaped.checking import check_sample
+from batchdp.strategies.shape import Shape, check_sample
 from batchdp.workloads.workload import MatrixWorkload
 
 FORMAT = "batchdp-plan-0.3"
@@ -146,8 +145,7 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
             shape=_shape(header.get("shape"), arrays),
         )
         if strategy.shape is not None:
-            L = strategy.measure
-            check_sample(strategy.shape, (np.unique(L[own], axis=1) for own, _ in strategy.shape.parts))
+            check_sample(strategy.shape, strategy.shape.columns(strategy.measure))
         if isinstance(cells, ComponentCells):
             strategy = _limited(strategy, header["limit"])
         elif (believed := proven.credible(strategy)) != strategy.proven:

@@ -153,7 +153,7 @@ def _made(
     selections = () if text is None else read_selections(text, domain, source=source)
     watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     if text is None or orders is not None or is_many(selections):
-        batch = weighed(tables_of(selections, orders, domain, text=text), selections, options)
+        batch = weighed(tables_of(selections, orders, domain, text=text), options)
         tabled = optimize(batch.workload, **options.of_search(), progress=watching)
         return TablePlan(text, orders, domain, batch, tabled, options)
     queries = queries_of(selections)

@@ -21,6 +21,7 @@ from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, Str
 from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.accounting import charge
 from batchdp.mechanism.cap import MOST_BIAS
+from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
@@ -32,7 +33,7 @@ from batchdp.release.components.tables import TableRelease
 from batchdp.release.digests import answers_digest, plan_digest, tell
 from batchdp.release.records import Release
 from batchdp.release.store import Stored, decoded, is_encoded
-from batchdp.strategies.shaped.checking import check_sample
+from batchdp.strategies.shape import check_sample
 
 NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most ([1-9][0-9]{0,6}) rows?")
 PROBES = 4
@@ -281,8 +282,9 @@ def _(release: Release, factor: int) -> Iterator[str]:
         yield "its noise has not the shape that its certificate says; a repeat takes the plan that was answered"
         return
     bits = {one.bits for one in c.groups}
-    if len(bits) != 1 or not FEWEST_BITS <= min(bits) <= MOST_BITS:
-        yield f"bits={sorted(bits)} are not one number from {FEWEST_BITS} to {MOST_BITS}"
+    most = MOST_BODY_BITS if isinstance(c.noise, KNorm) else MOST_BITS
+    if len(bits) != 1 or not FEWEST_BITS <= min(bits) <= most:
+        yield f"bits={sorted(bits)} are not one number from {FEWEST_BITS} to {most}"
         return
     if any(one.columns for one in c.groups):
         yield "its groups look at columns, and it measured cells"
@@ -301,7 +303,8 @@ def _(release: Release, factor: int) -> Iterator[str]:
 def _false_noise(release: Release, factor: int) -> Iterator[str]:
     c, law, bits = release.certificate, release.law, release.certificate.groups[0].bits
     Q = sparse.csc_array(release.measure) * 2.0**bits
-    if not np.array_equal(Q.data, np.rint(Q.data)) or np.any(np.abs(Q.data) > LARGEST):
+    clamped = LARGEST if not isinstance(law, ShapedLaw) else np.inf
+    if not np.array_equal(Q.data, np.rint(Q.data)) or np.any(np.abs(Q.data) > clamped):
         yield f"what it measured does not lie on a lattice of {bits} bits"
         return
     if isinstance(law, ShapedLaw):
@@ -330,7 +333,7 @@ def _false_shape(c: PrivacyCertificate, law: ShapedLaw, Q: sparse.csc_array, fac
         if abs(law.scale - scale) > ROUNDING * scale:
             yield f"its noise has scale {law.scale!r}, its certificate says {scale!r}"
     try:
-        check_sample(shape, (np.unique(Q[own].toarray(), axis=1) for own, _ in shape.parts))
+        check_sample(shape, shape.columns(Q.toarray()))
     except (StrategyError, np.linalg.LinAlgError):
         yield "what it says of its noise is not about what it measured"
 

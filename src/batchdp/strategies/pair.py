@@ -106,12 +106,13 @@ class PairStrategy(Strategy):
         )
 
     def _shaped(self) -> float:
-        """In the norm of the shape: every column is in the body, whose norm is at most the shares of ε."""
+        """In the norm of the shape: what a record adds is in every body, and the norm at most the shares of ε."""
         assert self.shape is not None
         if not noise_of(self.privacy).is_pure:
             raise StrategyError(f"shape: {noise_of(self.privacy).name} noise has no other; shapes are for pure ε alone")
-        if len(self.workload.blocks) > 1 or self.workload.ends:
-            raise StrategyError("shape: the workload has several blocks or amounts between cells; answer it by a pair")
+        met = (self.workload.blocks, self.workload.meetings) if len(self.workload.blocks) > 1 else ((), ())
+        if (self.shape.blocks, self.shape.meetings) != met:
+            raise StrategyError("shape: its blocks, or which of them meet in a record, are not the workload's")
         if sum(self.shape.ranks) != self.measurements:
             raise StrategyError(f"shape: groups of {self.shape.ranks} are not {self.measurements} measurements")
         return 1.0
