@@ -120,36 +120,36 @@ class Counted:
         lines = [one.name for one in self.columns if one.low is not None]
         found = []
         if dropping:
-            found.append(f"Left out are rows {_listed(dropping, '; ')}.")
+            found.append(f"Left out are rows {_join_words(dropping, '; ')}.")
         if clipped:
             found.append(
                 "Values beyond an end of their range count as the nearer end, in conditions such as WHERE too: "
-                f"{_listed(clipped)}."
+                f"{_join_words(clipped)}."
             )
         if rounded:
-            found.append(f"Values are rounded to the nearest step, in conditions too: {_listed(rounded)}.")
+            found.append(f"Values are rounded to the nearest step, in conditions too: {_join_words(rounded)}.")
         if keeping:
             apart = ", but in no"
             if self.own_rows:
                 apart = " as “anything else” or “NULL”, where a table has such rows, and in no other"
             found.append(
-                f"Counted{apart} group, sum, average or quantile of that column are rows {_listed(keeping, '; ')}."
+                f"Counted{apart} group, sum, average or quantile of that column are rows {_join_words(keeping, '; ')}."
             )
         if not self.own_rows and any(not (one.drop or one.clip) for one in asked):
             found.append("Conditions such as WHERE take a value that is not declared as it is.")
         if fractions:
             found.append(
                 "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or "
-                f"group of a single number: {_listed(fractions)}."
+                f"group of a single number: {_join_words(fractions)}."
             )
         if lines:
-            found.append(f"What is no number, or no date where dates are declared, is NULL: {_listed(lines)}.")
+            found.append(f"What is no number, or no date where dates are declared, is NULL: {_join_words(lines)}.")
         return found
 
     def header(self) -> dict[str, Any]:
         """For files and digests: what is not the default."""
-        held = _said(self)
-        return held | {"columns": [_said(one) for one in self.columns]} if self.columns else held
+        held = _encode(self)
+        return held | {"columns": [_encode(one) for one in self.columns]} if self.columns else held
 
     @classmethod
     def read(cls, content: Any) -> Counted:
@@ -157,10 +157,10 @@ class Counted:
         columns = content.get("columns", []) if isinstance(content, Mapping) else None
         if not isinstance(columns, list):
             raise ValueError("what is counted does not say so")
-        found = _checked(cls, {name: value for name, value in content.items() if name != "columns"})
+        found = _check_fields(cls, {name: value for name, value in content.items() if name != "columns"})
         if found.get("given", "rows") not in ("rows", "codes", "counts") or found.get("rows_per_unit", 1) < 1:
             raise ValueError("what is counted is neither rows nor codes nor counts")
-        return cls(**found, columns=tuple(ColumnRule(**_checked(ColumnRule, one)) for one in columns))
+        return cls(**found, columns=tuple(ColumnRule(**_check_fields(ColumnRule, one)) for one in columns))
 
 
 def what_is_counted(domain: Domain, asked: Collection[str], *, own_rows: bool = False) -> Counted:
@@ -181,7 +181,7 @@ def what_is_counted(domain: Domain, asked: Collection[str], *, own_rows: bool = 
     return Counted(unit=privacy.unit, rows_per_unit=rows, own_rows=own_rows and bool(rules), columns=rules)
 
 
-def in_words(counted: Counted | None, cap: int | None = None) -> tuple[str, ...]:
+def describe_counted(counted: Counted | None, cap: int | None = None) -> tuple[str, ...]:
     """The rules of a release in words; of one that was made before they were kept, that they are not known."""
     return (UNKNOWN, ALONE) if counted is None else counted.sentences(cap)
 
@@ -199,7 +199,7 @@ def _rule(name: str, column: Column, *, asked: bool) -> ColumnRule:
     return replace(rule, low=low, high=high, whole=whole, step=step, clip=clip)
 
 
-def _listed(parts: Sequence[str], between: str = ", ") -> str:
+def _join_words(parts: Sequence[str], between: str = ", ") -> str:
     more = len(parts) - SHOWN
     return between.join(parts[:SHOWN]) + (f" (and {more:,} columns more, alike)" if more > 0 else "")
 
@@ -208,12 +208,12 @@ def _number(value: End | None) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
-def _said(one: Counted | ColumnRule) -> dict[str, Any]:
+def _encode(one: Counted | ColumnRule) -> dict[str, Any]:
     usual = {field.name: field.default for field in fields(one)}
     return {name: value for name, value in asdict(one).items() if name != "columns" and value != usual[name]}
 
 
-def _checked(kind: type, content: Any) -> dict[str, Any]:
+def _check_fields(kind: type, content: Any) -> dict[str, Any]:
     """Fields of a rule from a file, each of its own type."""
     known = {field.name: str(field.type) for field in fields(kind)}
     if not isinstance(content, Mapping) or not set(content) <= set(known):
