@@ -49,7 +49,7 @@ from batchdp import sql as sql_package
 from batchdp.cli import plan as plan_command
 from batchdp.domain import as_domain
 from batchdp.linalg.matrix import dense
-from batchdp.mechanism.cap import CAPS
+from batchdp.mechanism.quantise import CAPS
 from batchdp.plans import file as plan_files
 from batchdp.plans import making
 from batchdp.plans.options import Options, PlanObjective
@@ -477,7 +477,7 @@ def test_a_remembered_batch_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
     plan(SQL, DESCRIBED, **FAST)
     parsed = []
 
-    for module, name in ((making, "read_selections"), (plan_files, "read_queries")):
+    for module, name in ((making, "read_selections"), (plan_files, "read_batch")):
         really_read = getattr(sql_package, name)
 
         def read(text: str, *given: Any, really_read: Any = really_read, **options: Any) -> Any:

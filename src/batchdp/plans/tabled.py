@@ -22,7 +22,7 @@ from batchdp.markup import summary
 from batchdp.plans.options import Options
 from batchdp.plans.planned import PLANNER
 from batchdp.privacy import Budget, Privacy
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.structure import KroneckerWorkload
 from batchdp.workloads.workload import MatrixWorkload, Table
@@ -128,7 +128,7 @@ class TablePlan:
     def __repr__(self) -> str:
         return (
             f"TablePlan({self.workload.queries:,} answers in {len(self.tables):,} tables over "
-            f"{harmless(repr(self.domain.table))}, {self.strategy.method}, {self.privacy})"
+            f"{sanitise(repr(self.domain.table))}, {self.strategy.method}, {self.privacy})"
         )
 
     def _repr_html_(self) -> str:
