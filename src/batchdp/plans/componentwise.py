@@ -135,8 +135,8 @@ def _all_split(workload: KroneckerWorkload, limit: float) -> ResidualStrategy:
     known = SearchBatch(workload)
     terms = known.terms(workload.weights)
     measures = {i: known.uniform(i) for i in known.wide()}
-    better = improved(known, terms, measures, lambda: False) if measures else None
-    best = split_by(known, terms, better) if better is not None else searched(known, terms, measures, lambda: False)
+    better = improved(known, terms, measures) if measures else None
+    best = split_by(known, terms, better) if better is not None else searched(known, terms, measures)
     return _strategy(known, best, min(limit, best.total))
 
 

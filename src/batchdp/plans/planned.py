@@ -26,7 +26,7 @@ from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
 from batchdp.plans.statements import Statement, statements_of
 from batchdp.privacy import Budget, Privacy
-from batchdp.queries import Query, ValueOf
+from batchdp.queries import Query
 from batchdp.queries.statements import QUERY, tables_of
 from batchdp.sql import Batch, read_batch
 from batchdp.strategies.pair import PairStrategy
@@ -136,8 +136,7 @@ class Plan:
     def counted(self) -> Counted:
         """What is counted: which rows will be left out, and which values will count as others."""
         parts = {part for query in self._queries for part in parts_of(query.amount)}
-        summed = {part.column for part in parts if isinstance(part, ValueOf)}
-        return what_is_counted(self.domain, {part.column for part in parts}, summed=summed)
+        return what_is_counted(self.domain, {part.column for part in parts})
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -77,8 +77,7 @@ class TablePlan:
     def counted(self) -> Counted:
         """What is counted: which rows will be left out, and which values will count as others."""
         asked = {self.batch.atoms[i].column for column in self.batch.columns for i in column.atoms}
-        summed = asked if self.sql is not None else ()
-        return what_is_counted(self.domain, asked, summed=summed, own_rows=self.marginals is not None)
+        return what_is_counted(self.domain, asked, own_rows=self.marginals is not None)
 
     @property
     def asked_workload(self) -> MatrixWorkload:
