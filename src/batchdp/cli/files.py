@@ -25,9 +25,7 @@ from batchdp.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.release import Answer, Release
-    from batchdp.release.consistent.records import Consistent
-    from batchdp.release.consistent.tables import ConsistentTables
+    from batchdp.release import Answer, Consistent, Release
 
 READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
 RELEASE_ENDINGS = (".csv", ".json", ".release")
@@ -70,7 +68,7 @@ def write_release(release: Release, output: Path) -> Path:
     return release_file
 
 
-def write_answers(release: Release, output: Path, agreeing: Consistent | ConsistentTables | None = None) -> None:
+def write_answers(release: Release, output: Path, agreeing: Consistent | None = None) -> None:
     """The answers, with consistent ones beside them if there are; a .release holds neither."""
     if output.suffix.lower() == ".json":
         rows = [dict(row) for row in _rows(release, agreeing)]
@@ -88,7 +86,7 @@ def write_answers(release: Release, output: Path, agreeing: Consistent | Consist
         write_atomically(output, text.getvalue().encode(), ReleaseError)
 
 
-def _rows(release: Release, agreeing: Consistent | ConsistentTables | None) -> Iterator[dict[str, Any]]:
+def _rows(release: Release, agreeing: Consistent | None) -> Iterator[dict[str, Any]]:
     """The answers as dictionaries; where there are two values, each row says which of them the interval is of."""
     if agreeing is None:
         yield from map(_row, release.answers)
@@ -106,9 +104,7 @@ def _known(figure: Any) -> Any:
     return None if isinstance(figure, float) and math.isnan(figure) else figure
 
 
-def answers_as_json(
-    release: Release, ledger: Ledger, agreeing: Consistent | ConsistentTables | None = None
-) -> dict[str, Any]:
+def answers_as_json(release: Release, ledger: Ledger, agreeing: Consistent | None = None) -> dict[str, Any]:
     """The answers with their certificate."""
     return {
         "answers": list(_rows(release, agreeing)),
