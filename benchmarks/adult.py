@@ -59,7 +59,7 @@ def main() -> None:
     before = os.times()
     batch = batchdp.workloads.marginals(SIZES, list(range(options.order + 1)))
     strategy = batchdp.optimize(batch, privacy="zcdp")
-    assert isinstance(strategy, batchdp.Components)
+    assert isinstance(strategy, batchdp.ResidualStrategy)
     planned = time.monotonic()
     ledger = batchdp.Ledger.create(folder / "ledger.db", rho=RHO)
     release = batchdp.answer(strategy, codes, rho=RHO, ledger=ledger)

@@ -11,7 +11,7 @@ import time
 import numpy as np
 from scipy import sparse
 
-from batchdp import Workload
+from batchdp import MatrixWorkload
 from batchdp.audits.attack import FALSE_ALARM, Draw, attack, scale_finding
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.lattice import Lattice
@@ -27,7 +27,7 @@ BITS = 30
 def honest(noise: Noise, amount: float) -> Mechanism:
     """A single count with its noise."""
     Q = sparse.csr_array(np.array([[2**BITS]], dtype=np.int64))
-    lattice = Lattice(Workload(np.eye(1)), Q, np.eye(1), BITS, 10**6, noise)
+    lattice = Lattice(MatrixWorkload(np.eye(1)), Q, np.eye(1), BITS, 10**6, noise)
     budget = Budget(noise, amount)
     return Mechanism(lattice, calibrate(lattice, 1, budget), budget, Neighbours())
 

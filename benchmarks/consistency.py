@@ -62,7 +62,7 @@ def exact(codes: Counts, columns: tuple[int, ...]) -> Counts:
     return np.bincount(place, minlength=prod(shape)).reshape(shape)
 
 
-def one_run(strategy: batchdp.Components, codes: Counts, rho: float) -> tuple[NDArray[np.float64], float, str]:
+def one_run(strategy: batchdp.ResidualStrategy, codes: Counts, rho: float) -> tuple[NDArray[np.float64], float, str]:
     """Per class of true counts: cells, then absolute errors (raw, cut, consistent), then errors (raw, consistent)."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = batchdp.Ledger.create(Path(folder) / "ledger.db", rho=rho)
@@ -106,7 +106,7 @@ def disagreement(consistent: batchdp.Consistent) -> float:
     return worst
 
 
-def release_of(strategy: batchdp.Strategy, counts: Counts) -> batchdp.Release:
+def release_of(strategy: batchdp.PairStrategy, counts: Counts) -> batchdp.Release:
     """With real noise."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = batchdp.Ledger.create(Path(folder) / "ledger.db", epsilon=EPSILON)
@@ -166,7 +166,7 @@ def main() -> None:
     codes = records(options.records)
     batch = batchdp.workloads.marginals(SIZES, options.order)
     strategy = batchdp.optimize(batch, privacy="zcdp")
-    assert isinstance(strategy, batchdp.Components)
+    assert isinstance(strategy, batchdp.ResidualStrategy)
     print(batch)
     for rho in options.rho:
         runs = [one_run(strategy, codes, rho) for _ in range(options.runs or 20)]

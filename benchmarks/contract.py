@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from batchdp import Workload, workloads
+from batchdp import MatrixWorkload, workloads
 
 PEERS = Path(__file__).parent / "peers.csv"
 
@@ -31,7 +31,7 @@ TO_REACH = {
 }
 
 
-def contract_workload(kind: str, m: int, n: int, s: int, seed: int = 0) -> Workload:
+def contract_workload(kind: str, m: int, n: int, s: int, seed: int = 0) -> MatrixWorkload:
     """A contract workload; the figures here and in peers.csv speak of seed 0."""
     match kind:
         case "WDiscrete":

@@ -102,7 +102,7 @@ def incomes(size: int, seed: int) -> Dense:
     return np.clip(np.rint(drawn), 0, LARGEST)
 
 
-def law_of(workload: batchdp.Workload, epsilon: float) -> NoiseLaw:
+def law_of(workload: batchdp.MatrixWorkload, epsilon: float) -> NoiseLaw:
     """The noise of the best strategy."""
     strategy = batchdp.optimize(workload, privacy="pure")
     return NoiseLaw(dense(strategy.reconstruct), strategy.sensitivity / epsilon, LAPLACE)
@@ -113,13 +113,13 @@ def parts(epsilon: float) -> NoiseLaw:
     """The noise of sum, count and count of the rich of a group: records below RICH or not, at an end of a stretch."""
     W = np.array([[0, RICH - 1, RICH, LARGEST], [1, 1, 1, 1], [0, 0, 1, 1]], dtype=np.float64)
     ends = ((0, 1, RICH - 1), (2, 3, LARGEST - RICH))
-    return law_of(batchdp.Workload(W, ("sum", "count", "rich"), (LARGEST**-2.0, 1, 1), ends=ends), epsilon)
+    return law_of(batchdp.MatrixWorkload(W, ("sum", "count", "rich"), (LARGEST**-2.0, 1, 1), ends=ends), epsilon)
 
 
 @cache
 def running_totals(bins: int, epsilon: float) -> NoiseLaw:
     """The noise of all running totals over the bins of a group."""
-    return law_of(batchdp.Workload(np.tril(np.ones((bins, bins)))), epsilon)
+    return law_of(batchdp.MatrixWorkload(np.tril(np.ones((bins, bins)))), epsilon)
 
 
 @dataclass(frozen=True, eq=False)

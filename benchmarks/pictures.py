@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from batchdp import STRATEGIES, Strategy, Workload, optimize, workloads
+from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, optimize, workloads
 from batchdp.cells import cells_of
 from batchdp.domain import read_domain
 from batchdp.linalg.matrix import Dense, dense
@@ -78,7 +78,7 @@ def measured(L: Dense) -> list[str]:
     return names
 
 
-def tidy(strategy: Strategy) -> tuple[Dense, Dense]:
+def tidy(strategy: PairStrategy) -> tuple[Dense, Dense]:
     """L and B without unused measurements, the largest entry of each measurement positive."""
     L, B = np.array(strategy.measure), np.array(strategy.reconstruct)
     kept = (B**2).sum(axis=0) * (L**2).sum(axis=1) > 1e-6
@@ -87,7 +87,7 @@ def tidy(strategy: Strategy) -> tuple[Dense, Dense]:
     return L * signs[:, None], B * signs
 
 
-def example(name: str, W: list[list[int]], shown: Sequence[tuple[str, Strategy]]) -> None:
+def example(name: str, W: list[list[int]], shown: Sequence[tuple[str, PairStrategy]]) -> None:
     """One row a mechanism: W = B L, with its total error."""
     figure = Figure(figsize=(9.4, 1.9 * len(shown)))
     figure.subplots_adjust(wspace=1.15, hspace=0.75)
@@ -236,7 +236,7 @@ def flow() -> None:
 def shaped() -> None:
     """Two overlapping counts: what one record can do, the body that this spans, and both kinds of noise."""
     W = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-    strategy, pair = shaped_noise(Workload(W), ShapeLimits()), optimize(W)
+    strategy, pair = shaped_noise(MatrixWorkload(W), ShapeLimits()), optimize(W)
     assert strategy.shape is not None
     (group,) = strategy.shape.groups
     rng = np.random.default_rng(0)
@@ -272,15 +272,15 @@ def shaped() -> None:
 
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
-    one = Workload(EXAMPLE_1)
+    one = MatrixWorkload(EXAMPLE_1)
     pairs = [
         ("Noise on results", STRATEGIES["noise-on-results"](one)),
         ("Noise on data", STRATEGIES["noise-on-data"](one)),
         ("batchdp", optimize(one)),
     ]
     example("example-1.svg", EXAMPLE_1, pairs)
-    two = Workload(EXAMPLE_2)
-    printed = Strategy(two, np.array(PAPER_MEASURES), np.array(PAPER_RECONSTRUCTS))
+    two = MatrixWorkload(EXAMPLE_2)
+    printed = PairStrategy(two, np.array(PAPER_MEASURES), np.array(PAPER_RECONSTRUCTS))
     pairs = [
         ("Noise on data", STRATEGIES["noise-on-data"](two)),
         ("The paper's strategy", printed),

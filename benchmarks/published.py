@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 from reproduction.peers import figures
 from reproduction.peers.batches import BATCHES, census
 
@@ -17,7 +17,7 @@ class Published:
     """A batch, what is minimised, and the figure of the best other program."""
 
     name: str
-    make: Callable[[], Products]
+    make: Callable[[], KroneckerWorkload]
     figure: float | None
     source: str
     largest: bool = False

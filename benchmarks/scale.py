@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import sparse
 
-from batchdp import Strategy, Workload, optimize, workloads
+from batchdp import MatrixWorkload, PairStrategy, optimize, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.product import Product
 from batchdp.plots.canvas import BLUE, figure
@@ -41,10 +41,10 @@ class Case:
     """A workload to make, and how to find a strategy for it."""
 
     name: str
-    make: Callable[[], Workload]
+    make: Callable[[], MatrixWorkload]
     method: str = "optimize"
     goal: str = ""
-    rival: Callable[[Workload], float] | None = None
+    rival: Callable[[MatrixWorkload], float] | None = None
     """The error per query of what has to be beaten."""
 
 
@@ -70,7 +70,7 @@ class Result:
     goal: str = ""
 
 
-def group_averages(m: int, n: int, groups: int, seed: int = 0) -> Workload:
+def group_averages(m: int, n: int, groups: int, seed: int = 0) -> MatrixWorkload:
     """Every query is a multiple of the weighted average of one group of cells; sparse, of rank `groups`."""
     rng = np.random.default_rng(seed)
     group, weight = rng.integers(0, groups, size=n), rng.uniform(0.1, 1, size=n)
@@ -82,19 +82,21 @@ def group_averages(m: int, n: int, groups: int, seed: int = 0) -> Workload:
     for i, (g, factor) in enumerate(zip(asked, factors, strict=True)):
         indices[ends[i] : ends[i + 1]] = members[g]
         np.multiply(shares[g], factor, out=entries[ends[i] : ends[i + 1]])
-    return Workload(sparse.csr_array((entries, indices, ends), shape=(m, n)))
+    return MatrixWorkload(sparse.csr_array((entries, indices, ends), shape=(m, n)))
 
 
-def repeated(m: int, n: int, rank: int, distinct: int, seed: int = 0) -> Workload:
+def repeated(m: int, n: int, rank: int, distinct: int, seed: int = 0) -> MatrixWorkload:
     """m sparse queries of a given rank over n cells with a given number of distinct columns."""
     rng = np.random.default_rng(seed)
     base = (rng.random((rank, distinct)) < 0.1) * rng.integers(1, 4, size=(rank, distinct))
     mixed = sparse.csr_array(np.eye(rank)[rng.integers(0, rank, size=m)] * rng.integers(1, 4, size=(m, 1)))
     columns = sparse.csc_array(mixed @ sparse.csr_array(base.astype(float)))
-    return Workload(columns[:, np.concatenate([np.arange(distinct), rng.integers(0, distinct, size=n - distinct)])])
+    return MatrixWorkload(
+        columns[:, np.concatenate([np.arange(distinct), rng.integers(0, distinct, size=n - distinct)])]
+    )
 
 
-def ends_of(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
+def ends_of(workload: MatrixWorkload) -> tuple[np.ndarray, np.ndarray]:
     """First and last cell of every query of a workload of intervals."""
     assert isinstance(workload.matrix, Product)
     assert workload.matrix.cell_map is not None
@@ -105,7 +107,7 @@ def ends_of(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
     return starts[first], starts[last] - 1
 
 
-def better_tree(workload: Workload) -> float:
+def better_tree(workload: MatrixWorkload) -> float:
     """The better of wavelets and the binary tree on all cells of a workload of intervals, per query at ε = 1."""
     first, last = ends_of(workload)
     return min(wavelet_error(first, last, workload.cells), tree_error(first, last, workload.cells))
@@ -229,7 +231,7 @@ def _measure(case: Case, with_bound: bool, results: Connection) -> None:
     )
 
 
-def _method(name: str) -> Callable[[Workload], Strategy]:
+def _method(name: str) -> Callable[[MatrixWorkload], PairStrategy]:
     match name:
         case "optimize":
             return optimize
@@ -239,7 +241,7 @@ def _method(name: str) -> Callable[[Workload], Strategy]:
             return lambda workload: gaussian(workload, tolerance=1e-2)
 
 
-def _unit(workload: Workload) -> tuple[str, float]:
+def _unit(workload: MatrixWorkload) -> tuple[str, float]:
     """One SVD of a dense workload, estimated from a part of a large one; one product with a vector otherwise."""
     W = workload.matrix
     if isinstance(W, np.ndarray):

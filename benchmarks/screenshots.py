@@ -49,7 +49,7 @@ def invented_counts() -> NDArray[np.int64]:
     return np.random.default_rng(2024).multinomial(RECORDS, np.outer(SHARES, AGE_SHARES).ravel())
 
 
-def queries() -> batchdp.Workload:
+def queries() -> batchdp.MatrixWorkload:
     """Totals, states, age ranges, age ranges of states, and sums weighted by age."""
     rows: dict[str, NDArray[np.float64]] = {}
 
@@ -74,7 +74,7 @@ def queries() -> batchdp.Workload:
     rows["New York and New Jersey together"] = cells(1) + cells(2)
     rows["New York less New Jersey, aged 85 or older"] = cells(2, 85) - cells(1, 85)
     rows["West coast, aged 25 to 64"] = cells(0, 25, 65) + cells(4, 25, 65)
-    return batchdp.Workload(np.array(list(rows.values())), names=rows)
+    return batchdp.MatrixWorkload(np.array(list(rows.values())), names=rows)
 
 
 def write_example(page: Path) -> None:

@@ -35,10 +35,10 @@ from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.sample import sample_bodies
 from batchdp.portfolio.shapes import shaped_noise
 from batchdp.privacy import KNORM, Budget
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import ShapeLimits
-from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 Matrix = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ def positive_totals(seed: int) -> Matrix:
     return np.random.default_rng(seed).integers(0, 10, (8, 300)).astype(float)
 
 
-def ranges_with(columns: int, seed: int) -> Workload:
+def ranges_with(columns: int, seed: int) -> MatrixWorkload:
     """The seed-th draw of 10 ranges of 64 cells that are independent and tell so many classes of cells apart."""
     found = (batchdp.workloads.ranges(10, 64, one) for one in count())
     small = (one for one in found if reduce(one).reduced.shape == (10, columns))
@@ -128,7 +128,7 @@ PART = 50_000
 COVERED = ("4 flags", "7 flags", "one-way tables of 3 × 3 × 2", "WRelated 20 × 400, s = 8", "prefix 10")
 
 
-def ready(strategy: Strategy, epsilon: float) -> tuple[ShapedLattice, Mechanism, ShapedLaw]:
+def ready(strategy: PairStrategy, epsilon: float) -> tuple[ShapedLattice, Mechanism, ShapedLaw]:
     made = prepare(strategy, Neighbours(), Budget(KNORM, epsilon), None)
     lattice, law = made.measurement, made.reader
     assert isinstance(lattice, ShapedLattice)

@@ -13,12 +13,12 @@ from batchdp.archive import write_atomically
 from batchdp.strategies.families.low_rank import low_rank
 from batchdp.strategies.families.noise_on_data import noise_on_data
 from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload
 from reproduction.errors import ReproductionError
 
-FIRST = Workload([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
-SECOND = Workload([[0, 2, 1, 1], [0, 1, 0, 2], [1, 0, 2, 2]])
+FIRST = MatrixWorkload([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
+SECOND = MatrixWorkload([[0, 2, 1, 1], [0, 1, 0, 2], [1, 0, 2, 2]])
 FILE = "examples.csv"
 
 
@@ -45,19 +45,19 @@ def examples() -> list[Example]:
     ]
 
 
-def _as_printed() -> Strategy:
+def _as_printed() -> PairStrategy:
     """The strategy that the introduction calls optimal for its second example."""
     L = np.array([[0, 1, 0, 0], [0, 0, 0, 1], [1 / 3, 0, 1, 0], [2 / 3, 0, 0, 0]])
     B = np.array([[2, 1, 1, -1 / 2], [1, 2, 0, 0], [0, 2, 2, 1 / 2]])
-    return Strategy(SECOND, L, B)
+    return PairStrategy(SECOND, L, B)
 
 
-def _example(name: str, workload: Workload, printed: float, best: Strategy) -> Example:
+def _example(name: str, workload: MatrixWorkload, printed: float, best: PairStrategy) -> Example:
     plain = _error(noise_on_results(workload)), _error(noise_on_data(workload))
     return Example(name, *plain, printed, _error(best), best.lower_bound(epsilon=1.0))
 
 
-def _error(strategy: Strategy) -> float:
+def _error(strategy: PairStrategy) -> float:
     return strategy.expected_squared_error(epsilon=1.0)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from batchdp import bounds
 from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload
 from reproduction.examples import SECOND
 from reproduction.findings import short
 
@@ -41,7 +41,7 @@ def _noise_on_results() -> Correction:
 
 
 def _upper_bound() -> Correction:
-    one = Workload([[1.0]])
+    one = MatrixWorkload([[1.0]])
     return Correction(
         "Lemma 3, upper bound",
         "r Σ λ_k² / ε²",
@@ -62,7 +62,7 @@ def _columns() -> Correction:
 
 
 def _lower_bound() -> Correction:
-    total = Workload(np.ones((1, 50)))
+    total = MatrixWorkload(np.ones((1, 50)))
     return Correction(
         "Lemma 4, lower bound",
         "of order ((2^r / r!) Π λ_k)^(2/r) r³ / ε²",
@@ -95,5 +95,5 @@ def _relaxed() -> Correction:
     )
 
 
-def _error(strategy: Strategy) -> float:
+def _error(strategy: PairStrategy) -> float:
     return strategy.expected_squared_error(epsilon=1.0)

@@ -15,7 +15,7 @@ import numpy as np
 
 from batchdp.linalg.matrix import Dense, column_norms, dense
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from reproduction.mechanisms import strategy_for
 from reproduction.points import Task
 
@@ -71,7 +71,7 @@ def measure(job: Job) -> list[Measured]:
 
 
 def errors(
-    strategy: Strategy, counts: Dense, epsilon: float, repetitions: int, rng: np.random.Generator
+    strategy: PairStrategy, counts: Dense, epsilon: float, repetitions: int, rng: np.random.Generator
 ) -> tuple[float, float, float, float, float]:
     """Squared error per query: closed form, its two parts, average over repetitions and its standard error."""
     W, L, B = strategy.workload.matrix, strategy.measurement, strategy.reconstruction
@@ -86,7 +86,7 @@ def errors(
     return from_noise + structural, from_noise, structural, float(squares.mean()), float(spread)
 
 
-def _spread_of_squares(strategy: Strategy, bias: Dense, scale: float) -> float:
+def _spread_of_squares(strategy: PairStrategy, bias: Dense, scale: float) -> float:
     """The standard deviation of ‖bias + B noise‖², exactly: twenty heavy-tailed squares are too few to estimate it.
 
     For independent symmetric noise of variance v and fourth moment q it is the root of

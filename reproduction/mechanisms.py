@@ -9,13 +9,12 @@ import numpy as np
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.threads import one_thread
 from batchdp.portfolio import optimize
-from batchdp.portfolio.search import without_clock
 from batchdp.strategies import FAMILIES
 from batchdp.strategies.families.low_rank import low_rank, paper, solve_fast
 from batchdp.strategies.families.low_rank.mechanism import fallback
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 from reproduction.errors import ReproductionError
 from reproduction.points import SEED, Task
 
@@ -32,7 +31,7 @@ AS_REGISTERED = {
 paper does for LRM, calls the family's own functions."""
 
 
-def strategy_for(task: Task) -> Strategy:
+def strategy_for(task: Task) -> PairStrategy:
     """Find the strategy of a task."""
     workload = task.batch.make()
     if task.mechanism in AS_REGISTERED:
@@ -43,12 +42,11 @@ def strategy_for(task: Task) -> Strategy:
         case "LRM-printed":
             return _as_printed(workload, task.ratio)
         case "optimize":
-            with without_clock():
-                return optimize(workload, seed=SEED)
+            return optimize(workload, seed=SEED)
     raise ReproductionError(f"mechanism={task.mechanism!r} is not one of the evaluation's")
 
 
-def _low_rank(workload: Workload, ratio: float, relaxation: float) -> Strategy:
+def _low_rank(workload: MatrixWorkload, ratio: float, relaxation: float) -> PairStrategy:
     """Formula (7) or (8) by the fast solver; below the rank of W, for the nearest matrix of rank r."""
     k = reduce(workload).rank
     r = max(1, ceil(ratio * k - 1e-9))
@@ -58,23 +56,23 @@ def _low_rank(workload: Workload, ratio: float, relaxation: float) -> Strategy:
 
 
 @one_thread
-def _relaxed(workload: Workload, rank: int, relaxation: float) -> Strategy:
+def _relaxed(workload: MatrixWorkload, rank: int, relaxation: float) -> PairStrategy:
     """Formula (8) alone; `low_rank` solves the exact problem too and keeps the better pair, which hides what γ does."""
     reduction = reduce(workload, merge=False)  # ‖W − B L‖_F counts every cell
     pair = solve_fast(reduction.reduced, rank, relaxation, SEED)
     if pair is None:
         raise ReproductionError(f"relaxation={relaxation:g} was not reached")
-    return Strategy.lifted(reduction, pair, method="low-rank", relaxation=relaxation)
+    return PairStrategy.lifted(reduction, pair, method="low-rank", relaxation=relaxation)
 
 
-def _below_the_rank(workload: Workload, rank: int) -> Strategy:
+def _below_the_rank(workload: MatrixWorkload, rank: int) -> PairStrategy:
     """With r < rank(W) no pair reproduces W; the best pair within reach reproduces the nearest matrix of rank r."""
     W = dense(workload.matrix)
     U, sigma, V = np.linalg.svd(W, full_matrices=False)
     nearest = (U[:, :rank] * sigma[:rank]) @ V[:rank]
-    found = low_rank(Workload(nearest), rank, seed=SEED)
+    found = low_rank(MatrixWorkload(nearest), rank, seed=SEED)
     tail = float(np.linalg.norm(W - found.reconstruct @ found.measure))
-    return Strategy(
+    return PairStrategy(
         workload,
         found.measurement,
         found.reconstruction,
@@ -86,11 +84,11 @@ def _below_the_rank(workload: Workload, rank: int) -> Strategy:
 
 
 @one_thread
-def _as_printed(workload: Workload, ratio: float) -> Strategy:
+def _as_printed(workload: MatrixWorkload, ratio: float) -> PairStrategy:
     """`low_rank` with `algorithm="paper"`, by compiled kernels."""
     from reproduction.compiled import NUMBA  # nothing else needs Numba, which takes long to import
 
     reduction = reduce(workload, merge=False)
     r = max(1, ceil(ratio * reduction.rank - 1e-9))
     pair = paper.solve(reduction.reduced, r, 0.0, SEED, kernels=NUMBA)
-    return Strategy.lifted(reduction, pair or fallback(reduction, r, SEED, None), method="low-rank")
+    return PairStrategy.lifted(reduction, pair or fallback(reduction, r, SEED, None), method="low-rank")

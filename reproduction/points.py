@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from batchdp import workloads
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 from reproduction.datasets import DATASETS, SEARCH_LOGS
 from reproduction.parameters import Table
 
@@ -33,7 +33,7 @@ class Batch:
     base: int = 0
     """s; 0 where the workload has none."""
 
-    def make(self) -> Workload:
+    def make(self) -> MatrixWorkload:
         """The matrix."""
         match self.workload:
             case "WDiscrete":

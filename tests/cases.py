@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from batchdp import Workload, workloads
+from batchdp import MatrixWorkload, workloads
 from batchdp.cells import MOST_CELLS, Cells
 from batchdp.cells.blocks import blocks
 from batchdp.cells.splitting import split
@@ -22,13 +22,13 @@ EXAMPLE_1 = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
 EXAMPLE_2 = np.array([[0, 2, 1, 1], [0, 1, 0, 2], [1, 0, 2, 2]])
 
 
-def small_workloads() -> dict[str, Workload]:
+def small_workloads() -> dict[str, MatrixWorkload]:
     """One of each kind that could trip a method."""
     rng = np.random.default_rng(0)
     repeated = rng.integers(-2, 3, size=(4, 5)).astype(float)
     return {
-        "example 1": Workload(EXAMPLE_1),
-        "example 2": Workload(EXAMPLE_2),
+        "example 1": MatrixWorkload(EXAMPLE_1),
+        "example 2": MatrixWorkload(EXAMPLE_2),
         "discrete": workloads.discrete(6, 9),
         "ranges": workloads.ranges(7, 11),
         "related": workloads.related(8, 12, 3),
@@ -36,23 +36,27 @@ def small_workloads() -> dict[str, Workload]:
         "all ranges": workloads.all_ranges(6),
         "sliding": workloads.sliding(8, 3),
         "marginals": as_workload(workloads.marginals((2, 3, 2), 2)),
-        "one query": Workload([[1.0, 2.0, -3.0]]),
-        "one cell": Workload([[2.0], [-1.0]]),
-        "one by one": Workload([[3.0]]),
-        "rank one": Workload(np.outer([1.0, -2.0, 0.5], [1, 2, 3, 4])),
-        "zero row": Workload([[1, 1, 0], [0, 0, 0], [0, 1, 1]]),
-        "zero column": Workload([[1, 0, 2], [1, 0, -1]]),
-        "all zero": Workload(np.zeros((2, 3))),
-        "repeated": Workload(np.vstack([np.hstack([repeated, -repeated]), np.hstack([repeated, -repeated])])),
-        "tall": Workload(rng.standard_normal((20, 3))),
-        "wide": Workload(rng.standard_normal((3, 20))),
-        "weighted": Workload(rng.standard_normal((5, 7)), weights=[1, 10, 0.1, 3, 1]),
-        "sparse": Workload(sparse.random_array((6, 15), density=0.3, rng=rng)),
-        "tiny numbers": Workload(rng.standard_normal((3, 4)) * 1e-20),
-        "huge numbers": Workload(rng.standard_normal((3, 4)) * 1e20),
-        "blocks": Workload(sparse.block_diag([np.tril(np.ones((4, 4))), np.eye(2)]), blocks=[4, 2]),
-        "spanning": Workload([[1, 1, 0, 0, 1], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0], [0, 0, 0, 1, -1]], blocks=[3, 2]),
-        "product": Workload(Product(repeated, CellMap(np.array([4, 0, 0, 2, 1, 1, 3, 1]), np.ones(8), 5).matrix())),
+        "one query": MatrixWorkload([[1.0, 2.0, -3.0]]),
+        "one cell": MatrixWorkload([[2.0], [-1.0]]),
+        "one by one": MatrixWorkload([[3.0]]),
+        "rank one": MatrixWorkload(np.outer([1.0, -2.0, 0.5], [1, 2, 3, 4])),
+        "zero row": MatrixWorkload([[1, 1, 0], [0, 0, 0], [0, 1, 1]]),
+        "zero column": MatrixWorkload([[1, 0, 2], [1, 0, -1]]),
+        "all zero": MatrixWorkload(np.zeros((2, 3))),
+        "repeated": MatrixWorkload(np.vstack([np.hstack([repeated, -repeated]), np.hstack([repeated, -repeated])])),
+        "tall": MatrixWorkload(rng.standard_normal((20, 3))),
+        "wide": MatrixWorkload(rng.standard_normal((3, 20))),
+        "weighted": MatrixWorkload(rng.standard_normal((5, 7)), weights=[1, 10, 0.1, 3, 1]),
+        "sparse": MatrixWorkload(sparse.random_array((6, 15), density=0.3, rng=rng)),
+        "tiny numbers": MatrixWorkload(rng.standard_normal((3, 4)) * 1e-20),
+        "huge numbers": MatrixWorkload(rng.standard_normal((3, 4)) * 1e20),
+        "blocks": MatrixWorkload(sparse.block_diag([np.tril(np.ones((4, 4))), np.eye(2)]), blocks=[4, 2]),
+        "spanning": MatrixWorkload(
+            [[1, 1, 0, 0, 1], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0], [0, 0, 0, 1, -1]], blocks=[3, 2]
+        ),
+        "product": MatrixWorkload(
+            Product(repeated, CellMap(np.array([4, 0, 0, 2, 1, 1, 3, 1]), np.ones(8), 5).matrix())
+        ),
     }
 
 

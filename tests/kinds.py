@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from batchdp import Ledger, Workload, optimize, workloads
+from batchdp import Ledger, MatrixWorkload, optimize, workloads
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
-from batchdp.strategies.strategy import Strategy
 from test_components import structure
 
 SIZES = (4, 3, 5)
@@ -37,12 +37,12 @@ def _pair(privacy: str) -> Any:
 
 def _amounts() -> Any:
     """Ten steps between two cells, one of them with a record's count beside."""
-    W = Workload(np.array([[0.0, 10.0], [1.0, 1.0]]), ends=[(0, 1, 10)])
+    W = MatrixWorkload(np.array([[0.0, 10.0], [1.0, 1.0]]), ends=[(0, 1, 10)])
     return optimize(W, seconds=0.2)
 
 
 def _blocks() -> Any:
-    W = Workload(np.eye(5), blocks=(2, 3), meetings=[(0, 1)])
+    W = MatrixWorkload(np.eye(5), blocks=(2, 3), meetings=[(0, 1)])
     return optimize(W, seconds=0.2)
 
 
@@ -53,7 +53,7 @@ def _shaped() -> Any:
     if found.shape is None:
         points = np.vstack([L.T, -L.T])
         shape = Shape((Group(_one(), points, np.full(6, 1 / 6)),))
-        found = Strategy(Workload(L), L, np.eye(2), shape=shape)
+        found = PairStrategy(MatrixWorkload(L), L, np.eye(2), shape=shape)
     return found
 
 

@@ -34,9 +34,9 @@ from batchdp.plans.planned import Plan
 from batchdp.privacy import LAPLACE
 from batchdp.sql import read_queries
 from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.tables import count, open_table, places
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 from engines import ENGINES, every_engine, on_spark
 from mechanisms import measured, prepared
 
@@ -160,7 +160,7 @@ def lattice_cases(draw: st.DrawFn) -> AmountLattice:
         kind = draw(st.sampled_from(["both", "both", "low", "high"]))
         ends.append((2 * i if kind != "high" else -1, 2 * i + 1 if kind != "low" else -1, steps))
     privacy: Any = draw(st.sampled_from(["pure", "zcdp"]))
-    strategy = Strategy(Workload(L, ends=ends), L, np.eye(rows), privacy=privacy)
+    strategy = PairStrategy(MatrixWorkload(L, ends=ends), L, np.eye(rows), privacy=privacy)
     made = lattice_of(strategy, largest_total=draw(st.sampled_from([10**6, 10**9, 10**12])))
     assert isinstance(made, AmountLattice)
     return made
@@ -207,7 +207,7 @@ def test_sensitivities_are_exact_at_and_between_the_ends(lattice: AmountLattice,
 def test_what_is_measured_decides_and_not_the_cell_of_the_upper_end() -> None:
     """A record ten steps up adds 3 + 10, whatever stands for the upper end."""
     columns, slopes = ({0: 3 << 4}, {0: 1 << 4}), ({0: 1 << 4},)
-    workload = Workload(np.eye(2), ends=[(0, 1, 10)])
+    workload = MatrixWorkload(np.eye(2), ends=[(0, 1, 10)])
     lattice = AmountLattice(workload, columns, slopes, np.eye(2), 0, 4, 10**6, LAPLACE)
     assert lattice.upper(0) == {0: 13 << 4}
     assert lattice.sensitivity == 13
@@ -215,12 +215,12 @@ def test_what_is_measured_decides_and_not_the_cell_of_the_upper_end() -> None:
 
 def test_a_plan_must_know_its_ends() -> None:
     plan = made("integers = [0, 5000]")
-    plain = Workload(plan.workload.matrix, plan.names, blocks=plan.workload.blocks)
+    plain = MatrixWorkload(plan.workload.matrix, plan.names, blocks=plan.workload.blocks)
     with pytest.raises(PlanError, match="between which cells"):
         Plan(plan.sql, plan.domain, plan.cells, noise_on_results(plain), Options())
     for ends in ([(0, 0, 3)], [(0, 1, 0)], [(0, 99, 1)], [(-1, -1, 1)]):
         with pytest.raises(WorkloadError, match="ends"):
-            Workload(np.eye(2), ends=ends)
+            MatrixWorkload(np.eye(2), ends=ends)
 
 
 # ── what it costs ──
@@ -242,7 +242,7 @@ def test_counts_and_sums_by_group_cost_six_each(decl: str, size: float) -> None:
     weights = np.array([1.0 if name.startswith("n") else size**-2 for name in plan.names])
     W = plan.workload
     start = time.process_time()
-    strategy = batchdp.optimize(Workload(W.matrix, W.names, weights, W.blocks, meetings=W.meetings, ends=W.ends))
+    strategy = batchdp.optimize(MatrixWorkload(W.matrix, W.names, weights, W.blocks, meetings=W.meetings, ends=W.ends))
     assert time.process_time() - start <= 2
     assert float(strategy.per_query_variance(epsilon=1.0) @ weights) / 16 <= 6.1
     ready = prepared(strategy, Neighbours(), 1.0, None)
@@ -274,7 +274,7 @@ def test_plans_are_never_worse_than_noise_on_results(sql: str, top: int, objecti
     W = dense(plan.workload.matrix)
     own = np.abs(W).max(axis=1)
     for sizes in (np.ones_like(own), own):
-        simple = Strategy(plan.workload, W / sizes[:, None], np.diag(sizes), privacy=privacy)
+        simple = PairStrategy(plan.workload, W / sizes[:, None], np.diag(sizes), privacy=privacy)
         if objective == "max":
             assert plan.strategy.largest_variance(**budget) <= simple.largest_variance(**budget) * (1 + 1e-9)
         else:
@@ -427,7 +427,7 @@ def on_float32(_: Path) -> None:
 def on_lattices(_: Path) -> None:
     L = np.array([[1.1, 1.3, 0.3], [0.7, -1.9, 0.7], [0.3, 0.9, 0.1]])
     # One stretch goes on to where nothing is counted: below, by its slope alone.
-    strategy = Strategy(Workload(L, ends=[(0, 1, 999), (-1, 2, 7)]), L, np.eye(3))
+    strategy = PairStrategy(MatrixWorkload(L, ends=[(0, 1, 999), (-1, 2, 7)]), L, np.eye(3))
     lattice = lattice_of(strategy, largest_total=10**9)
     assert isinstance(lattice, AmountLattice)
     for seed in range(20):
@@ -459,12 +459,12 @@ def test_mutants_are_caught(name: str, tmp_path: Path) -> None:
 
 def test_what_is_less_than_a_coarse_step_joins_blocks_all_the_same() -> None:
     h = 2.0**-20
-    workload = Workload(
+    workload = MatrixWorkload(
         [[1, 1, 0, 0], [0, 5, 0, 0], [0, 0, 1, 1], [0, 0, 0, 5]], blocks=[2, 2], ends=[(0, 1, 5), (2, 3, 5)]
     )
     own = [[1, 1, 0, 0], [0, 0.5, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0, 0.5]]
     L = np.array([*own, *[[0.5 + 0.5 * h, 0.5 + 0.5 * h, 0.9 * h, 0.9 * h]] * 40])
-    strategy = Strategy(workload, L, dense(workload.matrix) @ np.linalg.pinv(L), privacy="zcdp")
+    strategy = PairStrategy(workload, L, dense(workload.matrix) @ np.linalg.pinv(L), privacy="zcdp")
     lattice = lattice_of(strategy, largest_total=10**12)
     one = np.array([0, 0, 1, 0, 0, 0], dtype=object)
     other = one + np.array([1, 0, 1, 0, 5, 5], dtype=object)  # a record more

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp import STRATEGIES, Strategy, Workload, audit, optimize, workloads
+from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, audit, optimize, workloads
 from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact
 from batchdp.mechanism.lattice import Lattice
@@ -37,7 +37,7 @@ MIXED = np.array([[1.0, 0.0, 0.0], [0.0, 0.6, 0.6], [0.0, 0.6, -0.6]])
 
 
 def subject(privacy: Any = "pure", rows_per_unit: int = 1, budget: float = 1.0, L: np.ndarray = MIXED) -> Mechanism:
-    strategy = Strategy(Workload(L), L, np.eye(len(L)), privacy=privacy)
+    strategy = PairStrategy(MatrixWorkload(L), L, np.eye(len(L)), privacy=privacy)
     made = prepared(strategy, Neighbours("add-remove", rows_per_unit), budget, 10**6)
     assert isinstance(made.measurement, Lattice)
     return made

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp import STRATEGIES, LatticeError, Strategy, Workload, WorkloadError, audit, optimize, workloads
+from batchdp import STRATEGIES, LatticeError, MatrixWorkload, PairStrategy, WorkloadError, audit, optimize, workloads
 from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact, rederive
 from batchdp.linalg.matrix import dense
@@ -34,16 +34,16 @@ KINDS: tuple[Any, ...] = ("pure", "zcdp")
 BUDGETS: dict[str, dict[str, Any]] = {"pure": {"epsilon": 1.0}, "zcdp": {"rho": 0.5}}
 
 
-def diagonal(*parts: np.ndarray) -> Workload:
+def diagonal(*parts: np.ndarray) -> MatrixWorkload:
     """One block for every matrix; no query sees two of them."""
-    return Workload(sparse.block_diag(parts, format="csr"), blocks=[part.shape[1] for part in parts])
+    return MatrixWorkload(sparse.block_diag(parts, format="csr"), blocks=[part.shape[1] for part in parts])
 
 
 THREE = diagonal(dense(workloads.prefix(5).matrix), np.eye(2), np.array([[3.0, 1.0, 0.5], [0.0, 1.0, -1.0]]))
 
 
 @cache
-def best(privacy: Any) -> Strategy:
+def best(privacy: Any) -> PairStrategy:
     return optimize(THREE, privacy=privacy, seconds=0.5)
 
 
@@ -53,11 +53,11 @@ def best(privacy: Any) -> Strategy:
 @pytest.mark.parametrize("blocks", [[2], [2, 2], [3, 0], [4, -1], [1.5, 1.5], ["3"], 3, [True, 2], [3, 3]])
 def test_blocks_that_do_not_fit_are_refused(blocks: Any) -> None:
     with pytest.raises(WorkloadError, match="blocks"):
-        Workload(np.eye(3), blocks=blocks)
+        MatrixWorkload(np.eye(3), blocks=blocks)
 
 
 def test_parts_are_the_blocks_with_their_queries() -> None:
-    W = Workload([[1, 0, 2], [0, 0, 3], [0, 0, 0]], names=["a", "b", "c"], weights=[1, 2, 3], blocks=[2, 1])
+    W = MatrixWorkload([[1, 0, 2], [0, 0, 3], [0, 0, 0]], names=["a", "b", "c"], weights=[1, 2, 3], blocks=[2, 1])
     parts = list(W.parts())
     assert [rows.tolist() for rows, _, _ in parts] == [[0], [0, 1]]
     assert [part.names for _, _, part in parts] == [("a",), ("a", "b")]
@@ -67,10 +67,10 @@ def test_parts_are_the_blocks_with_their_queries() -> None:
 
 
 def test_a_block_without_queries_is_measured_by_nothing() -> None:
-    W = Workload([[1.0, 0.0, 0.0]], blocks=[1, 2])
+    W = MatrixWorkload([[1.0, 0.0, 0.0]], blocks=[1, 2])
     strategy = optimize(W)
     assert strategy.expected_squared_error(epsilon=1.0) == pytest.approx(2)
-    nothing = optimize(Workload(np.zeros((2, 4)), blocks=[2, 2]))
+    nothing = optimize(MatrixWorkload(np.zeros((2, 4)), blocks=[2, 2]))
     assert nothing.measurements == 0
     assert nothing.sensitivity == 0
 
@@ -103,7 +103,7 @@ def moves(Q: np.ndarray, blocks: tuple[int, ...]) -> list[list[Fraction]]:
 
 
 def lattice_of(Q: np.ndarray, blocks: tuple[int, ...], noise: Noise) -> Lattice:
-    W = Workload(np.ones((1, Q.shape[1])), blocks=blocks)
+    W = MatrixWorkload(np.ones((1, Q.shape[1])), blocks=blocks)
     return Lattice(W, sparse.csr_array(Q), np.zeros((1, len(Q))), 40, 10**6, noise)
 
 
@@ -145,7 +145,7 @@ def test_the_sensitivity_of_a_strategy_is_that_of_its_lattice(
 ) -> None:
     Q, blocks = case
     L = Q / 2.0**40
-    strategy = Strategy(Workload(L, blocks=blocks), L, np.eye(len(L)), privacy=privacy)
+    strategy = PairStrategy(MatrixWorkload(L, blocks=blocks), L, np.eye(len(L)), privacy=privacy)
     norm = 1 if privacy == "pure" else 2
     largest = max(float(np.linalg.norm([float(z) for z in change], norm)) for change in moves(Q, blocks)) / 2.0**40
     assert strategy.sensitivity >= largest * (1 - 1e-12)
@@ -157,9 +157,9 @@ def test_the_sensitivity_of_a_strategy_is_that_of_its_lattice(
 def test_the_sum_over_blocks_is_what_two_blocks_cost() -> None:
     W = diagonal(np.eye(3), np.eye(2))
     assert STRATEGIES["noise-on-data"](W).sensitivity == 2
-    assert Strategy(W, np.eye(5), np.eye(5), privacy="zcdp").sensitivity == pytest.approx(np.sqrt(2))
-    across = Workload(np.ones((1, 5)), blocks=[3, 2])
-    assert Strategy(across, np.ones((1, 5)), np.eye(1), privacy="zcdp").sensitivity == 2
+    assert PairStrategy(W, np.eye(5), np.eye(5), privacy="zcdp").sensitivity == pytest.approx(np.sqrt(2))
+    across = MatrixWorkload(np.ones((1, 5)), blocks=[3, 2])
+    assert PairStrategy(across, np.ones((1, 5)), np.eye(1), privacy="zcdp").sensitivity == 2
 
 
 @pytest.mark.parametrize("method", STRATEGIES)
@@ -184,7 +184,7 @@ def test_every_method_knows_blocks(method: str) -> None:
 def test_measurements_do_not_overflow_at_the_cap(blocks: int) -> None:
     """One measurement of all blocks, each with every record in one cell."""
     n = 2 * blocks
-    strategy = Strategy(Workload(np.ones((1, n)), blocks=[2] * blocks), np.ones((1, n)), np.eye(1))
+    strategy = PairStrategy(MatrixWorkload(np.ones((1, n)), blocks=[2] * blocks), np.ones((1, n)), np.eye(1))
     for cap in (10**6, 10**9, 10**10):
         lattice = quantise_cells(strategy, largest_total=cap)
         counts = np.tile([cap, 0], blocks)
@@ -195,7 +195,7 @@ def test_measurements_do_not_overflow_at_the_cap(blocks: int) -> None:
 
 def test_more_blocks_leave_fewer_bits_until_none_are_left() -> None:
     def bits(blocks: int) -> int:
-        workload = Workload(sparse.eye_array(blocks, format="csr"), blocks=[1] * blocks)
+        workload = MatrixWorkload(sparse.eye_array(blocks, format="csr"), blocks=[1] * blocks)
         return quantise_cells(STRATEGIES["noise-on-data"](workload), largest_total=10**10).bits
 
     assert bits(1) > bits(16) > bits(100) >= 20
@@ -207,7 +207,7 @@ def test_more_blocks_leave_fewer_bits_until_none_are_left() -> None:
 def test_the_bias_bound_holds_with_every_record_in_every_block(spanning: bool) -> None:
     rng = np.random.default_rng(0)
     blocks = [4, 3, 5]
-    W = Workload(rng.standard_normal((6, 12)), blocks=blocks) if spanning else THREE
+    W = MatrixWorkload(rng.standard_normal((6, 12)), blocks=blocks) if spanning else THREE
     strategy = STRATEGIES["low-rank"](W) if spanning else best("pure")
     total = 10**6
     lattice = quantise_cells(strategy, largest_total=total)
@@ -225,7 +225,9 @@ def test_the_bias_bound_holds_with_every_record_in_every_block(spanning: bool) -
 def test_the_audit_of_a_strategy_in_blocks_passes(privacy: Any) -> None:
     found = audit(best(privacy), **BUDGETS[privacy], runs=2_000)
     assert found.passed, str(found)
-    across = Strategy(Workload(np.ones((2, 4)), blocks=[2, 2]), np.ones((1, 4)), np.ones((2, 1)), privacy=privacy)
+    across = PairStrategy(
+        MatrixWorkload(np.ones((2, 4)), blocks=[2, 2]), np.ones((1, 4)), np.ones((2, 1)), privacy=privacy
+    )
     assert audit(across, **BUDGETS[privacy], runs=2_000).passed
 
 
@@ -245,9 +247,9 @@ class Largest(Lattice):
 @pytest.mark.parametrize("privacy", KINDS)
 @pytest.mark.parametrize("spanning", [False, True])
 def test_noise_for_the_largest_block_alone_is_caught(privacy: Any, spanning: bool) -> None:
-    W = Workload(np.ones((1, 4)), blocks=[2, 2]) if spanning else diagonal(np.eye(2), np.eye(2))
+    W = MatrixWorkload(np.ones((1, 4)), blocks=[2, 2]) if spanning else diagonal(np.eye(2), np.eye(2))
     L = dense(W.matrix)
-    strategy = Strategy(W, L, np.eye(len(L)), privacy=privacy)
+    strategy = PairStrategy(W, L, np.eye(len(L)), privacy=privacy)
     made = prepared(strategy, Neighbours(), 1.0, 10**6)
     names = ("workload", "integers", "reconstruct", "bits", "largest_total", "noise")
     mutant = Largest(**{name: getattr(made.measurement, name) for name in names})
@@ -304,7 +306,7 @@ def test_optimised_blocks_use_the_whole_budget_as_the_formula_says(privacy: Any,
         first = np.flatnonzero(np.abs(L[:, : THREE.blocks[0]]).sum(axis=1))
         L[first] *= scale
         B[:, first] /= scale
-        other = Strategy(THREE, L, B, privacy=privacy)
+        other = PairStrategy(THREE, L, B, privacy=privacy)
         if objective == "sum":
             assert other.expected_squared_error(**budget) > strategy.expected_squared_error(**budget)
         else:
@@ -328,8 +330,8 @@ def test_the_error_formula_is_the_simulated_error(privacy: Any) -> None:
 
 def test_parts_of_any_sensitivity_are_scaled_to_their_shares() -> None:
     @block_by_block
-    def twice(part: Workload) -> Strategy:
-        return Strategy(part, 2 * np.eye(part.cells), dense(part.matrix) / 2)
+    def twice(part: MatrixWorkload) -> PairStrategy:
+        return PairStrategy(part, 2 * np.eye(part.cells), dense(part.matrix) / 2)
 
     strategy = twice(THREE)
     assert strategy.sensitivity == pytest.approx(1)
@@ -338,7 +340,7 @@ def test_parts_of_any_sensitivity_are_scaled_to_their_shares() -> None:
 
 def test_weights_decide_the_shares() -> None:
     W = diagonal(np.eye(1), np.eye(1))
-    heavy = Workload(W.matrix, weights=[8.0, 1.0], blocks=W.blocks)
+    heavy = MatrixWorkload(W.matrix, weights=[8.0, 1.0], blocks=W.blocks)
     first, second = optimize(heavy).per_query_variance(epsilon=1.0)
     assert first == pytest.approx(2 * (3 / 2) ** 2)  # shares 2 : 1, the cube roots
     assert second == pytest.approx(2 * 3**2)
@@ -360,14 +362,14 @@ def test_the_lower_bound_is_below_every_strategy(privacy: Any, data: st.DataObje
     n = sum(blocks)
     entries = st.integers(-2, 2)
     rows = data.draw(st.lists(st.lists(entries, min_size=n, max_size=n), min_size=1, max_size=4))
-    W = Workload(np.array(rows, float), weights=range(1, len(rows) + 1), blocks=blocks)
+    W = MatrixWorkload(np.array(rows, float), weights=range(1, len(rows) + 1), blocks=blocks)
     others = data.draw(st.lists(st.lists(entries, min_size=n, max_size=n), max_size=3))
     L = np.vstack([np.eye(n), np.array(others, float).reshape(-1, n)])
     B = dense(W.matrix) @ np.linalg.pinv(L)
     found = [
-        Strategy(W, L, B, privacy=privacy),
-        Strategy(W, dense(W.matrix), np.eye(len(rows)), privacy=privacy),
-        Strategy(W, np.eye(n), W.matrix, privacy=privacy),
+        PairStrategy(W, L, B, privacy=privacy),
+        PairStrategy(W, dense(W.matrix), np.eye(len(rows)), privacy=privacy),
+        PairStrategy(W, np.eye(n), W.matrix, privacy=privacy),
     ]
     budget = BUDGETS[privacy]
     bound = found[0].lower_bound(**budget)
@@ -391,7 +393,7 @@ def test_many_wide_blocks_are_put_on_a_lattice_without_dense_matrices() -> None:
     rng = np.random.default_rng(0)
     blocks = 60
     W = diagonal(*(rng.uniform(0, 1, (1, 4000)) for _ in range(blocks)))
-    strategy = Strategy(W, W.matrix, sparse.eye_array(blocks, format="csr"))
+    strategy = PairStrategy(W, W.matrix, sparse.eye_array(blocks, format="csr"))
     tracemalloc.start()
     lattice = quantise_cells(strategy, largest_total=10**6)
     assert np.all(lattice.bias_bound < 1)
@@ -402,8 +404,8 @@ def test_many_wide_blocks_are_put_on_a_lattice_without_dense_matrices() -> None:
 
 @pytest.mark.parametrize("spanning", [False, True])
 def test_a_query_over_several_blocks_is_reconstructed_from_all_of_them(spanning: bool) -> None:
-    W = Workload([[0.1, 0.7, 0.3], [0.2, 0.0, 0.9]], blocks=[2, 1])
+    W = MatrixWorkload([[0.1, 0.7, 0.3], [0.2, 0.0, 0.9]], blocks=[2, 1])
     L = dense(W.matrix) if spanning else np.diag([0.3, 0.7, 0.11])
     B = dense(W.matrix) @ np.linalg.pinv(L)
-    lattice = quantise_cells(Strategy(W, L, B), largest_total=10**6)
+    lattice = quantise_cells(PairStrategy(W, L, B), largest_total=10**6)
     assert dense(lattice.reconstruct) @ lattice.measure.toarray() == pytest.approx(dense(W.matrix), abs=1e-11)

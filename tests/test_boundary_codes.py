@@ -20,7 +20,7 @@ import pytest
 import batchdp
 from batchdp.errors import BatchDPError, BudgetError
 from batchdp.release.components.codes import codes_of
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 from boundary.frames import BOMB
 from boundary_cases import quiet
 
@@ -30,7 +30,7 @@ BATCH = batchdp.workloads.marginals((5,), [1]).structure
 WIDE = batchdp.workloads.marginals((5, 5, 5), [1]).structure
 
 
-def found(table: Any, batch: Products = BATCH) -> list[int]:
+def found(table: Any, batch: KroneckerWorkload = BATCH) -> list[int]:
     return codes_of(table, batch).read().codes[:, 0].tolist()  # type: ignore[no-any-return]
 
 
@@ -233,7 +233,7 @@ FORMS: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("form", FORMS)
 def test_no_refusal_tells_how_many_records_there_are(form: Any, tmp_path: Path) -> None:
-    planned = batchdp.optimize(batchdp.Workload(np.eye(3)))
+    planned = batchdp.optimize(batchdp.MatrixWorkload(np.eye(3)))
     ledger = batchdp.Ledger.create(tmp_path / "budget.db", epsilon=1)
     told = set()
     for records in (2, 3, 1000):

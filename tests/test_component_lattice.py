@@ -19,7 +19,7 @@ from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact
 from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.search import Batch, one_product, split_by, tables_apart
-from batchdp.components.strategy import Components
+from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import LatticeError, PrivacyParameterError
 from batchdp.mechanism.calibrate import root_above
 from batchdp.mechanism.components.integers import integer_basis
@@ -31,7 +31,7 @@ from batchdp.mechanism.sample import sample_independent
 from batchdp.mechanism.sensitivity import exact_squares
 from batchdp.privacy import GAUSSIAN
 from batchdp.private import Records
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 from mechanisms import calibrated, measured, prepared
 from test_components import batch_of, structure
 
@@ -39,7 +39,7 @@ Integers = NDArray[np.int64]
 ONE = Neighbours()
 
 
-def strategies_of(seed: int) -> Iterator[Components]:
+def strategies_of(seed: int) -> Iterator[ResidualStrategy]:
     """All ways that `optimize` has to answer a batch."""
     workload = batch_of(seed)
     if not np.any(workload.matrix.toarray()):
@@ -54,7 +54,7 @@ def strategies_of(seed: int) -> Iterator[Components]:
     yield _strategy(batch, tables_apart(batch, terms), 1.0)
 
 
-def cells_of(batch: Products) -> Integers:
+def cells_of(batch: KroneckerWorkload) -> Integers:
     return np.indices(batch.sizes).reshape(len(batch.sizes), -1).T.astype(np.int64)
 
 

@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import batchdp
-from batchdp import Workload, workloads
+from batchdp import MatrixWorkload, workloads
 from batchdp.bounds import certify, certify_worst
 from batchdp.components import groups, limits
 from batchdp.components.limits import by_products, by_sample, limit_of
 from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.pieces import usage_of
 from batchdp.components.search import Batch, one_product, split_by, tables_apart
-from batchdp.components.strategy import Components
+from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import StrategyError
 from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 
 
-def structure(workload: Workload | Products) -> Products:
+def structure(workload: MatrixWorkload | KroneckerWorkload) -> KroneckerWorkload:
     batch = workload.structure
-    assert isinstance(batch, Products)
+    assert isinstance(batch, KroneckerWorkload)
     return batch
 
 
@@ -56,7 +56,7 @@ def factor(rng: np.random.Generator, n: int) -> Dense | None:
             return np.eye(n)[: max(1, n - 1)]
 
 
-def batch_of(seed: int, *, columns: int = 3, most: int = 4, terms: int = 4) -> Products:
+def batch_of(seed: int, *, columns: int = 3, most: int = 4, terms: int = 4) -> KroneckerWorkload:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, most + 1, size=int(rng.integers(1, columns + 1)))
     known = [[factor(rng, int(n)) for _ in range(2)] for n in sizes]
@@ -68,11 +68,11 @@ def batch_of(seed: int, *, columns: int = 3, most: int = 4, terms: int = 4) -> P
     return structure(workloads.products([int(n) for n in sizes], listed, weights=weights))
 
 
-def weights_of(batch: Products) -> Dense:
+def weights_of(batch: KroneckerWorkload) -> Dense:
     return np.repeat(batch.weights, [table.queries for table in batch.tables])
 
 
-def check(strategy: Components) -> None:
+def check(strategy: ResidualStrategy) -> None:
     """B L = W, sensitivity at most 1 by brute force, error and variances as with explicit matrices."""
     batch = strategy.workload
     W = batch.matrix.toarray()
@@ -93,7 +93,7 @@ def check(strategy: Components) -> None:
     assert len(L) == strategy.measurements
 
 
-def optimum(batch: Products) -> tuple[float, float]:
+def optimum(batch: KroneckerWorkload) -> tuple[float, float]:
     """By the certified solver on the matrix: what none is below, and what it reaches."""
     found = certify(batch.workload(), tolerance=1e-5, max_rounds=2000)
     return found.lower_bound, found.upper_bound
@@ -270,5 +270,5 @@ def test_where_nothing_can_be_solved_together_laplace_noise_has_its_strategy_and
     values, some = np.eye(7), np.array([[1.0, 1, 0, 0, 0, 0, 0], [0, 0, 2, 2, 0, 0, 0]])
     batch = structure(workloads.products((7, 7), [(values, some), (some, values), (values, None)]))
     found = batchdp.optimize(batch, privacy="pure", seconds=5)
-    assert isinstance(found, batchdp.WeightedTables)
+    assert isinstance(found, batchdp.MarginalStrategy)
     assert 0 < found.limit <= found.total

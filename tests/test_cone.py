@@ -9,7 +9,7 @@ from batchdp.linalg import cone
 from batchdp.linalg.matrix import Dense
 from batchdp.strategies.families.matrix_mechanism import SETTINGS, _Objective, matrix_mechanism
 from batchdp.workloads import discrete, ranges, related
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 FLOOR = SETTINGS.floor
 SIZE = cone.ITERATIVE_FROM + 44
@@ -129,7 +129,7 @@ def test_projections_are_the_same_in_every_run() -> None:
     ids=("discrete", "ranges", "related"),
 )
 def test_the_matrix_mechanism_takes_the_same_steps_with_a_few_eigenvectors_as_with_all(
-    workload: Workload, monkeypatch: pytest.MonkeyPatch
+    workload: MatrixWorkload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = matrix_mechanism(workload, max_rounds=6)
     monkeypatch.setattr(cone, "ITERATIVE_FROM", 10**9)

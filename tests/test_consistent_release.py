@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 import batchdp
-from batchdp.components.strategy import Components
+from batchdp.components.strategy import ResidualStrategy
 from batchdp.consistency.components import joined
 from batchdp.consistency.tables import SLACK
 from batchdp.errors import ReleaseError
@@ -56,7 +56,7 @@ def table_release(
     given = np.column_stack([rng.integers(0, max(1, n // 2), 60) for n in sizes]) if codes is None else codes
     chosen = structure(batchdp.workloads.marginals(sizes, list(order)) if batch is None else batch)
     strategy = batchdp.optimize(chosen, privacy="zcdp")
-    assert isinstance(strategy, Components)
+    assert isinstance(strategy, ResidualStrategy)
     ledger = batchdp.Ledger.create(tmp_path / "ledger.db", rho=rho)
     done = batchdp.answer(strategy, given, rho=rho, ledger=ledger)
     assert isinstance(done, batchdp.Release)

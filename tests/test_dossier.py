@@ -517,7 +517,7 @@ def test_tables_of_many_columns_have_a_dossier_too(tables: tuple[Release, Ledger
 
 def test_names_are_only_text_whatever_they_hold(tmp_path: Path) -> None:
     names = ("../../etc/passwd", "<script>alert(1)</script>", "| a | b\n# c `x`", "=1+1", "\x1b[31m\u202e")
-    W = batchdp.Workload(np.eye(5), names=names)
+    W = batchdp.MatrixWorkload(np.eye(5), names=names)
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=3.0)
     release = answer(batchdp.STRATEGIES["noise-on-data"](W), [1, 2, 3, 4, 5], epsilon=1.0, ledger=ledger)
     done = dossier(release, tmp_path / "out", ledger=ledger)

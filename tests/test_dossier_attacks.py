@@ -20,9 +20,9 @@ from batchdp import (
     BudgetError,
     DossierError,
     Ledger,
+    MatrixWorkload,
     Release,
     ReleaseError,
-    Workload,
     answer,
     archive,
     dossier,
@@ -44,7 +44,7 @@ from mechanisms import reread as exchange
 
 NAMES = ("young", "old", "all", "young again")
 W = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
-STRATEGY = batchdp.STRATEGIES["noise-on-results"](Workload(W, names=NAMES))
+STRATEGY = batchdp.STRATEGIES["noise-on-results"](MatrixWorkload(W, names=NAMES))
 """Four measurements of two cells: what is measured twice leaves a forger a choice of how to read it."""
 
 
@@ -160,7 +160,7 @@ def test_a_forged_release_that_hangs_together_is_told_by_the_ledger(
 
 
 def test_the_same_id_under_other_names_is_refused(case: Case) -> None:
-    other = batchdp.STRATEGIES["noise-on-results"](Workload(W, names=("a", "b", "c", "d")))
+    other = batchdp.STRATEGIES["noise-on-results"](MatrixWorkload(W, names=("a", "b", "c", "d")))
     with pytest.raises(BudgetError, match=r"plan_digest|answers_digest"):
         answer(other, [10, 20], epsilon=0.25, ledger=case.ledger, release_id="second")
 

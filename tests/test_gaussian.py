@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from batchdp import STRATEGIES, Strategy, StrategyError, Workload, bounds, optimize, workloads
+from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, StrategyError, bounds, optimize, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.outcome import Outcome
 from batchdp.strategies.families.gaussian import gaussian
@@ -42,14 +42,14 @@ def test_no_other_pair_is_better_under_gaussian_noise(name: str) -> None:
     weights = np.ones(workload.queries) if workload.weights is None else workload.weights
     for other in ("noise-on-data", "noise-on-results", "wavelet", "p-identity"):
         pair = STRATEGIES[other](workload)
-        L2 = Strategy(workload, pair.measure, pair.reconstruct, privacy="zcdp").sensitivity
+        L2 = PairStrategy(workload, pair.measure, pair.reconstruct, privacy="zcdp").sensitivity
         assert best <= L2**2 * float(weights @ np.square(pair.reconstruct).sum(axis=1)) * (1 + 2e-6)
 
 
 def test_several_blocks_are_solved_by_themselves_and_nothing_more_is_claimed() -> None:
     """As one block the two have an error of 119.6, which was said to be the optimum."""
     blocks = [dense(workloads.prefix(n).matrix) for n in (6, 8)]
-    workload = Workload(sparse.block_diag(blocks), blocks=[6, 8])
+    workload = MatrixWorkload(sparse.block_diag(blocks), blocks=[6, 8])
     strategy = gaussian(workload)
     error = strategy.expected_squared_error(rho=0.5)
     each = [gaussian(block).expected_squared_error(rho=0.5) for block in blocks]
@@ -91,8 +91,8 @@ def test_the_worst_query_under_gaussian_noise_is_optimal(name: str) -> None:
 def test_the_worst_case_bound_can_be_recomputed_from_its_weights() -> None:
     """By weak duality the weighted-sum bound for the same weights is a bound on the largest variance."""
     W = dense(workloads.ranges(10, 16).matrix)
-    worst = bounds.certify_worst(Workload(W))
-    weighted = bounds.certify(Workload(W, weights=worst.query_weights), tolerance=1e-6)
+    worst = bounds.certify_worst(MatrixWorkload(W))
+    weighted = bounds.certify(MatrixWorkload(W, weights=worst.query_weights), tolerance=1e-6)
     assert weighted.upper_bound >= worst.lower_bound * (1 - 1e-6)
     assert weighted.lower_bound <= worst.upper_bound * (1 + 1e-6)
 

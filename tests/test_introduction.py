@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from batchdp import Strategy, Workload
+from batchdp import MatrixWorkload, PairStrategy
 from batchdp.strategies.families.noise_on_data import noise_on_data
 from batchdp.strategies.families.noise_on_results import noise_on_results
 from cases import EXAMPLE_1, EXAMPLE_2
 
 
-def error(strategy: Strategy) -> float:
+def error(strategy: PairStrategy) -> float:
     return strategy.expected_squared_error(epsilon=1.0)
 
 
@@ -31,7 +31,7 @@ def test_example_2() -> None:
 def test_the_strategy_that_the_paper_gives_for_example_2() -> None:
     L = np.array([[0, 1, 0, 0], [0, 0, 0, 1], [1 / 3, 0, 1, 0], [2 / 3, 0, 0, 0]])
     B = np.array([[2, 1, 1, -1 / 2], [1, 2, 0, 0], [0, 2, 2, 1 / 2]])
-    strategy = Strategy(Workload(EXAMPLE_2), L, B)
+    strategy = PairStrategy(MatrixWorkload(EXAMPLE_2), L, B)
     assert strategy.sensitivity == pytest.approx(1)
     assert strategy.per_query_variance(epsilon=1) == pytest.approx([12.5, 10, 16.5])
     assert error(strategy) == pytest.approx(39)

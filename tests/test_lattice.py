@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
-from batchdp import STRATEGIES, Strategy, Workload
+from batchdp import STRATEGIES, MatrixWorkload, PairStrategy
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.lattice import Lattice, quantise_cells
@@ -28,7 +28,7 @@ EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "300"))
 
 def lattice_of(Q: np.ndarray, noise: Noise = LAPLACE, largest_total: int = 10**6) -> Lattice:
     rows, cells = Q.shape
-    W = Workload(np.ones((1, cells)))
+    W = MatrixWorkload(np.ones((1, cells)))
     return Lattice(W, sparse.csr_array(Q), np.zeros((1, rows)), 40, largest_total, noise)
 
 
@@ -66,7 +66,7 @@ def test_sensitivities_and_measurements_equal_exact_fractions(Q: np.ndarray, dat
 )
 def test_rounding_is_toward_zero_so_no_column_grows(L: np.ndarray, cap: int) -> None:
     L = np.where(np.abs(L) < 1e-90, 0.0, L)
-    strategy = Strategy(Workload(L), L, np.eye(len(L)))
+    strategy = PairStrategy(MatrixWorkload(L), L, np.eye(len(L)))
     lattice = quantise_cells(strategy, largest_total=cap)
     top = Fraction(float(np.abs(L).max())) or Fraction(1)
     Q = lattice.integers.toarray()
@@ -122,7 +122,7 @@ def test_an_impossible_cap_is_refused(cap: Any) -> None:
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
 def test_an_entry_in_many_pieces_counts_as_their_sum(privacy: Any) -> None:
     pieces = sparse.csr_array((np.full(100, 0.01), np.zeros(100, int), np.array([0, 100])), shape=(1, 1))
-    strategy = Strategy(Workload([[1.0]]), pieces, np.eye(1), privacy=privacy)
+    strategy = PairStrategy(MatrixWorkload([[1.0]]), pieces, np.eye(1), privacy=privacy)
     lattice = quantise_cells(strategy, largest_total=1000)
     assert lattice.sensitivity == pytest.approx(2.0**lattice.bits)
     with pytest.raises(LatticeError, match="several pieces"):
@@ -135,7 +135,7 @@ def test_an_entry_in_many_pieces_counts_as_their_sum(privacy: Any) -> None:
 def test_measurements_that_depend_on_one_another_keep_their_noise(privacy: Any) -> None:
     rng = np.random.default_rng(0)
     M, A, C = rng.normal(size=(4, 2)), rng.normal(size=(2, 6)), rng.normal(size=(5, 2))
-    strategy = Strategy(Workload(C @ A), M @ A, C @ np.linalg.pinv(M), privacy=privacy)
+    strategy = PairStrategy(MatrixWorkload(C @ A), M @ A, C @ np.linalg.pinv(M), privacy=privacy)
     budget = strategy.noise.reference
     expected = np.sqrt(strategy.per_query_variance(**budget.arguments))
     law = prepared(strategy, Neighbours(), float(budget), None).reader

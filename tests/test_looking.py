@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import batchdp
-from batchdp import Ledger, Release, Strategy, Workload, answer, workloads
+from batchdp import Ledger, MatrixWorkload, PairStrategy, Release, answer, workloads
 from batchdp.cli.answer import show_answers
 from batchdp.cli.plan import expected_table
 from batchdp.cli.show import Part, console, parts, pieces
@@ -24,7 +24,7 @@ NAMES = ("all", *(f"n[c={i}]" for i in range(3)), "other", *(f"n[a={a}, b=x, y]"
 
 def released(names: tuple[str, ...], folder: Path) -> Release:
     m = len(names)
-    planned = Strategy(Workload(np.eye(m), names=names), np.eye(m), np.eye(m))
+    planned = PairStrategy(MatrixWorkload(np.eye(m), names=names), np.eye(m), np.eye(m))
     return answer(planned, np.arange(m) * 100, epsilon=1.0, ledger=Ledger.create(folder / "b.db", epsilon=1))
 
 
@@ -176,7 +176,7 @@ def test_notebooks_show_tables_with_top_rows(tmp_path: Path) -> None:
 def test_workloads_of_numbers_are_one_table(tmp_path: Path) -> None:
     batch = workloads.prefix(4)
     done = answer(
-        Strategy(batch, np.eye(4), batch.matrix),
+        PairStrategy(batch, np.eye(4), batch.matrix),
         [1, 2, 3, 4],
         epsilon=1,
         ledger=Ledger.create(tmp_path / "b.db", epsilon=1),

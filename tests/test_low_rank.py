@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchdp import Strategy, StrategyError, Workload, low_rank, workloads
+from batchdp import MatrixWorkload, PairStrategy, StrategyError, low_rank, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.outcome import Outcome
 from batchdp.strategies.completion import completed
@@ -26,7 +26,7 @@ AUTHORS = {
 """Expected squared error per query of the paper's authors' own program."""
 
 
-def per_query(strategy: Strategy) -> float:
+def per_query(strategy: PairStrategy) -> float:
     return strategy.expected_squared_error(epsilon=1.0) / strategy.workload.queries
 
 
@@ -103,7 +103,7 @@ def test_an_unknown_algorithm_is_refused() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_relaxed_strategy_stays_within_gamma_and_pays_for_it(algorithm: Any, gamma: float, weighted: bool) -> None:
     matrix = np.repeat(dense(workloads.ranges(16, 24).matrix), 3, axis=1)
-    workload = Workload(matrix, weights=np.linspace(0.5, 2, 16) if weighted else None)
+    workload = MatrixWorkload(matrix, weights=np.linspace(0.5, 2, 16) if weighted else None)
     strategy = low_rank(workload, relaxation=gamma, algorithm=algorithm)
     miss = np.linalg.norm(matrix - strategy.reconstruct @ strategy.measure)
     assert miss <= gamma

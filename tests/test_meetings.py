@@ -19,10 +19,10 @@ from scipy import sparse
 from batchdp import (
     BudgetError,
     Ledger,
+    MatrixWorkload,
+    PairStrategy,
     Plan,
     PlanError,
-    Strategy,
-    Workload,
     WorkloadError,
     answer,
     audit,
@@ -113,13 +113,15 @@ def test_an_audit_does_not_believe_a_plan_that_says_too_much(tmp_path: Any) -> N
     queries = read_queries(planned.sql, planned.domain)
     cells = cells_of(queries, planned.domain, partition=[[0], [1]])
     assert cells.meetings is None
-    forged = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=[[0], [1]])
-    lattice = quantise_cells(Strategy(forged, forged.matrix, np.eye(2)), largest_total=10**6)
+    forged = MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes, meetings=[[0], [1]])
+    lattice = quantise_cells(PairStrategy(forged, forged.matrix, np.eye(2)), largest_total=10**6)
     found = records_finding(cells, lattice)
     assert not found.held
     assert "in other blocks" in found.figures
-    honest = Workload(cells.matrix, cells.names, blocks=cells.sizes)
-    assert records_finding(cells, quantise_cells(Strategy(honest, honest.matrix, np.eye(2)), largest_total=10**6)).held
+    honest = MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes)
+    assert records_finding(
+        cells, quantise_cells(PairStrategy(honest, honest.matrix, np.eye(2)), largest_total=10**6)
+    ).held
     by_carrier = plan(BY_CARRIER, SMALL, max_cells=2)
     wrong = copy(by_carrier)
     object.__setattr__(wrong, "strategy", _forged(by_carrier))  # a plan would refuse it
@@ -137,7 +139,7 @@ def test_a_plan_refuses_a_strategy_that_does_not_know_its_blocks(blocks: Any) ->
     planned = plan(sql, {"table": "t", "columns": columns}, max_cells=10, seconds=0.1)
     W = planned.workload
     assert W.blocks == (10, 10)
-    unknowing = replace(planned.strategy, workload=Workload(W.matrix, W.names, blocks=blocks), proven=())
+    unknowing = replace(planned.strategy, workload=MatrixWorkload(W.matrix, W.names, blocks=blocks), proven=())
     with pytest.raises(PlanError, match=r"the plan counts 2 blocks of 20 cells in all; optimise plan\.workload itself"):
         replace(planned, strategy=unknowing)
 
@@ -151,7 +153,7 @@ def test_a_plan_refuses_a_strategy_whose_blocks_meet_less_than_its_own(privacy: 
     W = planned.workload
     assert W.meetings == ((0, 1),)
     for meetings in ([(0,), (1,)], [(1,), (0,)]):
-        apart = optimize(Workload(W.matrix, W.names, W.weights, W.blocks, meetings=meetings), privacy=privacy)
+        apart = optimize(MatrixWorkload(W.matrix, W.names, W.weights, W.blocks, meetings=meetings), privacy=privacy)
         with pytest.raises(PlanError, match="no record is in all of them"):
             replace(planned, strategy=apart)
     again = replace(planned, strategy=optimize(W, privacy=privacy))
@@ -167,13 +169,13 @@ def test_a_plan_takes_a_strategy_whose_blocks_meet_more_than_its_own() -> None:
     W = planned.workload
     assert max(map(len, W.meetings)) > 1 < len(W.meetings)
     for meetings in (None, W.meetings[::-1], [*W.meetings, tuple(range(len(W.blocks)))]):
-        careful = optimize(Workload(W.matrix, W.names, W.weights, W.blocks, meetings=meetings, ends=W.ends))
+        careful = optimize(MatrixWorkload(W.matrix, W.names, W.weights, W.blocks, meetings=meetings, ends=W.ends))
         found = replace(planned, strategy=careful)
         assert found.lattice.sensitivity >= brute_force(found)
     for left_out in range(len(W.meetings)):
         fewer = [met for i, met in enumerate(W.meetings) if i != left_out]
         fewer += [(block,) for block in W.meetings[left_out]]
-        wrong = noise_on_results(Workload(W.matrix, W.names, W.weights, W.blocks, meetings=fewer, ends=W.ends))
+        wrong = noise_on_results(MatrixWorkload(W.matrix, W.names, W.weights, W.blocks, meetings=fewer, ends=W.ends))
         if len(W.meetings[left_out]) > 1:
             with pytest.raises(PlanError, match="no record is in all of them"):
                 replace(planned, strategy=wrong)
@@ -182,10 +184,13 @@ def test_a_plan_takes_a_strategy_whose_blocks_meet_more_than_its_own() -> None:
 def test_a_plan_refuses_a_strategy_for_other_queries_or_cells_in_another_order() -> None:
     planned = plan("SELECT x, COUNT(*) AS n FROM t GROUP BY x", {"table": "t", "columns": {"x": {"integers": [0, 9]}}})
     names, W = planned.names, dense(planned.workload.matrix)
-    for other in (Workload(W[:, ::-1], names), Workload(2 * W, names), Workload(W, names[::-1])):
+    for other in (MatrixWorkload(W[:, ::-1], names), MatrixWorkload(2 * W, names), MatrixWorkload(W, names[::-1])):
         with pytest.raises(PlanError, match="other queries, names or cells"):
             replace(planned, strategy=noise_on_results(other))
-    assert replace(planned, strategy=noise_on_results(Workload(W, names, np.arange(1, len(names) + 1)))).names == names
+    assert (
+        replace(planned, strategy=noise_on_results(MatrixWorkload(W, names, np.arange(1, len(names) + 1)))).names
+        == names
+    )
 
 
 def brute_force(planned: Plan) -> int:
@@ -200,11 +205,11 @@ def brute_force(planned: Plan) -> int:
     return found if planned.privacy == "pure" else isqrt(found - 1) + 1
 
 
-def _forged(planned: Plan) -> Strategy:
+def _forged(planned: Plan) -> PairStrategy:
     """The same strategy, for a workload all of whose blocks exclude each other."""
     W = planned.workload
     alone = [[block] for block in range(len(W.blocks))]
-    forged = Workload(W.matrix, W.names, W.weights, W.blocks, meetings=alone, ends=W.ends)
+    forged = MatrixWorkload(W.matrix, W.names, W.weights, W.blocks, meetings=alone, ends=W.ends)
     return replace(planned.strategy, workload=forged, proven=())
 
 
@@ -212,30 +217,30 @@ def test_sensitivities_are_the_largest_over_meetings() -> None:
     W = sparse.csr_array(np.array([[3.0, 1, 0, 0, 0], [0, 0, 2, 0, 0], [0, 0, 0, 5, 4]]))
     blocks, met = [2, 1, 2], [[0, 1], [1, 2]]
     for privacy, exact in (("pure", 7.0), ("zcdp", 29.0)):
-        own = Workload(W, blocks=blocks, meetings=met)
-        strategy = Strategy(own, W, np.eye(3), privacy=privacy)  # type: ignore[arg-type]
+        own = MatrixWorkload(W, blocks=blocks, meetings=met)
+        strategy = PairStrategy(own, W, np.eye(3), privacy=privacy)  # type: ignore[arg-type]
         assert strategy.sensitivity ** (1 if privacy == "pure" else 2) == pytest.approx(exact)
         lattice = quantise_cells(strategy, largest_total=1000)
         found = lattice.column_sums if privacy == "pure" else lattice.column_squares
         unit = 2**lattice.bits / 5
         assert found == pytest.approx(exact * (unit if privacy == "pure" else unit**2))
         assert rederive(lattice)[0] == [found]
-    everything = Strategy(Workload(W, blocks=blocks), W, np.eye(3))
+    everything = PairStrategy(MatrixWorkload(W, blocks=blocks), W, np.eye(3))
     assert everything.sensitivity == 10
 
 
 def test_a_measurement_that_spans_blocks_is_charged_by_roots() -> None:
     L = sparse.csr_array(np.array([[1.0, 1.0, 1.0]]))
-    own = Workload(L, blocks=[1, 1, 1], meetings=[[0, 1], [2]])
-    strategy = Strategy(own, L, np.eye(1), privacy="zcdp")
+    own = MatrixWorkload(L, blocks=[1, 1, 1], meetings=[[0, 1], [2]])
+    strategy = PairStrategy(own, L, np.eye(1), privacy="zcdp")
     assert strategy.sensitivity == pytest.approx(2)  # not √2: a record in both moves the one measurement twice
     lattice = quantise_cells(strategy, largest_total=1000)
     assert lattice.column_squares == 4 * 4**lattice.bits
     assert rederive(lattice)[0] == [lattice.column_squares]
     # A limit for queries that span blocks holds for those that meet, and not for the sum.
-    bound = certify(Workload(np.array([[1.0, 1.0, 1.0]]), blocks=[1, 1, 1], meetings=[[0], [1], [2]])).lower_bound
+    bound = certify(MatrixWorkload(np.array([[1.0, 1.0, 1.0]]), blocks=[1, 1, 1], meetings=[[0], [1], [2]])).lower_bound
     assert bound == pytest.approx(1)
-    apart = certify(Workload(np.eye(3), blocks=[1, 1, 1], meetings=[[0], [1], [2]])).lower_bound
+    apart = certify(MatrixWorkload(np.eye(3), blocks=[1, 1, 1], meetings=[[0], [1], [2]])).lower_bound
     assert apart == pytest.approx(3)
 
 
@@ -264,7 +269,7 @@ def test_shares_over_meetings_are_feasible_and_the_best(seed: int, laplace: bool
 @pytest.mark.parametrize("meetings", [[[0]], [[0, 5], [1]], 3, [[0.5, 1]], []])
 def test_meetings_that_are_none_are_refused(meetings: Any) -> None:
     with pytest.raises(WorkloadError, match="meetings"):
-        Workload(np.eye(2), blocks=[1, 1], meetings=meetings)
+        MatrixWorkload(np.eye(2), blocks=[1, 1], meetings=meetings)
 
 
 @settings(max_examples=25, deadline=None)
@@ -276,7 +281,7 @@ def test_sql_batches_are_never_worse_than_noise_on_data_or_results(
     queries = read_queries(sql, described)
     most = max(most, max(cells_of([query], described).sizes[0] for query in queries))
     cells = cells_of(queries, described, most=most)
-    workload = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings)
+    workload = MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings)
     W = dense(workload.matrix)
     if not np.any(W):
         return

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from batchdp import LatticeError, PrivacyParameterError, Workload
+from batchdp import LatticeError, MatrixWorkload, PrivacyParameterError
 from batchdp.mechanism.calibrate import calibrate, float_below
 from batchdp.mechanism.conversion import by_theorem, epsilon_at, rho_for
 from batchdp.mechanism.lattice import Lattice
@@ -25,7 +25,7 @@ NOISES = [LAPLACE, GAUSSIAN]
 def for_one_measurement(noise: Noise, sensitivity: int, amount: Any) -> GroupNoise:
     """The noise of one measurement that a record changes by so much, at what a user gives."""
     Q = sparse.csr_array(np.array([[sensitivity]], dtype=np.int64))
-    lattice = Lattice(Workload(np.eye(1)), Q, np.eye(1), 40, 10**6, noise)
+    lattice = Lattice(MatrixWorkload(np.eye(1)), Q, np.eye(1), 40, 10**6, noise)
     (found,) = calibrate(lattice, 1, Budget(noise, amount))
     return found
 
@@ -72,7 +72,7 @@ def test_impossible_sensitivities_are_refused(noise: Noise, moved: Any) -> None:
 def test_noise_has_the_promised_scale_and_centre(noise: Noise) -> None:
     made = calibrated(noise, 1000**noise.norm, 0.5)
     Q = sparse.csr_array(np.ones((40_000, 1), dtype=np.int64))
-    lattice = Lattice(Workload(np.eye(1)), Q, np.zeros((1, 40_000)), 0, 10**6, noise)
+    lattice = Lattice(MatrixWorkload(np.eye(1)), Q, np.zeros((1, 40_000)), 0, 10**6, noise)
     draws = add(lattice, CellCounts(np.array([7])), sample(lattice, (made,))).astype(float) - 7
     spread = np.mean(np.abs(draws / made.scale) ** noise.norm)
     # Five standard errors of 40 000 draws.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from batchdp import Workload, optimize, workloads
+from batchdp import MatrixWorkload, optimize, workloads
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads
 from batchdp.strategies.families.p_identity import SETTINGS, p_identity, tournament
@@ -46,7 +46,7 @@ def test_differences_of_ranges_are_the_same_workload(weighted: bool) -> None:
     rng = np.random.default_rng(0)
     ends = np.sort(rng.integers(0, 5000, size=(900, 2)), axis=1)
     W = ((ends[:, :1] <= np.arange(5000)) & (np.arange(5000) <= ends[:, 1:])).astype(float)
-    reduction = reduce(Workload(W, weights=rng.uniform(0.5, 2, size=900) if weighted else None))
+    reduction = reduce(MatrixWorkload(W, weights=rng.uniform(0.5, 2, size=900) if weighted else None))
     found = products(reduction)
     assert isinstance(found, Differences)
     T, e = some(3, reduction.columns), 1 + some(1, reduction.columns, 1)[0]
@@ -58,7 +58,7 @@ def test_differences_of_ranges_are_the_same_workload(weighted: bool) -> None:
 
 def test_small_and_unordered_workloads_stay_arrays() -> None:
     assert isinstance(products(reduce(workloads.ranges(40, 80))), Whole)
-    assert isinstance(products(reduce(Workload(some(300, 4000)))), Whole)
+    assert isinstance(products(reduce(MatrixWorkload(some(300, 4000)))), Whole)
 
 
 def test_the_descent_stops_at_the_bounds() -> None:

@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 import batchdp
-from batchdp import AccuracyError, BatchDPError, Ledger, Plan, Workload, outlook, report_plan
+from batchdp import AccuracyError, BatchDPError, Ledger, MatrixWorkload, Plan, outlook, report_plan
 from batchdp.cells import cells_of
 from batchdp.domain.domain import read_domain
 from batchdp.plans.accuracy import margins, needed
@@ -150,7 +150,7 @@ def test_wrong_criteria_and_plans_are_refused(plans: dict[str, Plan], tmp_path: 
     with pytest.raises(AccuracyError, match="neither a statement nor a query"):
         report_plan(plans["pure"], tmp_path / "x.html", criteria={"totals": 3})
     wrong: Any = plans["pure"].strategy
-    with pytest.raises(BatchDPError, match="plan is a Strategy"):
+    with pytest.raises(BatchDPError, match="plan is a PairStrategy"):
         report_plan(wrong, tmp_path / "x.html")
     assert list(tmp_path.iterdir()) == []
 
@@ -286,7 +286,7 @@ def test_the_first_paint_of_two_thousand_queries_takes_less_than_a_second(browse
     domain = read_domain('table = "t"\n' + "".join(columns))
     sql = "SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b"
     cells = cells_of(read_queries(sql, domain), domain)
-    strategy = batchdp.STRATEGIES["noise-on-data"](Workload(cells.matrix, cells.names, blocks=cells.sizes))
+    strategy = batchdp.STRATEGIES["noise-on-data"](MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes))
     plan = Plan(sql, domain, cells, strategy)
     assert len(plan.names) == 2000
     page = report_plan(plan, tmp_path / "page.html", criteria={"n": {"margin": 5}})

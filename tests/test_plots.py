@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy import sparse
 
-from batchdp import STRATEGIES, Ledger, Release, Strategy, Workload, answer, workloads
+from batchdp import STRATEGIES, Ledger, MatrixWorkload, PairStrategy, Release, answer, workloads
 from batchdp.excerpt import NOTEBOOK, excerpt
 from batchdp.linalg.matrix import shrunk
 from batchdp.markup import summary
@@ -31,11 +31,11 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger.create(tmp_path / "<b>budget.db", rho=1000)
 
 
-def noise_on_data(workload: Workload, **options: Any) -> Strategy:
-    return Strategy(workload, np.eye(workload.cells), workload.matrix, **options)
+def noise_on_data(workload: MatrixWorkload, **options: Any) -> PairStrategy:
+    return PairStrategy(workload, np.eye(workload.cells), workload.matrix, **options)
 
 
-def released(workload: Workload, ledger: Ledger) -> Release:
+def released(workload: MatrixWorkload, ledger: Ledger) -> Release:
     return answer(noise_on_data(workload), np.arange(workload.cells), epsilon=1.0, ledger=ledger, label=NASTY)
 
 
@@ -113,7 +113,7 @@ def test_all_can_be_drawn_onto_axes_of_ones_own(ledger: Ledger) -> None:
 
 
 def test_names_are_text_and_nothing_else(ledger: Ledger) -> None:
-    workload = Workload(np.eye(2), names=[NASTY, "שלום 🦆 " * 40])
+    workload = MatrixWorkload(np.eye(2), names=[NASTY, "שלום 🦆 " * 40])
     release = released(workload, ledger)
     figure: Any = release.plot()
     assert figure._repr_png_().startswith(b"\x89PNG")  # an emoji is no reason to warn or to fail

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
-from batchdp import STRATEGIES, Strategy, StrategyError, Workload, optimize, workloads
+from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, StrategyError, optimize, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.privacy import LAPLACE
 from batchdp.strategies import families_for
@@ -33,7 +33,7 @@ def test_the_papers_examples() -> None:
     assert optimize(EXAMPLE_2).expected_squared_error(epsilon=1) <= 38.001
 
 
-def assert_best(workload: Workload, seed: int = 0) -> None:
+def assert_best(workload: MatrixWorkload, seed: int = 0) -> None:
     strategy = optimize(workload, seed=seed)
     error = strategy.expected_squared_error(epsilon=1.0)
     assert strategy.residual <= 1e-9
@@ -49,7 +49,7 @@ def test_no_registered_mechanism_is_better_on_any_kind_of_workload(name: str) ->
 
 
 @st.composite
-def random_workloads(draw: st.DrawFn) -> Workload:
+def random_workloads(draw: st.DrawFn) -> MatrixWorkload:
     m, n, seed = draw(st.integers(1, 12)), draw(st.integers(1, 12)), draw(st.integers(0, 2**16))
     kind = draw(st.sampled_from(["discrete", "ranges", "related", "prefix", "all_ranges", "sliding", "marginals"]))
     match kind:
@@ -69,13 +69,13 @@ def random_workloads(draw: st.DrawFn) -> Workload:
     if draw(st.booleans()):
         W = np.vstack([W, np.zeros(W.shape[1])])
     weights = rng.uniform(0.1, 10, size=len(W)) if draw(st.booleans()) else None
-    return Workload(W, weights=weights)
+    return MatrixWorkload(W, weights=weights)
 
 
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(workload=random_workloads(), seed=st.integers(0, 3))
-def test_no_registered_mechanism_is_better_on_random_workloads(workload: Workload, seed: int) -> None:
+def test_no_registered_mechanism_is_better_on_random_workloads(workload: MatrixWorkload, seed: int) -> None:
     assert_best(workload, seed)
 
 
@@ -101,7 +101,7 @@ def test_a_tiny_query_among_large_ones_is_not_answered_wrongly() -> None:
         rows = np.linalg.norm(strategy.reconstruct @ strategy.measure - W, axis=1) / np.linalg.norm(W, axis=1)
         assert np.all(rows <= 1e-9)
         with pytest.raises(StrategyError, match=r"query 'q2'.*rescale"):
-            Strategy(Workload(W), W[:1], np.array([[1.0], [0.0]]))
+            PairStrategy(MatrixWorkload(W), W[:1], np.array([[1.0], [0.0]]))
 
 
 def test_queries_of_very_different_sizes_get_the_better_of_noise_on_data_and_on_results() -> None:
@@ -116,7 +116,7 @@ def test_queries_of_very_different_sizes_get_the_better_of_noise_on_data_and_on_
 
 def test_weights_of_very_different_sizes() -> None:
     W = np.random.default_rng(0).standard_normal((5, 8))
-    strategy = optimize(Workload(W, weights=[1e-15, 1e15, 1, 1, 1]))
+    strategy = optimize(MatrixWorkload(W, weights=[1e-15, 1e15, 1, 1, 1]))
     assert np.allclose(strategy.reconstruct @ strategy.measure, W, atol=1e-9)
 
 
@@ -168,8 +168,8 @@ def test_progress_under_gaussian_noise() -> None:
 @pytest.mark.slow
 def test_many_more_queries_than_cells_and_the_other_way_round() -> None:
     rng = np.random.default_rng(0)
-    assert_best(Workload(rng.integers(0, 2, size=(300, 5))))
-    assert_best(Workload(rng.standard_normal((2, 60))))
+    assert_best(MatrixWorkload(rng.integers(0, 2, size=(300, 5))))
+    assert_best(MatrixWorkload(rng.standard_normal((2, 60))))
 
 
 def test_the_same_seed_and_class_of_budget_give_the_same_strategy() -> None:
@@ -184,7 +184,7 @@ def test_the_same_seed_and_class_of_budget_give_the_same_strategy() -> None:
 def test_weights_move_accuracy_to_where_it_counts() -> None:
     W = dense(workloads.ranges(12, 24).matrix)
     weights = np.where(np.arange(12) < 2, 100.0, 1.0)
-    heavy, plain = optimize(Workload(W, weights=weights)), optimize(W)
+    heavy, plain = optimize(MatrixWorkload(W, weights=weights)), optimize(W)
     assert heavy.per_query_variance(epsilon=1)[:2].sum() < plain.per_query_variance(epsilon=1)[:2].sum()
     as_weighted = float(weights @ plain.per_query_variance(epsilon=1))
     assert heavy.expected_squared_error(epsilon=1) < as_weighted

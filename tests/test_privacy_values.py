@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchdp import LatticeError, PrivacyParameterError, ShapeLimits, Strategy, StrategyError, Workload
+from batchdp import LatticeError, MatrixWorkload, PairStrategy, PrivacyParameterError, ShapeLimits, StrategyError
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.quantise import lattice_of
 from batchdp.outcome import Outcome
@@ -85,7 +85,7 @@ def one_group(noise: Noise, moved: int) -> Any:
 def two_bodies() -> Any:
     """Measurements with noise in two shapes, which share ε."""
     W = np.random.default_rng(0).standard_normal((4, 9))
-    found = lattice_of(shaped_noise(Workload(W), ShapeLimits(rank=2, directions=100)), largest_total=10**6)
+    found = lattice_of(shaped_noise(MatrixWorkload(W), ShapeLimits(rank=2, directions=100)), largest_total=10**6)
     assert len(found.groups) == 2
     return found
 
@@ -124,7 +124,7 @@ def test_every_outcome_but_a_proven_one_says_what_to_try_next() -> None:
 
 def test_a_status_from_a_file_is_an_outcome_even_if_another_version_wrote_it() -> None:
     def read(status: Any) -> Outcome:
-        return Strategy(Workload(np.eye(2)), np.eye(2), np.eye(2), status=status).status
+        return PairStrategy(MatrixWorkload(np.eye(2)), np.eye(2), np.eye(2), status=status).status
 
     assert read("converged") is Outcome.CONVERGED
     assert read("closed form; optimal") is Outcome.UNKNOWN

@@ -16,9 +16,9 @@ from batchdp import (
     STRATEGIES,
     LatticeError,
     Ledger,
-    Strategy,
+    MatrixWorkload,
+    PairStrategy,
     StrategyError,
-    Workload,
     WorkloadError,
     answer,
     audit,
@@ -48,8 +48,8 @@ def test_cells_merged_alike_are_known_by_what_they_say_and_not_by_who_made_them(
     assert hash(one) == hash(same)
     for classes, factors, count in (([0, 1, 0], [1, 1, 1], 2), ([0, 1, 1], [1, 1, 2], 2), ([0, 1, 1], [1, 1, 1], 3)):
         assert one != CellMap(np.array(classes), np.array(factors, dtype=float), count)
-    W = Workload(Product(np.eye(2), one.matrix()))
-    strategy = Strategy(W, Product(np.eye(2), same.matrix()), np.eye(2))
+    W = MatrixWorkload(Product(np.eye(2), one.matrix()))
+    strategy = PairStrategy(W, Product(np.eye(2), same.matrix()), np.eye(2))
     assert quantise_cells(strategy, largest_total=1000).merging is not None
 
 
@@ -127,7 +127,7 @@ def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchdp.workloads.reduction.MOST_ENTRIES", 0)
 
 
-def ranges(cells: int = 500) -> Workload:
+def ranges(cells: int = 500) -> MatrixWorkload:
     rng = np.random.default_rng(4)
     first, last = np.sort(rng.integers(0, cells, size=(20, 2)), axis=1).T
     return workloads.intervals(first, last, cells)
@@ -159,8 +159,12 @@ def test_what_is_not_an_interval_is_refused(first: Any, last: Any) -> None:
 @pytest.mark.usefixtures("lazily")
 def test_a_factored_workload_gets_the_strategy_of_its_entries() -> None:
     factored = ranges()
-    entries = Workload(dense(factored.matrix))
-    methods: list[Callable[[Workload], Strategy]] = [p_identity, optimize, partial(noise_on_data, merged=True)]
+    entries = MatrixWorkload(dense(factored.matrix))
+    methods: list[Callable[[MatrixWorkload], PairStrategy]] = [
+        p_identity,
+        optimize,
+        partial(noise_on_data, merged=True),
+    ]
     for method in methods:
         lazy, full = method(factored), method(entries)
         assert isinstance(lazy.measurement, Product)
@@ -175,7 +179,7 @@ def test_a_wide_sparse_workload_keeps_its_strategy_in_factors(tmp_path: Path) ->
     rng = np.random.default_rng(0)
     columns = sparse.csc_array(sparse.random_array((30, 12), density=0.3, rng=rng))
     W = columns[:, rng.integers(0, 12, size=2000)] @ sparse.diags_array(rng.choice([1, 0.5, -0.25], size=2000))
-    strategy = optimize(Workload(W), seconds=0.5)
+    strategy = optimize(MatrixWorkload(W), seconds=0.5)
     assert isinstance(strategy.measurement, Product)
     assert strategy.residual < 1e-12
     assert strategy.reconstruct @ strategy.measure == pytest.approx(W.toarray(), abs=1e-9)
@@ -185,17 +189,17 @@ def test_a_wide_sparse_workload_keeps_its_strategy_in_factors(tmp_path: Path) ->
     assert len(release.values) == 30
 
 
-def many_queries() -> tuple[Workload, np.ndarray]:
+def many_queries() -> tuple[MatrixWorkload, np.ndarray]:
     rng = np.random.default_rng(5)
     W = rng.standard_normal((200, 3)) @ rng.standard_normal((3, 40))
-    return Workload(W, weights=rng.uniform(0.5, 2, 200)), W
+    return MatrixWorkload(W, weights=rng.uniform(0.5, 2, 200)), W
 
 
 @pytest.mark.usefixtures("lazily")
 def test_queries_that_far_outnumber_their_rank_are_reconstructed_in_factors() -> None:
     workload, W = many_queries()
     reduction = reduce(workload)
-    strategy = Strategy.lifted(reduction, Pair(np.eye(40), reduction.reduced), method="noise on data")
+    strategy = PairStrategy.lifted(reduction, Pair(np.eye(40), reduction.reduced), method="noise on data")
     assert isinstance(strategy.reconstruction, Product)
     assert strategy.reconstruct == pytest.approx(W * reduction.scales)
     assert strategy.per_query_variance(epsilon=1) == pytest.approx(2 * np.sum(W**2, axis=1))
@@ -209,7 +213,7 @@ def test_a_factored_strategy_measures_what_its_entries_would() -> None:
     assert lattice.merging is not None
     assert lattice.cells == 500
     x = rng.integers(0, 1000, size=500)
-    full = Strategy(Workload(dense(strategy.workload.matrix)), strategy.measure, strategy.reconstruct)
+    full = PairStrategy(MatrixWorkload(dense(strategy.workload.matrix)), strategy.measure, strategy.reconstruct)
     same = quantise_cells(full, largest_total=10**6)
     assert measured(lattice, x) == measured(same, x)
     assert lattice.column_sums == same.column_sums
@@ -234,15 +238,15 @@ def test_a_factored_strategy_answers(tmp_path: Path) -> None:
 def test_a_product_must_choose_one_column_a_cell() -> None:
     for right in (np.ones((2, 3)), sparse.csc_array(np.ones((2, 3))), 2 * _merging(np.zeros(3, int), np.ones(3), 2)):
         with pytest.raises(WorkloadError, match="choose one column"):
-            Workload(Product(np.ones((4, 2)), right))
+            MatrixWorkload(Product(np.ones((4, 2)), right))
     good = Product(np.ones((4, 2)), _merging(np.array([0, 1, 1]), np.ones(3), 2))
-    assert Workload(good).cells == 3
+    assert MatrixWorkload(good).cells == 3
     with pytest.raises(WorkloadError, match="one block"):
-        Workload(good, blocks=(1, 2))
+        MatrixWorkload(good, blocks=(1, 2))
     with pytest.raises(WorkloadError, match="do not fit"):
-        Workload(Product(np.ones((4, 5)), good.right))
+        MatrixWorkload(Product(np.ones((4, 5)), good.right))
     with pytest.raises(WorkloadError, match="NaN"):
-        Workload(Product(np.full((4, 2), np.nan), good.right))
+        MatrixWorkload(Product(np.full((4, 2), np.nan), good.right))
 
 
 @pytest.mark.slow
@@ -259,45 +263,45 @@ def test_mechanisms_on_a_factored_workload_are_right_or_refuse(name: str, lazily
 
 
 def test_what_does_not_fit_into_memory_is_said() -> None:
-    wide = Workload(sparse.csr_array((np.ones(2), ([0, 999], [5, 7])), shape=(1000, 1_000_000)))
+    wide = MatrixWorkload(sparse.csr_array((np.ones(2), ([0, 999], [5, 7])), shape=(1000, 1_000_000)))
     with pytest.raises(WorkloadError, match="7 GiB as an array"):
         dense(wide.matrix)
     with pytest.raises(StrategyError, match="GiB as an array"):
-        _ = noise_on_data(Workload(wide.matrix[:2])).measure  # type: ignore[index]
+        _ = noise_on_data(MatrixWorkload(wide.matrix[:2])).measure  # type: ignore[index]
 
 
 def test_factors_of_small_integers_do_not_overflow(tmp_path: Path) -> None:
     right = _merging(np.array([0, 0, 1, 1]), np.ones(4), 2)
-    workload = Workload(Product(np.array([[-128.0, 0], [0, -128.0]]), right))
+    workload = MatrixWorkload(Product(np.array([[-128.0, 0], [0, -128.0]]), right))
     assert isinstance(workload.matrix, Product)
     small = np.array([[-128, 0], [0, -128]], dtype=np.int8)
     lefts: list[Any] = [small, sparse.csr_array(small), sparse.coo_array(small)]
     for left in lefts:
-        strategy = Strategy(workload, Product(left, workload.matrix.right), np.eye(2))
+        strategy = PairStrategy(workload, Product(left, workload.matrix.right), np.eye(2))
         assert strategy.sensitivity == 128
         lattice = quantise_cells(strategy, largest_total=10**6)
         assert np.abs(lattice.integers.data).max() <= 2**lattice.bits
         one, other = (measured(lattice, np.array([count, 0, 0, 0]))[0] for count in (65536, 65537))
         assert abs(one - other) == lattice.sensitivity
     tens: Any = np.full((1, 1), 100, dtype=np.int8)
-    doubled = Strategy(Workload([[200.0]]), Product(tens, np.full((1, 1), 2, dtype=np.int8)), np.eye(1))
+    doubled = PairStrategy(MatrixWorkload([[200.0]]), Product(tens, np.full((1, 1), 2, dtype=np.int8)), np.eye(1))
     assert doubled.sensitivity == 200
 
 
 def test_products_that_do_not_fit_are_refused() -> None:
-    workload = Workload(Product(np.eye(2), _merging(np.array([0, 1, 1]), np.ones(3), 2)))
+    workload = MatrixWorkload(Product(np.eye(2), _merging(np.array([0, 1, 1]), np.ones(3), 2)))
     assert isinstance(workload.matrix, Product)
     right = workload.matrix.right
     for left in (np.ones((2, 3)), np.ones((2, 0)), np.eye(2) * 1j, "text", Product(np.eye(2), np.eye(2))):
         with pytest.raises((StrategyError, np.exceptions.ComplexWarning)):
-            Strategy(workload, Product(left, right), np.eye(2))  # type: ignore[arg-type]
+            PairStrategy(workload, Product(left, right), np.eye(2))  # type: ignore[arg-type]
     with pytest.raises(WorkloadError, match="more than two"):
-        Workload(Product(Product(np.eye(2), np.eye(2)), right))  # type: ignore[arg-type]
+        MatrixWorkload(Product(Product(np.eye(2), np.eye(2)), right))  # type: ignore[arg-type]
 
 
 def test_a_column_that_no_cell_has_does_not_count() -> None:
     left = np.array([[1.0, 0, 100], [0, 1, 100]])
-    workload = Workload(Product(left, _merging(np.array([0, 1]), np.ones(2), 3)))
+    workload = MatrixWorkload(Product(left, _merging(np.array([0, 1]), np.ones(2), 3)))
     strategy = optimize(workload, "zcdp")
     assert strategy.expected_squared_error(rho=0.5) == pytest.approx(2.0)
     assert strategy.lower_bound(rho=0.5) <= 2.0 * (1 + 1e-9)
@@ -308,7 +312,7 @@ def test_a_column_that_no_cell_has_does_not_count() -> None:
 def test_every_kind_of_search_keeps_the_workloads_own_merging() -> None:
     workload = ranges(60)
     assert isinstance(workload.matrix, Product)
-    again = Workload(workload.matrix)
+    again = MatrixWorkload(workload.matrix)
     assert isinstance(again.matrix, Product)
     assert again.matrix.right is workload.matrix.right
     for options in ({}, {"objective": "max"}, {"privacy": "zcdp"}, {"privacy": "zcdp", "objective": "max"}):
@@ -317,9 +321,9 @@ def test_every_kind_of_search_keeps_the_workloads_own_merging() -> None:
 
 
 def test_a_merging_that_was_tampered_with_is_refused() -> None:
-    workload = Workload(Product(np.eye(2), _merging(np.array([0, 0, 0, 1, 1, 1]), np.ones(6), 2)))
+    workload = MatrixWorkload(Product(np.eye(2), _merging(np.array([0, 0, 0, 1, 1, 1]), np.ones(6), 2)))
     assert isinstance(workload.matrix, Product)
-    strategy = copy.deepcopy(Strategy(workload, Product(np.eye(2), workload.matrix.right), np.eye(2)))
+    strategy = copy.deepcopy(PairStrategy(workload, Product(np.eye(2), workload.matrix.right), np.eye(2)))
     assert isinstance(strategy.workload.matrix, Product)
     sparse.csc_array(strategy.workload.matrix.right).data[:] = 1000
     with pytest.raises(LatticeError, match="merging"):
@@ -328,14 +332,14 @@ def test_a_merging_that_was_tampered_with_is_refused() -> None:
     views = sparse.csc_array((data[:], index[:], ends[:]), shape=(1, 3))
     for part in (views.data, views.indices, views.indptr):
         part.flags.writeable = False
-    frozen_twice = Workload(Product(np.ones((1, 1)), views))
+    frozen_twice = MatrixWorkload(Product(np.ones((1, 1)), views))
     data[:] = 7
     assert np.array_equal(dense(frozen_twice.matrix), np.ones((1, 3)))
 
 
 def test_a_chain_of_nearly_parallel_columns_is_not_one_class() -> None:
     W = np.vstack([np.ones(2000), 1 + np.arange(2000) * 3e-12])
-    assert 100 < reduce(Workload(W)).columns < 2000
+    assert 100 < reduce(MatrixWorkload(W)).columns < 2000
     for privacy in ("pure", "zcdp"):
         assert optimize(W, privacy, seconds=0.3).residual < 1e-9
 

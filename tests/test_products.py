@@ -12,26 +12,26 @@ import numpy as np
 import pytest
 
 import batchdp
-from batchdp import Workload, workloads
+from batchdp import MatrixWorkload, workloads
 from batchdp.errors import BatchDPError, PrivacyParameterError, ReleaseError, StrategyError, WorkloadError
 from batchdp.linalg.matrix import dense
 from batchdp.outcome import Outcome
 from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 EACH = np.eye(3)
 PREFIX = np.tril(np.ones((2, 2)))
 
 
-def in_factors_only(workload: Workload | Products) -> Products:
-    assert isinstance(workload, Products)
+def in_factors_only(workload: MatrixWorkload | KroneckerWorkload) -> KroneckerWorkload:
+    assert isinstance(workload, KroneckerWorkload)
     return workload
 
 
 def test_a_small_batch_is_a_matrix_with_names_and_remembers_its_structure() -> None:
     W = workloads.products((2, 3), [[PREFIX, None], [None, EACH], [PREFIX, EACH], [None, None]])
-    assert isinstance(W, Workload)
-    assert isinstance(W.structure, Products)
+    assert isinstance(W, MatrixWorkload)
+    assert isinstance(W.structure, KroneckerWorkload)
     expected = np.vstack(
         [np.kron(PREFIX, np.ones((1, 3))), np.kron(np.ones((1, 2)), EACH), np.kron(PREFIX, EACH), np.ones((1, 6))]
     )
@@ -43,8 +43,8 @@ def test_a_small_batch_is_a_matrix_with_names_and_remembers_its_structure() -> N
 
 def test_several_orders_are_the_tables_of_each() -> None:
     one, both = workloads.marginals((2, 3, 2), 1), workloads.marginals((2, 3, 2), [0, 1])
-    assert isinstance(one, Workload)
-    assert isinstance(both, Workload)
+    assert isinstance(one, MatrixWorkload)
+    assert isinstance(both, MatrixWorkload)
     assert np.array_equal(dense(both.matrix)[1:], dense(one.matrix))
     assert both.names == ("total", *one.names)
 
@@ -52,7 +52,7 @@ def test_several_orders_are_the_tables_of_each() -> None:
 @pytest.mark.slow
 def test_what_does_not_fit_keeps_its_tables() -> None:
     W = workloads.marginals((10,) * 100, [0, 1, 2, 3])
-    assert isinstance(W, Products)
+    assert isinstance(W, KroneckerWorkload)
     assert (len(W.tables), W.queries, W.cells) == (166_751, 1 + 1000 + 4950 * 100 + 161_700 * 1000, 10**100)
     assert W.tables[0].name == "total"
     assert W.tables[-1].columns == (97, 98, 99)
@@ -65,7 +65,7 @@ def test_what_does_not_fit_keeps_its_tables() -> None:
 
 def test_tables_of_more_queries_than_floats_can_count() -> None:
     W = workloads.marginals((10,) * 20, 20)
-    assert isinstance(W, Products)
+    assert isinstance(W, KroneckerWorkload)
     assert W.queries == 10**20
 
 
@@ -142,7 +142,7 @@ def test_optimize_answers_many_columns_with_gaussian_noise() -> None:
         batchdp.optimize(W, "zcdp", seconds=-1)
     found: object = strategy
     assert "1,160,000" not in repr(found)
-    assert repr(found).startswith("Components(components, zcdp: 1,")
+    assert repr(found).startswith("Strategy(components, zcdp: 1,")
 
 
 def test_tables_are_found_by_number_and_by_name() -> None:
@@ -176,23 +176,23 @@ def test_time_that_is_over_still_gives_a_strategy_with_a_limit() -> None:
 MANY = in_factors_only(workloads.marginals((10,) * 20, [0, 1, 2]))
 
 
-def components() -> batchdp.Components:
+def components() -> batchdp.ResidualStrategy:
     return batchdp.optimize(MANY, "zcdp")
 
 
 def test_the_kind_of_strategy_follows_from_the_kind_of_batch() -> None:
     """mypy checks the annotations, this what they say."""
-    found: batchdp.Components = batchdp.optimize(MANY, "zcdp")
-    assert isinstance(found, batchdp.Components)
-    assert isinstance(MANY, batchdp.Products)
+    found: batchdp.ResidualStrategy = batchdp.optimize(MANY, "zcdp")
+    assert isinstance(found, batchdp.ResidualStrategy)
+    assert isinstance(MANY, batchdp.KroneckerWorkload)
     small = workloads.products((2, 3), [[PREFIX, EACH]])
-    assert isinstance(small, Workload)
-    one: batchdp.Strategy = batchdp.optimize(small, "zcdp")
-    assert isinstance(one, batchdp.Strategy)
-    either: batchdp.Strategy | batchdp.Components = batchdp.optimize(workloads.marginals((2, 3), 1), "zcdp")
+    assert isinstance(small, MatrixWorkload)
+    one: batchdp.PairStrategy = batchdp.optimize(small, "zcdp")
+    assert isinstance(one, batchdp.PairStrategy)
+    either: batchdp.PairStrategy | batchdp.ResidualStrategy = batchdp.optimize(workloads.marginals((2, 3), 1), "zcdp")
     assert either.sensitivity == pytest.approx(1.0)
-    two: batchdp.WeightedTables = batchdp.optimize(in_factors((2, 3), [[PREFIX, EACH]]), "pure", seconds=0.1)
-    assert isinstance(two, batchdp.WeightedTables)
+    two: batchdp.MarginalStrategy = batchdp.optimize(in_factors((2, 3), [[PREFIX, EACH]]), "pure", seconds=0.1)
+    assert isinstance(two, batchdp.MarginalStrategy)
 
 
 TOO_LARGE = r"too much for a matrix.*ask for fewer tables"
@@ -216,7 +216,7 @@ def test_a_batch_is_not_a_strategy(tmp_path: Path) -> None:
         lambda: batchdp.audit(given, rho=0.5),
         lambda: batchdp.epsilon_for(given, standard_error=1.0),
     ):
-        with pytest.raises(ReleaseError, match=r"planned is a Products.*give the strategy that optimize"):
+        with pytest.raises(ReleaseError, match=r"planned is a Workload.*give the strategy that optimize"):
             take()
     assert ledger.spent == 0
 
@@ -238,7 +238,7 @@ def test_the_budget_for_an_accuracy_follows_from_the_worst_table() -> None:
 PREFIX_OF_FOUR = np.tril(np.ones((4, 4)))
 
 
-@pytest.mark.parametrize("given", [components(), MANY], ids=["Components", "Products"])
+@pytest.mark.parametrize("given", [components(), MANY], ids=["strategy", "workload"])
 def test_what_needs_a_plan_or_a_release_refuses_batches_over_many_columns(given: Any, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="an outlook needs a Plan"):
         batchdp.outlook(given)

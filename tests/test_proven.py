@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchdp import PlanError, Workload, archive, load_plan, plan
+from batchdp import MatrixWorkload, PlanError, archive, load_plan, plan
 from batchdp.bounds.convex import certify as really_certify
 from batchdp.bounds.optimality import OptimalityBound
 from batchdp.plans import Plan
@@ -21,11 +21,11 @@ KINDS: list[dict[str, Any]] = [{}, {"objective": "max"}, {"privacy": "zcdp"}, {"
 
 
 @pytest.fixture
-def solved(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
+def solved(monkeypatch: pytest.MonkeyPatch) -> list[MatrixWorkload]:
     """The workloads that the bound on the sum is solved for."""
-    seen: list[Workload] = []
+    seen: list[MatrixWorkload] = []
 
-    def counted(workload: Workload) -> OptimalityBound:
+    def counted(workload: MatrixWorkload) -> OptimalityBound:
         seen.append(workload)
         return really_certify(workload)
 
@@ -40,7 +40,7 @@ def made(**options: Any) -> Plan:
 
 @pytest.mark.parametrize("options", KINDS)
 def test_what_is_proven_is_in_the_file_and_not_solved_again(
-    options: dict[str, Any], tmp_path: Path, solved: list[Workload]
+    options: dict[str, Any], tmp_path: Path, solved: list[MatrixWorkload]
 ) -> None:
     planned = made(prove=True, **options)
     budget = planned.strategy.noise.reference.arguments
@@ -56,7 +56,7 @@ def test_what_is_proven_is_in_the_file_and_not_solved_again(
     assert len(solved) == count
 
 
-def test_nothing_is_solved_for_unless_it_is_asked_for(tmp_path: Path, solved: list[Workload]) -> None:
+def test_nothing_is_solved_for_unless_it_is_asked_for(tmp_path: Path, solved: list[MatrixWorkload]) -> None:
     made().save(tmp_path / "p")
     assert not solved
     loaded = load_plan(tmp_path / "p").strategy
@@ -64,7 +64,7 @@ def test_nothing_is_solved_for_unless_it_is_asked_for(tmp_path: Path, solved: li
     assert len(solved) == 1
 
 
-def test_a_remembered_plan_learns_its_bound_once(cache_folder: Path, solved: list[Workload]) -> None:
+def test_a_remembered_plan_learns_its_bound_once(cache_folder: Path, solved: list[MatrixWorkload]) -> None:
     plan(SQL, DOMAIN, seconds=0.2)
     for _ in range(3):
         assert plan(SQL, DOMAIN, seconds=0.2, prove=True).strategy.lower_bound(epsilon=1.0) > 0
@@ -102,7 +102,7 @@ FORGED: dict[str, Any] = {
 
 @pytest.mark.parametrize("forgery", FORGED)
 def test_a_bound_that_cannot_be_true_is_left_out_and_proven_anew(
-    forgery: str, tmp_path: Path, solved: list[Workload]
+    forgery: str, tmp_path: Path, solved: list[MatrixWorkload]
 ) -> None:
     planned = made(prove=True)
     planned.save(tmp_path / "p")

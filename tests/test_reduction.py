@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
-from batchdp import Strategy, Workload
+from batchdp import MatrixWorkload, PairStrategy
 from batchdp.linalg.matrix import dense
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
@@ -40,13 +40,13 @@ def test_a_lifted_pair_reproduces_w_and_has_the_reduced_problems_error(
 ) -> None:
     rng = np.random.default_rng(seed)
     weights = rng.uniform(0.1, 10, size=len(W)) if weighted else None
-    workload = Workload(sparse.csr_array(W) if as_sparse else W, weights=weights)
+    workload = MatrixWorkload(sparse.csr_array(W) if as_sparse else W, weights=weights)
     reduction = reduce(workload)
     R, p = reduction.reduced, reduction.columns
     L = np.vstack([np.eye(p), rng.uniform(-1, 1, size=(2, p))])
     L /= np.abs(L).sum(axis=0)
     B = R @ np.linalg.pinv(L)
-    strategy = Strategy.lifted(reduction, Pair(L, B), method="random")  # refuses a pair that misses W
+    strategy = PairStrategy.lifted(reduction, Pair(L, B), method="random")  # refuses a pair that misses W
     assert strategy.sensitivity == pytest.approx(1.0 if p else 0.0)
     assert strategy.expected_squared_error(epsilon=1) == pytest.approx(2 * float(np.sum(B * B)), abs=1e-9)
 
@@ -55,7 +55,7 @@ def test_a_lifted_pair_reproduces_w_and_has_the_reduced_problems_error(
 def test_cells_merge_exactly_when_their_columns_are_parallel(W: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(seed)
     factors = rng.choice([1, -1, 0.5, 1 / 3, -0.1, 7], size=W.shape[1])
-    reduction = reduce(Workload(W * factors))
+    reduction = reduce(MatrixWorkload(W * factors))
     directions = {tuple((c / c[np.flatnonzero(c)[0]]).round(9) + 0.0) for c in W.T if np.any(c)}
     assert reduction.columns == len(directions)
 
@@ -63,14 +63,14 @@ def test_cells_merge_exactly_when_their_columns_are_parallel(W: np.ndarray, seed
 def test_dense_and_sparse_input_reduce_alike() -> None:
     rng = np.random.default_rng(3)
     W = rng.integers(0, 2, size=(6, 4))[:, rng.integers(0, 4, size=50)] * rng.choice([1, -2], size=50)
-    one, other = reduce(Workload(W)), reduce(Workload(sparse.csr_array(W)))
+    one, other = reduce(MatrixWorkload(W)), reduce(MatrixWorkload(sparse.csr_array(W)))
     assert np.array_equal(one.classes, other.classes)
     assert np.array_equal(one.scales, other.scales)
     assert np.array_equal(one.reduced, other.reduced)
 
 
 def test_minus_zero_is_zero() -> None:
-    assert reduce(Workload([[0.0, -0.0, 1.0], [1.0, 1.0, 0.0]])).columns == 2
+    assert reduce(MatrixWorkload([[0.0, -0.0, 1.0], [1.0, 1.0, 0.0]])).columns == 2
 
 
 def test_columns_point_the_same_way_after_alignment() -> None:
@@ -80,14 +80,14 @@ def test_columns_point_the_same_way_after_alignment() -> None:
 
 def test_merged_cells_keep_their_order() -> None:
     W = np.tril(np.ones((4, 4)))
-    assert list(reduce(Workload(np.repeat(W, 3, axis=1))).classes) == sorted(np.arange(12) // 3)
+    assert list(reduce(MatrixWorkload(np.repeat(W, 3, axis=1))).classes) == sorted(np.arange(12) // 3)
 
 
-def wide_workload() -> Workload:
+def wide_workload() -> MatrixWorkload:
     """1000 × 100 000 with 12 distinct columns, about 5 million entries."""
     rng = np.random.default_rng(0)
     columns = sparse.csc_array(sparse.random_array((1000, 12), density=0.05, rng=rng))
-    return Workload(columns[:, rng.integers(0, 12, size=100_000)])
+    return MatrixWorkload(columns[:, rng.integers(0, 12, size=100_000)])
 
 
 def test_a_wide_sparse_workload_is_reduced_in_little_memory() -> None:

@@ -22,7 +22,17 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 import batchdp
-from batchdp import STRATEGIES, Ledger, Release, ReleaseError, Strategy, Workload, answer, load_release, workloads
+from batchdp import (
+    STRATEGIES,
+    Ledger,
+    MatrixWorkload,
+    PairStrategy,
+    Release,
+    ReleaseError,
+    answer,
+    load_release,
+    workloads,
+)
 from batchdp.markup import summary
 from batchdp.privacy import noise_of
 from batchdp.release.certificate import PrivacyCertificate
@@ -101,8 +111,8 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger.create(tmp_path / "budget.db", epsilon=3)
 
 
-def released(workload: Workload, ledger: Ledger, epsilon: float = 1.0, **options: Any) -> Release:
-    strategy = Strategy(workload, np.eye(workload.cells), workload.matrix)
+def released(workload: MatrixWorkload, ledger: Ledger, epsilon: float = 1.0, **options: Any) -> Release:
+    strategy = PairStrategy(workload, np.eye(workload.cells), workload.matrix)
     counts = np.arange(workload.cells) * 100
     return answer(strategy, counts, epsilon=epsilon, ledger=ledger, label="patients", **options)
 
@@ -111,7 +121,7 @@ def rich_release(ledger: Ledger) -> Release:
     """Ten answers with every kind of name, in a ledger with other spends, one of them interrupted."""
     released(workloads.prefix(4), ledger, epsilon=0.5)
     ledger.reserve("<i>stopped</i>", epsilon=0.25, plan_digest="d", table="<b>visits</b>")
-    return released(Workload(np.tri(10), names=NAMES), ledger)
+    return released(MatrixWorkload(np.tri(10), names=NAMES), ledger)
 
 
 METHODS = (
@@ -224,7 +234,7 @@ def test_every_release_has_a_page(name: str, tmp_path: Path) -> None:
     workload = small_workloads()[name]
     books = Ledger.create(tmp_path / "b.db", rho=1e9)
     for privacy, budget in (("pure", {"epsilon": 0.1}), ("zcdp", {"rho": 0.1})):
-        strategy = Strategy(workload, np.eye(workload.cells), workload.matrix, privacy=privacy)  # type: ignore[arg-type]
+        strategy = PairStrategy(workload, np.eye(workload.cells), workload.matrix, privacy=privacy)  # type: ignore[arg-type]
         done = answer(strategy, np.arange(workload.cells), **budget, ledger=books, max_rows=1000)  # type: ignore[arg-type]
         done.save(tmp_path / "r.npz")
         content = page(load_release(tmp_path / "r.npz"), ledger=books)
@@ -235,7 +245,7 @@ def test_every_release_has_a_page(name: str, tmp_path: Path) -> None:
 
 def test_gaussian_and_replacing_releases_are_told_as_such(tmp_path: Path) -> None:
     books = Ledger.create(tmp_path / "b.db", rho=100)
-    strategy = Strategy(workloads.prefix(3), np.eye(3), workloads.prefix(3).matrix, privacy="zcdp")
+    strategy = PairStrategy(workloads.prefix(3), np.eye(3), workloads.prefix(3).matrix, privacy="zcdp")
     done = answer(strategy, [1, 2, 3], rho=0.5, ledger=books)
     text = parsed(page(done, ledger=books)).text
     assert "ρ-zero-concentrated" in text
@@ -266,7 +276,7 @@ def test_many_answers_and_spends_stay_one_page_of_moderate_size(tmp_path: Path) 
     with books:
         for i in range(150):
             books.reserve(f"id {i}", epsilon=0.1, plan_digest="d", table="t")
-    done = released(Workload(sparse.eye_array(1500, format="csr")), books)
+    done = released(MatrixWorkload(sparse.eye_array(1500, format="csr")), books)
     content = page(done, ledger=books)
     text = parsed(content).text
     assert "51 earlier spends" in text
@@ -278,7 +288,7 @@ def test_many_answers_and_spends_stay_one_page_of_moderate_size(tmp_path: Path) 
 def test_a_planted_count_is_not_on_the_page(tmp_path: Path) -> None:
     canary = 987_654_321
     books = Ledger.create(tmp_path / "b.db", epsilon=1)
-    strategy = STRATEGIES["noise-on-data"](Workload(np.eye(3)))
+    strategy = STRATEGIES["noise-on-data"](MatrixWorkload(np.eye(3)))
     done = answer(strategy, np.full(3, canary), epsilon=1e-5, ledger=books)
     figure: Any = done.plot()
     shown = [page(done, ledger=books), done._repr_html_(), books._repr_html_()]

@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 import batchdp
-from batchdp import Ledger, Release, ReleaseError, Strategy, Workload, answer
+from batchdp import Ledger, MatrixWorkload, PairStrategy, Release, ReleaseError, answer
 from batchdp.private import Records
 from batchdp.reports import page, report, tables
 from batchdp.reports.grids import Grid, grids
@@ -56,7 +56,7 @@ def release_of(sizes: tuple[int, ...], orders: list[int], folder: Path, names: A
 
 def sql_release(names: tuple[str, ...], folder: Path) -> Release:
     m = len(names)
-    planned = Strategy(Workload(np.eye(m), names=names), np.eye(m), np.eye(m))
+    planned = PairStrategy(MatrixWorkload(np.eye(m), names=names), np.eye(m), np.eye(m))
     return answer(planned, np.arange(m) * 100, epsilon=1.0, ledger=Ledger.create(folder / "s.db", epsilon=1))
 
 

@@ -11,31 +11,31 @@ from hypothesis import strategies as st
 
 from batchdp import optimize, workloads
 from batchdp.components.optimizing import optimize_products
-from batchdp.components.strategy import Components, ListedParts
-from batchdp.strategies.over_tables import OverTables
+from batchdp.components.strategy import ListedParts, ResidualStrategy
+from batchdp.strategies.factored import FactoredStrategy
 from batchdp.weighted.measured import Group
 from batchdp.weighted.optimizing import optimize_products as weigh_products
-from batchdp.weighted.strategy import WeightedTables
+from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.products import in_factors
 from test_components import batch_of, structure
 
 
-def explicit(strategy: OverTables) -> float:
-    assert isinstance(strategy, Components | WeightedTables)
+def explicit(strategy: FactoredStrategy) -> float:
+    assert isinstance(strategy, ResidualStrategy | MarginalStrategy)
     W = strategy.workload.matrix.toarray()
     return float(np.linalg.norm(W - strategy.reconstruct @ strategy.measure) / np.linalg.norm(W))
 
 
-def spoiled(strategy: OverTables) -> OverTables:
+def spoiled(strategy: FactoredStrategy) -> FactoredStrategy:
     """The same with one thing that is recovered, or weighed, wrongly."""
-    if isinstance(strategy, Components):
+    if isinstance(strategy, ResidualStrategy):
         assert isinstance(strategy.parts, ListedParts)
         groups = list(strategy.parts.groups)
         first = groups[0].lists[0]
         lists = ((replace(first[0], recover=2 * first[0].recover), *first[1:]), *groups[0].lists[1:])
         groups[0] = replace(groups[0], lists=lists)
         return replace(strategy, parts=ListedParts(tuple(groups)))
-    assert isinstance(strategy, WeightedTables)
+    assert isinstance(strategy, MarginalStrategy)
     kept = strategy.groups[0]
     assert isinstance(kept, Group)
     worse = tuple(replace(own, tau=1.5 * own.tau) for own in kept.insides)
@@ -48,7 +48,7 @@ def test_it_is_that_of_the_explicit_matrices(seed: int, laplace: bool) -> None:
     batch = batch_of(seed)
     if not np.any(batch.matrix.toarray()):
         return
-    strategy: OverTables = weigh_products(batch, seconds=0.2) if laplace else optimize_products(batch)
+    strategy: FactoredStrategy = weigh_products(batch, seconds=0.2) if laplace else optimize_products(batch)
     assert strategy.residual <= 1e-9
     assert explicit(strategy) <= 1e-9
 
@@ -68,5 +68,5 @@ def test_some_tables_and_records_of_a_large_batch_are_looked_at() -> None:
     for privacy in ("zcdp", "pure"):
         assert 0 < optimize(batch, privacy=privacy).residual <= 1e-12
     weighed = optimize(batch, privacy="pure")
-    assert isinstance(weighed, WeightedTables)
+    assert isinstance(weighed, MarginalStrategy)
     assert spoiled(weighed).residual > 0.01

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp import Workload, optimize
+from batchdp import MatrixWorkload, optimize
 from batchdp.portfolio.rows import by_rows, is_large, may_group
 from batchdp.strategies.families.p_identity.wide_rows import Sparse, from_wide_rows
 from batchdp.workloads.layers import layers, partitions
@@ -35,18 +35,18 @@ def test_rows_are_split_where_columns_merge() -> None:
     known = layers(W)
     assert known is not None
     assert [len(one) for one in known] == [120, 120]
-    found = by_rows(Workload(W))
+    found = by_rows(MatrixWorkload(W))
     assert found is not None
     assert "2 groups of rows" in found.method
     assert found.expected_squared_error(epsilon=1.0) == pytest.approx(2 * (2 * 120 ** (1 / 3)) ** 3, rel=1e-6)
-    assert may_group(Workload(sparse.vstack([W, sparse.csr_array(np.ones((1, 3600)))])))
+    assert may_group(MatrixWorkload(sparse.vstack([W, sparse.csr_array(np.ones((1, 3600)))])))
 
 
 def test_groups_that_exclude_each_other_share_nothing() -> None:
     own = two_tables(6).toarray()
     none = np.zeros_like(own)
     W = sparse.csr_array(np.block([[own, none], [none, own]]))
-    alone, both = by_rows(Workload(sparse.csr_array(own))), by_rows(Workload(W))
+    alone, both = by_rows(MatrixWorkload(sparse.csr_array(own))), by_rows(MatrixWorkload(W))
     assert alone is not None
     assert both is not None
     assert both.sensitivity == pytest.approx(1)
@@ -62,7 +62,7 @@ def test_layers_hold_every_row_once_and_groups_answer_the_matrix(seed: int) -> N
     tables = [table(n, rng.integers(0, rng.integers(1, 6), n)) for _ in range(int(rng.integers(2, 5)))]
     W = np.vstack(tables) * rng.choice([1.0, -2.0, 0.5], size=(sum(map(len, tables)), 1))
     weights = rng.uniform(0.5, 2, len(W)) if rng.random() < 0.5 else None
-    workload = Workload(sparse.csr_array(W), weights=weights)
+    workload = MatrixWorkload(sparse.csr_array(W), weights=weights)
     known = layers(sparse.csr_array(W))
     assert known is not None
     assert np.array_equal(np.concatenate(known), np.arange(len(W)))
@@ -83,9 +83,9 @@ def test_a_matrix_without_layers_is_left_alone() -> None:
     dense = np.random.default_rng(0).random((300, 80)) + 0.1
     assert layers(sparse.csr_array(dense)) is None
     assert list(partitions(sparse.csr_array(dense))) == []
-    assert not may_group(Workload(sparse.csr_array(dense)))
-    assert not may_group(Workload(dense))
-    assert not is_large(Workload(sparse.csr_array(dense)))
+    assert not may_group(MatrixWorkload(sparse.csr_array(dense)))
+    assert not may_group(MatrixWorkload(dense))
+    assert not is_large(MatrixWorkload(sparse.csr_array(dense)))
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_a_large_sparse_matrix_is_not_searched_as_a_whole() -> None:
     W = sparse.csr_array(
         sparse.vstack([sparse.csr_array((np.ones(n), (own, np.arange(n)))) for own in (first, second)])
     )
-    workload = Workload(W)
+    workload = MatrixWorkload(W)
     assert is_large(workload)
     found = optimize(workload)
     # Noise on results has a sensitivity of 2: 2 · 6000 · 4.

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import batchdp
-from batchdp import Ledger, PlanError, PrivacyParameterError, ShapeLimits, Workload, archive
+from batchdp import Ledger, MatrixWorkload, PlanError, PrivacyParameterError, ShapeLimits, archive
 from batchdp.audits.exact import exact
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
@@ -29,7 +29,7 @@ from mechanisms import prepared
 from shaped_truth import epsilons_of
 
 FLAGS = np.array([one for one in product((0, 1), repeat=3) if any(one)], dtype=float).T
-FLAGGED = shaped_noise(Workload(FLAGS), ShapeLimits(directions=300))
+FLAGGED = shaped_noise(MatrixWorkload(FLAGS), ShapeLimits(directions=300))
 DOMAIN = {
     "table": "people",
     "columns": {"a": {"values": ["x", "y", "z"], "other": "drop"}, "b": {"values": ["u", "v"], "other": "drop"}},
@@ -179,7 +179,7 @@ import sys, numpy as np, batchdp
 from fractions import Fraction
 from batchdp.mechanism import sample
 from batchdp.mechanism.knorm.body import Body
-from batchdp import Ledger, ShapeLimits, Workload
+from batchdp import Ledger, ShapeLimits, MatrixWorkload
 from batchdp.portfolio.shapes import shaped_noise
 
 real = sample.draws
@@ -188,7 +188,7 @@ def slow(body, epsilon, count, progress=None):
     return real(Body({SLOW_BODY}), epsilon, count, progress)
 sample.draws = slow
 W = np.array({FLAGS.tolist()})
-strategy = shaped_noise(Workload(W), ShapeLimits(directions=300))
+strategy = shaped_noise(MatrixWorkload(W), ShapeLimits(directions=300))
 try:
     batchdp.answer(strategy, np.arange(7), epsilon=0.5, ledger=Ledger.open(sys.argv[1]), release_id="a")
 except KeyboardInterrupt:
@@ -217,9 +217,9 @@ def test_a_draw_that_is_interrupted_or_killed_has_spent_nothing(tmp_path: Path) 
 
 TOGETHER = f"""
 import sys, numpy as np, batchdp
-from batchdp import Ledger, ShapeLimits, Workload, BatchDPError
+from batchdp import Ledger, ShapeLimits, MatrixWorkload, BatchDPError
 from batchdp.portfolio.shapes import shaped_noise
-strategy = shaped_noise(Workload(np.array({FLAGS.tolist()})), ShapeLimits(directions=300))
+strategy = shaped_noise(MatrixWorkload(np.array({FLAGS.tolist()})), ShapeLimits(directions=300))
 ledger = Ledger.open(sys.argv[1])
 for name in ("same", sys.argv[2]):
     try:

@@ -17,7 +17,16 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 import batchdp
-from batchdp import BatchDPError, LatticeError, Ledger, ReleaseError, ShapeLimits, StrategyError, Workload, archive
+from batchdp import (
+    BatchDPError,
+    LatticeError,
+    Ledger,
+    MatrixWorkload,
+    ReleaseError,
+    ShapeLimits,
+    StrategyError,
+    archive,
+)
 from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact
 from batchdp.audits.knorm import telling_shift
@@ -37,9 +46,9 @@ from batchdp.portfolio.shapes import shaped_noise, with_shape
 from batchdp.privacy import KNORM, LAPLACE
 from batchdp.private import CellCounts
 from batchdp.release.answering import Request, release
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
-from batchdp.strategies.shaped.searching import shaped
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.shaped import shaped
 from batchdp.workloads.products import in_factors
 from commands import refused, succeeds
 from mechanisms import measured, prepared, reread
@@ -48,7 +57,7 @@ from shaped_truth import epsilons_of, noise_of
 FLAGS = np.array([one for one in product((0, 1), repeat=3) if any(one)], dtype=float).T
 """Three overlapping counts."""
 QUICK = ShapeLimits(directions=1000)
-FLAGGED = shaped_noise(Workload(FLAGS), QUICK)
+FLAGGED = shaped_noise(MatrixWorkload(FLAGS), QUICK)
 
 DOMAIN = """
 table = "people"
@@ -66,7 +75,7 @@ SQL = "SELECT COUNT(*) AS by_a FROM people GROUP BY a; SELECT COUNT(*) AS by_b F
 
 
 def ready(
-    strategy: Strategy = FLAGGED, factor: int = 1, budget: float = 1.0
+    strategy: PairStrategy = FLAGGED, factor: int = 1, budget: float = 1.0
 ) -> tuple[ShapedLattice, Mechanism, ShapedLaw]:
     made = prepared(strategy, Neighbours("add-remove", factor), budget, 10**6)
     lattice, law = made.measurement, made.reader
@@ -95,7 +104,7 @@ def test_norms_are_those_of_linear_programs(rank: int, more: int, seed: int) -> 
 
 def test_a_cross_polytope_is_laplace_noise() -> None:
     # Three measurements of one cell each: the noise of each is Laplace, of variance 2.
-    found = shaped(Workload(np.eye(3)), ShapeLimits(directions=20_000))
+    found = shaped(MatrixWorkload(np.eye(3)), ShapeLimits(directions=20_000))
     assert found.shape is not None
     variances = found.per_query_variance(epsilon=1.0)
     assert variances == pytest.approx([2.0, 2.0, 2.0], rel=0.06)
@@ -107,13 +116,13 @@ def test_a_cross_polytope_is_laplace_noise() -> None:
 def test_a_cube_has_the_variance_of_a_cube() -> None:
     # K = [−1, 1]²: (k + 1)(k + 2) E U² = 12 / 3.
     cube = np.array([[1.0, 1.0], [1.0, -1.0]]).T
-    found = shaped(Workload(cube), ShapeLimits(directions=20_000))
+    found = shaped(MatrixWorkload(cube), ShapeLimits(directions=20_000))
     assert found.per_query_variance(epsilon=2.0) == pytest.approx([1.0, 1.0], rel=0.03)
     assert found.expected_squared_error(epsilon=2.0) == pytest.approx(2.0, rel=4 * found.simulation_error)
 
 
 def test_the_standard_error_of_the_simulation_is_its_spread() -> None:
-    found = [shaped(Workload(FLAGS), ShapeLimits(directions=400), seed=seed) for seed in range(24)]
+    found = [shaped(MatrixWorkload(FLAGS), ShapeLimits(directions=400), seed=seed) for seed in range(24)]
     errors = [one.expected_squared_error(epsilon=1.0) for one in found]
     said = float(np.mean([one.simulation_error for one in found]) * np.mean(errors))
     assert 0.6 * said < float(np.std(errors, ddof=1)) < 1.6 * said
@@ -125,7 +134,7 @@ def test_it_is_taken_only_where_it_is_clearly_better() -> None:
     assert better.method in better.reason or "best pair" in better.reason
     pair = batchdp.optimize(FLAGS, seconds=0.5)
     assert pair.shape is None
-    unsure = with_shape(Workload(FLAGS), pair, "sum", ShapeLimits(directions=1000, clearly=1e6), 0)
+    unsure = with_shape(MatrixWorkload(FLAGS), pair, "sum", ShapeLimits(directions=1000, clearly=1e6), 0)
     assert unsure.shape is None
     assert "this pair has" in unsure.reason
     auto = batchdp.optimize(FLAGS, "auto", delta=1e-6, shape="any", limits=QUICK, seconds=0.5)
@@ -156,9 +165,9 @@ def test_beyond_its_limits_a_batch_has_a_pair_and_the_reason(matrix: Any, limits
 
 def test_columns_of_very_different_size_and_equal_ones_are_no_matter() -> None:
     sizes = np.array([1e-6, 1.0, 1e3, 1.0, 1.0, 1e-3, 1.0])
-    found = shaped_noise(Workload(np.hstack([FLAGS * sizes, FLAGS * sizes, np.zeros((3, 2))])), QUICK)
+    found = shaped_noise(MatrixWorkload(np.hstack([FLAGS * sizes, FLAGS * sizes, np.zeros((3, 2))])), QUICK)
     assert found.residual <= 1e-9
-    alone = shaped_noise(Workload(FLAGS * sizes), QUICK)
+    alone = shaped_noise(MatrixWorkload(FLAGS * sizes), QUICK)
     assert found.expected_squared_error(epsilon=1.0) == pytest.approx(alone.expected_squared_error(epsilon=1.0))
     lattice, _, _ = ready(found)
     assert all(len(columns.T) <= 7 for columns in lattice.record_columns)
@@ -166,7 +175,7 @@ def test_columns_of_very_different_size_and_equal_ones_are_no_matter() -> None:
 
 def test_queries_of_nothing_have_no_noise_and_groups_of_any_size_are_measured() -> None:
     W = np.vstack([np.zeros(7), FLAGS, 1e-4 * np.roll(FLAGS, 3, axis=1), np.zeros(7)])
-    found = shaped_noise(Workload(W), ShapeLimits(rank=4, directions=200))
+    found = shaped_noise(MatrixWorkload(W), ShapeLimits(rank=4, directions=200))
     lattice, made, law = ready(found, budget=50.0)
     assert law.standard_errors[[0, -1]].tolist() == [0.0, 0.0]
     assert law.half_widths()[[0, -1]].tolist() == [0.0, 0.0]
@@ -177,15 +186,15 @@ def test_queries_of_nothing_have_no_noise_and_groups_of_any_size_are_measured() 
 def test_groups_become_smaller_where_a_draw_would_take_too_long() -> None:
     W = np.random.default_rng(0).standard_normal((6, 20))
     limits = ShapeLimits(directions=100, seconds=1.0)
-    found = shaped(Workload(W), limits, price=lambda measure: 0.9 if len(measure) > 4 else 0.1)
+    found = shaped(MatrixWorkload(W), limits, price=lambda measure: 0.9 if len(measure) > 4 else 0.1)
     assert found.shape is not None
     assert found.shape.ranks == (6,)
-    found = shaped(Workload(W), limits, price=lambda measure: 2.0 if len(measure) > 4 else 0.1)
+    found = shaped(MatrixWorkload(W), limits, price=lambda measure: 2.0 if len(measure) > 4 else 0.1)
     assert found.shape is not None
     assert max(found.shape.ranks) <= 4
     assert found.shape.seconds == 0.2
     with pytest.raises(StrategyError, match="4 seconds"):
-        shaped(Workload(W), limits, price=lambda measure: 2.0 / 3 * len(measure))
+        shaped(MatrixWorkload(W), limits, price=lambda measure: 2.0 / 3 * len(measure))
 
 
 def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
@@ -195,8 +204,8 @@ def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
         batchdp.optimize(FLAGS, shape="round")  # type: ignore[call-overload]
     with pytest.raises(StrategyError, match="pure ε alone"):
         replace(FLAGGED, privacy="zcdp")
-    blocks = Workload(np.eye(4), blocks=(2, 2))
-    assert "several" in batchdp.optimize(blocks, shape="any", seconds=0.2).reason
+    with pytest.raises(StrategyError, match="blocks"):
+        replace(FLAGGED, workload=MatrixWorkload(FLAGS, blocks=(3, 4)))
     tables = batchdp.optimize(in_factors((2, 2), [[np.eye(2), None], [None, np.eye(2)]]), shape="any", seconds=0.2)
     assert "tables" in tables.reason
     for wrong in ({"rank": 0}, {"groups": 0}, {"seconds": float("nan")}, {"directions": 5}, {"columns": True}):
@@ -215,11 +224,11 @@ def test_no_limit_of_pairs_is_claimed() -> None:
 def test_groups_share_epsilon() -> None:
     rng = np.random.default_rng(0)
     W = rng.standard_normal((8, 30))
-    found = shaped_noise(Workload(W), ShapeLimits(rank=4, directions=1000))
+    found = shaped_noise(MatrixWorkload(W), ShapeLimits(rank=4, directions=1000))
     assert found.shape is not None
     assert found.shape.ranks == (4, 4)
     assert sum(group.share for group in found.shape.groups) == 1
-    one = shaped_noise(Workload(W), ShapeLimits(rank=8, directions=1000))
+    one = shaped_noise(MatrixWorkload(W), ShapeLimits(rank=8, directions=1000))
     assert one.expected_squared_error(epsilon=1.0) < found.expected_squared_error(epsilon=1.0)
     lattice, made, law = ready(found, budget=0.5)
     z = noise_of(made, 400) / 2.0**lattice.bits
@@ -438,7 +447,7 @@ def test_shares_above_one_are_refused() -> None:
 
 def test_shares_that_add_up_to_more_lose_no_more() -> None:
     found = shaped_noise(
-        Workload(np.random.default_rng(0).standard_normal((4, 9))), ShapeLimits(rank=2, directions=100)
+        MatrixWorkload(np.random.default_rng(0).standard_normal((4, 9))), ShapeLimits(rank=2, directions=100)
     )
     lattice, made, _ = ready(found)
     assert len(lattice.groups) == 2
@@ -501,7 +510,7 @@ def test_measurements_are_never_clamped() -> None:
 def test_every_column_is_inside_in_fractions(rank: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     W = rng.integers(-2, 3, (rank, 9)) + 5 * np.eye(rank, 9)
-    found = shaped(Workload(W), ShapeLimits(rank=2, directions=100))
+    found = shaped(MatrixWorkload(W), ShapeLimits(rank=2, directions=100))
     lattice, made, _ = ready(found)
     assert found.shape is not None
     for column in lattice.integers.T.toarray().tolist():
@@ -544,7 +553,7 @@ def test_the_attack_notices_noise_that_is_a_fifth_too_small() -> None:
 
 @pytest.mark.slow
 def test_the_attack_runs_as_often_as_asked_whatever_the_groups() -> None:
-    found = shaped_noise(Workload(np.eye(4) + 1), ShapeLimits(rank=2, directions=100))
+    found = shaped_noise(MatrixWorkload(np.eye(4) + 1), ShapeLimits(rank=2, directions=100))
     assert found.shape is not None
     assert len(found.shape.groups) == 2
     assert "by 20,001 runs a side" in str(batchdp.audit(found, epsilon=1.0, runs=20_001))

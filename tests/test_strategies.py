@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from batchdp import STRATEGIES, Strategy, StrategyError, Workload
+from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, StrategyError
 from batchdp.linalg.matrix import dense
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.strategies import FAMILIES
@@ -32,7 +32,7 @@ def test_the_pair_reproduces_the_workload(method: str, name: str) -> None:
     assert strategy.method == method
 
 
-def simulated_errors(strategy: Strategy, draws: int) -> np.ndarray:
+def simulated_errors(strategy: PairStrategy, draws: int) -> np.ndarray:
     """Squared errors, draws × queries, with noise from a seeded generator: for tests only."""
     rng = np.random.default_rng(1)
     shape = (draws, strategy.measurements)
@@ -75,7 +75,7 @@ def test_arrays_sparse_matrices_and_workloads_are_the_same_to_a_method(method: s
     W = np.array([[1, 1, 0, 0, 2], [0, 1, 1, 0, 2], [0, 0, 1, 1, -2]])
     errors = [
         STRATEGIES[method](given).per_query_variance(**FAMILIES[method].noise.reference.arguments)
-        for given in (W, W.tolist(), sparse.csr_array(W), Workload(W))
+        for given in (W, W.tolist(), sparse.csr_array(W), MatrixWorkload(W))
     ]
     for other in errors[1:]:
         assert other == pytest.approx(errors[0])

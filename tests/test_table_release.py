@@ -19,14 +19,14 @@ import pytest
 from numpy.typing import NDArray
 
 import batchdp
-from batchdp.components.strategy import Components
+from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import BudgetError, LedgerError, PrivacyParameterError, ReleaseError, TableError
 from batchdp.private import Records
 from batchdp.release import answering
 from batchdp.release.components.codes import codes_of
 from batchdp.release.estimating import Estimate, check_fits
 from batchdp.release.verify import check_charged, check_ledger
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 from commands import refused, succeeds
 from mechanisms import released
 from test_components import structure
@@ -34,10 +34,10 @@ from test_components import structure
 SIZES = (4, 3, 5)
 
 
-def strategy() -> Components:
+def strategy() -> ResidualStrategy:
     batch = structure(batchdp.workloads.marginals(SIZES, [0, 1, 2]))
     found = batchdp.optimize(batch, privacy="zcdp")
-    assert isinstance(found, Components)
+    assert isinstance(found, ResidualStrategy)
     return found
 
 
@@ -51,7 +51,7 @@ def ledger(tmp_path: Path) -> batchdp.Ledger:
     return batchdp.Ledger.create(tmp_path / "ledger.db", rho=100)
 
 
-def without_noise(planned: Components, read: Any, ledger: batchdp.Ledger, **options: Any) -> batchdp.Release:
+def without_noise(planned: ResidualStrategy, read: Any, ledger: batchdp.Ledger, **options: Any) -> batchdp.Release:
     found: batchdp.Release = released(planned, read, ledger, 0.5, **options)
     return found
 
@@ -88,7 +88,7 @@ def test_tables_are_found_by_columns_and_names(ledger: batchdp.Ledger) -> None:
         batchdp.workloads.products((3, 2), [[each, None], [each[:2], None], [None, np.eye(2)]], names=["a", "b", "c"])
     )
     planned = batchdp.optimize(batch, privacy="zcdp")
-    assert isinstance(planned, Components)
+    assert isinstance(planned, ResidualStrategy)
     frame = pd.DataFrame({"x": [0, 1, 2], "y": [0, 1, 1]})
     release = batchdp.answer(planned, frame, rho=1, ledger=ledger)
     assert release.column_names == ("x", "y")
@@ -111,7 +111,7 @@ def test_the_covariance_is_that_of_explicit_matrices_or_refused(ledger: batchdp.
     assert np.allclose(release.covariance, B @ B.T, rtol=1e-6, atol=1e-8)
     large = batchdp.workloads.marginals((50, 50, 50), [3])
     found = batchdp.optimize(large.structure, privacy="zcdp")
-    assert isinstance(found, Components)
+    assert isinstance(found, ResidualStrategy)
     made = without_noise(found, lambda: Records(np.zeros((0, 3), dtype=np.int64)), ledger)
     with pytest.raises(ReleaseError, match="does not fit; standard_errors"):
         _ = made.covariance
@@ -387,8 +387,8 @@ def test_an_export_that_fails_leaves_nothing(
 
 def test_the_command_exports_both_kinds_of_releases(ledger: batchdp.Ledger, tmp_path: Path) -> None:
     batchdp.answer(strategy(), codes(), rho=0.5, ledger=ledger).save(tmp_path / "many.release")
-    workload = batchdp.Workload(np.eye(3), ["total", "by[day=1, ward=a, b]", "by[day=2, ward=c]"])
-    plain = batchdp.Strategy(workload, np.eye(3), np.eye(3), privacy="zcdp")
+    workload = batchdp.MatrixWorkload(np.eye(3), ["total", "by[day=1, ward=a, b]", "by[day=2, ward=c]"])
+    plain = batchdp.PairStrategy(workload, np.eye(3), np.eye(3), privacy="zcdp")
     release = batchdp.answer(plain, [1, 2, 3], rho=0.5, ledger=ledger)
     release.save(tmp_path / "plain.release")
     assert [(one.name, one.columns) for one in release.tables] == [("total", ()), ("by", ("day", "ward"))]
@@ -406,6 +406,6 @@ def test_the_command_exports_both_kinds_of_releases(ledger: batchdp.Ledger, tmp_
 
 def test_batches_that_are_no_strategy_are_still_refused(ledger: batchdp.Ledger) -> None:
     batch = strategy().workload
-    assert isinstance(batch, Products)
-    with pytest.raises(ReleaseError, match="Products"):
+    assert isinstance(batch, KroneckerWorkload)
+    with pytest.raises(ReleaseError, match="KroneckerWorkload"):
         batchdp.answer(batch, codes(), rho=0.5, ledger=ledger)  # type: ignore[arg-type]

@@ -84,8 +84,8 @@ def test_group_columns_may_be_called_like_the_columns_of_answers(ledger: batchdp
 
 
 def test_so_may_those_of_statements(ledger: batchdp.Ledger) -> None:
-    workload = batchdp.Workload(np.eye(2), ["by[low=1]", "by[low=2]"])
-    plain = batchdp.Strategy(workload, np.eye(2), np.eye(2), privacy="zcdp")
+    workload = batchdp.MatrixWorkload(np.eye(2), ["by[low=1]", "by[low=2]"])
+    plain = batchdp.PairStrategy(workload, np.eye(2), np.eye(2), privacy="zcdp")
     found = batchdp.answer(plain, [1, 2], rho=0.5, ledger=ledger).table("low")
     assert list(found) == ["low_", "value", "standard_error", "low", "high"]
     assert found["low_"].tolist() == ["1", "2"]
@@ -107,8 +107,8 @@ def test_names_that_files_cannot_have(format: Any, ledger: batchdp.Ledger, tmp_p
 def test_formulas_stay_texts_and_numbers_numbers(ledger: batchdp.Ledger, tmp_path: Path) -> None:
     release = batchdp.answer(strategy(), frame("=1+1", "b", "c"), rho=0.5, ledger=ledger)
     assert batchdp.export(release, tmp_path / "a", format="csv")[1].read_text().startswith("'=1+1,value")
-    workload = batchdp.Workload(np.eye(2), ["by[day=-5]", "by[day=-5+cmd|' /C calc'!A0]"])
-    plain = batchdp.Strategy(workload, np.eye(2), np.eye(2), privacy="zcdp")
+    workload = batchdp.MatrixWorkload(np.eye(2), ["by[day=-5]", "by[day=-5+cmd|' /C calc'!A0]"])
+    plain = batchdp.PairStrategy(workload, np.eye(2), np.eye(2), privacy="zcdp")
     groups = batchdp.answer(plain, [1, 2], rho=0.5, ledger=ledger)
     (file,) = batchdp.export(groups, tmp_path / "b", format="csv")
     assert pd.read_csv(file)["day"].tolist() == ["-5", "'-5+cmd|' /C calc'!A0"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchdp import BudgetError, Ledger, ReleaseError, Workload, answer, archive, audit, load_release
+from batchdp import BudgetError, Ledger, MatrixWorkload, ReleaseError, answer, archive, audit, load_release
 from batchdp.release.file import FORMAT
 from batchdp.release.verify import check_charged, check_ledger, check_release
 from toy_measurement import BITS, CountEverybody
@@ -19,7 +19,7 @@ from toy_noise import GEOMETRIC, identity
 
 TOYS: dict[str, Any] = {
     "noise": lambda: identity(3),
-    "measurement": lambda: CountEverybody(Workload(np.ones((1, 3)))),
+    "measurement": lambda: CountEverybody(MatrixWorkload(np.ones((1, 3)))),
 }
 
 
@@ -77,7 +77,7 @@ def test_the_audit_of_a_toy_passes_and_catches_too_little_noise(strategy: Any) -
 
 def test_what_the_toys_draw_is_their_own(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=3000)
-    strategy: Any = CountEverybody(Workload(np.ones((1, 3))))
+    strategy: Any = CountEverybody(MatrixWorkload(np.ones((1, 3))))
     done: Any = answer(strategy, [5, 6, 7], epsilon=1000, ledger=ledger)
     assert done.values == pytest.approx([18], abs=0.1)
     assert [(one.name, one.low < one.value < one.high) for one in done.answers] == [("total", True)]

@@ -24,9 +24,9 @@ from batchdp.weighted.optimizing import optimize_products
 from batchdp.weighted.problem import asked_of, asked_of_whole, wanted_of
 from batchdp.weighted.results import largest_change
 from batchdp.weighted.search import columns_grams
-from batchdp.weighted.strategy import WeightedTables
+from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 from test_components import batch_of, structure, weights_of
 
 Dense = NDArray[np.float64]
@@ -34,7 +34,7 @@ HALF = {"epsilon": 2**0.5}
 """At ε = √2 the noise on a measurement of sensitivity 1 has variance 1."""
 
 
-def check(strategy: WeightedTables) -> None:
+def check(strategy: MarginalStrategy) -> None:
     """B L = W, the sensitivity by brute force, error and variances as with explicit matrices."""
     batch = strategy.workload
     W = batch.matrix.toarray()
@@ -93,7 +93,7 @@ def test_any_tables_and_any_strategies_inside_give_the_error_in_closed_form(seed
     theta = rng.random(len(tables)) + 0.1
     group = Group(batch.columns, tuple(insides), tables, theta / theta.sum())
     value = value_of(asked, tables, theta)
-    strategy = WeightedTables(
+    strategy = MarginalStrategy(
         workload=workload, groups=(group,), sensitivity=1.0, total=value, limit=0.0, method="given"
     )
     check(strategy)
@@ -162,7 +162,7 @@ def test_many_columns_are_weighed_without_being_multiplied_out() -> None:
     assert found.total == pytest.approx(float(worst @ batch.table_sizes()), rel=1e-9)
 
 
-def fit_alike(batch: Products) -> float:
+def fit_alike(batch: KroneckerWorkload) -> float:
     """All tables of three columns with the same weight."""
     asked = asked_of_whole(batch)
     rows = batch.columns[batch.starts[:-1][np.diff(batch.starts) == 3][:, None] + np.arange(3)]
@@ -180,7 +180,7 @@ def test_noise_on_results_knows_which_records_exist() -> None:
         W = np.abs(one.matrix.toarray())
         change = largest_change(Batch(one), Batch(one).terms(one.weights))
         assert change == pytest.approx(float(W.sum(axis=0).max()))
-    strategy = WeightedTables(
+    strategy = MarginalStrategy(
         workload=batch, groups=(Results(batch, 1.0),), sensitivity=1.0, total=8.0, limit=0.0, method="noise on results"
     )
     check(strategy)
@@ -227,7 +227,7 @@ def test_the_largest_variance_is_sought_and_bounded() -> None:
 def test_tables_of_zeros_are_answered_beside_others(terms: list[list[Dense | None]], objective: Any) -> None:
     batch = in_factors((2, 4), terms)
     found = optimize(batch, objective=objective, seconds=0.5)
-    assert isinstance(found, WeightedTables)
+    assert isinstance(found, MarginalStrategy)
     assert np.allclose(found.reconstruct @ found.measure, batch.matrix.toarray(), atol=1e-12)
     assert optimize(batch.workload(), seconds=0.5).residual <= 1e-9
 
@@ -238,7 +238,7 @@ def test_queries_that_nearly_add_up_are_not_taken_for_sums(more: float) -> None:
     nearly[0, -1] += more
     batch = in_factors((3, 2), [[nearly, None]])
     found = optimize(batch, seconds=0.5)
-    assert isinstance(found, WeightedTables)
+    assert isinstance(found, MarginalStrategy)
     W = batch.matrix.toarray()
     assert np.linalg.norm(found.reconstruct @ found.measure - W) <= 1e-9 * np.linalg.norm(W)
     assert optimize(batch.workload(), seconds=0.5).residual <= 1e-9
@@ -260,7 +260,7 @@ def test_what_a_small_table_is_needed_for_is_not_drowned_by_a_large_one() -> Non
     ]
     batch = in_factors((4, 3, 4), terms, weights=[170.0, 0.42, 0.005, 7424.0])
     found = optimize(batch, seconds=0.5)
-    assert isinstance(found, WeightedTables)
+    assert isinstance(found, MarginalStrategy)
     W = batch.matrix.toarray()
     missed = np.linalg.norm(found.reconstruct @ found.measure - W, axis=1) / np.linalg.norm(W, axis=1)
     assert missed.max() <= 1e-9
@@ -305,7 +305,7 @@ def test_seeds_names_and_refusals() -> None:
     with pytest.raises(StrategyError, match="look at what is measured"):
         _ = first.measure
     assert "loose" in first.certified(epsilon=1.0)
-    assert repr(first).startswith("WeightedTables(")
+    assert repr(first).startswith("Strategy(")
     both = optimize(batch, "auto", epsilon=1.0, delta=1e-6)
     assert "noise has an expected squared error" in both.reason
     ended = optimize(batch, progress=lambda *_: True)

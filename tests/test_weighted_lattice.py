@@ -37,9 +37,9 @@ from batchdp.weighted.inside import by_strategy, each_value
 from batchdp.weighted.measured import Group, Results
 from batchdp.weighted.optimizing import optimize_products
 from batchdp.weighted.search import columns_grams
-from batchdp.weighted.strategy import WeightedTables
+from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import Factor, Products
+from batchdp.workloads.structure import Factor, KroneckerWorkload
 from mechanisms import calibrated, prepared
 from test_component_lattice import broken, broken_exactly, cells_of, matrix, measurements, reconstruction
 from test_components import batch_of, structure
@@ -49,7 +49,9 @@ Integers = NDArray[np.int64]
 ONE = Neighbours()
 
 
-def group_of(workload: Products, rng: np.random.Generator, share: float, serves: frozenset[int] | None) -> Group:
+def group_of(
+    workload: KroneckerWorkload, rng: np.random.Generator, share: float, serves: frozenset[int] | None
+) -> Group:
     """Any tables, differences and strategies inside."""
     batch = Batch(workload)
     insides = [each_value(column) for column in batch.columns]
@@ -66,13 +68,13 @@ def group_of(workload: Products, rng: np.random.Generator, share: float, serves:
     return Group(batch.columns, tuple(insides), tables, theta * (share / theta.sum()), serves)
 
 
-def of_groups(workload: Products, *groups: Group | Results, sensitivity: float = 1.0) -> WeightedTables:
-    return WeightedTables(
+def of_groups(workload: KroneckerWorkload, *groups: Group | Results, sensitivity: float = 1.0) -> MarginalStrategy:
+    return MarginalStrategy(
         workload=workload, groups=groups, sensitivity=sensitivity, total=1.0, limit=0.0, method="given"
     )
 
 
-def strategies_of(seed: int) -> Iterator[WeightedTables]:
+def strategies_of(seed: int) -> Iterator[MarginalStrategy]:
     """All kinds that `optimize` has, and some that it would not choose."""
     workload = batch_of(seed)
     if not np.any(workload.matrix.toarray()):

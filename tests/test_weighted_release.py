@@ -17,9 +17,9 @@ from batchdp.private import Records
 from batchdp.release import answering, estimating
 from batchdp.release.verify import check_charged, check_ledger
 from batchdp.weighted.measured import Results
-from batchdp.weighted.strategy import WeightedTables
+from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 from mechanisms import released
 from test_components import structure
 from test_table_release import SIZES, codes, forged
@@ -28,22 +28,22 @@ from test_weighted_lattice import group_of, of_groups
 PREFIX = np.tril(np.ones((4, 4)))
 
 
-def whole() -> WeightedTables:
+def whole() -> MarginalStrategy:
     found = batchdp.optimize(structure(batchdp.workloads.marginals(SIZES, [0, 1, 2])), privacy="pure", seconds=1)
-    assert isinstance(found, WeightedTables)
+    assert isinstance(found, MarginalStrategy)
     return found
 
 
-def mixed() -> Products:
+def mixed() -> KroneckerWorkload:
     return in_factors(SIZES, [[PREFIX, np.eye(3), None], [None, np.eye(3), np.eye(5)], [None, None, np.ones((1, 5))]])
 
 
-def inside() -> WeightedTables:
+def inside() -> MarginalStrategy:
     """With strategies inside columns."""
     return of_groups(mixed(), group_of(mixed(), np.random.default_rng(1), 1.0, None))
 
 
-def groups() -> WeightedTables:
+def groups() -> MarginalStrategy:
     """Two groups, each with columns of its own."""
     from batchdp.weighted.groups import sub_batch
 
@@ -52,13 +52,13 @@ def groups() -> WeightedTables:
     return of_groups(batch, *(group_of(sub_batch(batch, own), rng, share, frozenset(own)) for own, share in parts))
 
 
-def results() -> WeightedTables:
+def results() -> MarginalStrategy:
     """Noise on results."""
     batch = mixed()
     return of_groups(batch, Results(batch, 1 / float(np.abs(batch.matrix.toarray()).sum(axis=0).max())))
 
 
-def rounded() -> WeightedTables:
+def rounded() -> MarginalStrategy:
     """Noise on results that are no whole numbers of anything."""
     rng = np.random.default_rng(3)
     batch = in_factors(SIZES, [[rng.random((2, 4)), rng.random((2, 3)), None], [None, None, np.eye(5)]])
@@ -73,7 +73,7 @@ def ledger(tmp_path: Path) -> batchdp.Ledger:
     return batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=1000)
 
 
-def without_noise(planned: WeightedTables, read: Any, ledger: batchdp.Ledger) -> batchdp.Release:
+def without_noise(planned: MarginalStrategy, read: Any, ledger: batchdp.Ledger) -> batchdp.Release:
     found: batchdp.Release = released(planned, read, ledger, 0.5)
     return found
 

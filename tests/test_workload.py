@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from batchdp import Workload, WorkloadError
+from batchdp import MatrixWorkload, WorkloadError
 from batchdp.linalg.matrix import dense, plain
 
 W = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])
@@ -31,39 +31,39 @@ W = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])
     ids=lambda given: type(given).__name__,
 )
 def test_any_form_of_the_same_numbers_is_the_same_workload(given: Any) -> None:
-    workload = Workload(given)
+    workload = MatrixWorkload(given)
     assert np.array_equal(dense(workload.matrix), W)
     assert (workload.queries, workload.cells) == (2, 3)
     assert workload.names == ("q1", "q2")
 
 
 def test_booleans_count_as_zero_and_one() -> None:
-    assert np.array_equal(dense(Workload(W > 0).matrix), [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert np.array_equal(dense(MatrixWorkload(W > 0).matrix), [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 
 
 def test_a_read_only_array_is_accepted_and_the_callers_array_stays_writable() -> None:
     mine = W.copy()
     mine.flags.writeable = False
-    assert np.array_equal(dense(Workload(mine).matrix), W)
+    assert np.array_equal(dense(MatrixWorkload(mine).matrix), W)
     mine = W.copy()
-    workload = Workload(mine)
+    workload = MatrixWorkload(mine)
     mine[0, 0] = 99
     assert dense(workload.matrix)[0, 0] == 1
 
 
 def test_the_sparse_original_can_change_without_changing_the_workload() -> None:
     mine = sparse.csr_array(W)
-    workload = Workload(mine)
+    workload = MatrixWorkload(mine)
     mine.data[:] = 99
     assert np.array_equal(dense(workload.matrix), W)
 
 
 def test_a_workload_cannot_be_changed() -> None:
-    workload = Workload(W, weights=[1, 2])
+    workload = MatrixWorkload(W, weights=[1, 2])
     assert workload.weights is not None
     with pytest.raises(FrozenInstanceError):
         workload.names = ("a", "b")  # type: ignore[misc]
-    for array in (dense(workload.matrix), workload.weights, plain(Workload(sparse.csr_array(W)).matrix).data):
+    for array in (dense(workload.matrix), workload.weights, plain(MatrixWorkload(sparse.csr_array(W)).matrix).data):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 
@@ -100,7 +100,7 @@ BAD = {
 def test_bad_matrices_are_refused_with_the_argument_and_a_remedy(name: str) -> None:
     given, message = BAD[name]
     with pytest.raises(WorkloadError, match=message) as caught:
-        Workload(given)
+        MatrixWorkload(given)
     assert "workload" in str(caught.value)
 
 
@@ -117,26 +117,26 @@ def test_bad_matrices_are_refused_with_the_argument_and_a_remedy(name: str) -> N
 )
 def test_bad_names_are_refused(names: Any, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
-        Workload(W, names=names)
+        MatrixWorkload(W, names=names)
 
 
 @pytest.mark.parametrize("weights", [[1], [1, 0], [1, -1], [1, np.nan], [1, np.inf], ["a", "b"], [[1, 2]], [1j, 2]])
 def test_bad_weights_are_refused(weights: Any) -> None:
     with pytest.raises(WorkloadError, match="weights"):
-        Workload(W, weights=weights)
+        MatrixWorkload(W, weights=weights)
 
 
 def test_duplicates_of_small_integers_add_up() -> None:
     matrix = sparse.coo_array((np.array([100, 100], dtype=np.int8), ([0, 0], [1, 1])), shape=(1, 2))
-    assert np.array_equal(dense(Workload(matrix).matrix), [[0, 200]])
+    assert np.array_equal(dense(MatrixWorkload(matrix).matrix), [[0, 200]])
 
 
 def test_weights_scale_the_rows_whose_error_they_weigh() -> None:
     for matrix in (W, sparse.csr_array(W)):
-        weighted = dense(Workload(matrix, weights=[4, 9]).weighted)
+        weighted = dense(MatrixWorkload(matrix, weights=[4, 9]).weighted)
         assert np.allclose(weighted, [[2, 4, 0], [0, -3, 9]])
 
 
 def test_repr_shows_the_shape_and_no_coefficients() -> None:
-    assert repr(Workload(W)) == "Workload(2 queries × 3 cells, dense)"
-    assert "sparse, weighted" in repr(Workload(sparse.csr_array(W), weights=[1, 2]))
+    assert repr(MatrixWorkload(W)) == "Workload(2 queries × 3 cells, dense)"
+    assert "sparse, weighted" in repr(MatrixWorkload(sparse.csr_array(W), weights=[1, 2]))

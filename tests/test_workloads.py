@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchdp import Workload, WorkloadError, workloads
+from batchdp import MatrixWorkload, WorkloadError, workloads
 from batchdp.linalg.matrix import dense
 
 
@@ -102,6 +102,6 @@ def test_sizes_out_of_range_are_refused(make: Any) -> None:
 def test_the_same_seed_gives_the_same_workload() -> None:
     for make in (workloads.discrete, workloads.ranges, workloads.related):
         one, same, other = make(9, 50, seed=1), make(9, 50, seed=1), make(9, 50, seed=2)
-        assert isinstance(one, Workload)
+        assert isinstance(one, MatrixWorkload)
         assert np.array_equal(dense(one.matrix), dense(same.matrix))
         assert not np.array_equal(dense(one.matrix), dense(other.matrix))

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 
 from batchdp.linalg.matrix import dense
-from batchdp.strategies import Family, register
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies import FunctionFamily, register
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.workload import as_workload
 
 
-def singular_vectors(given: Any) -> Strategy:
+def singular_vectors(given: Any) -> PairStrategy:
     """Measure the directions of the workload, and nothing else (the start of the paper's Lemma 3, not rotated)."""
     workload = as_workload(given)
     U, sizes, V = np.linalg.svd(dense(workload.matrix), full_matrices=False)
     k = int(np.sum(sizes > 1e-12 * sizes[0]))
-    return Strategy(workload, V[:k], U[:, :k] * sizes[:k], method="toy")
+    return PairStrategy(workload, V[:k], U[:, :k] * sizes[:k], method="toy")
 
 
-TOY = Family("toy", singular_vectors)
+TOY = FunctionFamily("toy", singular_vectors)
 
 
 def pytest_configure() -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from batchdp import Release, Workload
+from batchdp import MatrixWorkload, Release
 from batchdp.audits.attack import movements
 from batchdp.audits.exact import check_arithmetic, rederive, take_apart
 from batchdp.audits.finding import Finding
@@ -34,7 +34,7 @@ BITS = 20
 class CountEverybody:
     """The strategy."""
 
-    workload: Workload
+    workload: MatrixWorkload
     noise: Noise = LAPLACE
 
 
@@ -52,7 +52,7 @@ class Everybody:
 class Total:
     """What is measured: 2^20 times the number of records."""
 
-    workload: Workload
+    workload: MatrixWorkload
     largest_total: int
     noise: Noise = LAPLACE
     slack: float = 0

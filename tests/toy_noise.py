@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from batchdp import Strategy, Workload
+from batchdp import MatrixWorkload, PairStrategy
 from batchdp.mechanism.calibrate import least_noise
 from batchdp.mechanism.measurement import GroupNoise
 from batchdp.mechanism.sample import sample_independent
@@ -27,7 +27,7 @@ GEOMETRIC = Geometric("pure", "geometric", 1, "epsilon", "ε", "geometric", 2.0,
 NAMED[GEOMETRIC.name] = GEOMETRIC
 
 
-class GeometricStrategy(Strategy):
+class GeometricStrategy(PairStrategy):
     """A pair that is measured with it."""
 
     @property
@@ -37,7 +37,7 @@ class GeometricStrategy(Strategy):
 
 def identity(cells: int) -> GeometricStrategy:
     """Every cell, with this noise."""
-    return GeometricStrategy(Workload(np.eye(cells)), np.eye(cells), np.eye(cells))
+    return GeometricStrategy(MatrixWorkload(np.eye(cells)), np.eye(cells), np.eye(cells))
 
 
 @least_noise.register

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from batchdp import workloads
 from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Rows = NDArray[np.float64]
 Term = list[Rows | None]
@@ -47,13 +47,13 @@ def stretches(edges: Sequence[int], n: int) -> Rows:
     return np.array([(low <= value) & (value < high) for low, high in zip(edges, ends, strict=True)], dtype=float)
 
 
-def whole(sizes: Sequence[int], orders: int | Iterable[int]) -> Products:
+def whole(sizes: Sequence[int], orders: int | Iterable[int]) -> KroneckerWorkload:
     """All tables of so many columns, value by value."""
-    found: Products = workloads.marginals(sizes, orders).structure
+    found: KroneckerWorkload = workloads.marginals(sizes, orders).structure
     return found
 
 
-def mixed(sizes: Sequence[int], numeric: int, asked: Iterable[tuple[int, ...]]) -> Products:
+def mixed(sizes: Sequence[int], numeric: int, asked: Iterable[tuple[int, ...]]) -> KroneckerWorkload:
     """Tables of running totals over the first columns, and of single values over the others."""
     factors = [running_totals(n) if i < numeric else np.eye(n) for i, n in enumerate(sizes)]
     return in_factors(sizes, [[F if i in kept else None for i, F in enumerate(factors)] for kept in asked])
@@ -65,7 +65,7 @@ def small_tables(sizes: Sequence[int], most: int) -> list[tuple[int, ...]]:
     return [kept for kept in every if prod(sizes[i] for i in kept) <= most]
 
 
-def census(states: bool = False) -> Products:
+def census(states: bool = False) -> KroneckerWorkload:
     """The persons tables P1 to P12I and PCT12 to PCT12O of the 2010 Summary File 1: 4 151 queries.
 
     Columns: sex 2, Hispanic or not 2, race 64 (a set of six), age 115; with `states`, 51 of these and all together.
@@ -106,27 +106,27 @@ def census(states: bool = False) -> Products:
     return in_factors((2, 2, 64, 115, 51), [[*term, with_total(51)] for term in terms])
 
 
-def cps_all() -> Products:
+def cps_all() -> KroneckerWorkload:
     """Every value and all together, of every column at once."""
     return in_factors(CPS, [[with_total(n) for n in CPS]])
 
 
-def ways(sizes: Sequence[int], numeric: int, orders: Iterable[int]) -> Products:
+def ways(sizes: Sequence[int], numeric: int, orders: Iterable[int]) -> KroneckerWorkload:
     """All tables of so many columns, with running totals over the first columns."""
     return mixed(sizes, numeric, [kept for k in orders for kept in combinations(range(len(sizes)), k)])
 
 
-def loans(prefixes: bool = True) -> Products:
+def loans(prefixes: bool = True) -> KroneckerWorkload:
     """All small tables, with running totals over the amounts or without."""
     return mixed(LOANS, NUMERIC_OF_LOANS if prefixes else 0, small_tables(LOANS, MOST_CELLS_OF_LOANS))
 
 
-def cps_prefix() -> Products:
+def cps_prefix() -> KroneckerWorkload:
     """Running totals of income and age, by all other columns and their totals."""
     return in_factors(CPS, [[running_totals(50), running_totals(100), *(with_total(n) for n in CPS[2:])]])
 
 
-def _all_batches() -> Iterator[tuple[str, Callable[[], Products]]]:
+def _all_batches() -> Iterator[tuple[str, Callable[[], KroneckerWorkload]]]:
     columns = {"Adult": (ADULT, NUMERIC_OF_ADULT), "CPS": (CPS, NUMERIC_OF_CPS), "Loans": (LOANS, NUMERIC_OF_LOANS)}
     for name, (sizes, numeric) in columns.items():
         for words, orders in {**{f"{k}-way": (k,) for k in (1, 2, 3)}, "≤ 3-way": (0, 1, 2, 3)}.items():

@@ -3,7 +3,7 @@
 from . import bounds as bounds
 from . import workloads as workloads
 from .audits import audit as audit
-from .components.strategy import Components as Components
+from .components.strategy import ResidualStrategy as ResidualStrategy
 from .domain import Domain as Domain
 from .domain import load_domain as load_domain
 from .errors import AccuracyError as AccuracyError
@@ -43,11 +43,13 @@ from .reports import report as report
 from .reports import report_plan as report_plan
 from .strategies import STRATEGIES as STRATEGIES
 from .strategies.families.low_rank import low_rank as low_rank
+from .strategies.pair import PairStrategy as PairStrategy
 from .strategies.shaped import ShapeLimits as ShapeLimits
 from .strategies.strategy import Strategy as Strategy
 from .studies.comparison import compare as compare
-from .weighted.strategy import WeightedTables as WeightedTables
-from .workloads.structure import Products as Products
+from .weighted.strategy import MarginalStrategy as MarginalStrategy
+from .workloads.structure import KroneckerWorkload as KroneckerWorkload
+from .workloads.workload import MatrixWorkload as MatrixWorkload
 from .workloads.workload import Workload as Workload
 
 __all__: list[str]

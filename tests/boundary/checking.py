@@ -27,7 +27,7 @@ from batchdp.queries.conditions import Cut
 from batchdp.release.given import given_counts
 from batchdp.tables import counting, open_table, tabulating
 from batchdp.workloads import products
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 from boundary.domains import Case
 from mechanisms import measured
 
@@ -146,9 +146,9 @@ def codes_outcome(case: Case, table: Any) -> Outcome:
 
 
 @cache
-def _every_combination(sizes: tuple[int, ...]) -> Workload:
+def _every_combination(sizes: tuple[int, ...]) -> MatrixWorkload:
     batch = products(sizes, [[None] * len(sizes)])
-    return batch if isinstance(batch, Workload) else batch.workload()
+    return batch if isinstance(batch, MatrixWorkload) else batch.workload()
 
 
 def _counted(case: Case, counted: list[Any], said: str) -> Outcome:

@@ -18,7 +18,7 @@ from batchdp.mechanism.quantise import lattice_of
 from batchdp.sql import read_queries
 from batchdp.strategies.families.noise_on_results import noise_on_results
 from batchdp.tables.kinds import Kind, kind_of
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 TABLE = "visits"
 UNIT = "who"
@@ -54,7 +54,9 @@ class Case:
     def lattice(self) -> Lattice | AmountLattice:
         """What would be measured to put noise on the results."""
         cells = self.cells
-        workload = Workload(cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings, ends=cells.ends)
+        workload = MatrixWorkload(
+            cells.matrix, cells.names, blocks=cells.sizes, meetings=cells.meetings, ends=cells.ends
+        )
         return lattice_of(noise_on_results(workload), largest_total=10**6)
 
     def kind(self, name: str) -> Kind | None:

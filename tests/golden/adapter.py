@@ -32,11 +32,11 @@ from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.private import CellCounts, Records, Tallies
 from batchdp.release.answering import Request, release
 from batchdp.release.records import Release
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
-from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import Products
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload
 
 Given = dict[str, Any]
 """What is given of a case: see `given.py`."""
@@ -53,7 +53,7 @@ def rebuild(given: Given) -> Any:
     if "sizes" in given["workload"]:
         return _over_columns(given)
     stored, workload = given["strategy"], given["workload"]
-    W = Workload(
+    W = MatrixWorkload(
         _matrix(workload["matrix"]),
         workload.get("names"),
         workload.get("weights"),
@@ -65,7 +65,7 @@ def rebuild(given: Given) -> Any:
         Group(Fraction(one["share"]), np.array(one["points"]), np.array(one["weights"]))
         for one in stored.get("bodies", ())
     ]
-    return Strategy(
+    return PairStrategy(
         W,
         _matrix(stored["measure"]),
         _matrix(stored["reconstruct"]),
@@ -147,7 +147,7 @@ def answer_with_noise(given: Given, noise: list[int], folder: Path) -> dict[str,
     strategy = rebuild(given)
     unit = strategy.noise.unit
     ledger = Ledger.create(folder / "ledger.db", **{unit: 100_000})
-    of_cells = isinstance(strategy, Strategy)
+    of_cells = isinstance(strategy, PairStrategy)
     answers = expressions.read(given["answers"], strategy.workload.queries) if "answers" in given else ()
     request = Request(
         strategy,
@@ -295,7 +295,7 @@ def _kept(given: Given) -> tuple[dict[str, Any], dict[str, Any]]:
     return header | {"kind": "weighted", "groups": listed}, arrays
 
 
-def _batch(workload: Given) -> Products:
+def _batch(workload: Given) -> KroneckerWorkload:
     sizes = workload["sizes"]
     terms = [
         [

@@ -89,7 +89,7 @@ def main(folder: Path) -> None:
 def whole_numbers(plan: batchdp.Plan) -> batchdp.Plan:
     """With every kind of record measured by itself, in each block."""
     W = plan.workload
-    fitting = batchdp.Strategy(W, np.eye(W.cells), dense(W.matrix), method="noise-on-data", privacy=plan.privacy)
+    fitting = batchdp.PairStrategy(W, np.eye(W.cells), dense(W.matrix), method="noise-on-data", privacy=plan.privacy)
     return replace(plan, strategy=fitting)
 
 

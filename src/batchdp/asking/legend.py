@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import WorkloadError
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Indices = NDArray[np.int64]
 
@@ -34,7 +34,7 @@ class Legend:
         keys: all group columns.
         kinds: for every kind of axis the numbers of its keys, the last varying fastest; an axis of one row that is
             not grouped by anything has none.
-        axes: the kind of every axis, as `Products.columns` lists them.
+        axes: the kind of every axis, as `KroneckerWorkload.columns` lists them.
         asked: a fingerprint of what the tables' values stand for, which their numbers do not show.
     """
 
@@ -46,16 +46,16 @@ class Legend:
     def __post_init__(self) -> None:
         self.axes.flags.writeable = False
 
-    def keys_of(self, batch: Products, table: int) -> list[Key]:
+    def keys_of(self, batch: KroneckerWorkload, table: int) -> list[Key]:
         """The group columns of a table, in the order of its axes."""
         own = self.axes[batch.starts[table] : batch.starts[table + 1]].tolist()
         return [self.keys[k] for kind in own for k in self.kinds[kind]]
 
-    def shape(self, batch: Products, table: int) -> tuple[int, ...]:
+    def shape(self, batch: KroneckerWorkload, table: int) -> tuple[int, ...]:
         """How many groups every group column of a table has; their product is the number of its answers."""
         return tuple(len(key.titles) for key in self.keys_of(batch, table))
 
-    def columns(self, batch: Products, table: int) -> list[tuple[str, NDArray[Any]]]:
+    def columns(self, batch: KroneckerWorkload, table: int) -> list[tuple[str, NDArray[Any]]]:
         """Of every group column its heading, and the title of each of the table's rows."""
         keys, shape = self.keys_of(batch, table), self.shape(batch, table)
         found = []
@@ -65,11 +65,16 @@ class Legend:
             found.append((key.heading, np.tile(np.repeat(titles, inner), outer)))
         return found
 
-    def row(self, batch: Products, table: int, place: int) -> str:
+    def row(self, batch: KroneckerWorkload, table: int, place: int) -> str:
         """What one of a table's rows is called: column=group, …; nothing where it has no group columns."""
-        keys, shape = self.keys_of(batch, table), self.shape(batch, table)
-        at = np.unravel_index(place, shape) if shape else ()
-        return ", ".join(f"{key.heading}={key.titles[int(i)]}" for key, i in zip(keys, at, strict=True))
+        own = self.axes[batch.starts[table] : batch.starts[table + 1]].tolist()
+        return self.called([k for kind in own for k in self.kinds[kind]], place)
+
+    def called(self, keys: Sequence[int], place: int) -> str:
+        """What one of the combinations of some group columns is called, the last column fastest."""
+        own = [self.keys[k] for k in keys]
+        at = np.unravel_index(place, [len(key.titles) for key in own]) if own else ()
+        return ", ".join(f"{key.heading}={key.titles[int(i)]}" for key, i in zip(own, at, strict=True))
 
     def header(self) -> dict[str, Any]:
         """For files and digests, beside the array of axes."""
@@ -83,7 +88,7 @@ class Legend:
         return hashlib.sha256(told + np.ascontiguousarray(self.axes, dtype="<i8").tobytes()).hexdigest()
 
     @classmethod
-    def read(cls, content: Mapping[str, Any], axes: Indices, batch: Products) -> Legend:
+    def read(cls, content: Mapping[str, Any], axes: Indices, batch: KroneckerWorkload) -> Legend:
         """From a file, where anything can stand; refused unless it fits the batch."""
         keys = tuple(Key(_text(heading), tuple(map(_text, titles))) for heading, titles in content["keys"])
         kinds = tuple(tuple(own) for own in content["kinds"])

@@ -14,8 +14,8 @@ from batchdp.mechanism.prepare import prepare
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import settle
 from batchdp.privacy import Budget
-from batchdp.strategies.over_tables import OverTables
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.factored import FactoredStrategy
+from batchdp.strategies.pair import PairStrategy
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Audit:
 
 
 def audit(
-    planned: Plan | TablePlan | Strategy | OverTables,
+    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
     *,
     epsilon: float | None = None,
     rho: float | None = None,

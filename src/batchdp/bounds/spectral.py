@@ -15,23 +15,23 @@ from scipy.special import gammaln
 
 from batchdp.errors import WorkloadError
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
-def singular_values(workload: Workload | ArrayLike | Any) -> Dense:
+def singular_values(workload: MatrixWorkload | ArrayLike | Any) -> Dense:
     """The non-zero singular values of W, largest first."""
     W = dense(as_workload(workload).matrix)
     sigma = np.linalg.svd(W, compute_uv=False)
     return np.asarray(sigma[sigma > sigma[0] * max(W.shape) * np.finfo(float).eps])
 
 
-def svd_lower_bound(workload: Workload | ArrayLike | Any, *, epsilon: float = 1.0) -> float:
+def svd_lower_bound(workload: MatrixWorkload | ArrayLike | Any, *, epsilon: float = 1.0) -> float:
     """2 (Σ λ_k)² / (n ε²): no factorisation of W is below; the convex bound with all cells alike."""
     workload = as_workload(workload)
     return 2 * float(singular_values(workload).sum()) ** 2 / (workload.cells * epsilon**2)
 
 
-def lemma_3_upper_bound(workload: Workload | ArrayLike | Any, *, epsilon: float = 1.0) -> float:
+def lemma_3_upper_bound(workload: MatrixWorkload | ArrayLike | Any, *, epsilon: float = 1.0) -> float:
     """2 r Σ λ_k² / ε²: what B = √r U Σ, L = V / √r reaches at the most, r being the rank.
 
     The paper prints r Σ λ_k² / ε², without the factor 2 of the Laplace variance. Its proof also says that
@@ -41,7 +41,9 @@ def lemma_3_upper_bound(workload: Workload | ArrayLike | Any, *, epsilon: float 
     return 2 * len(squares) * float(squares.sum()) / epsilon**2
 
 
-def lemma_4_lower_bound(workload: Workload | ArrayLike | Any, *, epsilon: float = 1.0, constant: float = 1.0) -> float:
+def lemma_4_lower_bound(
+    workload: MatrixWorkload | ArrayLike | Any, *, epsilon: float = 1.0, constant: float = 1.0
+) -> float:
     """constant · r³ vol^(2/r) / ε²: Hardt and Talwar's order of growth for any ε-private mechanism.
 
     Their theorem has an unnamed absolute constant, so this shows how a workload scales; it certifies nothing.
@@ -58,13 +60,15 @@ def lemma_4_lower_bound(workload: Workload | ArrayLike | Any, *, epsilon: float 
     return constant * _volume_term(np.abs(np.diag(R))[:r]) / epsilon**2
 
 
-def lemma_4_as_printed(workload: Workload | ArrayLike | Any, *, epsilon: float = 1.0, constant: float = 1.0) -> float:
+def lemma_4_as_printed(
+    workload: MatrixWorkload | ArrayLike | Any, *, epsilon: float = 1.0, constant: float = 1.0
+) -> float:
     """constant · ((2^r / r!) Π λ_k)^(2/r) r³ / ε², for comparison with the paper; not a bound in general."""
     sigma = singular_values(workload)
     return constant * _volume_term(sigma) / epsilon**2 if len(sigma) else 0.0
 
 
-def theorem_2_ratio(workload: Workload | ArrayLike | Any) -> float:
+def theorem_2_ratio(workload: MatrixWorkload | ArrayLike | Any) -> float:
     """C² r / 8 with C = λ_1 / λ_r: Lemma 3's bound is at most this many times Lemma 4's as printed.
 
     The paper prints (C / 4)² r; Lemma 3's missing factor 2 doubles it. It needs rank r > 5, and it speaks of

@@ -21,7 +21,7 @@ from scipy import sparse
 from batchdp.archive import write_atomically
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
 from batchdp.regular import opened
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
@@ -136,23 +136,23 @@ def open_ledger(path: Path) -> Ledger:
     return Ledger.open(path)
 
 
-def read_workload(path: Path) -> Workload:
+def read_workload(path: Path) -> MatrixWorkload:
     """The workload of a plan, or one from a matrix."""
     if _is_plan(path):
         from batchdp.plans import load_plan
 
-        asked: Workload = load_plan(path).asked_workload
+        asked: MatrixWorkload = load_plan(path).asked_workload
         return asked
     return read_matrix(path)
 
 
-def read_matrix(path: Path) -> Workload:
+def read_matrix(path: Path) -> MatrixWorkload:
     """A workload from a file, by its ending; nothing in the file is ever executed."""
     ending = path.suffix.lower()
     try:
         if ending == ".npy":
             with opened(path) as file:
-                return Workload(np.load(file, allow_pickle=False))
+                return MatrixWorkload(np.load(file, allow_pickle=False))
         if ending == ".npz":
             with opened(path) as file:
                 loaded: Any = sparse.load_npz(file)
@@ -160,12 +160,12 @@ def read_matrix(path: Path) -> Workload:
                 if np.any(np.diff(loaded.indptr.astype(np.int64)) < 0):
                     raise ValueError("pointers that go back")
                 loaded.check_format(full_check=True)
-            return Workload(sparse.csr_array(loaded))
+            return MatrixWorkload(sparse.csr_array(loaded))
         if ending == ".csv":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # an empty file: Workload says so better
                 with opened(path) as file:
-                    return Workload(np.loadtxt(file, delimiter=",", ndmin=2, encoding="utf-8-sig"))
+                    return MatrixWorkload(np.loadtxt(file, delimiter=",", ndmin=2, encoding="utf-8-sig"))
     except OSError as error:
         raise WorkloadError(f"cannot read {path}: {error.strerror or error}") from error
     except WorkloadError as error:

@@ -22,7 +22,7 @@ from batchdp.domain import Domain
 from batchdp.errors import QueryError
 from batchdp.queries import Item, Query
 from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ Dense = NDArray[np.float64]
 class Asked:
     """A batch of queries as tables over columns of atoms."""
 
-    batch: Products
+    batch: KroneckerWorkload
     atoms: tuple[Atoms, ...]
     columns: tuple[tuple[int, ...], ...]
     """For every column of the batch the columns of atoms that it is made of; the last varies fastest."""

@@ -25,13 +25,13 @@ from batchdp.components.search import (
     split_by,
     tables_apart,
 )
-from batchdp.components.strategy import Components, ListedParts, WholeParts
+from batchdp.components.strategy import ListedParts, ResidualStrategy, WholeParts
 from batchdp.components.whole import cell_variances, closure, is_whole, least_sum
 from batchdp.errors import StrategyError
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.privacy import GAUSSIAN
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 Progress = Callable[[float, str, float], object]
@@ -76,14 +76,14 @@ class Clock:
 
 @one_thread
 def optimize_products(
-    workload: Products,
+    workload: KroneckerWorkload,
     *,
     objective: Literal["sum", "max"] = "sum",
     seconds: float | None = None,
     tolerance: float = 1e-3,
     progress: Progress | None = None,
     seed: int = 0,
-) -> Components:
+) -> ResidualStrategy:
     """The best strategy over components, by the (weighted) sum of squared errors or the largest variance."""
     clock = Clock(seconds, progress)
     if is_whole(workload):
@@ -166,13 +166,13 @@ def _dual(batch: Batch, i: int, measure: Dense) -> Dense:
     return batch.uniform(i) if weights is None else weights
 
 
-def _strategy(batch: Batch, found: Found, limit: float, status: Outcome = Outcome.CONVERGED) -> Components:
+def _strategy(batch: Batch, found: Found, limit: float, status: Outcome = Outcome.CONVERGED) -> ResidualStrategy:
     averages = []
     for i, column in enumerate(batch.columns):
         measure = found.measures.get(i, batch.uniform(i))
         averages.append(measure[column.orbit] / column.counts[column.orbit])
     parts = ListedParts(found.shared(batch.tables))
-    return Components(
+    return ResidualStrategy(
         workload=batch.workload,
         columns=batch.columns,
         averages=tuple(averages),
@@ -184,7 +184,7 @@ def _strategy(batch: Batch, found: Found, limit: float, status: Outcome = Outcom
     )
 
 
-def _whole(workload: Products, objective: Literal["sum", "max"], clock: Clock) -> Components:
+def _whole(workload: KroneckerWorkload, objective: Literal["sum", "max"], clock: Clock) -> ResidualStrategy:
     found = closure(workload)
     shares, total = least_sum(found, workload.weights)
     limit, largest, status = total, None, Outcome.CLOSED_FORM
@@ -202,7 +202,7 @@ def _whole(workload: Products, objective: Literal["sum", "max"], clock: Clock) -
     columns = tuple(map(column_of, workload.sizes, workload.factors))
     averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
     parts = WholeParts(found, shares)
-    return Components(
+    return ResidualStrategy(
         workload=workload,
         columns=columns,
         averages=averages,
@@ -215,12 +215,12 @@ def _whole(workload: Products, objective: Literal["sum", "max"], clock: Clock) -
     )
 
 
-def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> Components:
+def _largest(batch: Batch, clock: Clock, tolerance: float, seed: int) -> ResidualStrategy:
     """Weights on tables, more on those whose worst cell is above the mean; every set of weights gives a limit."""
     workload = batch.workload
     sizes = workload.table_sizes()
     y = 1 / (sizes * len(sizes))
-    best: Components | None = None
+    best: ResidualStrategy | None = None
     upper, lower = np.inf, 0.0
     clock.trying = "largest variance"
     for _ in range(ROUNDS):

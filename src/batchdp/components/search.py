@@ -29,7 +29,7 @@ from batchdp.components.groups import (
 from batchdp.components.lenses import Lens, lens
 from batchdp.components.pieces import Group
 from batchdp.components.solver import Watch
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 
@@ -68,7 +68,7 @@ class Found:
 class Batch:
     """What is known of a batch before any search: its columns, and its tables without repetitions."""
 
-    def __init__(self, workload: Products) -> None:
+    def __init__(self, workload: KroneckerWorkload) -> None:
         self.workload = workload
         self.columns: tuple[Column, ...] = tuple(map(column_of, workload.sizes, workload.factors))
         self.tables: dict[Kinds, list[int]] = {}

@@ -19,7 +19,7 @@ from batchdp.components.columns import Column
 from batchdp.components.pieces import Group, Part, Piece, measured, recovered, reproduced, variances
 from batchdp.components.whole import Closure, cell_variances
 from batchdp.privacy import GAUSSIAN, Noise
-from batchdp.strategies.over_tables import OverTables
+from batchdp.strategies.factored import FactoredStrategy
 
 Dense = NDArray[np.float64]
 
@@ -87,14 +87,14 @@ class WholeParts:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Components(OverTables):
+class ResidualStrategy(FactoredStrategy):
     """A Gaussian strategy for a batch over many columns. Sensitivity: 1 in the L2 norm, so figures are at ρ = ½.
 
     Args:
         columns: what the search knows of every column.
         averages: for every column the measure that it is averaged by, a number for each value that is told apart.
         parts: the measurements.
-        workload, total, limit, method, largest, status, reason: as in `OverTables`.
+        workload, total, limit, method, largest, status, reason: as in `FactoredStrategy`.
     """
 
     noise: ClassVar[Noise] = GAUSSIAN
@@ -103,12 +103,11 @@ class Components(OverTables):
     averages: tuple[Dense, ...] = field(repr=False)
     parts: ListedParts | WholeParts = field(repr=False)
 
-    @property
-    def sensitivity(self) -> float:
-        """How much one record can change the measurements, in the L2 norm."""
-        return 1.0
+    sensitivity: float = field(default=1.0, init=False, repr=False)
+    """How much one record can change the measurements, in the L2 norm."""
 
-    def _variances(self, table: int) -> Dense:
+    def distinct_variances(self, table: int) -> Dense:
+        """Of a table's answers, in the unit of `total`, in its shape."""
         factors = self._factors(table)
         found = np.zeros(self.workload.tables[table].shape)
         for part in self.parts.of(table, set(factors)):
@@ -124,21 +123,19 @@ class Components(OverTables):
                 found += reproduced(part, self.columns, factors, self.averages, record)
             yield found
 
-    def largest_variance(self, *, rho: float | None = None, epsilon: float | None = None) -> float:
-        """The worst query's variance, times its table's weight: what `objective="max"` minimises."""
-        unit = self._at(1.0, epsilon, rho)
-        if self.largest is not None:
-            return self.largest[0] * unit
+    def mean_variances(self) -> Dense:
+        """For every table the mean of its answers' variances; those of a whole table are all alike."""
         if isinstance(self.parts, WholeParts):
-            cells = cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables))
-            return unit * float((cells * self.workload.weights).max())
-        tables = range(len(self.workload.tables))
-        return max(float(self.workload.weights[t] * self.variances(t, rho=rho).max()) for t in tables)
+            return cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables))
+        return super().mean_variances()
 
-    def _worst_variance(self) -> float:
-        if isinstance(self.parts, WholeParts):
-            return float(cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables)).max())
-        return max(float(self._variances(t).max(initial=0.0)) for t in range(len(self.workload.tables)))
+    def worst_variances(self) -> Dense:
+        """For every table the largest variance of its answers."""
+        return self.mean_variances() if isinstance(self.parts, WholeParts) else super().worst_variances()
+
+    @cached_property
+    def _largest(self) -> float:
+        return super()._largest if self.largest is None else self.largest[0]
 
     @property
     def shares(self) -> Dense:
@@ -192,6 +189,6 @@ class Components(OverTables):
 
     def __repr__(self) -> str:
         return (
-            f"Components({self.method}, {self.privacy}: {self.workload.queries:,} queries from {len(self.parts):,} "
+            f"Strategy({self.method}, {self.privacy}: {self.workload.queries:,} queries from {len(self.parts):,} "
             f"parts, found / limit {self.total / self.limit if self.limit else 1.0:.5g})"
         )

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -77,12 +77,12 @@ class Closure:
         return found
 
 
-def is_whole(batch: Products) -> bool:
+def is_whole(batch: KroneckerWorkload) -> bool:
     """Whether every table counts each combination of its columns' values."""
     return all(factor.given is None for own in batch.factors for factor in own)
 
 
-def closure(batch: Products) -> Closure:
+def closure(batch: KroneckerWorkload) -> Closure:
     """The components of a batch of whole tables."""
     sizes = np.array(batch.sizes, dtype=float)
     lengths = np.diff(batch.starts)

@@ -19,8 +19,8 @@ from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima, row_sq
 from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, fitted
 from batchdp.mechanism.sensitivity import amount_changes, over_blocks
 from batchdp.privacy import Noise
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload
 
 SPARE = 64
 """Bits of the fine lattice beyond those of the longest stretch: more than float64 has."""
@@ -46,7 +46,7 @@ class AmountLattice(OneGroup):
         noise: the kind of noise that the sensitivity is for.
     """
 
-    workload: Workload
+    workload: MatrixWorkload
     levels: tuple[Column, ...]
     slopes: tuple[Column, ...]
     reconstruct: Plain
@@ -159,12 +159,19 @@ class AmountLattice(OneGroup):
         return row_squares(self.reconstruct)
 
 
-def quantise_amounts(strategy: Strategy, *, largest_total: int) -> AmountLattice:
-    """The strategy on the finest lattice on which `largest_total` records cannot overflow."""
+def quantise_amounts(strategy: PairStrategy, *, largest_total: int, cut: bool = True) -> AmountLattice:
+    """The strategy on the finest lattice on which `largest_total` records cannot overflow.
+
+    Args:
+        strategy: what to measure.
+        largest_total: the public cap on the number of records.
+        cut: totals to the coarse lattice; else noise is added on the fine one, and totals may be of any size.
+    """
     workload = strategy.workload
     bits = bits_for(workload, largest_total)
     longest = max(steps for _, _, steps in workload.ends)
     fine = bits + SPARE + longest.bit_length()
+    bits = bits if cut else fine
     L = sparse.csc_array(plain(strategy.measurement)).astype(np.float64)
     L.sum_duplicates()
     top = float(np.abs(L.data).max(initial=0.0)) or 1.0

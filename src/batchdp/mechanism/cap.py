@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from batchdp.mechanism.lattice import FEWEST_BITS
 from batchdp.mechanism.measurement import LARGEST
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 CAPS = tuple(10**power for power in range(12, 5, -1))
 """What is tried where no cap is given, the largest first."""
@@ -18,7 +18,7 @@ MOST_BIAS = 0.01
 """The largest bias that a release may have, relative to an answer's standard error."""
 
 
-def caps_for(workload: Workload, max_rows: int | None) -> tuple[int, ...]:
+def caps_for(workload: MatrixWorkload, max_rows: int | None) -> tuple[int, ...]:
     """The caps to try, in order: the given one alone, or the defaults that leave the lattice bits enough.
 
     The first is the default where no budget says how much noise there is. A record is counted once in every block.

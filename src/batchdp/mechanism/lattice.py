@@ -34,8 +34,8 @@ from batchdp.mechanism.measurement import LARGEST, Integers
 from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.sensitivity import cell_squares, cell_sums, over_blocks, root_above
 from batchdp.privacy import Noise
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload
 
 MOST_BITS, FEWEST_BITS = 40, 20
 LARGEST_REFIT = 4000
@@ -55,7 +55,7 @@ class CellGroup:
 class OneGroup(ABC):
     """What measurements of cells have in common: one noise for all, scaled to how much a record changes them."""
 
-    workload: Workload
+    workload: MatrixWorkload
     reconstruct: Plain
     bits: int
     noise: Noise
@@ -152,7 +152,7 @@ class Lattice(OneGroup):
             None where they are the same.
     """
 
-    workload: Workload
+    workload: MatrixWorkload
     integers: sparse.csr_array
     reconstruct: Plain
     bits: int
@@ -233,7 +233,7 @@ class Lattice(OneGroup):
         return row_squares(self.reconstruct)
 
 
-def bits_for(workload: Workload, largest_total: int) -> int:
+def bits_for(workload: MatrixWorkload, largest_total: int) -> int:
     """How many bits measurements of at most 1 can have so that so many records stay in 64."""
     if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
         raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
@@ -247,7 +247,7 @@ def bits_for(workload: Workload, largest_total: int) -> int:
     return bits
 
 
-def quantise_cells(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> Lattice:
+def quantise_cells(strategy: PairStrategy, *, largest_total: int, exactly: bool = False) -> Lattice:
     """The strategy on the finest lattice of 20 to 40 bits on which `largest_total` records cannot overflow.
 
     With more measurements than their rank, rounding makes all of them independent. To answer `exactly`, B must then
@@ -268,11 +268,11 @@ def quantise_cells(strategy: Strategy, *, largest_total: int, exactly: bool = Fa
     return _refitted(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.noise, merging), exactly)
 
 
-def by_distinct_cells(strategy: Strategy) -> tuple[Workload, Plain, sparse.csc_array | None]:
+def by_distinct_cells(strategy: PairStrategy) -> tuple[MatrixWorkload, Plain, sparse.csc_array | None]:
     """W and L on the cells that they tell apart, and which of those each cell is, where both are kept that way."""
     W, L = strategy.workload, strategy.measurement
     if isinstance(W.matrix, Product) and isinstance(L, Product) and shared_cell_map(W.matrix, L) is not None:
-        return Workload(W.matrix.left, W.names, W.weights), plain(L.left), sparse.csc_array(L.right, copy=True)
+        return MatrixWorkload(W.matrix.left, W.names, W.weights), plain(L.left), sparse.csc_array(L.right, copy=True)
     return W, plain(L), None
 
 
@@ -323,7 +323,7 @@ def _refitted_by_block(lattice: Lattice, exactly: bool) -> sparse.csr_array:
         if not (measured.size and queries.size):
             continue
         block = Lattice(
-            Workload(sparse.csr_array(W[:, cells])[queries]),
+            MatrixWorkload(sparse.csr_array(W[:, cells])[queries]),
             sparse.csr_array(Q[:, cells])[measured],
             sparse.csr_array(B[:, measured])[queries],
             lattice.bits,

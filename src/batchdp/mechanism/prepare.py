@@ -18,8 +18,8 @@ from batchdp.mechanism.measurement import Dense, GroupNoise, IntegerMeasurement,
 from batchdp.mechanism.neighbours import Neighbours
 from batchdp.mechanism.quantise import quantise
 from batchdp.privacy import Budget, Noise
-from batchdp.strategies.over_tables import OverTables
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.factored import FactoredStrategy
+from batchdp.strategies.pair import PairStrategy
 
 MOST_EXCESS = 0.002
 """Of variances on the lattice over those of the strategy, for which a lower cap is tried."""
@@ -113,7 +113,7 @@ def caps_of(strategy: Any, max_rows: int | None) -> Sequence[int]:
 
 
 @caps_of.register
-def _(strategy: Strategy, max_rows: int | None) -> Sequence[int]:
+def _(strategy: PairStrategy, max_rows: int | None) -> Sequence[int]:
     return caps_for(strategy.workload, max_rows)
 
 
@@ -124,7 +124,7 @@ def excess(strategy: Any, made: Mechanism) -> float:
 
 
 @excess.register
-def _(strategy: OverTables, made: Mechanism) -> float:
+def _(strategy: FactoredStrategy, made: Mechanism) -> float:
     measurement: Any = made.measurement
     if measurement.is_whole:
         return 0.0

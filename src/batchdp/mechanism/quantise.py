@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from batchdp.components.strategy import Components
+from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import StrategyError
 from batchdp.mechanism.amounts import AmountLattice, quantise_amounts
 from batchdp.mechanism.components.lattice import ComponentLattice, quantise_components
@@ -13,8 +13,8 @@ from batchdp.mechanism.lattice import Lattice, quantise_cells
 from batchdp.mechanism.measurement import IntegerMeasurement
 from batchdp.mechanism.weighted.lattice import WeightedLattice, quantise_weighted
 from batchdp.privacy import Budget
-from batchdp.strategies.strategy import Strategy
-from batchdp.weighted.strategy import WeightedTables
+from batchdp.strategies.pair import PairStrategy
+from batchdp.weighted.strategy import MarginalStrategy
 
 
 @singledispatch
@@ -39,28 +39,29 @@ def can_be_measured(strategy: object) -> bool:
 
 @quantise.register
 def _(
-    strategy: Strategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
+    strategy: PairStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
 ) -> IntegerMeasurement:
     return lattice_of(strategy, largest_total=largest_total, exactly=exactly)
 
 
-def lattice_of(strategy: Strategy, *, largest_total: int, exactly: bool = False) -> Lattice | AmountLattice:
+def lattice_of(strategy: PairStrategy, *, largest_total: int, exactly: bool = False) -> Lattice | AmountLattice:
     """A strategy on cells, of which neither budget nor neighbours decide the lattice."""
+    if strategy.shape is not None:
+        return quantise_shaped(strategy, largest_total=largest_total, exactly=exactly)
     if strategy.workload.ends:
         return quantise_amounts(strategy, largest_total=largest_total)
-    how = quantise_cells if strategy.shape is None else quantise_shaped
-    return how(strategy, largest_total=largest_total, exactly=exactly)
+    return quantise_cells(strategy, largest_total=largest_total, exactly=exactly)
 
 
 @quantise.register
 def _(
-    strategy: Components, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
+    strategy: ResidualStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
 ) -> ComponentLattice:
     return quantise_components(strategy, largest_total=largest_total, rho=float(budget), factor=factor)
 
 
 @quantise.register
 def _(
-    strategy: WeightedTables, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
+    strategy: MarginalStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
 ) -> WeightedLattice:
     return quantise_weighted(strategy, largest_total=largest_total, epsilon=float(budget), factor=factor)

@@ -24,7 +24,7 @@ from scipy import sparse
 from batchdp.components.columns import Column
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import rows_span
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 if TYPE_CHECKING:
     from batchdp.mechanism.components.integers import IntegerPiece
@@ -59,7 +59,7 @@ def cell_squares(Q: sparse.csr_array) -> NDArray[np.object_]:
     return np.array(squares, dtype=object)
 
 
-def over_blocks(workload: Workload, by_cell: NDArray[Any], rows: sparse.csr_array | None = None) -> int:
+def over_blocks(workload: MatrixWorkload, by_cell: NDArray[Any], rows: sparse.csr_array | None = None) -> int:
     """The most that a record changes, which has at most one cell in every block, over blocks that it can be in at once.
 
     Args:

@@ -22,13 +22,13 @@ from batchdp.plans.settling import settle
 from batchdp.plans.statements import Statement
 from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget, Noise
-from batchdp.strategies.over_tables import OverTables
-from batchdp.strategies.strategy import Strategy
-from batchdp.weighted.strategy import WeightedTables
+from batchdp.strategies.factored import FactoredStrategy
+from batchdp.strategies.pair import PairStrategy
+from batchdp.weighted.strategy import MarginalStrategy
 
 
 def epsilon_for(
-    planned: Plan | TablePlan | Strategy | OverTables,
+    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
     *,
     standard_error: float | None = None,
     half_width: float | None = None,
@@ -50,7 +50,7 @@ def epsilon_for(
     """
     strategy, relation, max_rows = settle(planned, neighbours, rows_per_unit, max_rows)
     goal = _goal(standard_error, half_width)
-    if isinstance(strategy, OverTables):
+    if isinstance(strategy, FactoredStrategy):
         worst = _worst_of_tables(strategy, query, None if half_width is None else confidence, max_rows)
         if worst == 0:
             raise PrivacyParameterError(NO_NOISE)
@@ -107,7 +107,7 @@ def law_at(plan: Plan, budget: Budget) -> NoiseLaw:
     return _law(*settle(plan, None, None, None), budget=float(budget))
 
 
-def _law(strategy: Strategy, relation: Neighbours, max_rows: int | None, budget: float = 1.0) -> NoiseLaw:
+def _law(strategy: PairStrategy, relation: Neighbours, max_rows: int | None, budget: float = 1.0) -> NoiseLaw:
     """Of the answers at an ε or ρ, on the finest lattice of those that `answer` may take."""
     lattice = lattice_of(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
     return lattice.law(_scales(lattice, relation.factor, budget))
@@ -135,7 +135,9 @@ MOST_LOOKED = 100
 """Tables whose intervals are looked at: those of the largest standard errors, where there are more."""
 
 
-def _worst_of_tables(strategy: OverTables, table: str | None, confidence: float | None, max_rows: int | None) -> float:
+def _worst_of_tables(
+    strategy: FactoredStrategy, table: str | None, confidence: float | None, max_rows: int | None
+) -> float:
     """The largest standard error at ε or ρ of 1, of all answers or of one table's; or half width, at a confidence."""
     unit = Budget(strategy.noise, 1).arguments
     try:
@@ -145,7 +147,7 @@ def _worst_of_tables(strategy: OverTables, table: str | None, confidence: float 
     if confidence is None:
         return math.sqrt(worst)
     checked_confidence(confidence)
-    if not isinstance(strategy, WeightedTables):
+    if not isinstance(strategy, MarginalStrategy):
         return math.sqrt(2 * worst) * float(erfinv(confidence))
     cap = TABLE_CAPS[-1] if max_rows is None else max_rows
     lattice = quantise(strategy, largest_total=cap, budget=Budget(strategy.noise, 1), factor=1)

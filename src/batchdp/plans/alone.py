@@ -19,7 +19,7 @@ from batchdp.plans.planned import Plan
 from batchdp.plans.statements import Statement
 from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import Budget, Noise
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 WORSE = 1.005
 """How many times as large an error is called worse: less is rounding of the search."""
@@ -134,7 +134,7 @@ def _alone(plan: Plan, budget: Budget) -> Iterator[tuple[Statement, Dense]]:
         yield statement, plan.factor**2 * noise.variance(1.0, share) * squares
 
 
-def _squared_scales(statement: Statement, workload: Workload, matrix: sparse.csr_array, noise: Noise) -> Dense:
+def _squared_scales(statement: Statement, workload: MatrixWorkload, matrix: sparse.csr_array, noise: Noise) -> Dense:
     """Δ² ‖B_i‖² of its queries for the better of the two simple mechanisms on these alone."""
     W = sparse.csr_array(matrix[list(statement.queries)])
     largest = workload.largest_by_block(column_norms(W, noise.norm))

@@ -28,13 +28,13 @@ from batchdp.components.measures import improved
 from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.pieces import Part, measured, recovered
 from batchdp.components.search import Batch, split_by
-from batchdp.components.strategy import Components
+from batchdp.components.strategy import ResidualStrategy
 from batchdp.domain import Domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.privacy import GAUSSIAN
 from batchdp.queries import Query, ValueOf
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload
 
 Dense = NDArray[np.float64]
 Sets = tuple[tuple[int, ...], ...]
@@ -66,7 +66,7 @@ def componentwise(
     seconds: float | None = None,
     seed: int = 0,
     weigh: Weigh = lambda _: None,
-) -> tuple[ComponentCells, Strategy] | None:
+) -> tuple[ComponentCells, PairStrategy] | None:
     """The cells and the strategy by components for the least weighted sum of squared errors; None if there are none."""
     try:
         batch = asked(queries, domain, weigh)
@@ -82,7 +82,7 @@ def componentwise(
     return None if cells is None else (cells, _as_strategy(cells, batch, best))
 
 
-def _all_split(batch: Asked, limit: float) -> Components:
+def _all_split(batch: Asked, limit: float) -> ResidualStrategy:
     """Every column of several orbits split, by the best measures; `TooManyClassesError` where too many are tied."""
     known = Batch(batch.batch)
     terms = known.terms(batch.batch.weights)
@@ -215,7 +215,7 @@ def _check_sums(cells: ComponentCells, batch: Asked) -> None:
             raise QueryError(f"query {cells.names[q]!r} is not the sum of its components")
 
 
-def _as_strategy(cells: ComponentCells, batch: Asked, found: Components) -> Strategy:
+def _as_strategy(cells: ComponentCells, batch: Asked, found: ResidualStrategy) -> PairStrategy:
     """L and B over the blocks, part by part."""
     columns, L, B = found.columns, [], []
     factors: dict[int, list[Dense]] = {}
@@ -238,8 +238,8 @@ def _as_strategy(cells: ComponentCells, batch: Asked, found: Components) -> Stra
                 made[table] = np.concatenate(shares, axis=1)
             rows[q] = made[table][place]
         B.append(rows)
-    return Strategy(
-        Workload(cells.matrix, cells.names, batch.weights, blocks=cells.sizes),
+    return PairStrategy(
+        MatrixWorkload(cells.matrix, cells.names, batch.weights, blocks=cells.sizes),
         sparse.csr_array(sparse.block_diag(L, format="csr")),
         np.concatenate(B, axis=1),
         method=found.method,

@@ -32,10 +32,9 @@ from batchdp.plans.tabled_file import load_table_plan
 from batchdp.plans.weighing import own_sensitivities, weighing
 from batchdp.queries import Query
 from batchdp.sql import read_queries
-from batchdp.strategies.shape import Shape
-from batchdp.strategies.shaped.checking import check_sample
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.shape import Shape, check_sample
+from batchdp.workloads.workload import MatrixWorkload
 
 FORMAT = "batchdp-plan-0.3"
 DESCRIBED = ("method", "privacy", "rounds", "status", "reason")
@@ -99,7 +98,7 @@ def _cells(
     return found, batch.weights
 
 
-def _limited(strategy: Strategy, limit: Any) -> Strategy:
+def _limited(strategy: PairStrategy, limit: Any) -> PairStrategy:
     """With the limit of a plan by components, or none where its own error refutes it.
 
     To prove it again would be to plan again. What could be proven of the blocks' matrix is not about the queries.
@@ -136,8 +135,8 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         options = Options(**header["options"])
         cells, weights = _cells(header, arrays, queries, domain, options)
         met = None if isinstance(cells, ComponentCells) else cells.meetings
-        workload = Workload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=met, ends=cells.ends)
-        strategy = Strategy(
+        workload = MatrixWorkload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=met, ends=cells.ends)
+        strategy = PairStrategy(
             workload,
             archive.whole("L", arrays, most_bytes),
             archive.whole("B", arrays, most_bytes),
@@ -146,8 +145,7 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
             shape=_shape(header.get("shape"), arrays),
         )
         if strategy.shape is not None:
-            L = strategy.measure
-            check_sample(strategy.shape, (np.unique(L[own], axis=1) for own, _ in strategy.shape.parts))
+            check_sample(strategy.shape, strategy.shape.columns(strategy.measure))
         if isinstance(cells, ComponentCells):
             strategy = _limited(strategy, header["limit"])
         elif (believed := proven.credible(strategy)) != strategy.proven:

@@ -19,7 +19,7 @@ from batchdp.checks import finite
 from batchdp.components.columns import Column, column_of
 from batchdp.components.pieces import Group, Piece
 from batchdp.components.search import Batch
-from batchdp.components.strategy import Components, ListedParts, WholeParts
+from batchdp.components.strategy import ListedParts, ResidualStrategy, WholeParts
 from batchdp.components.whole import cell_variances, closure, is_whole
 from batchdp.errors import PlanError
 from batchdp.outcome import Outcome
@@ -30,8 +30,8 @@ from batchdp.weighted.inside import Inside, by_strategy, each_value
 from batchdp.weighted.measured import Group as WeightedGroup
 from batchdp.weighted.measured import Results
 from batchdp.weighted.results import largest_change
-from batchdp.weighted.strategy import WeightedTables
-from batchdp.workloads.structure import Products
+from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.workloads.structure import KroneckerWorkload
 
 Arrays = dict[str, NDArray[Any]]
 Dense = NDArray[np.float64]
@@ -45,10 +45,10 @@ MOST_PARTS = 1_000_000
 """Of a strategy that is not of whole tables."""
 
 
-def described(strategy: Components | WeightedTables) -> tuple[dict[str, Any], Arrays]:
+def described(strategy: ResidualStrategy | MarginalStrategy) -> tuple[dict[str, Any], Arrays]:
     """What is kept of a strategy, as a header and arrays."""
     header: dict[str, Any] = {"says": {name: getattr(strategy, name) for name in SAYS}}
-    if isinstance(strategy, WeightedTables):
+    if isinstance(strategy, MarginalStrategy):
         kept = [_weighted(group) for group in strategy.groups]
         names = ("theta", "apart", "difference", "insides")
         arrays = {name: np.concatenate([own[1][name] for own in kept]) for name in names}
@@ -92,9 +92,11 @@ def _weighted(group: WeightedGroup | Results) -> tuple[dict[str, Any] | None, Ar
     }
 
 
-def read(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Products) -> Components | WeightedTables:
+def read(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload
+) -> ResidualStrategy | MarginalStrategy:
     """The strategy of a file for this batch; refused unless it answers it as it says."""
-    strategy: Components | WeightedTables = _READ[header["kind"]](header, arrays, workload)
+    strategy: ResidualStrategy | MarginalStrategy = _READ[header["kind"]](header, arrays, workload)
     if strategy.residual > TOLERANCE:
         raise PlanError("its strategy does not reproduce its tables")
     claimed, added = strategy.total, _total(strategy)
@@ -105,10 +107,10 @@ def read(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Product
     return strategy
 
 
-def _total(strategy: Components | WeightedTables) -> float | None:
+def _total(strategy: ResidualStrategy | MarginalStrategy) -> float | None:
     """The weighted sum of all variances in the strategy's own unit; None where that takes too long."""
     batch = strategy.workload
-    if isinstance(strategy, Components) and isinstance(strategy.parts, WholeParts):
+    if isinstance(strategy, ResidualStrategy) and isinstance(strategy.parts, WholeParts):
         each = cell_variances(strategy.parts.closure, strategy.parts.shares, len(batch.tables))
         return float((each * batch.table_sizes()) @ batch.weights)
     if batch.queries > MOST_ADDED:
@@ -131,7 +133,7 @@ def _says(header: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_whole(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Products) -> Components:
+def _read_whole(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload) -> ResidualStrategy:
     if not is_whole(workload):
         raise PlanError("its tables are not whole")
     found, shares = closure(workload), np.asarray(archive.numbers("shares", arrays), dtype=np.float64)
@@ -140,10 +142,10 @@ def _read_whole(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: 
     columns = tuple(map(column_of, workload.sizes, workload.factors))
     averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
     parts = WholeParts(found, shares)
-    return Components(workload=workload, columns=columns, averages=averages, parts=parts, **_says(header))
+    return ResidualStrategy(workload=workload, columns=columns, averages=averages, parts=parts, **_says(header))
 
 
-def _read_listed(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Products) -> Components:
+def _read_listed(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload) -> ResidualStrategy:
     columns = Batch(workload).columns
     averages = _Reading("averages", arrays)
     measures = tuple(averages.next(len(column.orbit)) for column in columns)
@@ -156,7 +158,7 @@ def _read_listed(header: Mapping[str, Any], arrays: Mapping[str, Any], workload:
     parts = ListedParts(groups)
     if float(parts.shares.sum()) > 1 + ROUNDING:
         raise PlanError("its shares are more than the budget")
-    return Components(workload=workload, columns=columns, averages=measures, parts=parts, **_says(header))
+    return ResidualStrategy(workload=workload, columns=columns, averages=measures, parts=parts, **_says(header))
 
 
 def _group(
@@ -184,7 +186,9 @@ def _group(
     return Group(tuple(lists), scale, None if served is None else frozenset(served), number)
 
 
-def _read_weighted(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Products) -> WeightedTables:
+def _read_weighted(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload
+) -> MarginalStrategy:
     reading = {name: _Reading(name, arrays) for name in ("theta", "apart", "difference", "insides")}
     groups: list[WeightedGroup | Results] = []
     for one in header["groups"]:
@@ -202,10 +206,12 @@ def _read_weighted(header: Mapping[str, Any], arrays: Mapping[str, Any], workloa
     sensitivity = sum(1.0 if isinstance(group, Results) else group.share for group in groups)
     if abs(sensitivity - 1) > ROUNDING:
         raise PlanError("its weights do not add up to its sensitivity")
-    return WeightedTables(workload=workload, groups=tuple(groups), sensitivity=1.0, **_says(header))
+    return MarginalStrategy(workload=workload, groups=tuple(groups), sensitivity=1.0, **_says(header))
 
 
-def _weighted_group(one: Mapping[str, Any], workload: Products, reading: Mapping[str, _Reading]) -> WeightedGroup:
+def _weighted_group(
+    one: Mapping[str, Any], workload: KroneckerWorkload, reading: Mapping[str, _Reading]
+) -> WeightedGroup:
     tables, served = one["tables"], one["serves"]
     every = range(len(workload.tables))
     if served is not None and not all(isinstance(t, int) and t in every for t in served):
@@ -229,7 +235,7 @@ def _weighted_group(one: Mapping[str, Any], workload: Products, reading: Mapping
     return WeightedGroup(columns, tuple(insides), chosen, theta, None if served is None else frozenset(served))
 
 
-def _inside(measure: Dense, column: Column, batch: Products, i: int) -> Inside:
+def _inside(measure: Dense, column: Column, batch: KroneckerWorkload, i: int) -> Inside:
     """A column's own strategy, whose norm is at most 1."""
     first = np.unique(column.value, return_index=True)[1]
     factors = [factor.matrix[:, first] for factor in batch.factors[i]]

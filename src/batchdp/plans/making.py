@@ -30,9 +30,9 @@ from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
 from batchdp.queries import Query
 from batchdp.sql import is_many, load_text, queries_of, read_selections
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 
 @overload
@@ -153,7 +153,7 @@ def _made(
     selections = () if text is None else read_selections(text, domain, source=source)
     watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     if text is None or orders is not None or is_many(selections):
-        batch = weighed(tables_of(selections, orders, domain, text=text), selections, options)
+        batch = weighed(tables_of(selections, orders, domain, text=text), options)
         tabled = optimize(batch.workload, **options.of_search(), progress=watching)
         return TablePlan(text, orders, domain, batch, tabled, options)
     queries = queries_of(selections)
@@ -164,13 +164,15 @@ def _made(
 
 def searched(
     queries: Sequence[Query], domain: Domain, cells: Cells, options: Options, progress: Progress | None = None
-) -> tuple[Cells, Strategy]:
+) -> tuple[Cells, PairStrategy]:
     """The best strategy that is found for the queries, and the cells that it counts: these, or those of components."""
     weigh = weighing(queries, options)
     weights = weigh(own_sensitivities(cells))
     watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     strategy = optimize(
-        Workload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=cells.meetings, ends=cells.ends),
+        MatrixWorkload(
+            cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=cells.meetings, ends=cells.ends
+        ),
         **options.of_search(),
         progress=watching,
     )

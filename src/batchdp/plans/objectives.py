@@ -8,10 +8,10 @@ from batchdp.bounds.optimality import OptimalityBound
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.plans.planned import Plan
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 
-def error_of(workload: Workload, options: Options, variances: Dense) -> float:
+def error_of(workload: MatrixWorkload, options: Options, variances: Dense) -> float:
     """The objective for these variances of the queries, each times its weight."""
     weighed = variances if workload.weights is None else workload.weights * variances
     return float(np.max(weighed) if options.objective == LARGEST else np.sum(weighed))

@@ -25,7 +25,8 @@ from batchdp.privacy import UNITS, Unit
 from batchdp.queries.statements import QUERY, Statement, tables_of
 from batchdp.strategies.families.noise_on_data import noise_on_data
 from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.strategies.strategy import TOLERANCE, Strategy
+from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.strategy import TOLERANCE
 
 SHOWN = 5
 """Statements that a warning names."""
@@ -227,5 +228,5 @@ def outlook(
     )
 
 
-def _deviations(strategy: Strategy, epsilon: float) -> Dense:
+def _deviations(strategy: PairStrategy, epsilon: float) -> Dense:
     return np.asarray(np.sqrt(strategy.per_query_variance(epsilon=epsilon)))

@@ -30,8 +30,8 @@ from batchdp.privacy import Budget, Privacy
 from batchdp.queries import Query, ValueOf
 from batchdp.queries.statements import QUERY, tables_of
 from batchdp.sql import Batch, read_batch
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload
 
 PLANNER = version("batchdp")
 
@@ -52,7 +52,7 @@ class Plan:
     sql: str = field(repr=False)
     domain: Domain
     cells: Cells = field(repr=False)
-    strategy: Strategy
+    strategy: PairStrategy
     options: Options = Options()  # noqa: RUF009  # which is frozen
     planner: str = field(default=PLANNER, repr=False)
 
@@ -98,17 +98,17 @@ class Plan:
         return given.shape == asked.shape and not np.any((given - asked).data)
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> MatrixWorkload:
         """The batch as a matrix over the cells."""
         return self.strategy.workload
 
     @cached_property
-    def asked_workload(self) -> Workload:
+    def asked_workload(self) -> MatrixWorkload:
         """The queries over the cells that they tell apart, whatever the strategy's cells are: to compare methods on."""
         if not isinstance(self.cells, ComponentCells):
             return self.workload
         cells = cells_of(self._queries, self.domain, most=self.options.max_cells)
-        return Workload(cells.matrix, cells.names, self.workload.weights, blocks=cells.sizes, ends=cells.ends)
+        return MatrixWorkload(cells.matrix, cells.names, self.workload.weights, blocks=cells.sizes, ends=cells.ends)
 
     @cached_property
     def _batch(self) -> Batch:

@@ -19,8 +19,8 @@ from batchdp.checks import finite
 from batchdp.linalg.matrix import plain
 from batchdp.outcome import Outcome
 from batchdp.portfolio.options import OBJECTIVES
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload
 
 ROUNDING = 1e-9
 """By how much a bound may be above the error that it bounds, relative."""
@@ -30,7 +30,7 @@ ARRAYS = tuple(f"proven_{objective}_{end}" for objective in OBJECTIVES for end i
 """All that a file may have of it, also where it is not believed."""
 
 
-def written(strategy: Strategy) -> tuple[dict[str, Any], dict[str, Any]]:
+def written(strategy: PairStrategy) -> tuple[dict[str, Any], dict[str, Any]]:
     """What goes into a file's header and its arrays: every bound that is known and finite."""
     bounds, arrays = [], {}
     for bound in strategy.proven:
@@ -44,7 +44,7 @@ def written(strategy: Strategy) -> tuple[dict[str, Any], dict[str, Any]]:
     return ({"workload": _digest(strategy.workload), "bounds": bounds} if bounds else {}), arrays
 
 
-def read(content: Any, arrays: Mapping[str, Any], workload: Workload) -> tuple[OptimalityBound, ...]:
+def read(content: Any, arrays: Mapping[str, Any], workload: MatrixWorkload) -> tuple[OptimalityBound, ...]:
     """The bounds of a file that are about this workload; none where anything is amiss."""
     try:
         if content["workload"] != _digest(workload):
@@ -54,7 +54,7 @@ def read(content: Any, arrays: Mapping[str, Any], workload: Workload) -> tuple[O
         return ()
 
 
-def credible(strategy: Strategy) -> tuple[OptimalityBound, ...]:
+def credible(strategy: PairStrategy) -> tuple[OptimalityBound, ...]:
     """Those of its bounds that its own error does not refute."""
     reference = strategy.noise.reference
     errors = {"sum": strategy.expected_squared_error, "max": strategy.largest_variance}
@@ -84,7 +84,7 @@ def _read(bounds: Any, arrays: Mapping[str, Any]) -> Iterator[OptimalityBound]:
         )
 
 
-def _digest(workload: Workload) -> str:
+def _digest(workload: MatrixWorkload) -> str:
     """A fingerprint of what a bound depends on: the matrix, the weights of the queries, the blocks."""
     digest = hashlib.sha256(repr(workload.blocks).encode())
     weights = {} if workload.weights is None else {"weights": workload.weights}

@@ -10,21 +10,21 @@ from batchdp.mechanism.neighbours import EVERY_ROW, Neighbours, Relation
 from batchdp.mechanism.quantise import can_be_measured
 from batchdp.plans.planned import Plan
 from batchdp.plans.tabled import TablePlan
-from batchdp.strategies.over_tables import OverTables
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.structure import Products
+from batchdp.strategies.factored import FactoredStrategy
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import Workload
 
 
 def settle(
-    planned: Plan | TablePlan | Strategy | OverTables,
+    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
     neighbours: Relation | None,
     rows_per_unit: int | None,
     max_rows: int | None,
 ) -> tuple[Any, Neighbours, int | None]:
     """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
-    if isinstance(planned, Products):
+    if isinstance(planned, Workload):
         raise ReleaseError(
-            "planned is a Products, a batch of queries; give the strategy that optimize(planned) finds for it"
+            "planned is a Workload, a batch of queries; give the strategy that optimize(planned) finds for it"
         )
     if isinstance(planned, Plan | TablePlan):
         check_domain_says(neighbours, rows_per_unit, max_rows)

@@ -11,7 +11,7 @@ import numpy as np
 
 from batchdp.asking import TableBatch
 from batchdp.asking.marginals import Orders
-from batchdp.components.strategy import Components, WholeParts
+from batchdp.components.strategy import ResidualStrategy, WholeParts
 from batchdp.components.whole import cell_variances
 from batchdp.domain import Counted, Domain
 from batchdp.domain.counted import what_is_counted
@@ -23,9 +23,9 @@ from batchdp.plans.options import Options
 from batchdp.plans.planned import PLANNER
 from batchdp.privacy import Budget, Privacy
 from batchdp.terminal import harmless
-from batchdp.weighted.strategy import WeightedTables
-from batchdp.workloads.structure import Products, Table
-from batchdp.workloads.workload import Workload
+from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload, Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class TablePlan:
     marginals: Orders | None
     domain: Domain
     batch: TableBatch = field(repr=False)
-    strategy: Components | WeightedTables
+    strategy: ResidualStrategy | MarginalStrategy
     options: Options = Options()  # noqa: RUF009  # which is frozen
     planner: str = field(default=PLANNER, repr=False)
 
@@ -59,7 +59,7 @@ class TablePlan:
             )
 
     @property
-    def workload(self) -> Products:
+    def workload(self) -> KroneckerWorkload:
         """The batch in its factors."""
         return self.batch.workload
 
@@ -81,7 +81,7 @@ class TablePlan:
         return what_is_counted(self.domain, asked, summed=summed, own_rows=self.marginals is not None)
 
     @property
-    def asked_workload(self) -> Workload:
+    def asked_workload(self) -> MatrixWorkload:
         """The batch as a matrix, to compare methods on; refused with its size where that is too much."""
         return self.workload.workload()
 
@@ -109,9 +109,11 @@ class TablePlan:
     def _mean_variances(self) -> Dense:
         """For every table the mean of its answers' variances, in the strategy's own unit."""
         strategy, count = self.strategy, len(self.tables)
-        if isinstance(strategy, Components) and isinstance(strategy.parts, WholeParts):
+        if isinstance(strategy, ResidualStrategy) and isinstance(strategy.parts, WholeParts):
             return cell_variances(strategy.parts.closure, strategy.parts.shares, count)
-        if isinstance(strategy, WeightedTables) and all(f.given is None for own in self.workload.factors for f in own):
+        if isinstance(strategy, MarginalStrategy) and all(
+            f.given is None for own in self.workload.factors for f in own
+        ):
             return strategy.worst_variances()  # a whole table has one for all of its cells
         budget = strategy.noise.reference
         sums = [float(strategy.variances(t, **budget.arguments).mean()) for t in range(count)]

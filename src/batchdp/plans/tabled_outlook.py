@@ -18,7 +18,7 @@ from batchdp.plans.tabled import TablePlan
 from batchdp.privacy import LAPLACE, UNITS, Budget, Unit
 from batchdp.strategies.strategy import TOLERANCE
 from batchdp.weighted.results import largest_change
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def table_outlook(plan: TablePlan, epsilon: float, accuracy: float | None) -> Ta
     )
 
 
-def _cells_a_query(batch: Products) -> Dense:
+def _cells_a_query(batch: KroneckerWorkload) -> Dense:
     """For every table the mean of its queries' squared norms over all cells; infinite beyond what floats hold."""
     most = max(1, max(map(len, batch.factors)))
     squares = np.zeros((len(batch.sizes), most))

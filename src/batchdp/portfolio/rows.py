@@ -20,11 +20,11 @@ from batchdp.outcome import Outcome
 from batchdp.privacy import LAPLACE
 from batchdp.strategies import families_for
 from batchdp.strategies.blocks import best_shares
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.layers import layers, partitions
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import merge_parallel
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 LARGE = 30_000_000
 """Queries times distinct columns of a matrix from which no search on all of it together is begun."""
@@ -44,7 +44,7 @@ class _Group:
     pair: Callable[[], Pair | None]
 
 
-def is_large(workload: Workload) -> bool:
+def is_large(workload: MatrixWorkload) -> bool:
     """Whether a sparse matrix is too large for searches on all of it together."""
     if not sparse.issparse(workload.matrix) or len(workload.blocks) > 1:
         return False
@@ -52,7 +52,7 @@ def is_large(workload: Workload) -> bool:
     return W.shape[0] * W.shape[1] > LARGE and W.shape[0] * len(merge_parallel(W)[0]) > LARGE
 
 
-def may_group(workload: Workload) -> bool:
+def may_group(workload: MatrixWorkload) -> bool:
     """Whether groups of rows are worth a try beside all searches: a sparse matrix of a few layers."""
     if not sparse.issparse(workload.matrix) or len(workload.blocks) > 1 or workload.cells < FEWEST_COLUMNS:
         return False
@@ -61,7 +61,7 @@ def may_group(workload: Workload) -> bool:
 
 
 @one_thread
-def by_rows(workload: Workload) -> Strategy | None:
+def by_rows(workload: MatrixWorkload) -> PairStrategy | None:
     """The best groups of rows, or all rows as one where these are not better; None where no family takes them."""
     W = sparse.csr_array(plain(workload.matrix) if workload.weights is None else plain(workload.weighted))
     known: dict[bytes, _Group | None] = {}
@@ -93,8 +93,7 @@ def _solved(W: sparse.csr_array, rows: NDArray[np.int64]) -> _Group | None:
     merged = sparse.csr_array(sparse.csc_array(own)[:, kept])
     if merged.shape[0] * merged.shape[1] > MOST_ENTRIES:
         return None
-    known = families_for(LAPLACE)
-    found = [family.on_sparse(merged, family.settings) for family in known if family.on_sparse is not None]
+    found = [one for one in (family.on_sparse(merged) for family in families_for(LAPLACE)) if one is not None]
     if not found:
         return None
     error, pair = min(found, key=lambda one: one[0])
@@ -113,7 +112,7 @@ def _total(groups: list[_Group]) -> float:
     return float((errors / shares**2).sum())
 
 
-def _assembled(workload: Workload, groups: list[_Group]) -> Strategy | None:
+def _assembled(workload: MatrixWorkload, groups: list[_Group]) -> PairStrategy | None:
     pairs = [group.pair() for group in groups]
     known = [pair for pair in pairs if pair is not None]
     if len(known) < len(groups):
@@ -130,7 +129,7 @@ def _assembled(workload: Workload, groups: list[_Group]) -> Strategy | None:
         own: Dense = dense(pair.reconstruct) / (scale * roots[group.rows])[:, None]
         B[group.rows, start : start + own.shape[1]] = own
         start += own.shape[1]
-    return Strategy(
+    return PairStrategy(
         workload,
         sparse.csr_array(sparse.vstack(measurements)),
         B,

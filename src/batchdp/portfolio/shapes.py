@@ -11,39 +11,41 @@ from batchdp.errors import LatticeError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.knorm.body import Body
 from batchdp.portfolio.rows import is_large
-from batchdp.portfolio.search import Progress
+from batchdp.strategies.account import Progress
 from batchdp.strategies.blocks import error_of
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import ShapeLimits, shaped
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 BITS = 20
 """Of the integers that the time of a draw is estimated with; it does not depend on them."""
 
 
-def shaped_noise(workload: Workload, limits: ShapeLimits, seed: int = 0) -> Strategy:
+def shaped_noise(
+    workload: MatrixWorkload, limits: ShapeLimits, seed: int = 0, objective: Objective = "sum"
+) -> PairStrategy:
     """Shaped noise for a workload, drawn within the limits; a StrategyError says why there is none."""
     if is_large(workload):
         raise StrategyError("noise is shaped for batches of moderate size, and this one is too large for any search")
     try:
-        return shaped(workload, limits, seed=seed, price=seconds_of)
+        return shaped(workload, limits, objective=objective, seed=seed, price=seconds_of)
     except (LatticeError, np.linalg.LinAlgError) as problem:
         raise StrategyError(f"its body cannot be drawn from: {problem}") from problem
 
 
 def with_shape(
-    workload: Workload,
-    pair: Strategy,
+    workload: MatrixWorkload,
+    pair: PairStrategy,
     objective: Objective,
     limits: ShapeLimits,
     seed: int,
     progress: Progress | None = None,
-) -> Strategy:
+) -> PairStrategy:
     """The pair, unless a shape is better by more than so many standard errors; with the reason."""
     if progress is not None and progress(1.0, "noise in the shape of the batch", error_of(pair, objective)):
         return pair
     try:
-        found = shaped_noise(workload, limits, seed)
+        found = shaped_noise(workload, limits, seed, objective)
     except StrategyError as problem:
         return replace(pair, reason=" ".join([pair.reason, f"Laplace noise: {problem}."]).strip())
     error, other = error_of(found, objective), error_of(pair, objective)
@@ -62,7 +64,7 @@ def seconds_of(measure: Dense) -> float:
     return Body(np.trunc(measure / top * 2.0**BITS).astype(np.int64).astype(object)).seconds
 
 
-def _relative_spread(found: Strategy, objective: Objective) -> float:
+def _relative_spread(found: PairStrategy, objective: Objective) -> float:
     """Of what is minimised: the total, or the worst query's error."""
     if objective == "sum":
         return found.simulation_error
@@ -72,7 +74,7 @@ def _relative_spread(found: Strategy, objective: Objective) -> float:
     return found.shape.relative_spread(plain(found.reconstruction)[[worst]])
 
 
-def _seconds(found: Strategy) -> str:
+def _seconds(found: PairStrategy) -> str:
     """How long a draw takes, in words."""
     assert found.shape is not None
     seconds = found.shape.seconds

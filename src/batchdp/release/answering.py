@@ -13,12 +13,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.asking.legend import Legend
+from batchdp.asking import AskedTables, Legend
 from batchdp.derived.expressions import Asked
 from batchdp.domain import Counted
 from batchdp.errors import LedgerError, ReleaseError
@@ -47,8 +48,8 @@ from batchdp.release.records import Release, Said
 from batchdp.release.safety import room_on_disk, uninterrupted
 from batchdp.release.store import Stored, decoded, encoded
 from batchdp.release.verify import check_charged, check_release
-from batchdp.strategies.over_tables import OverTables
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.factored import FactoredStrategy
+from batchdp.strategies.pair import PairStrategy
 
 Draw = Callable[[IntegerMeasurement, Sequence[GroupNoise], Progress | None], NDArray[Any]]
 
@@ -66,16 +67,23 @@ class Request:
     """What the ledger's history calls the data."""
     asked: str = ""
     """What cells stand for: an id that was used for something else is refused."""
-    answers: tuple[Asked[int], ...] = ()
+    answers: Sequence[Asked[int]] = ()
     """Those to be shown, where some are computed from others."""
     column_names: tuple[str, ...] | None = None
     legend: Legend | None = None
     counted: Counted | None = None
     """What is counted, before any noise."""
 
+    @property
+    def derived(self) -> int:
+        """How many of the answers are computed from others."""
+        if isinstance(self.answers, AskedTables):
+            return sum(prod(self.answers.shape(run)) for run in self.answers.derived)
+        return sum(one.derived for one in self.answers)
+
 
 def answer(
-    planned: Plan | TablePlan | Strategy | OverTables,
+    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -99,10 +107,12 @@ def answer(
         planned: a plan, of tables or not, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order. No count is refused for its value, which would tell
-            about the data: 1.5 is rounded down to 1; what is below 0, missing (NaN, None) or infinite is taken as 0,
-            and what is above 2^62 as 2^62. For a strategy over many columns (`Components` and
-            `WeightedTables`) the records: a 2-D array or a frame with one whole-number code a column, of any type,
+            in each cell, as whole numbers in the workload's order. No count is refused for what it is, which would tell
+            about the data: a text is the number that it spells; 1.5 is rounded down to 1; what is no number ("<5", a
+            list, any other object), below 0, missing (NaN, None) or infinite is taken as 0, and what is above 2^62 as
+            2^62. The guarantee is that of counts which one record moves by 1, so give none that were suppressed or
+            rounded before. For a strategy over many columns the records: a 2-D array or a
+            frame with one whole-number code a column, of any type,
             which one record can change; a record with a code that is none is not counted. Or the counts of all cells,
             in one dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
@@ -134,7 +144,7 @@ def answer(
 
 
 def _request(
-    planned: Plan | TablePlan | Strategy | OverTables,
+    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
     opened: ExitStack,
     table: Any,
     neighbours: Relation | None,
@@ -153,6 +163,7 @@ def _request(
             whose,
             cap,
             label or planned.domain.table,
+            answers=() if planned.batch.asked.plain else planned.batch.asked,
             column_names=planned.column_names,
             legend=planned.batch.legend,
             counted=planned.counted,
@@ -163,7 +174,7 @@ def _request(
         read = _counting(planned, opened, table, progress)
         called = label or planned.domain.table
         return Request(strategy, read, whose, cap, called, asked, answers, counted=planned.counted)
-    if isinstance(strategy, OverTables):
+    if isinstance(strategy, FactoredStrategy):
         records, own, rules = given_records(strategy, table)
         return Request(strategy, records, whose, cap, label or "records", column_names=own, counted=rules)
     cells, rules = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
@@ -238,7 +249,7 @@ def release(
                 digest=digest,
                 table=request.label,
                 head=reserved.head,
-                derived=sum(one.derived for one in request.answers),
+                derived=request.derived,
                 shape=made.reader.shape_text,
             )
             noisy = add(made.measurement, request.read(), noise)

@@ -85,23 +85,16 @@ class Answers(Sequence[Answer]):
         return self._release.block_figures(block)
 
     def _answer(self, block: Block, k: int, figures: Figures) -> Answer:
-        release = self._release
-        asked = release.asked[block.start + k] if release.asked else None
-        derived = asked is not None and asked.derived
+        layout, starts = self._release.layout, self._release.reader.starts
+        number = layout.number(block, k)
         value, error = float(figures.values[k]), float(figures.standard_errors[k])
-        low, high = 0.0, 0.0
-        if derived or self._widths is None:
+        if number is None or self._widths is None:
             low, high = float(figures.low[k]), float(figures.high[k])
         else:
-            t, place = block.linear, k
-            if t is None:
-                assert asked is not None
-                assert isinstance(asked.of, int)
-                t = int(np.searchsorted(release.reader.starts, asked.of, side="right")) - 1
-                place = asked.of - int(release.reader.starts[t])
-            half = float(self._widths(t, place))
+            table = int(np.searchsorted(starts, number, side="right")) - 1
+            half = self._widths(table, number - int(starts[table]))
             low, high = value - half, value + half
-        return Answer(release.layout.name(block, k), value, error, low, high, derived)
+        return Answer(layout.name(block, k), value, error, low, high, number is None)
 
     def __repr__(self) -> str:
         return f"<{len(self):,} answers, made when looked at>"

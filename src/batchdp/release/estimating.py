@@ -17,8 +17,8 @@ from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import settle
 from batchdp.privacy import Budget
 from batchdp.release.store import MOST_KEPT
-from batchdp.strategies.over_tables import OverTables
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.factored import FactoredStrategy
+from batchdp.strategies.pair import PairStrategy
 
 ROW_BYTES = 24
 """Of an answer in a Parquet file, as a rule."""
@@ -72,7 +72,7 @@ def estimate_of(made: Mechanism) -> Estimate:
 
 
 def estimate(
-    planned: Plan | TablePlan | Strategy | OverTables,
+    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
     *,
     epsilon: float | None = None,
     rho: float | None = None,

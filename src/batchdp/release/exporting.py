@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.archive import checked_folder, whole_folder
@@ -88,8 +89,8 @@ def index_entry(
 
 def derived_in(release: Release, table: int) -> list[str]:
     """The names of a table's derived answers."""
-    own = release.tables[table].answers if release.asked else ()
-    return [release.asked[q].name for q in own if release.asked[q].derived]
+    one = release.tables[table]
+    return [release.asked[one.answers[k]].name for k in np.flatnonzero(release.derived_in(one)).tolist()]
 
 
 def tables_of(release: Release) -> Iterator[tuple[str, Columns]]:

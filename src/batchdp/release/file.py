@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp import archive
-from batchdp.asking.legend import Legend
+from batchdp.asking import Legend, read_runs
 from batchdp.derived import expressions
+from batchdp.derived.expressions import Asked
 from batchdp.domain import Counted
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.reader import Reader
@@ -112,14 +113,23 @@ def _read(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
         raise ReleaseError("numbers that are clamped before noise is added are not that large")
     noisy = wide_numbers(arrays["noisy"].tobytes()) if header["wide"] else whole_numbers("noisy", arrays)
     workload: Any = getattr(reader, "workload", None)
+    legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), workload)
+    asked: Sequence[Asked[int]] = ()
+    if header["asked"]:
+        by_runs = reader.names is None and legend is not None
+        asked = (
+            read_runs(header["asked"], workload, legend)
+            if by_runs and legend is not None
+            else expressions.read(header["asked"], reader.answers)
+        )
     return Release(
         reader=reader,
         noisy=noisy,
         certificate=certificate,
         column_names=tuple(names),
         confidence=float(header["confidence"]),
-        asked=expressions.read(header["asked"], reader.answers),
-        legend=None if told is None else Legend.read(told, whole_numbers("legend", arrays), workload),
+        asked=asked,
+        legend=legend,
         counted=None if header["counted"] is None else Counted.read(header["counted"]),
         given=np.asarray(archive.numbers("values", arrays), dtype=np.float64) if "values" in arrays else None,
     )

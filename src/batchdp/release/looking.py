@@ -117,7 +117,7 @@ def typical_error(errors: NDArray[np.float64]) -> float:
 def _seen(release: Release, one: Table, rows: int) -> Seen:
     """A table with so many of its rows."""
     figures = release.figures(one)
-    derived = bool(release.asked) and one.linear is None and all(release.asked[q].derived for q in one.answers)
+    derived = bool(release.derived_in(one).all())
     typical = typical_error(figures.standard_errors)
     found = _rows(release, one, rows) if rows else iter(())
     return Seen(one.title, one.queries, typical, found, one.queries - rows, one.single, derived)
@@ -134,7 +134,7 @@ def _rows(release: Release, one: Table, rows: int) -> Iterator[Row]:
         some = SomeLinearFigures(release, 0, release.linear_figures(0), places)
         parts = [some.values, some.standard_errors, some.low, some.high]
     labels = one.labels(top.tolist())
-    marks = [bool(release.asked) and release.asked[one.answers[k]].derived for k in top.tolist()]
+    marks = release.derived_in(one)[top].tolist()
     for label, *row, derived in zip(labels, *(part.tolist() for part in parts), marks, strict=True):
         yield label, *row, derived
 

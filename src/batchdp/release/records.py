@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.asking.legend import Legend
+from batchdp.asking import AskedTables, Legend, write_runs
 from batchdp.derived.expressions import Asked, parts_of, written
 from batchdp.domain.counted import Counted, in_words
 from batchdp.errors import ReleaseError
@@ -72,7 +72,7 @@ class Release:
     certificate: PrivacyCertificate
     column_names: tuple[str, ...] = ()
     confidence: float = 0.95
-    asked: tuple[Asked[int], ...] = field(default=(), repr=False)
+    asked: Sequence[Asked[int]] = field(default=(), repr=False)
     legend: Legend | None = field(default=None, repr=False)
     counted: Counted | None = field(default=None, repr=False)
     given: Dense | None = field(default=None, repr=False)
@@ -85,7 +85,7 @@ class Release:
             raise ReleaseError(f"release: its parts do not fit together, {self.given.shape} for {answers:,} answers")
         if self.reader.names is None and len(self.column_names) != len(self._workload.sizes):
             raise ReleaseError(f"release: {len(self.column_names)} names for {len(self._workload.sizes)} columns")
-        if any(not 0 <= part < answers for one in self.asked for part in parts_of(one.of)):
+        if any(not 0 <= part < answers for one in self.layout.listed[1] for part in parts_of(one.of)):
             raise ReleaseError(f"release: what was asked for is about other queries than its {answers}")
 
     @property
@@ -156,9 +156,10 @@ class Release:
     @property
     def is_derived(self) -> NDArray[np.bool_]:
         """Of every answer, whether it is computed from others."""
-        if not self.asked:
-            return np.zeros(len(self.layout), dtype=bool)
-        return np.array([one.derived for one in self.asked])
+        found = np.zeros(len(self.layout), dtype=bool)
+        places, own = self.layout.listed
+        found[places] = [one.derived for one in own]
+        return found
 
     def _all(self, name: str) -> Dense:
         self._check_rows("an array")
@@ -208,16 +209,18 @@ class Release:
         """
         confidence = confidence or self.confidence
         checked_confidence(confidence)
-        derived = [one for one in self.asked if one.derived]
+        listed = self.layout.listed[1]
+        derived = sum(one.derived for one in listed)
         # Half of what may miss for the linear answers at once, and the other half shared by the derived ones.
         missed = (1 - confidence) / 2 if derived else 1 - confidence
-        if derived and missed / len(derived) < 1 - MOST_CONFIDENCE:
+        if derived and missed / derived < 1 - MOST_CONFIDENCE:
             raise ReleaseError(
-                f"simultaneous intervals of {len(derived):,} derived answers at {confidence:g} need a confidence "
+                f"simultaneous intervals of {derived:,} derived answers at {confidence:g} need a confidence "
                 f"beyond {MOST_CONFIDENCE} for each; ask for a lower one"
             )
         reader = self.reader
-        numbers = renumber(self.asked)[0] if self.asked else np.arange(reader.answers)
+        shown = self.linear_numbers
+        numbers = np.union1d(shown, renumber(listed)[0]) if derived else np.sort(shown)
         if len(numbers) * reader.measurements <= MOST_SIMULATED:
             half, how = reader.law(reader.rows(numbers)).simultaneous_half_widths(1 - missed), SIMULATED
 
@@ -229,7 +232,7 @@ class Release:
             def widths(table: int, place: int) -> float:
                 return times * float(self.linear_figures(table).standard_errors[place])
 
-        each = figures_of(self, self.layout.listed[1], 1 - missed / len(derived)) if derived else None
+        each = figures_of(self, listed, 1 - missed / derived) if derived else None
         return Answers(self, widths, each, how)
 
     # Tables
@@ -252,6 +255,12 @@ class Release:
         if not self.asked:
             return SomeLinearFigures(self, 0, self.linear_figures(0), places)
         return self.listed_figures.at(np.searchsorted(self.layout.listed[0], places))
+
+    def derived_in(self, table: Table) -> NDArray[np.bool_]:
+        """Of every answer of a table, whether it is computed from others."""
+        if table.linear is not None or not self.asked:
+            return np.zeros(table.queries, dtype=bool)
+        return np.array([self.layout.is_derived(q) for q in table.answers])
 
     def array(self, table: int) -> Dense:
         """The private answers of a table, by its number, as an array of the table's shape."""
@@ -276,8 +285,8 @@ class Release:
 
         number = self.find(*columns, name=name)
         shown = list(self.tables[number].columns)
-        called = [self._called(column) for column in columns]
-        order = called if sorted(called) == sorted(shown) else shown
+        called = [column if isinstance(column, str) else self._called(column) for column in columns]
+        order = called if sorted(called) == sorted(shown) else shown  # a lone word may be the table's name
         frame = pd.DataFrame(self.columns(number), copy=False)
         return frame.iloc[:, [*(shown.index(one) for one in order), *range(len(shown), frame.shape[1])]]
 
@@ -373,9 +382,14 @@ class Release:
     @property
     def linear_numbers(self) -> NDArray[np.int64]:
         """The linear answers that are shown, by their numbers, in the order of `answers`."""
-        if not self.asked:
-            return np.arange(self.reader.answers)
-        return np.array([one.of for one in self.asked if isinstance(one.of, int)], dtype=np.int64)
+        starts, layout, found = self.reader.starts, self.layout, [np.zeros(0, dtype=np.int64)]
+        for block in layout.each_block():
+            if block.linear is not None:
+                found.append(np.arange(starts[block.linear], starts[block.linear + 1]))
+            else:
+                own = layout.listed[1][block.listed : block.listed + block.size]
+                found.append(np.array([one.of for one in own if isinstance(one.of, int)], dtype=np.int64))
+        return np.concatenate(found)
 
     def with_confidence(self, confidence: float) -> Release:
         """The same release with other intervals."""
@@ -463,7 +477,7 @@ class Said:
     """
 
     column_names: tuple[str, ...] = ()
-    asked: tuple[Asked[int], ...] = ()
+    asked: Sequence[Asked[int]] = ()
     legend: Legend | None = None
     counted: Counted | None = None
 
@@ -471,7 +485,7 @@ class Said:
         """As it is serialised, beside the legend's array."""
         return {
             "column_names": list(self.column_names),
-            "asked": written(self.asked),
+            "asked": write_runs(self.asked.runs) if isinstance(self.asked, AskedTables) else written(self.asked),
             "legend": self.legend and self.legend.header(),
             "counted": self.counted and self.counted.header(),
         }

@@ -1,14 +1,14 @@
 """The tables of a release as people see them: what they and their rows are called, and where their answers are.
 
 Linear answers are numbered table after table. Where nothing is computed from them, all are shown as they are. Else a
-list says what is shown: whole tables of linear answers stay such, all else becomes tables by the answers' names.
+list says what is shown: whole tables of linear answers, and what is computed from them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -17,12 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.asking.legend import Legend
+from batchdp.asking import AskedTables, Legend
+from batchdp.asking.asked import Run
 from batchdp.derived.expressions import Asked
 from batchdp.excerpt import titled
 from batchdp.mechanism.reader import Reader
 from batchdp.queries.statements import QUERY, Statement, in_column, statements_of, tables_of
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 MADE = ("value", "standard_error", "low", "high")
 """The columns that every table has after its group columns."""
@@ -120,7 +121,7 @@ class Titles:
         legend: of its rows; their numbers, if there is none.
     """
 
-    workload: Products
+    workload: KroneckerWorkload
     column_names: tuple[str, ...]
     legend: Legend | None = None
 
@@ -129,12 +130,6 @@ class Titles:
         if self.legend is not None:
             return tuple(key.heading for key in self.legend.keys_of(self.workload, table))
         return tuple(self.column_names[i] for i in self.workload.tables[table].columns)
-
-    def shape(self, table: int) -> tuple[int, ...]:
-        """How many groups every group column has."""
-        if self.legend is not None:
-            return self.legend.shape(self.workload, table)
-        return tuple(self.workload.tables[table].shape)
 
     def name(self, table: int, place: int) -> str:
         """Of an answer: its table's, and its groups as SQL's are called, or their numbers."""
@@ -149,47 +144,52 @@ class Titles:
         """A table of linear answers, which are shown at these places."""
         own, columns = self.workload.tables[number], self.headings(number)
         title = titled(own.name, columns) if self.workload.names is not None else " × ".join(columns) or own.name
-        return Table(own.name, columns, tuple(own.shape), answers, title, TitledRows(self, number), number)
+        axes: tuple[Sequence[str] | range, ...] = tuple(map(range, own.shape))
+        if self.legend is not None:
+            axes = tuple(key.titles for key in self.legend.keys_of(self.workload, number))
+        return Table(own.name, columns, tuple(own.shape), answers, title, GridRows(axes), number)
+
+    def computed(self, run: Run, answers: Sequence[int]) -> Table:
+        """A table of derived answers, which are shown at these places."""
+        assert self.legend is not None
+        keys = [self.legend.keys[k] for k in run.keys]
+        columns, axes = tuple(key.heading for key in keys), tuple(key.titles for key in keys)
+        title = titled(run.name, columns)
+        return Table(run.name, columns, tuple(map(len, axes)), answers, title, GridRows(axes))
 
 
 @dataclass(frozen=True, eq=False)
-class TitledRows:
-    """The groups of a table's rows, from a legend or by their numbers."""
+class GridRows:
+    """The groups of rows that are all combinations of some columns' groups, the last column fastest."""
 
-    titles: Titles
-    table: int
+    titles: tuple[Sequence[str] | range, ...]
+    """For every column; numbers from 0 where groups have no names."""
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(map(len, self.titles))
 
     def arrays(self) -> list[NDArray[Any]]:
         """Titles, or numbers from 0."""
-        legend, workload = self.titles.legend, self.titles.workload
-        if legend is not None:
-            return [titles for _, titles in legend.columns(workload, self.table)]
-        shape = workload.tables[self.table].shape
-        places = [np.arange(n, dtype=np.int32) for n in shape]
-        inner = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        outer = [prod(shape[:axis]) for axis in range(len(shape))]
-        return [np.tile(np.repeat(own, i), o) for own, i, o in zip(places, inner, outer, strict=True)]
+        found = []
+        for axis, own in enumerate(self.titles):
+            values = np.arange(len(own), dtype=np.int32) if isinstance(own, range) else np.array(own, dtype=object)
+            inner, outer = prod(self._shape[axis + 1 :]), prod(self._shape[:axis])
+            found.append(np.tile(np.repeat(values, inner), outer))
+        return found
 
     def texts(self) -> list[list[str]]:
         """As texts."""
         return [list(map(str, own.tolist())) for own in self.arrays()]
 
     def axes(self) -> list[tuple[str, ...]]:
-        """The titles, or numbers, of every group column."""
-        legend, workload = self.titles.legend, self.titles.workload
-        if legend is None:
-            return [tuple(map(str, range(n))) for n in workload.tables[self.table].shape]
-        return [key.titles for key in legend.keys_of(workload, self.table)]
+        """Of every column."""
+        return [tuple(map(str, own)) for own in self.titles]
 
     def label(self, place: int) -> str:
         """The groups, one after the other."""
-        legend, workload = self.titles.legend, self.titles.workload
-        shape = self.titles.shape(self.table)
-        at = [int(i) for i in np.unravel_index(place, shape)] if shape else []
-        if legend is None:
-            return ", ".join(map(str, at))
-        keys = legend.keys_of(workload, self.table)
-        return ", ".join(key.titles[i] for key, i in zip(keys, at, strict=True))
+        at = np.unravel_index(place, self._shape) if self.titles else ()
+        return ", ".join(str(own[int(i)]) for own, i in zip(self.titles, at, strict=True))
 
 
 @dataclass(frozen=True)
@@ -201,92 +201,98 @@ class Block:
         size: how many there are.
         linear: the number of the table; None where they are listed.
         listed: the place of the first among those that are listed.
+        run: what they are computed by, one for each of its groups, where that is known.
     """
 
     start: int
     size: int
     linear: int | None
     listed: int = 0
+    run: Run | None = None
+
+    @property
+    def places(self) -> range:
+        """Of its answers among all that are shown."""
+        return range(self.start, self.start + self.size)
 
 
 class Layout:
     """Which answers are shown, in which order and in which tables."""
 
     def __init__(self, reader: Reader, titles: Titles | None, asked: Sequence[Asked[int]]) -> None:
-        self._reader, self._titles, self.asked = reader, titles, asked
+        self._reader, self._titles, self._asked = reader, titles, asked
 
     @property
     def is_lazy(self) -> bool:
         """Whether every table of linear answers is shown as it is, by a name of its own."""
-        return not self.asked and self._titles is not None
+        return not self._asked and self._titles is not None
 
     def __len__(self) -> int:
-        return len(self.asked) or self._reader.answers
-
-    @cached_property
-    def _numbers(self) -> NDArray[np.int64]:
-        """The linear answer that is shown at every place of the list; −1 where one is computed."""
-        return np.array([one.of if isinstance(one.of, int) else -1 for one in self.asked], dtype=np.int64)
+        return len(self._asked) or self._reader.answers
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """What is listed, where anything is: whole tables of linear answers and all else by turns."""
+        """What is listed, where anything is: whole tables of linear answers, and all else."""
+        if not isinstance(self._asked, AskedTables):
+            return [Block(0, len(self._asked), None)] if self._asked else []
         found: list[Block] = []
-        listed = at = 0
-        while at < len(self.asked):
-            table = self._whole_at(at)
-            if table is not None:
-                found.append(Block(at, int(self._reader.sizes[table]), table))
-                at += found[-1].size
-                continue
-            if found and found[-1].linear is None:
-                found[-1] = Block(found[-1].start, found[-1].size + 1, None, found[-1].listed)
-            else:
-                found.append(Block(at, 1, None, listed))
-            listed, at = listed + 1, at + 1
+        at = listed = 0
+        for run in self._asked.runs:
+            own = [Block(0, int(self._reader.sizes[t]), t) for t in run.tables]
+            if run.of is not None:
+                own.append(Block(0, prod(self._asked.shape(run)), None, listed, run))
+                listed += own[-1].size
+            for block in own:
+                found.append(replace(block, start=at))
+                at += block.size
         return found
-
-    def _whole_at(self, at: int) -> int | None:
-        """The table of linear answers that is listed as a whole from here."""
-        starts, number = self._reader.starts, int(self._numbers[at])
-        if self._titles is None or number < 0:
-            return None
-        table = int(np.searchsorted(starts, number, side="right")) - 1
-        size = int(starts[table + 1] - starts[table])
-        if starts[table] != number or at + size > len(self.asked):
-            return None
-        same = np.array_equal(self._numbers[at : at + size], np.arange(number, number + size))
-        return table if same else None
 
     @cached_property
     def listed(self) -> tuple[NDArray[np.int64], list[Asked[int]]]:
         """What is shown and no part of a whole table: its places, and what it is."""
-        own = [block for block in self.blocks if block.linear is None]
-        places = [np.arange(block.start, block.start + block.size) for block in own]
-        found = np.concatenate([np.zeros(0, dtype=np.int64), *places]).astype(np.int64)
-        return found, [self.asked[i] for i in found.tolist()]
+        places = [block.places for block in self.blocks if block.linear is None]
+        found = np.concatenate([np.zeros(0, dtype=np.int64), *map(np.asarray, places)]).astype(np.int64)
+        return found, [self._asked[i] for i in found.tolist()]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [block.start for block in self.blocks]
 
     def block_at(self, place: int) -> Block:
         """The one that an answer is in."""
-        if self.asked:
-            return self.blocks[bisect_right(self.blocks, place, key=lambda block: block.start) - 1]
+        if self._asked:
+            return self.blocks[bisect_right(self._starts, place) - 1]
         starts = self._reader.starts
         table = int(np.searchsorted(starts, place, side="right")) - 1
         return Block(int(starts[table]), int(starts[table + 1] - starts[table]), table)
 
     def each_block(self) -> Iterator[Block]:
         """All of them, in order."""
-        if self.asked:
+        if self._asked:
             yield from self.blocks
             return
         for table, (start, end) in enumerate(pairwise(self._reader.starts.tolist())):
             yield Block(start, end - start, table)
 
+    def number(self, block: Block, place: int) -> int | None:
+        """Of the linear answer that is shown at a place of a block; None where it is a derived one."""
+        if block.linear is not None:
+            return int(self._reader.starts[block.linear]) + place
+        of = self.listed[1][block.listed + place].of
+        return of if isinstance(of, int) else None
+
+    def is_derived(self, place: int) -> bool:
+        """Whether the answer that is shown at a place is computed from others."""
+        if not self._asked:
+            return False
+        block = self.block_at(place)
+        return self.number(block, place - block.start) is None
+
     def name(self, block: Block, place: int) -> str:
         """Of an answer, by its place in the block."""
-        if self.asked:
-            return self.asked[block.start + place].name
-        return self.linear_name(block.linear or 0, place)
+        if block.linear is None:
+            return self.listed[1][block.listed + place].name
+        return self.linear_name(block.linear, place)
 
     def linear_name(self, table: int, place: int) -> str:
         """Of a linear answer, by its table and its place in it."""
@@ -301,31 +307,25 @@ class Layout:
         Args:
             together: all single answers that have no table as one table, the first: what people look at.
         """
-        if self._titles is not None and not self.asked:
+        if self.is_lazy and self._titles is not None:
             return LinearTables(self._titles, self._reader)
-        if not self.asked:
-            names: Sequence[str] = self._reader.names or ()
-            found = tables_of(names) if together else statements_of(names)
-            return [_named(one, np.arange(len(names))) for one in found]
-        places, own = self.listed
-        alone = self._titles is not None  # beside tables, a single answer is one of its own
-        names = [one.name for one in own]
-        listed = [_named(one, places) for one in (tables_of(names) if together else statements_of(names, alone=alone))]
-        titles = self._titles
-        listed += [
-            titles.table(block.linear, range(block.start, block.start + block.size))
-            for block in self.blocks
-            if block.linear is not None and titles is not None
-        ]
-        return sorted(listed, key=lambda one: (not (together and one.single), one.answers[0]))
+        if not isinstance(self._asked, AskedTables):
+            names = [one.name for one in self._asked] or self._reader.names or ()
+            return [_named(one) for one in (tables_of(names) if together else statements_of(names))]
+        assert self._titles is not None
+        return [self._table(block, self._titles) for block in self.blocks]
+
+    def _table(self, block: Block, titles: Titles) -> Table:
+        if block.run is not None:
+            return titles.computed(block.run, block.places)
+        assert block.linear is not None
+        return titles.table(block.linear, block.places)
 
 
-def _named(one: Statement, places: NDArray[np.int64]) -> Table:
-    """A table of answers that are listed, by their names."""
-    answers = places[list(one.answers)].tolist()
-    shape = (len(answers),) if one.columns else ()
+def _named(one: Statement) -> Table:
+    """A table of answers that are found by their names."""
     title, single = titled(one.name, one.columns), one.columns == (QUERY,)
-    return Table(one.name, one.columns, shape, answers, title, NamedRows(one), single=single)
+    return Table(one.name, one.columns, one.shape, one.answers, title, NamedRows(one), single=single)
 
 
 class LinearTables(Sequence[Table]):

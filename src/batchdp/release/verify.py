@@ -22,6 +22,7 @@ from batchdp.ledger.accounting import charge
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.cap import MOST_BIAS
 from batchdp.mechanism.components.tables import TableReader
+from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
@@ -34,7 +35,7 @@ from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.digests import answers_digest
 from batchdp.release.records import Release
 from batchdp.release.store import Stored, decoded, is_encoded
-from batchdp.strategies.shaped.checking import check_sample
+from batchdp.strategies.shape import check_sample
 
 NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most ([1-9][0-9]{0,6}) rows?")
 PROBES = 4
@@ -202,11 +203,12 @@ def _contradictions(release: Release) -> Iterator[str]:
 
 def _false_list(release: Release) -> Iterator[str]:
     """What is wrong with the list of what is shown."""
-    c, reader = release.certificate, release.reader
-    if c.derived != sum(one.derived for one in release.asked):
-        yield f"derived={c.derived} is not how many of its answers are computed from others"
-    plain = [one for one in release.asked if isinstance(one.of, int)]
-    for t, own, places in reader.split([one.of for one in plain if isinstance(one.of, int)]):
+    listed = release.layout.listed[1]
+    derived = sum(one.derived for one in listed)
+    if release.certificate.derived != derived:
+        yield f"derived={release.certificate.derived} is not how many of its answers are computed from others"
+    plain = [one for one in listed if isinstance(one.of, int)]
+    for t, own, places in release.reader.split([one.of for one in plain if isinstance(one.of, int)]):
         for i, place in zip(own.tolist(), places.tolist(), strict=True):
             if (name := release.layout.linear_name(t, place)) != plain[i].name:
                 yield f"its answer {plain[i].name!r} is that to {name!r}"
@@ -264,8 +266,9 @@ def _(reader: Any, release: Release, factor: int) -> Iterator[str]:
 def _(reader: CellReader, release: Release, factor: int) -> Iterator[str]:
     c = release.certificate
     bits = {one.bits for one in c.groups}
-    if bits != {reader.bits} or not FEWEST_BITS <= reader.bits <= MOST_BITS:
-        yield f"bits={sorted(bits)} are not the {reader.bits} of its lattice, from {FEWEST_BITS} to {MOST_BITS}"
+    most = MOST_BODY_BITS if isinstance(c.noise, KNorm) else MOST_BITS
+    if bits != {reader.bits} or not FEWEST_BITS <= reader.bits <= most:
+        yield f"bits={sorted(bits)} are not the {reader.bits} of its lattice, from {FEWEST_BITS} to {most}"
         return
     if any(one.columns for one in c.groups):
         yield "its groups look at columns, and it measured cells"
@@ -279,7 +282,8 @@ def _(reader: CellReader, release: Release, factor: int) -> Iterator[str]:
 def _false_noise(reader: CellReader, c: PrivacyCertificate, factor: int) -> Iterator[str]:
     law, bits = reader.noise_law, reader.bits
     Q = sparse.csc_array(reader.measure) * 2.0**bits
-    if not np.array_equal(Q.data, np.rint(Q.data)) or np.any(np.abs(Q.data) > LARGEST):
+    clamped = LARGEST if not isinstance(law, ShapedLaw) else np.inf
+    if not np.array_equal(Q.data, np.rint(Q.data)) or np.any(np.abs(Q.data) > clamped):
         yield f"what it measured does not lie on a lattice of {bits} bits"
         return
     if isinstance(law, ShapedLaw):
@@ -308,7 +312,7 @@ def _false_shape(c: PrivacyCertificate, law: ShapedLaw, Q: sparse.csc_array, fac
         if abs(law.scale - scale) > ROUNDING * scale:
             yield f"its noise has scale {law.scale!r}, its certificate says {scale!r}"
     try:
-        check_sample(shape, (np.unique(Q[own].toarray(), axis=1) for own, _ in shape.parts))
+        check_sample(shape, shape.columns(Q.toarray()))
     except (StrategyError, np.linalg.LinAlgError):
         yield "what it says of its noise is not about what it measured"
 

@@ -20,7 +20,7 @@ MOST_ROWS = 2000
 
 def derived_section(release: Release) -> Markup | None:
     """A table for each statement; None where nothing is derived."""
-    derived = [q for q, one in enumerate(release.asked) if one.derived]
+    derived = [q for q, one in zip(*release.layout.listed, strict=True) if one.derived]
     if not derived:
         return None
     found = (_table(release, one) for one in release.layout.tables(together=True) if one.linear is None)
@@ -39,7 +39,7 @@ def derived_section(release: Release) -> Markup | None:
 
 def _table(release: Release, one: Table) -> dict[str, object] | None:
     """The derived answers of a table; None where it has none."""
-    own = [k for k, q in enumerate(one.answers) if release.asked[q].derived]
+    own = np.flatnonzero(release.derived_in(one)).tolist()
     if not own:
         return None
     answers = [release.answers[one.answers[k]] for k in own]

@@ -44,12 +44,7 @@ def tables_of_grids(release: Release) -> Sequence[Table]:
     found = release.layout.tables(together=True)
     if release.layout.is_lazy:
         return found
-    return [one for one in found if not one.single and not all_derived(release, one)]
-
-
-def all_derived(release: Release, one: Table) -> bool:
-    """Whether a table's answers are computed from others."""
-    return bool(release.asked) and one.linear is None and all(release.asked[q].derived for q in one.answers)
+    return [one for one in found if not one.single and not release.derived_in(one).all()]
 
 
 def single_answers(release: Release) -> list[int]:
@@ -57,7 +52,7 @@ def single_answers(release: Release) -> list[int]:
     if release.layout.is_lazy:
         return []
     found = [q for one in release.layout.tables(together=True) if one.single for q in one.answers]
-    return [q for q in found if not (release.asked and release.asked[q].derived)]
+    return [q for q in found if not release.layout.is_derived(q)]
 
 
 def count_grids(release: Release) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from batchdp.reports.answers import MOST_UNBOXED
 from batchdp.reports.counted import counted_section
 from batchdp.reports.figures import significant
 from batchdp.reports.page import _policy
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 
 STEPS = 300
 """Of the slider, evenly in the logarithm."""
@@ -169,7 +169,7 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
 def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
     strategy, letter = prospect.plan.strategy, prospect.noise.letter
     facts = [("Answers", f"{prospect.answers:,}", f"in {asked_for(prospect.statements):,} statements")]
-    shape = strategy.shape if isinstance(strategy, Strategy) else None
+    shape = strategy.shape if isinstance(strategy, PairStrategy) else None
     name = prospect.noise.name if shape is None else "In the batch’s shape"
     note = f"{strategy.method}, {strategy.measurements:,} measurements"
     facts.append(("Noise", name, note if shape is None else f"{note}, errors simulated; a draw: {shape.seconds:.2g} s"))

@@ -19,28 +19,28 @@ from batchdp.bounds.optimality import Objective, of_blocks
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.outcome import Outcome
 from batchdp.privacy import Noise
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 ROUNDS = 500
 """Of finding the prices of sets of blocks."""
 SMALLEST_SHARE = 1e-15
 """An error relative to the largest that still gets a share."""
 
-F = TypeVar("F", bound=Callable[..., Strategy])
+F = TypeVar("F", bound=Callable[..., PairStrategy])
 
 
 def block_by_block(method: F) -> F:
     """The method, run on every block of a workload by itself: one that searches knows nothing of several blocks."""
 
     @wraps(method)
-    def by_blocks(workload: Any, *args: Any, **kwargs: Any) -> Strategy:
+    def by_blocks(workload: Any, *args: Any, **kwargs: Any) -> PairStrategy:
         workload = as_workload(workload)
         if len(workload.blocks) == 1:
             return method(workload, *args, **kwargs)
         found = [method(part, *args, **kwargs) for _, _, part in workload.parts()]
         if not found:  # every query is 0 whatever the data
-            nothing = method(Workload(workload.matrix, workload.names, workload.weights), *args, **kwargs)
+            nothing = method(MatrixWorkload(workload.matrix, workload.names, workload.weights), *args, **kwargs)
             return replace(nothing, workload=workload)
         return assembled(workload, found, found[0].noise, method=found[0].method)
 
@@ -48,8 +48,8 @@ def block_by_block(method: F) -> F:
 
 
 def assembled(
-    workload: Workload, found: Sequence[Strategy], noise: Noise, *, method: str, objective: Objective = "sum"
-) -> Strategy:
+    workload: MatrixWorkload, found: Sequence[PairStrategy], noise: Noise, *, method: str, objective: Objective = "sum"
+) -> PairStrategy:
     """The strategies of all blocks that queries look at, in their order, as one."""
     sizes = np.array([error_of(strategy, objective) for strategy in found])
     met = workload.met_parts() if len(workload.meetings) > 1 else [list(range(len(sizes)))]
@@ -63,7 +63,7 @@ def assembled(
         start += strategy.measurements
     proven = [bound for strategy in found for bound in strategy.proven if bound.objective == "sum"]
     outcome = Outcome.of_all(strategy.status for strategy in found)
-    return Strategy(
+    return PairStrategy(
         workload,
         _matrix(measurements, (start, workload.cells)),
         _matrix(reconstructions, (workload.queries, start)),
@@ -96,7 +96,7 @@ def best_shares(noise: Noise, errors: Dense, met: Sequence[Sequence[int]], *, of
     return np.asarray((y / float((A @ y).max())) ** (1 / q))
 
 
-def error_of(strategy: Strategy, objective: Objective) -> float:
+def error_of(strategy: PairStrategy, objective: Objective) -> float:
     """What an objective minimises, at the budget that figures are compared at."""
     budget = strategy.noise.reference.arguments
     return strategy.expected_squared_error(**budget) if objective == "sum" else strategy.largest_variance(**budget)

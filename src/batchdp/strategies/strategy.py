@@ -1,323 +1,160 @@
-"""The one idea: a strategy is a pair, what to measure (L) and how to reconstruct the answers (B), B L = W."""
+"""What every strategy says of itself, whatever it measures and with whichever noise.
+
+Nothing here has the size of all cells: errors and limits are sums, variances come table by table. All is known in one
+unit first: where the sensitivity is 1 and noise on a measurement has variance 1. A budget turns it into variances.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from numbers import Real
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchdp.bounds.convex import certify
-from batchdp.bounds.largest_error import certify_worst
-from batchdp.bounds.optimality import Objective, OptimalityBound
-from batchdp.bounds.relaxation import structural_error_bound
-from batchdp.checks import finite
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense, Matrix, column_norms, frozen, plain, row_residuals, row_squares, rows_span
-from batchdp.markup import summary
+from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
-from batchdp.privacy import KNORM, LAPLACE, Budget, Noise, noise_of
-from batchdp.privacy import Privacy as Privacy
-from batchdp.strategies.factors import is_finite, on_request, real
-from batchdp.strategies.shape import Shape
-from batchdp.workloads.pair import Pair
-from batchdp.workloads.reduction import Reduction
+from batchdp.privacy import Budget, Noise, Privacy
 from batchdp.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from batchdp.strategies.pair import PairStrategy
 
 TOLERANCE = 1e-9
 """The largest relative residual ‖W − B L‖_F / ‖W‖_F of a strategy that claims to reproduce its workload."""
+MOST_ENTRIES = 200_000_000
+"""Of `measure` and `reconstruct` as arrays, and of variances."""
 
 
-@dataclass(frozen=True, eq=False)
-class Strategy:
-    """Measure L x with noise, answer B (L x + noise); refused unless B L = W.
+class Strategy(ABC):
+    """Measure L x with noise, answer B (L x + noise), with B L = W.
 
-    Under `privacy="pure"` the noise is Laplace, scaled to the largest column L1 norm of L, or has the shape of the
-    columns; under "zcdp" it is Gaussian, scaled to the largest column L2 norm.
-
-    Args:
-        workload: the batch W that is answered.
-        measurement: L, one measurement a row and one cell a column; dense, sparse or a product of two.
-        reconstruction: B, one query a row and one measurement a column; dense, sparse or a product of two.
-        method: the family that found it, for people to read.
-        rounds, status: how long the search took and how it ended; `status.advice` says what to try next.
-        relaxation: γ; above 0, ‖W − B L‖_F may be up to γ (Formula 8).
-        reason: why this kind of noise was chosen, where it was.
-        proven: bounds that the search has proven, so that they need not be computed again; those that are asked for
-            later are added, so that copies and files have them too.
-        shape: of the noise, where it has that of the columns of L; its errors are simulated.
+    A `PairStrategy` holds both matrices; a `ResidualStrategy` (Gaussian noise) and a `MarginalStrategy` (Laplace noise)
+    are for batches over many columns, in factors. `Strategy(workload, L, B)` makes a `PairStrategy`.
     """
 
     workload: Workload
-    measurement: Matrix = field(repr=False)
-    reconstruction: Matrix = field(repr=False)
-    method: str = "own"
-    privacy: Privacy = LAPLACE.privacy
-    rounds: int = 0
-    status: Outcome = Outcome.CLOSED_FORM
-    relaxation: float = 0.0
-    reason: str = ""
-    proven: tuple[OptimalityBound, ...] = field(default=(), repr=False)
-    shape: Shape | None = field(default=None, repr=False)
-    residual: float = field(init=False)
+    """The batch that is answered."""
+    method: str
+    """What found it, for people to read."""
+    status: Outcome
+    """How the search ended; `status.advice` says what to try next."""
+    reason: str
+    """Why this kind of noise was chosen, where it was."""
+    residual: float
     """‖W − B L‖_F / ‖W‖_F."""
-    sensitivity: float = field(init=False)
+    sensitivity: float
     """Δ: how much one record can change L x, in the norm that the noise is scaled to."""
+    total: float
+    """The expected squared error of all queries, each times its weight, in the unit of this module."""
+    limit: float
+    """No strategy of this kind has a smaller one; 0 where nothing is proven."""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.workload, Workload):
-            raise StrategyError(f"workload is a {type(self.workload).__name__}; wrap it in a Workload")
-        W, L, B = self.workload.matrix, real(self.measurement), real(self.reconstruction)
-        object.__setattr__(self, "relaxation", finite("relaxation", self.relaxation, least=0))
-        object.__setattr__(self, "status", Outcome.read(self.status))
-        noise = noise_of(self.privacy)
-        if len(L.shape) != 2 or len(B.shape) != 2 or (B.shape[0], L.shape[1]) != W.shape or B.shape[1] != L.shape[0]:
-            raise StrategyError(
-                f"reconstruction {B.shape} times measurement {L.shape} has not the workload's shape {W.shape}"
-            )
-        for name, matrix in (("measurement", L), ("reconstruction", B)):
-            if not is_finite(matrix):
-                raise StrategyError(f"{name} holds NaN or infinite entries; the method that made it has failed")
-        L, B = frozen(L), frozen(B)
-        object.__setattr__(self, "measurement", L)
-        object.__setattr__(self, "reconstruction", B)
-        norm = self.workload.norm
-        misses = row_residuals(W, B, L)
-        miss = float(np.linalg.norm(misses))
-        relative = miss / (norm if norm > 0 else 1.0)
-        # Query by query: a small one must not be wrong in the shadow of the large ones.
-        sizes = np.sqrt(row_squares(W))
-        shares = misses / np.where(sizes > 0, sizes, norm or 1.0)
-        if not (np.all(shares <= TOLERANCE) or 0 < miss <= self.relaxation * (1 + TOLERANCE)):
-            worst = int(np.argmax(shares))
-            raise StrategyError(
-                f"reconstruction times measurement misses the workload: query {self.workload.names[worst]!r} by "
-                f"{shares[worst]:.2e} (relative), more than {TOLERANCE:g}, so its answer would be wrong whatever the "
-                "noise; if its coefficients or weights are far from the others' in size, rescale it"
-            )
-        object.__setattr__(self, "residual", relative)
-        object.__setattr__(
-            self, "sensitivity", _sensitivity(self.workload, L, noise) if self.shape is None else self._shaped()
-        )
+    def __new__(cls, *given: Any, **named: Any) -> PairStrategy:
+        """A pair, unless a subclass asks."""
+        from batchdp.strategies.pair import PairStrategy
 
-    def _shaped(self) -> float:
-        """In the norm of the shape: every column is in the body, whose norm is at most the shares of ε."""
-        assert self.shape is not None
-        if not noise_of(self.privacy).is_pure:
-            raise StrategyError(f"shape: {noise_of(self.privacy).name} noise has no other; shapes are for pure ε alone")
-        if len(self.workload.blocks) > 1 or self.workload.ends:
-            raise StrategyError("shape: the workload has several blocks or amounts between cells; answer it by a pair")
-        if sum(self.shape.ranks) != self.measurements:
-            raise StrategyError(f"shape: groups of {self.shape.ranks} are not {self.measurements} measurements")
-        return 1.0
-
-    @classmethod
-    def lifted(
-        cls,
-        reduction: Reduction,
-        pair: Pair,
-        *,
-        method: str,
-        noise: Noise = LAPLACE,
-        relaxation: float = 0.0,
-        proven: tuple[OptimalityBound, ...] = (),
-        shape: Shape | None = None,
-    ) -> Strategy:
-        """The strategy for the full workload from a pair for the reduced problem."""
-        used = row_squares(pair.measure) > 0  # a measurement of nothing would only cost a draw of noise
-        return cls(
-            reduction.workload,
-            reduction.lift_measure(pair.measure[used]),
-            reduction.lift_reconstruct(pair.reconstruct[:, used]),
-            method=method,
-            privacy=noise.privacy,
-            rounds=pair.rounds,
-            status=pair.outcome,
-            relaxation=relaxation,
-            proven=proven,
-            shape=shape,
-        )
+        return super().__new__(PairStrategy if cls is Strategy else cls)
 
     @property
+    @abstractmethod
     def noise(self) -> Noise:
-        """The kind of noise: what `privacy` stands for, or K-norm noise where it has a shape."""
-        return noise_of(self.privacy) if self.shape is None else KNORM
-
-    @cached_property
-    def measure(self) -> Dense:
-        """L as a NumPy array, r × n."""
-        return on_request(self.measurement, "measure")
-
-    @cached_property
-    def reconstruct(self) -> Dense:
-        """B as a NumPy array, m × r."""
-        return on_request(self.reconstruction, "reconstruct")
+        """The kind of noise."""
 
     @property
+    def privacy(self) -> Privacy:
+        """The kind of privacy that this noise gives: "pure" takes an epsilon, "zcdp" a rho."""
+        return self.noise.privacy
+
+    @property
+    @abstractmethod
     def measurements(self) -> int:
-        """r, the number of noisy measurements."""
-        return int(self.measurement.shape[0])
-
-    def noise_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """The variance of the noise on one measurement: 2 (Δ/ε)² for Laplace, Δ²/2ρ for Gaussian."""
-        if self.shape is not None:
-            raise StrategyError(
-                "shape: noise in the shape of a batch has no variance in common; see per_query_variance"
-            )
-        return self._unit_variance(epsilon, rho)
-
-    def per_query_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
-        """The variance of the noise in every answer; all of its expected squared error where B L = W."""
-        return self._unit_variance(epsilon, rho) * self._row_squares
-
-    def expected_squared_error(
-        self,
-        *,
-        epsilon: float | None = None,
-        rho: float | None = None,
-        squared_counts: float | None = None,
-    ) -> float:
-        """The total over all queries, each times its importance weight: 2 (Δ/ε)² ‖B‖²_F when pure.
-
-        Args:
-            epsilon, rho: the privacy budget, whichever the strategy's kind of privacy takes.
-            squared_counts: Σ x² or a public bound on it, for a relaxed strategy only. Its answers miss the truth
-                by (W − B L) x even without noise; the bound ‖W − B L‖²_F Σ x² of Theorem 3 is added.
-        """
-        total = self._unit_variance(epsilon, rho) * self._total
-        if self.residual <= TOLERANCE:
-            return total
-        if not isinstance(squared_counts, Real) or not (np.isfinite(squared_counts) and squared_counts >= 0):
-            raise StrategyError(
-                f"squared_counts={squared_counts!r}: this strategy reproduces its workload only up to "
-                f"relaxation={self.relaxation:g}, so its error depends on the counts; give a bound on their "
-                "sum of squares"
-            )
-        heaviest = 1.0 if self.workload.weights is None else float(self.workload.weights.max())
-        return total + heaviest * structural_error_bound(self.residual * self.workload.norm, float(squared_counts))
-
-    def lower_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """No strategy of this kind, whatever its B and L, has a smaller expected squared error; 0 for shaped noise, of
-        which nothing is proven."""
-        return self._at(0.0 if self.shape is not None else self.optimality.lower_bound, epsilon, rho)
-
-    def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
-        """The lower bound as a sentence: what it says, and what it does not."""
-        if self.residual > TOLERANCE:
-            return "This strategy reproduces its workload only nearly; the bound speaks of those that do so exactly."
-        bound = self._at(self.optimality.lower_bound, epsilon, rho)
-        error = self._unit_variance(epsilon, rho) * self._total
-        noise, budget = self.noise, Budget.of(self.noise, epsilon=epsilon, rho=rho)
-        ratio = f", {error / bound:.3g} times that" if bound > 0 else ""
-        if self.shape is not None:
-            return (
-                "No limit is proven for noise in the shape of the batch. This one has a total expected squared error "
-                f"of {error:.6g} ± {self.simulation_error * error:.2g} at {budget}, simulated; no pair B, L with "
-                f"Laplace noise is below {bound:.6g}."
-            )
-        loose = "" if noise.bound_is_tight else f" The bound is not tight for {noise.name} noise."
-        return (
-            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
-            f"with {noise.name} noise at {budget}; this one has {error:.6g}{ratio}.{loose}"
-        )
+        """r, how many numbers are measured with noise."""
 
     @property
-    def optimality(self) -> OptimalityBound:
-        """The convex bound behind `lower_bound`: the one that the search has proven, or computed once."""
-        return self._bound("sum", certify)
+    @abstractmethod
+    def measure(self) -> Dense:
+        """L as an array, r × n; refused where it does not fit into memory."""
 
     @property
-    def certificate(self) -> OptimalityBound:
-        """`optimality`, by its earlier name: a release's `certificate` is about privacy."""
-        return self.optimality
-
-    def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """The worst query's variance, each times its importance weight: what `objective="max"` minimises."""
-        variances = self.per_query_variance(epsilon=epsilon, rho=rho)
-        return float(np.max(variances if self.workload.weights is None else self.workload.weights * variances))
-
-    def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """No strategy of this kind has a smaller largest variance; 0 for shaped noise, of which nothing is proven."""
-        return self._at(0.0 if self.shape is not None else self.optimality_of_largest.lower_bound, epsilon, rho)
+    @abstractmethod
+    def reconstruct(self) -> Dense:
+        """B as an array, m × r; refused where it does not fit into memory."""
 
     @property
-    def optimality_of_largest(self) -> OptimalityBound:
-        """The convex bound behind `largest_variance_bound`: the one that the search has proven, or computed once."""
-        return self._bound("max", certify_worst)
-
-    def _bound(self, objective: Objective, prove: Callable[[Workload], OptimalityBound]) -> OptimalityBound:
-        known = next((bound for bound in self.proven if bound.objective == objective), None)
-        if known is None:
-            known = prove(self.workload)
-            object.__setattr__(self, "proven", (*self.proven, known))
-        return known
-
-    @cached_property
     def simulation_error(self) -> float:
         """The standard error of the expected squared error, relative to it: 0 where that has a closed form."""
-        if self.shape is None:
-            return 0.0
-        return self.shape.relative_spread(plain(self.reconstruction), self.workload.weights)
+        return 0.0
 
-    def plot(self, *, axes: Sequence[Axes] | None = None) -> Figure:
-        """L and B as heat maps, on two matplotlib axes of one's own if given."""
-        from batchdp.plots.strategy import plot_strategy
+    def expected_squared_error(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """The total over all queries, each times its weight."""
+        return self._at(self.total, epsilon, rho)
 
-        return plot_strategy(self.measurement, self.reconstruction, title=self.method, axes=axes)
+    def lower_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """No strategy of this kind, whatever its B and L, has a smaller expected squared error."""
+        return self._at(self.limit, epsilon, rho)
 
-    @cached_property
-    def _row_squares(self) -> Dense:
-        B = self.reconstruction
-        return row_squares(B) if self.shape is None else self.shape.row_squares(plain(B))
+    @abstractmethod
+    def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
+        """The lower bound as a sentence: what it says, and what it does not."""
 
-    def _unit_variance(self, epsilon: float | None, rho: float | None) -> float:
-        """What `_row_squares` are multiples of."""
-        return self._at(self.sensitivity**2, epsilon, rho)
+    def variances(self, table: int | str, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
+        """The variance of every answer of a table, by its number or name, as an array of the table's shape."""
+        unit, t = self._at(1.0, epsilon, rho), self.number_of(table)
+        one = self.workload.tables[t]
+        if one.queries > MOST_ENTRIES:
+            raise StrategyError(f"table {one.name!r} has {one.shape} answers, more than fit into memory")
+        return np.asarray(unit * np.broadcast_to(self.distinct_variances(t), one.shape))
 
-    def _at(self, squared_scale: float, epsilon: float | None, rho: float | None) -> float:
-        """A squared scale as a variance of this strategy's kind of noise."""
-        return Budget.of(self.noise, epsilon=epsilon, rho=rho).variance(squared_scale)
+    def per_query_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
+        """The variance of every answer, table after table; refused where they do not fit into memory."""
+        self._at(1.0, epsilon, rho)
+        if self.workload.queries > MOST_ENTRIES:
+            raise StrategyError(
+                f"the batch has {self.workload.queries:,} queries; ask for variances(table) of one table at a time"
+            )
+        tables = range(len(self.workload.tables))
+        return np.concatenate([self.variances(t, epsilon=epsilon, rho=rho).reshape(-1) for t in tables])
 
-    @property
-    def _total(self) -> float:
-        """‖B‖²_F, each row times its query's weight."""
-        weights = self.workload.weights
-        return float(np.sum(self._row_squares) if weights is None else weights @ self._row_squares)
+    @abstractmethod
+    def distinct_variances(self, table: int) -> Dense:
+        """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
 
-    def __repr__(self) -> str:
-        m, r, n = self.workload.queries, self.measurements, self.workload.cells
-        noise = self.privacy if self.shape is None else f"{self.privacy}, shaped"
-        return (
-            f"Strategy({self.method}, {noise}: {m} queries from {r} measurements of {n} cells, "
-            f"sensitivity {self.sensitivity:.6g}, residual {self.residual:.1e})"
-        )
+    def mean_variances(self) -> Dense:
+        """For every table the mean of its answers' variances, in the unit of `total`."""
+        tables = self.workload.tables
+        # Of what is broadcast the mean stays as it is.
+        return np.array([float(self.distinct_variances(t).mean()) for t in range(len(tables))])
 
-    def _repr_html_(self) -> str:
-        facts = {
-            "method": self.method,
-            "noise": self.noise.described if self.shape is None else f"shaped (pure ε): {self.shape}",
-            "queries": f"{self.workload.queries:,}",
-            "measurements": f"{self.measurements:,}",
-            "cells": f"{self.workload.cells:,}",
-            "sensitivity": f"{self.sensitivity:.6g}",
-            "residual": f"{self.residual:.1e}",
-        }
-        if self.residual <= TOLERANCE:
-            one = Budget(self.noise, 1)
-            facts[f"expected squared error at {one}"] = f"{self.expected_squared_error(**one.arguments):,.6g}"
-        return summary("Strategy", facts)
+    def worst_variances(self) -> Dense:
+        """For every table the largest variance of its answers, in the unit of `total`."""
+        tables = self.workload.tables
+        return np.array([float(self.distinct_variances(t).max(initial=0.0)) for t in range(len(tables))])
 
+    def worst_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """The largest variance of any answer, whatever its weight."""
+        return self._at(float(self.worst_variances().max()), epsilon, rho)
 
-def _sensitivity(workload: Workload, L: Matrix, noise: Noise) -> float:
-    """The largest column norm; over the blocks that a record can have a cell in at once they add up."""
-    norms = workload.largest_by_block(column_norms(L, noise.norm))
-    # Only L2 norms make a difference between measurements of one block and those that span several.
-    apart = noise.norm > 1 and not rows_span(L, workload.blocks)
-    return max(noise.together(norms[list(met)], at_right_angles=apart) for met in workload.meetings)
+    @abstractmethod
+    def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """The worst query's variance, times its weight: what `objective="max"` minimises."""
+
+    @abstractmethod
+    def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
+        """No strategy of this kind has a smaller largest variance."""
+
+    def number_of(self, table: int | str) -> int:
+        """A table's number, by itself or by the table's name; others are refused."""
+        tables = self.workload.tables
+        if isinstance(table, str):
+            found = next((t for t, one in enumerate(tables) if one.name == table), None)
+            if found is None:
+                raise StrategyError(f"table={table!r} is not a table of the batch; its first is {tables[0].name!r}")
+            return found
+        if not -len(tables) <= table < len(tables):
+            raise StrategyError(f"table={table!r} is not one of {len(tables)} tables; count from 0")
+        return range(len(tables))[table]
+
+    def _at(self, squared: float, epsilon: float | None, rho: float | None) -> float:
+        """A sum of squares at sensitivity 1 as a variance of this strategy's noise."""
+        return Budget.of(self.noise, epsilon=epsilon, rho=rho).variance(squared)

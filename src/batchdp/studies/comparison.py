@@ -16,7 +16,7 @@ from batchdp.privacy import LAPLACE
 from batchdp.strategies import STRATEGIES, Method, families_for
 from batchdp.strategies.shaped import ShapeLimits
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 GAUSSIAN_OPTIMUM = "gaussian"
 """The family whose optimum is the bound for all."""
@@ -63,7 +63,7 @@ def quick_methods() -> dict[str, Method]:
 
 
 def compare(
-    workload: Workload | ArrayLike | Any,
+    workload: MatrixWorkload | ArrayLike | Any,
     methods: dict[str, Method] | None = None,
     *,
     progress: Callable[[Iterable[str]], Iterable[str]] = iter,
@@ -86,7 +86,7 @@ def compare(
     return Comparison(workload.queries, workload.cells, rank, bound, tuple(rows.values()), gaussian, weighted, shaped)
 
 
-def _shaped(workload: Workload) -> Row | None:
+def _shaped(workload: MatrixWorkload) -> Row | None:
     """Noise in the shape of the batch, where it can be drawn."""
     start = time.perf_counter()
     try:

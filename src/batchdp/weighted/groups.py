@@ -13,14 +13,14 @@ import numpy as np
 
 from batchdp.components.groups import Kinds
 from batchdp.components.search import Batch
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 MOST_TERMS = 64
 """Distinct tables for which groups are sought."""
 MOST_GROUPS = 4
 
 
-def sub_batch(workload: Products, tables: Sequence[int]) -> Products:
+def sub_batch(workload: KroneckerWorkload, tables: Sequence[int]) -> KroneckerWorkload:
     """Some of the tables as a batch of their own, with the factors that these have."""
     spans = [np.arange(workload.starts[t], workload.starts[t + 1]) for t in tables]
     at = np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
@@ -33,7 +33,7 @@ def sub_batch(workload: Products, tables: Sequence[int]) -> Products:
         factors.append(tuple(own[k] for k in used))
     starts = np.concatenate([[0], np.cumsum([len(span) for span in spans])]).astype(np.int64)
     names = None if workload.names is None else tuple(workload.names[t] for t in tables)
-    return Products(
+    return KroneckerWorkload(
         workload.sizes, tuple(factors), starts, columns.astype(np.int64), chosen, workload.weights[list(tables)], names
     )
 

@@ -19,7 +19,7 @@ from batchdp.components.columns import Column
 from batchdp.components.pieces import kron
 from batchdp.weighted.family import Asked, Dense, Flags, Tables, seen
 from batchdp.weighted.inside import Inside
-from batchdp.workloads.structure import Factor, Products
+from batchdp.workloads.structure import Factor, KroneckerWorkload
 
 Factors = Mapping[int, Dense]
 """A table's factors, by column in ascending order: query × value that is told apart."""
@@ -87,13 +87,13 @@ class Group:
         squares = self.theta**2 * np.exp(self.tables.apart @ -np.log(asked.tau))
         return np.asarray(seen(needed, self.tables) @ squares)
 
-    def factors(self, workload: Products, table: int) -> dict[int, Dense]:
+    def factors(self, workload: KroneckerWorkload, table: int) -> dict[int, Dense]:
         """A table's factors on the values that the group tells apart."""
         own = workload.factors_of(table)
         first = {i: np.unique(self.columns[i].value, return_index=True)[1] for i in own}
         return {i: factor.matrix[:, first[i]] for i, factor in own.items()}
 
-    def variances(self, workload: Products, table: int) -> Dense:
+    def variances(self, workload: KroneckerWorkload, table: int) -> Dense:
         """Of every answer of a table, where the noise on each measurement has the variance 1; to be broadcast.
 
         All answers along a column of which each value is measured and asked by itself have the same.
@@ -163,7 +163,7 @@ class Group:
             blocks.append(self.theta[k] * kron(pieces))
         return np.concatenate(blocks)
 
-    def reconstruct(self, workload: Products, table: int) -> Dense:
+    def reconstruct(self, workload: KroneckerWorkload, table: int) -> Dense:
         """B of one asked table: answers from all of the group's measurements."""
         factors = self.factors(workload, table)
         components = self._components(list(factors))
@@ -185,7 +185,7 @@ class Group:
             found.append(block)
         return np.concatenate(found, axis=1)
 
-    def reproduced(self, workload: Products, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
+    def reproduced(self, workload: KroneckerWorkload, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
         """B L of one asked table for each record alone, as an array of the table's shape."""
         factors = self.factors(workload, table)
         kinds = np.where(self.tables.apart, 1, np.where(self.tables.difference, 2, 0))  # how a table looks at a column
@@ -233,7 +233,7 @@ class Group:
 class Results:
     """The queries themselves: noise on results, each answer with as much."""
 
-    workload: Products
+    workload: KroneckerWorkload
     scale: float
     """What every query is multiplied by."""
 
@@ -249,11 +249,11 @@ class Results:
             values = tuple(np.arange(self.workload.sizes[i]) for i in own)
             yield Measured(tuple(own), (), self.scale, group, values, tuple(f.given for f in own.values()))
 
-    def variances(self, workload: Products, table: int) -> Dense:
+    def variances(self, workload: KroneckerWorkload, table: int) -> Dense:
         """Of every answer of a table, where the noise on each measurement has the variance 1; to be broadcast."""
         return np.full((1,) * len(workload.tables[table].shape), 1 / self.scale**2)
 
-    def reproduced(self, workload: Products, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
+    def reproduced(self, workload: KroneckerWorkload, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
         """B L of one asked table for each record alone: what is asked, times the scale and divided by it."""
         return (self.scale * workload.answers_of(table, record) / self.scale for record in records)
 
@@ -265,7 +265,7 @@ class Results:
         """L over all cells, multiplied out."""
         return np.asarray(self.scale * self.workload.matrix.toarray())
 
-    def reconstruct(self, workload: Products, table: int) -> Dense:
+    def reconstruct(self, workload: KroneckerWorkload, table: int) -> Dense:
         """B of one asked table."""
         sizes = [one.queries for one in workload.tables]
         start = sum(sizes[:table])

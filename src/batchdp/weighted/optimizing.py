@@ -29,8 +29,8 @@ from batchdp.weighted.measured import Group, Results
 from batchdp.weighted.problem import asked_of, asked_of_whole
 from batchdp.weighted.results import largest_change
 from batchdp.weighted.search import ColumnSolver, Weighted, Work, weighted_tables
-from batchdp.weighted.strategy import WeightedTables
-from batchdp.workloads.structure import Products
+from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 
@@ -56,14 +56,14 @@ class _Found:
 
 @one_thread
 def optimize_products(
-    workload: Products,
+    workload: KroneckerWorkload,
     *,
     objective: Literal["sum", "max"] = "sum",
     seconds: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     solver: ColumnSolver | None = None,
-) -> WeightedTables:
+) -> MarginalStrategy:
     """The best strategy with Laplace noise, by the (weighted) sum of squared errors or the largest variance."""
     clock = Clock(seconds, progress)
     work = NOMINAL_SECONDS if seconds is None else 0.6 * seconds
@@ -77,7 +77,9 @@ def optimize_products(
 class _Search:
     """What a search knows before it begins, and how it ends."""
 
-    def __init__(self, workload: Products, clock: Clock, work: float, seed: int, solver: ColumnSolver | None) -> None:
+    def __init__(
+        self, workload: KroneckerWorkload, clock: Clock, work: float, seed: int, solver: ColumnSolver | None
+    ) -> None:
         self.workload, self.clock, self.work, self.seed, self.solver = workload, clock, work, seed, solver
         self.whole = is_whole(workload)
         large = self.whole and len(workload.starts) - 1 > MOST_TABLES
@@ -191,9 +193,9 @@ class _Search:
             uniform = {i: self.batch.uniform(i) for i in self.batch.wide()}
             return limit_of(self.batch, terms, [uniform], self.clock.over, self.seed)
 
-    def strategy(self, found: _Found, limit: float) -> WeightedTables:
+    def strategy(self, found: _Found, limit: float) -> MarginalStrategy:
         status = Outcome.CANCELLED if self.clock.outcome(1.0, 0.0) is Outcome.CANCELLED else Outcome.BEST_OF_STARTS
-        return WeightedTables(
+        return MarginalStrategy(
             workload=self.workload,
             groups=found.groups,
             sensitivity=found.sensitivity,
@@ -215,19 +217,19 @@ def _coarser(partition: list[list[int]]) -> list[list[list[int]]]:
     return found
 
 
-def _weighed(workload: Products, weights: Dense) -> Products:
-    return Products(
+def _weighed(workload: KroneckerWorkload, weights: Dense) -> KroneckerWorkload:
+    return KroneckerWorkload(
         workload.sizes, workload.factors, workload.starts, workload.columns, workload.chosen, weights, workload.names
     )
 
 
-def _largest(search: _Search) -> WeightedTables:
+def _largest(search: _Search) -> MarginalStrategy:
     """Weights on tables, more on those whose worst cell is above the mean; every set of weights gives a limit."""
     workload, clock = search.workload, search.clock
     sizes = workload.table_sizes()
     y = 1 / (sizes * len(sizes))
     search.work /= ROUNDS
-    best: WeightedTables | None = None
+    best: MarginalStrategy | None = None
     upper, lower = np.inf, 0.0
     for round_ in range(ROUNDS):
         y = y / float(y @ sizes)
@@ -248,7 +250,7 @@ def _largest(search: _Search) -> WeightedTables:
     return replace(best, total=plainly, limit=limit, largest=(upper, lower))
 
 
-def _priced(strategy: WeightedTables, weights: Dense) -> float:
+def _priced(strategy: MarginalStrategy, weights: Dense) -> float:
     """The weighted sum of all variances, in the unit of `total`."""
     if strategy.workload.queries <= 10**7:
         arguments, unit = LAPLACE.reference.arguments, LAPLACE.reference.variance(1.0)

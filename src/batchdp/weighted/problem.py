@@ -13,7 +13,7 @@ from batchdp.components.search import Batch
 from batchdp.components.whole import closure, is_whole
 from batchdp.weighted.family import Asked, Flags, Tables, plain, seen
 from batchdp.weighted.inside import Inside, Wanted
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ def asked_of(terms: Terms, insides: Sequence[Inside]) -> Asked:
     return Asked(needed, np.array(list(amounts.values())), *_sizes(insides))
 
 
-def asked_of_whole(workload: Products) -> Asked:
+def asked_of_whole(workload: KroneckerWorkload) -> Asked:
     """The same for whole tables, of which there may be hundreds of thousands."""
     assert is_whole(workload)
     found = closure(workload)

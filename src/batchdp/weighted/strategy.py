@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from batchdp.components.whole import closure, is_whole
 from batchdp.outcome import Outcome
 from batchdp.privacy import LAPLACE, Noise
-from batchdp.strategies.over_tables import OverTables
+from batchdp.strategies.factored import FactoredStrategy
 from batchdp.weighted.measured import Group, Measured, Results
 from batchdp.weighted.problem import asked_of_whole
 
@@ -25,13 +25,14 @@ Dense = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WeightedTables(OverTables):
+class MarginalStrategy(FactoredStrategy):
     """A Laplace strategy for a batch over many columns.
 
     Args:
         groups: the measured tables, by the asked tables that they serve.
         sensitivity: Δ, what one record can change of all measurements, in the L1 norm.
-        workload, total, limit, method, largest, status, reason: as in `OverTables`; at ε = 1 errors are twice `total`.
+        workload, total, limit, method, largest, status, reason: as in `FactoredStrategy`; at ε = 1 errors are
+            twice `total`.
     """
 
     noise: ClassVar[Noise] = LAPLACE
@@ -43,9 +44,6 @@ class WeightedTables(OverTables):
     sensitivity: float
     status: Outcome = Outcome.BEST_OF_STARTS
 
-    def _variances(self, table: int) -> Dense:
-        return np.broadcast_to(self.distinct_variances(table), self.workload.tables[table].shape)
-
     def distinct_variances(self, table: int) -> Dense:
         """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
         return np.asarray(self.sensitivity**2 * self._group_of(table).variances(self.workload, table))
@@ -53,17 +51,10 @@ class WeightedTables(OverTables):
     def _reproduced(self, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
         return self._group_of(table).reproduced(self.workload, table, records)
 
-    def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
-        """The worst query's variance, times its table's weight: what `objective="max"` minimises."""
-        return self._largest * self._at(1.0, epsilon, rho)
-
-    @cached_property
-    def _largest(self) -> float:
-        worst = self.worst_variances()
-        return float((worst * self.workload.weights).max())
-
-    def _worst_variance(self) -> float:
-        return float(self.worst_variances().max())
+    def mean_variances(self) -> Dense:
+        """For every table the mean of its answers' variances; those of a whole table are all alike."""
+        whole = all(factor.given is None for own in self.workload.factors for factor in own)
+        return self.worst_variances() if whole else super().mean_variances()
 
     def worst_variances(self) -> Dense:
         """For every table the largest variance of its answers, in the unit of `total`."""
@@ -119,6 +110,6 @@ class WeightedTables(OverTables):
     def __repr__(self) -> str:
         tables = sum(map(len, self.groups))
         return (
-            f"WeightedTables({self.method}, {self.privacy}: {self.workload.queries:,} queries from {tables:,} measured "
+            f"Strategy({self.method}, {self.privacy}: {self.workload.queries:,} queries from {tables:,} measured "
             f"tables, found / limit {self.total / self.limit if self.limit else 1.0:.5g})"
         )

@@ -10,18 +10,18 @@ import numpy as np
 
 from batchdp import checks
 from batchdp.errors import WorkloadError
-from batchdp.workloads.structure import MOST_TABLES, Factor, Products, column_sizes
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.structure import MOST_TABLES, Factor, KroneckerWorkload, column_sizes
+from batchdp.workloads.workload import MatrixWorkload
 
 
-def marginals(shape: Iterable[int], order: int | Iterable[int]) -> Workload | Products:
+def marginals(shape: Iterable[int], order: int | Iterable[int]) -> MatrixWorkload | KroneckerWorkload:
     """All tables of `order` attributes, the cells being the combinations of all attributes' values.
 
     Args:
         shape: how many values each attribute has; the last attribute varies fastest along the cells.
         order: how many attributes each table keeps, or a list of these; 0 is the grand total alone.
 
-    Returns: a `Workload` with a matrix and names where that fits, and the structure beside it; else `Products`.
+    Returns: a `MatrixWorkload` with names and the factors beside it where that fits; else a `KroneckerWorkload`.
     """
     sizes = column_sizes("shape", shape)
     orders = _orders(order, len(sizes))
@@ -34,7 +34,7 @@ def marginals(shape: Iterable[int], order: int | Iterable[int]) -> Workload | Pr
     lengths = np.repeat(orders, [comb(len(sizes), k) for k in orders])
     kept = chain.from_iterable(chain.from_iterable(combinations(range(len(sizes)), k) for k in orders))
     columns = np.fromiter(kept, dtype=np.int64, count=int(lengths.sum()))
-    batch = Products(
+    batch = KroneckerWorkload(
         sizes,
         tuple((Factor(n),) for n in sizes),
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
@@ -44,7 +44,7 @@ def marginals(shape: Iterable[int], order: int | Iterable[int]) -> Workload | Pr
     )
     if not batch.fits:
         return batch
-    return Workload(batch.matrix, _names(batch), structure=batch)
+    return MatrixWorkload(batch.matrix, _names(batch), structure=batch)
 
 
 def _orders(order: int | Iterable[int], attributes: int) -> list[int]:
@@ -59,7 +59,7 @@ def _orders(order: int | Iterable[int], attributes: int) -> list[int]:
     return orders
 
 
-def _names(batch: Products) -> Iterable[str]:
+def _names(batch: KroneckerWorkload) -> Iterable[str]:
     for table in batch.tables:
         for combination in np.ndindex(*table.shape):
             named = (f"a{i + 1}={value}" for i, value in zip(table.columns, combination, strict=True))

@@ -14,7 +14,7 @@ from batchdp.errors import WorkloadError
 from batchdp.linalg.matrix import Plain
 from batchdp.linalg.product import CellMap, Product
 from batchdp.workloads._sizes import whole
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 MOST_CELLS = 10_000_000
 MOST_ENTRIES = 1_000_000_000
@@ -23,7 +23,7 @@ MANY_ENTRIES = 20_000_000
 """Coefficients from which it pays to keep distinct columns only."""
 
 
-def intervals(first: ArrayLike, last: ArrayLike, n: int) -> Workload:
+def intervals(first: ArrayLike, last: ArrayLike, n: int) -> MatrixWorkload:
     """Query i sums the cells first[i] to last[i] of n, counted from 0, both included."""
     n = _cells(n)
     ends = np.atleast_1d(np.asarray(first)), np.atleast_1d(np.asarray(last))
@@ -39,13 +39,13 @@ def intervals(first: ArrayLike, last: ArrayLike, n: int) -> Workload:
     return _intervals(start, stop + 1, n)
 
 
-def prefix(n: int) -> Workload:
+def prefix(n: int) -> MatrixWorkload:
     """Running totals: query i sums the cells 1 to i."""
     n = _cells(n)
     return _intervals(np.zeros(n, dtype=np.int64), np.arange(1, n + 1), n)
 
 
-def all_ranges(n: int) -> Workload:
+def all_ranges(n: int) -> MatrixWorkload:
     """Every interval of neighbouring cells once: n (n + 1) / 2 queries."""
     n = _cells(n)
     if n * (n + 1) // 2 > MOST_CELLS:
@@ -54,7 +54,7 @@ def all_ranges(n: int) -> Workload:
     return _intervals(first, last + 1, n)
 
 
-def sliding(n: int, width: int) -> Workload:
+def sliding(n: int, width: int) -> MatrixWorkload:
     """Every window of `width` neighbouring cells: n − width + 1 queries."""
     n, (width,) = _cells(n), whole(width=width)
     if width > n:
@@ -70,15 +70,15 @@ def _cells(n: int) -> int:
     return n
 
 
-def _intervals(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> Workload:
+def _intervals(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> MatrixWorkload:
     """Query i sums the cells first[i] to end[i] − 1; by distinct columns when that is far smaller."""
     if len(first) * n > MANY_ENTRIES:
         starts = np.unique(np.concatenate([[0], first, end[end < n]]))
         if 2 * len(starts) < n:
             distinct = _matrix(np.searchsorted(starts, first), np.searchsorted(starts, end), len(starts))
             piece = np.searchsorted(starts, np.arange(n), side="right") - 1
-            return Workload(Product(distinct, CellMap(piece, np.ones(n), len(starts)).matrix()))
-    return Workload(_matrix(first, end, n))
+            return MatrixWorkload(Product(distinct, CellMap(piece, np.ones(n), len(starts)).matrix()))
+    return MatrixWorkload(_matrix(first, end, n))
 
 
 def _matrix(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> Plain:

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from batchdp.errors import WorkloadError
-from batchdp.workloads.structure import Factor, Products, column_sizes
-from batchdp.workloads.workload import LARGEST, SMALLEST, Workload
+from batchdp.workloads.structure import Factor, KroneckerWorkload, column_sizes
+from batchdp.workloads.workload import LARGEST, SMALLEST, MatrixWorkload
 
 Dense = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ def products(
     *,
     names: Iterable[str] | None = None,
     weights: ArrayLike | None = None,
-) -> Workload | Products:
+) -> MatrixWorkload | KroneckerWorkload:
     """A batch of tables, each a product of factors; never multiplied out beyond what fits.
 
     Args:
@@ -33,7 +33,7 @@ def products(
         names: one distinct name a table, by which its answers are found.
         weights: how much the squared error of each of a table's queries counts; 1 if left out.
 
-    Returns: a `Workload` with a matrix and names where that fits, and the structure beside it; else `Products`.
+    Returns: a `MatrixWorkload` with names and the factors beside it where that fits; else a `KroneckerWorkload`.
     """
     batch = in_factors(sizes, terms, names=names, weights=weights)
     return batch.workload() if batch.fits else batch
@@ -45,7 +45,7 @@ def in_factors(
     *,
     names: Iterable[str] | None = None,
     weights: ArrayLike | None = None,
-) -> Products:
+) -> KroneckerWorkload:
     """The same, kept in factors whatever its size."""
     shape = column_sizes("sizes", sizes)
     found = _Factors(shape)
@@ -66,7 +66,7 @@ def in_factors(
         lengths.append(len(own))
         columns += [i for i, _ in own]
         chosen += [k for _, k in own]
-    return Products(
+    return KroneckerWorkload(
         shape,
         tuple(map(tuple, found.distinct)),
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),

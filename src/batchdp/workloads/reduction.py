@@ -20,7 +20,7 @@ from scipy import sparse
 from batchdp.linalg.independence import independent_rows, leading_signs
 from batchdp.linalg.matrix import Dense, Indices, Matrix, Plain, columns_of, dense, row_maxima, scale_rows
 from batchdp.linalg.product import CellMap, Product
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload
 
 SKETCHES = 4
 """Random mixtures of the queries by which columns are compared."""
@@ -37,7 +37,7 @@ class Reduction:
     √weights · W = U R M, where M has one entry a column: class j of `classes` with factor `scales[j]`.
     """
 
-    workload: Workload
+    workload: MatrixWorkload
     reduced: Dense
     """R: rank of W rows, one column a class of parallel columns."""
     rows: Plain
@@ -122,7 +122,7 @@ class Reduction:
         return np.ascontiguousarray(found) if isinstance(found, np.ndarray) else found
 
 
-def reduce(workload: Workload, *, merge: bool = True) -> Reduction:
+def reduce(workload: MatrixWorkload, *, merge: bool = True) -> Reduction:
     """The smallest equivalent problem that merging columns and dropping dependent rows gives.
 
     Without `merge` every cell keeps its own column and sign.

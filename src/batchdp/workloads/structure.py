@@ -19,7 +19,7 @@ from scipy import sparse
 
 from batchdp import checks
 from batchdp.errors import WorkloadError
-from batchdp.workloads.workload import Workload
+from batchdp.workloads.workload import MatrixWorkload, Table, Workload
 
 Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -60,22 +60,8 @@ class Factor:
         return np.array_equal(self.given, other.given)
 
 
-@dataclass(frozen=True)
-class Table:
-    """A part of the answers: the combinations of some columns' queries, as an array of this shape."""
-
-    name: str
-    columns: tuple[int, ...]
-    shape: tuple[int, ...]
-
-    @property
-    def queries(self) -> int:
-        """How many answers it has."""
-        return prod(self.shape)
-
-
 @dataclass(frozen=True, eq=False)
-class Products:
+class KroneckerWorkload(Workload):
     """A batch as a list of tables, each a product of factors. `products` and `marginals` make them.
 
     Args:
@@ -102,8 +88,8 @@ class Products:
             array.flags.writeable = False
 
     @property
-    def structure(self) -> Products:
-        """Itself: what a `Workload` that came as products has under this name."""
+    def structure(self) -> KroneckerWorkload:
+        """Itself: what a matrix that came as products has under this name."""
         return self
 
     @property
@@ -150,7 +136,7 @@ class Products:
         span = slice(self.starts[table], self.starts[table + 1])
         return {int(c): self.factors[c][k] for c, k in zip(self.columns[span], self.chosen[span], strict=True)}
 
-    def asks_as(self, other: Products) -> bool:
+    def asks_as(self, other: KroneckerWorkload) -> bool:
         """Whether another batch has the same tables, by the same names, over the same columns; weights may differ."""
         if self is other:
             return True
@@ -211,15 +197,15 @@ class Products:
                 for place in np.ndindex(*table.shape):
                     yield f"{table.name} {','.join(map(str, place))}"
 
-    def workload(self) -> Workload:
+    def workload(self) -> MatrixWorkload:
         """The same batch with its matrix and a name for each query; it remembers its structure."""
         weights = np.repeat(self.weights, [table.queries for table in self.tables])
         plain = bool(np.all(self.weights == 1))
-        return Workload(self.matrix, self.query_names(), None if plain else weights, structure=self)
+        return MatrixWorkload(self.matrix, self.query_names(), None if plain else weights, structure=self)
 
     def __repr__(self) -> str:
         return (
-            f"Products({self.queries:,} queries in {len(self.tables):,} tables over {len(self.sizes)} columns, "
+            f"Workload({self.queries:,} queries in {len(self.tables):,} tables over {len(self.sizes)} columns, "
             f"{_many(self.cells)} cells)"
         )
 
@@ -227,7 +213,7 @@ class Products:
 class Tables(Sequence[Table]):
     """All tables of a batch, each made when it is asked for."""
 
-    def __init__(self, batch: Products) -> None:
+    def __init__(self, batch: KroneckerWorkload) -> None:
         self._batch = batch
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,51 @@ SMALLEST = 1e-100
 """Outside these magnitudes the squares that measure error would overflow or vanish."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class Table:
+    """A part of the answers: the combinations of some columns' queries, as an array of this shape; () for one query."""
+
+    name: str
+    columns: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def queries(self) -> int:
+        """How many answers it has."""
+        return prod(self.shape)
+
+
 class Workload:
+    """A batch of linear queries, table after table: as a matrix (`MatrixWorkload`) or in factors (`KroneckerWorkload`).
+
+    `Workload(matrix, names, weights)` makes a `MatrixWorkload`, and takes what that takes.
+    """
+
+    weights: Dense | None
+    """How much a query's, or each of a table's queries', squared error counts; None where all count alike."""
+
+    def __new__(cls, *given: Any, **named: Any) -> MatrixWorkload:
+        """A matrix, unless a subclass asks."""
+        return super().__new__(MatrixWorkload if cls is Workload else cls)
+
+    @property
+    def queries(self) -> int:
+        """m, the number of queries."""
+        raise NotImplementedError
+
+    @property
+    def cells(self) -> int:
+        """n, the number of cells."""
+        raise NotImplementedError
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """The tables, in the order of the answers; a query that is in no other is one by itself."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixWorkload(Workload):
     """A batch of m linear queries over n cells; the true answers are W x for cell counts x.
 
     Args:
@@ -94,6 +138,11 @@ class Workload:
         return int(self.matrix.shape[1])
 
     @property
+    def tables(self) -> Sequence[Table]:
+        """Those of the products that it came as; else every query by itself."""
+        return QueryTables(self.names) if self.structure is None else self.structure.tables
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the matrix is stored sparse."""
         return sparse.issparse(self.matrix)
@@ -137,7 +186,7 @@ class Workload:
             return None
         return self.met_parts()
 
-    def parts(self) -> Iterator[tuple[NDArray[np.intp], slice, Workload]]:
+    def parts(self) -> Iterator[tuple[NDArray[np.intp], slice, MatrixWorkload]]:
         """Every block as a workload of its own: which queries it has, its cells, and it."""
         if isinstance(self.matrix, Product):
             yield np.arange(self.queries), slice(0, self.cells), self
@@ -151,7 +200,7 @@ class Workload:
             if rows.size:
                 weights = None if self.weights is None else self.weights[rows]
                 own = part if isinstance(part, np.ndarray) else sparse.csr_array(part)
-                yield rows, cells, Workload(own[rows], [self.names[q] for q in rows], weights)
+                yield rows, cells, MatrixWorkload(own[rows], [self.names[q] for q in rows], weights)
             start += size
 
     def __repr__(self) -> str:
@@ -172,17 +221,32 @@ class Workload:
         return summary("Workload", facts)
 
 
-def as_workload(workload: Workload | ArrayLike | Any) -> Workload:
-    """The workload itself, or one made from a matrix with default names and weights."""
-    if isinstance(workload, Workload):
-        return workload
-    from batchdp.workloads.structure import Products
+class QueryTables(Sequence[Table]):
+    """Every query as a table of its own, made when it is looked at."""
 
-    if isinstance(workload, Products):
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [Table(name, (), ()) for name in self._names[index]]
+        return Table(self._names[index], (), ())
+
+
+def as_workload(workload: MatrixWorkload | ArrayLike | Any) -> MatrixWorkload:
+    """The workload itself, or one made from a matrix with default names and weights."""
+    if isinstance(workload, MatrixWorkload):
+        return workload
+    from batchdp.workloads.structure import KroneckerWorkload
+
+    if isinstance(workload, KroneckerWorkload):
         return workload.workload()  # refused there if it is too large
-    if isinstance(getattr(workload, "workload", None), Workload | Products):
+    if isinstance(getattr(workload, "workload", None), Workload):
         raise WorkloadError(f"workload is a {type(workload).__name__}, which answers one; give its .workload")
-    return Workload(workload)
+    return MatrixWorkload(workload)
 
 
 def _checked_matrix(matrix: Any) -> Matrix:

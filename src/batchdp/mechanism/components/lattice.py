@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
 from batchdp.components.pieces import Group, Piece
-from batchdp.components.strategy import Components, ListedParts, WholeParts
+from batchdp.components.strategy import ListedParts, ResidualStrategy, WholeParts
 from batchdp.components.whole import Closure
 from batchdp.errors import LatticeError
 from batchdp.mechanism.components.integers import (
@@ -33,7 +33,7 @@ from batchdp.mechanism.components.integers import (
 from batchdp.mechanism.measurement import LARGEST, Dense
 from batchdp.mechanism.sensitivity import largest_squares
 from batchdp.privacy import GAUSSIAN, Noise
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 if TYPE_CHECKING:
     from batchdp.mechanism.components.tables import TableReader
@@ -112,10 +112,10 @@ def _largest(piece: IntegerPiece, columns: tuple[Column, ...]) -> int:
 class ComponentLattice:
     """The integer measurements of a strategy; groups of whole tables are made when they are looked at."""
 
-    workload: Products
+    workload: KroneckerWorkload
     columns: tuple[Column, ...]
     averages: tuple[Dense, ...]
-    """For every column the measure that it is averaged by, as in `Components`."""
+    """For every column the measure that it is averaged by, as in `ResidualStrategy`."""
     largest_total: int
     """The public cap on the number of records that no measurement can overflow at."""
     groups: WholeGroups | tuple[IntegerGroup, ...]
@@ -255,7 +255,7 @@ def checked_cap(largest_total: int) -> int:
     return int(largest_total)
 
 
-def quantise_components(strategy: Components, *, largest_total: int, rho: float, factor: int) -> ComponentLattice:
+def quantise_components(strategy: ResidualStrategy, *, largest_total: int, rho: float, factor: int) -> ComponentLattice:
     """The strategy in integers, fine enough for noise of 64 steps and more at this ρ and for these neighbours."""
     cap = checked_cap(largest_total)
     if isinstance(strategy.parts, WholeParts):
@@ -271,7 +271,7 @@ LEAST_STEPS = 128
 """Of the noise where bits are chosen by it: twice what is needed."""
 
 
-def _whole(strategy: Components, parts: WholeParts, rho: float, factor: int) -> WholeGroups:
+def _whole(strategy: ResidualStrategy, parts: WholeParts, rho: float, factor: int) -> WholeGroups:
     sizes = np.array([float(c.counts[0]) for c in strategy.columns])
     squares = np.concatenate([np.prod(sizes[rows] * (sizes[rows] - 1), axis=1) for rows in parts.closure.sets])
     steps = factor * np.sqrt(squares / (2 * rho * parts.shares))
@@ -296,7 +296,7 @@ def _check_room(lattice: ComponentLattice) -> None:
         )
 
 
-def _listed(strategy: Components, parts: ListedParts, cap: int) -> tuple[IntegerGroup, ...]:
+def _listed(strategy: ResidualStrategy, parts: ListedParts, cap: int) -> tuple[IntegerGroup, ...]:
     columns = strategy.columns
     known = {i: masses_of(c, strategy.averages[i]) for i, c in enumerate(columns) if c.orbits > 1}
     masses = {i: found for i, found in known.items() if found is not None}

@@ -23,7 +23,7 @@ from batchdp.mechanism.components.lattice import ComponentLattice, WholeGroups
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.reader import Reader, blocks_of_rows, unravel
 from batchdp.privacy import Noise
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -33,7 +33,7 @@ MOST_TABLE = 200_000_000
 """Answers of one table that are made at a time."""
 
 
-def fitting_shape(batch: Products, table: int) -> tuple[int, ...]:
+def fitting_shape(batch: KroneckerWorkload, table: int) -> tuple[int, ...]:
     """Of a table; refused where it does not fit into memory."""
     own = batch.tables[table]
     if own.queries > MOST_TABLE:
@@ -52,7 +52,7 @@ class TableReader(Reader):
         self._first = [np.unique(c.value, return_index=True)[1] for c in self.columns]
 
     @property
-    def workload(self) -> Products:
+    def workload(self) -> KroneckerWorkload:
         """The batch that is answered."""
         return self.lattice.workload
 

@@ -26,8 +26,8 @@ from batchdp.mechanism.weighted.results import IntegerResults, quantise_results
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.weighted.family import Tables
 from batchdp.weighted.measured import Group, Results
-from batchdp.weighted.strategy import WeightedTables
-from batchdp.workloads.structure import Products
+from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.workloads.structure import KroneckerWorkload
 
 if TYPE_CHECKING:
     from batchdp.mechanism.weighted.tables import WeightedReader
@@ -108,7 +108,7 @@ class WeightedLattice:
 
     is_whole: ClassVar[bool] = False
 
-    workload: Products
+    workload: KroneckerWorkload
     measures: tuple[IntegerTables | IntegerResults, ...]
     bits: int
     """The largest weight has about so many."""
@@ -188,7 +188,9 @@ class WeightedLattice:
         return worst, f"an answer of table {self.workload.tables[table].name!r}"
 
 
-def quantise_weighted(strategy: WeightedTables, *, largest_total: int, epsilon: float, factor: int) -> WeightedLattice:
+def quantise_weighted(
+    strategy: MarginalStrategy, *, largest_total: int, epsilon: float, factor: int
+) -> WeightedLattice:
     """The strategy in integers, as fine as the cap and the noise leave room for."""
     cap = checked_cap(largest_total)
     bits = min(MOST_BITS, (LARGEST // cap).bit_length() - 1)
@@ -208,7 +210,7 @@ def quantise_weighted(strategy: WeightedTables, *, largest_total: int, epsilon: 
     return lattice
 
 
-def _measures(strategy: WeightedTables, bits: int) -> tuple[IntegerTables | IntegerResults, ...]:
+def _measures(strategy: MarginalStrategy, bits: int) -> tuple[IntegerTables | IntegerResults, ...]:
     """What is measured, in so many bits."""
     groups = tuple(one for one in strategy.groups if isinstance(one, Group))
     if len(groups) < len(strategy.groups):

@@ -21,7 +21,7 @@ from batchdp.mechanism.reader import outer_rows
 from batchdp.mechanism.weighted.integers import IntegerInside
 from batchdp.mechanism.weighted.lattice import IntegerTables
 from batchdp.weighted.inside import Inside
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -88,7 +88,7 @@ class TablesReading:
     measure: IntegerTables
     starts: Integers
     """Where the measurements of every table begin, and the last end."""
-    workload: Products
+    workload: KroneckerWorkload
     _of: Integers | None = field(default=None, repr=False)
     _kept: dict[tuple[int, ...], Dense] = field(default_factory=dict, repr=False)
 

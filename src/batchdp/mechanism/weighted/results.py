@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from batchdp.components.pieces import kron
 from batchdp.mechanism.sensitivity import Change
 from batchdp.mechanism.weighted.integers import IntegerFactor, denominator, quantise_factor
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,7 +35,7 @@ LESS = 1 - 2.0**-10
 class IntegerResults:
     """The queries themselves in integers."""
 
-    workload: Products
+    workload: KroneckerWorkload
     factors: tuple[tuple[IntegerFactor, ...], ...]
     """Of every column, as in the workload."""
     weights: Integers
@@ -103,11 +103,11 @@ class IntegerResults:
         return np.asarray(whole - kept)
 
 
-def _product(batch: Products, k: int) -> Dense:
+def _product(batch: KroneckerWorkload, k: int) -> Dense:
     return kron([factor.matrix for factor in batch.factors_of(k).values()])
 
 
-def quantise_results(batch: Products, bits: int) -> IntegerResults:
+def quantise_results(batch: KroneckerWorkload, bits: int) -> IntegerResults:
     """All queries on one lattice, the largest entry in so many bits."""
     rough = [np.array([denominator(factor) is None for factor in own], dtype=bool) for own in batch.factors]
     rounded = np.array([rough[i][c] for i, c in zip(batch.columns.tolist(), batch.chosen.tolist(), strict=True)])
@@ -127,5 +127,5 @@ def quantise_results(batch: Products, bits: int) -> IntegerResults:
     return replace(made, weights=weights, joint=joint, joint_scale=fine)
 
 
-def _entries(batch: Products, k: int) -> int:
+def _entries(batch: KroneckerWorkload, k: int) -> int:
     return prod(factor.rows * factor.size for factor in batch.factors_of(k).values())

@@ -19,7 +19,7 @@ from batchdp.mechanism.weighted.law import half_widths
 from batchdp.mechanism.weighted.reading import TablesReading
 from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.privacy import Noise
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -81,7 +81,7 @@ class WeightedReader(Reader):
         return float(self.scales[0])
 
     @property
-    def workload(self) -> Products:
+    def workload(self) -> KroneckerWorkload:
         """The batch that is answered."""
         return self.lattice.workload
 

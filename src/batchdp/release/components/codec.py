@@ -28,7 +28,7 @@ from batchdp.release.components.arrays import Reading, whole_numbers
 from batchdp.release.components.weighted_codec import WEIGHTED, described_weighted, read_weighted
 from batchdp.release.digests import Described, describe
 from batchdp.release.file import DECODERS, Encoded, Header, encode
-from batchdp.workloads.structure import Factor, Products, column_sizes
+from batchdp.workloads.structure import Factor, KroneckerWorkload, column_sizes
 
 WHOLE, LISTED = "whole", "listed"
 """What a file calls residual measurements: of whole tables, or of listed ones."""
@@ -130,7 +130,7 @@ def _lattice(header: Header, arrays: Mapping[str, Any], measurements: int) -> Co
     return ComponentLattice(batch, columns, averages, cap, groups)
 
 
-def _batch(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Products:
+def _batch(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> KroneckerWorkload:
     sizes = column_sizes("sizes", header["sizes"])
     given = Reading(archive.numbers("given", arrays))
     factors = tuple(
@@ -157,7 +157,9 @@ def _batch(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Products:
     if called is not None and (len(called) != len(sizes) or not all(isinstance(name, str) for name in called)):
         raise ReleaseError("its columns have no names")
     by = None if called is None else tuple(called)
-    return Products(sizes, factors, starts, columns, chosen, weights, None if names is None else tuple(names), by)
+    return KroneckerWorkload(
+        sizes, factors, starts, columns, chosen, weights, None if names is None else tuple(names), by
+    )
 
 
 def _ascending(starts: NDArray[np.int64], columns: NDArray[np.int64]) -> bool:

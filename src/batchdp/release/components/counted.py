@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.asking import TableBatch
-from batchdp.components.strategy import Components, WholeParts
+from batchdp.components.strategy import ResidualStrategy, WholeParts
 from batchdp.plans.tabled import TablePlan
 from batchdp.private import Records, Tallies
 from batchdp.progress import Progress
-from batchdp.weighted.strategy import WeightedTables
+from batchdp.weighted.strategy import MarginalStrategy
 
 Sets = tuple[tuple[int, ...], ...]
 """Of columns: one for every table."""
@@ -54,7 +54,7 @@ def reading(
     return lambda: _tallies(batch, dict(zip(sets, atoms, strict=True)), tabled(progress))
 
 
-def sets_counted(strategy: Components | WeightedTables, batch: TableBatch, max_rows: int | None) -> Sets | None:
+def sets_counted(strategy: ResidualStrategy | MarginalStrategy, batch: TableBatch, max_rows: int | None) -> Sets | None:
     """The tables that the engine counts; None where moving all combinations is less."""
     combinations = prod(one.size for one in batch.atoms)
     wanted = _measured(strategy) if combinations > FEW else None
@@ -66,9 +66,9 @@ def sets_counted(strategy: Components | WeightedTables, batch: TableBatch, max_r
     return sets if len(sets) <= MOST_SETS and moved < min(combinations, max_rows or ROWS) else None
 
 
-def _measured(strategy: Components | WeightedTables) -> set[frozenset[int]] | None:
+def _measured(strategy: ResidualStrategy | MarginalStrategy) -> set[frozenset[int]] | None:
     """The columns of everything that is measured; None where that is very much."""
-    if isinstance(strategy, WeightedTables):
+    if isinstance(strategy, MarginalStrategy):
         if sum(map(len, strategy.groups)) > MOST_LOOKED:
             return None
         return {frozenset(one.columns) for one in strategy.measured}

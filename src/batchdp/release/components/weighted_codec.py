@@ -17,7 +17,7 @@ from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice
 from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.release.components.arrays import Reading, whole_numbers
 from batchdp.weighted.family import Tables
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -66,7 +66,9 @@ def _header(own: IntegerTables) -> dict[str, Any]:
     }
 
 
-def read_weighted(header: Mapping[str, Any], arrays: Mapping[str, Any], batch: Products, cap: int) -> WeightedLattice:
+def read_weighted(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], batch: KroneckerWorkload, cap: int
+) -> WeightedLattice:
     """What is measured, from a file."""
     K, weights = Reading(whole_numbers("integers", arrays)), Reading(whole_numbers("weighed", arrays))
     if header["kind"] == RESULTS:
@@ -95,7 +97,7 @@ def _checked_weights(weights: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _results(
-    header: Mapping[str, Any], arrays: Mapping[str, Any], batch: Products, K: Reading, weights: Reading
+    header: Mapping[str, Any], arrays: Mapping[str, Any], batch: KroneckerWorkload, K: Reading, weights: Reading
 ) -> IntegerResults:
     scales = iter(archive.numbers("scaled", arrays).tolist())
     factors = tuple(
@@ -122,7 +124,7 @@ def _results(
 
 
 def _groups(
-    header: Mapping[str, Any], arrays: Mapping[str, Any], batch: Products, K: Reading, weights: Reading
+    header: Mapping[str, Any], arrays: Mapping[str, Any], batch: KroneckerWorkload, K: Reading, weights: Reading
 ) -> tuple[IntegerTables, ...]:
     value = Reading(whole_numbers("value", arrays))
     flags = [Reading(whole_numbers(name, arrays).astype(np.uint8)) for name in ("apart", "difference")]

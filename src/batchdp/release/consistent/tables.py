@@ -21,7 +21,7 @@ from batchdp.mechanism.weighted.tables import WeightedReader
 from batchdp.progress import Progress
 from batchdp.release.consistent.answers import Fitted, fit, fit_cells
 from batchdp.release.consistent.whole import Wholes, whole_tables
-from batchdp.workloads.structure import Products
+from batchdp.workloads.structure import KroneckerWorkload
 
 if TYPE_CHECKING:
     from batchdp.release.records import Release
@@ -40,7 +40,7 @@ MOST_ENTRIES = 20_000_000
 @fit.register(WeightedReader)
 def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) -> Fitted:
     """Fit components, or cells where tables are not whole; round them if asked."""
-    batch: Products = reader.workload
+    batch: KroneckerWorkload = reader.workload
     fitting = [t for t in range(len(batch.tables)) if all(f.given is None for f in batch.factors_of(t).values())]
     if len(fitting) < len(batch.tables) and _fits(batch):
         return _from_cells(batch, release, whole=whole, progress=progress)
@@ -69,7 +69,9 @@ def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) 
     return Fitted(read, fitted.status, rounding, fitted.gap, fitted.lifted)
 
 
-def _reader(batch: Products, fitting: Sequence[int], cells: Callable[[Columns], Dense]) -> Callable[[int], Dense]:
+def _reader(
+    batch: KroneckerWorkload, fitting: Sequence[int], cells: Callable[[Columns], Dense]
+) -> Callable[[int], Dense]:
     """Whole tables as they are, others as what they ask of the whole table of their columns."""
     known = set(fitting)
 
@@ -98,7 +100,7 @@ def estimates(release: Release, tables: Sequence[int]) -> tuple[dict[Columns, De
     and add up what they know; of tables that are read from the same measurements the best counts.
     """
     reader: Any = release.reader
-    batch: Products = reader.workload
+    batch: KroneckerWorkload = reader.workload
     asked, known = [batch.tables[t].columns for t in tables], component_variances(reader)
 
     def values(table: int) -> Dense:
@@ -142,7 +144,7 @@ def component_variances(reader: Any) -> dict[Columns, float] | None:
     return found
 
 
-def _from_cells(batch: Products, release: Release, *, whole: bool, progress: Progress | None) -> Fitted:
+def _from_cells(batch: KroneckerWorkload, release: Release, *, whole: bool, progress: Progress | None) -> Fitted:
     """Where tables ask for ranges or groups: non-negative cells that fit all answers, weighted by their variances."""
     tables, starts = range(len(batch.tables)), release.reader.starts
     W = sparse.csr_array(sparse.vstack([batch.matrix_of(t) for t in tables]))
@@ -152,7 +154,7 @@ def _from_cells(batch: Products, release: Release, *, whole: bool, progress: Pro
     return replace(found, read=lambda t: every[starts[t] : starts[t + 1]].reshape(batch.tables[t].shape))
 
 
-def _fits(batch: Products) -> bool:
+def _fits(batch: KroneckerWorkload) -> bool:
     """Whether all columns together have so few cells that each is fitted."""
     entries = 0
     for t in range(len(batch.tables)) if batch.cells <= MOST_CELLS else ():

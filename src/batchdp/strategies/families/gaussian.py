@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 from numpy.typing import ArrayLike
 
@@ -11,19 +12,19 @@ from batchdp.checks import finite, whole
 from batchdp.privacy import GAUSSIAN
 from batchdp.strategies.blocks import block_by_block
 from batchdp.strategies.family import Family
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.reduction import Reduction, reduce
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
 @block_by_block
 def gaussian(
-    workload: Workload | ArrayLike | Any,
+    workload: MatrixWorkload | ArrayLike | Any,
     *,
     tolerance: float = 1e-3,
     max_rounds: int = 500,
     progress: Progress | None = None,
-) -> Strategy:
+) -> PairStrategy:
     """The strategy with the least total error under Gaussian noise, within a relative `tolerance`.
 
     Its `optimality` holds the duality gap that was reached: no strategy is below `lower_bound`. Over several blocks
@@ -36,11 +37,17 @@ def gaussian(
     max_rounds = whole("max_rounds", max_rounds, 1)
     reduction = reduce(workload)
     ended = solve(reduction.reduced, tolerance=tolerance, max_rounds=max_rounds, progress=progress)
-    return Strategy.lifted(reduction, ended.pair, method="gaussian", noise=GAUSSIAN, proven=(ended.bound,))
+    return PairStrategy.lifted(reduction, ended.pair, method="gaussian", noise=GAUSSIAN, proven=(ended.bound,))
 
 
-def _optimum(workload: Workload, tolerance: float, progress: Progress | None) -> Strategy:
-    return gaussian(workload, tolerance=tolerance, progress=progress)
+@final
+@dataclass(frozen=True, eq=False)
+class _GaussianOptimum(Family):
+    def worth(self, reduction: Reduction) -> bool:
+        return True
+
+    def optimum(self, workload: MatrixWorkload, tolerance: float, progress: Progress | None) -> PairStrategy:
+        return gaussian(workload, tolerance=tolerance, progress=progress)
 
 
-GAUSSIAN_OPTIMUM = Family("gaussian", gaussian, noise=GAUSSIAN, searches=True, optimum=_optimum)
+GAUSSIAN_OPTIMUM = _GaussianOptimum("gaussian", gaussian, noise=GAUSSIAN, searches=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,13 +15,13 @@ from batchdp.checks import whole
 from batchdp.linalg.matrix import Dense, Indices, dense
 from batchdp.strategies.family import Family
 from batchdp.strategies.over_cells import Sizes, Tree, over_cells
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
-def hierarchical(workload: Workload | ArrayLike | Any, *, branching: int = 2) -> Strategy:
+def hierarchical(workload: MatrixWorkload | ArrayLike | Any, *, branching: int = 2) -> PairStrategy:
     """Measure the sum of every node of a tree over the cells; B = W L⁺ is Hay's least-squares consistency.
 
     Args:
@@ -32,7 +32,7 @@ def hierarchical(workload: Workload | ArrayLike | Any, *, branching: int = 2) ->
     levels = tree_levels(workload.cells, branching)
     L = tree(workload.cells, levels)
     B = tree_reconstruct(dense(workload.matrix), levels)
-    return Strategy(workload, L, B, method="hierarchical")
+    return PairStrategy(workload, L, B, method="hierarchical")
 
 
 def tree_levels(cells: int, branching: int) -> list[Indices]:
@@ -78,15 +78,7 @@ class Settings(Sizes):
     takes milliseconds, so several are tried."""
 
 
-def _on_columns(R: Dense, settings: Settings) -> Iterator[Pair]:
-    """A tree of every branching over the merged columns."""
-    p = R.shape[1]
-    if R.size > settings.most_entries:
-        return
-    for branching in settings.branchings:
-        if branching <= max(2, p):
-            levels = tree_levels(p, branching)
-            yield Pair(tree(p, levels), tree_reconstruct(R, levels))
+SETTINGS = Settings()
 
 
 def _tree(cells: int) -> Tree:
@@ -94,16 +86,26 @@ def _tree(cells: int) -> Tree:
     return tree(cells, levels), partial(tree_reconstruct, levels=levels)
 
 
-def _over_cells(reduction: Reduction, best: float, settings: Settings) -> Iterator[Dense]:
-    return over_cells(reduction, best, _tree, settings)
+@final
+@dataclass(frozen=True, eq=False)
+class _Hierarchical(Family):
+    settings: Settings = SETTINGS
+
+    def worth(self, reduction: Reduction) -> bool:
+        return reduction.workload.cells <= self.settings.most_cells
+
+    def on_columns(self, R: Dense) -> Iterator[Pair]:
+        """A tree of every branching over the merged columns."""
+        p = R.shape[1]
+        if R.size > self.settings.most_entries:
+            return
+        for branching in self.settings.branchings:
+            if branching <= max(2, p):
+                levels = tree_levels(p, branching)
+                yield Pair(tree(p, levels), tree_reconstruct(R, levels))
+
+    def over_cells(self, reduction: Reduction, best: float, *, thorough: bool) -> Iterator[Dense]:
+        return over_cells(reduction, best, _tree, self.settings)
 
 
-HIERARCHICAL = Family(
-    "hierarchical",
-    hierarchical,
-    settings=Settings(),
-    quick=True,
-    worth=lambda reduction: reduction.workload.cells <= Settings().most_cells,
-    on_columns=_on_columns,
-    over_cells=_over_cells,
-)
+HIERARCHICAL = _Hierarchical("hierarchical", hierarchical, quick=True)

@@ -14,9 +14,9 @@ from batchdp.linalg.cone import inside, project
 from batchdp.linalg.matrix import Dense, check_size, dense
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies.blocks import block_by_block
-from batchdp.strategies.family import Family
-from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.strategies.family import FunctionFamily
+from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ SETTINGS = Settings()
 @one_thread
 @block_by_block
 def matrix_mechanism(
-    workload: Workload | ArrayLike | Any, *, max_rounds: int = 60, smoothing: float = 0.01
-) -> Strategy:
+    workload: MatrixWorkload | ArrayLike | Any, *, max_rounds: int = 60, smoothing: float = 0.01
+) -> PairStrategy:
     """The best full-rank strategy under L2 sensitivity, used under L1 sensitivity as the paper does.
 
     With M = AᵀA it minimises max(diag M) · tr(WᵀW M⁻¹), the maximum smoothed to a relative `smoothing`
@@ -53,14 +53,14 @@ def matrix_mechanism(
     n = workload.cells
     norm = float(np.linalg.norm(W))
     if norm == 0:  # every query is 0 whatever the data: nothing to optimise
-        return Strategy(workload, np.eye(n), dense(workload.matrix), method="matrix-mechanism")
+        return PairStrategy(workload, np.eye(n), dense(workload.matrix), method="matrix-mechanism")
     R = np.asarray(np.linalg.qr(W, mode="r") if len(W) > n else W) / norm
     M = _spectral_projected_gradient(_Objective(R, smoothing / np.log(max(n, 2))), _average_optimum(R), max_rounds)
     eigenvalues, V = np.linalg.eigh(M)
     root = np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * SETTINGS.floor))
     L = (V * root) @ V.T
     B = dense(workload.matrix @ ((V / root) @ V.T))
-    return Strategy(workload, L, B, method="matrix-mechanism")
+    return PairStrategy(workload, L, B, method="matrix-mechanism")
 
 
 def _average_optimum(R: Dense) -> Dense:
@@ -138,10 +138,10 @@ def _spectral_projected_gradient(evaluate: _Objective, start: Dense, max_rounds:
     return best
 
 
-MATRIX_MECHANISM = Family(
+MATRIX_MECHANISM = FunctionFamily(
     "matrix-mechanism",
     matrix_mechanism,
     settings=SETTINGS,
     slow_beyond=SETTINGS.minutes_beyond,
-    worth=lambda reduction: reduction.workload.cells <= SETTINGS.most_cells,
+    most_cells=SETTINGS.most_cells,
 )

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.linalg.matrix import Dense, column_norms, dense, identity
-from batchdp.strategies.family import Family
-from batchdp.strategies.over_cells import Sizes
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.family import Family, Method
+from batchdp.strategies.over_cells import SIZES, Sizes
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.reduction import Reduction, reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
-def noise_on_results(workload: Workload | ArrayLike | Any, *, least_squares: bool = False) -> Strategy:
+def noise_on_results(workload: MatrixWorkload | ArrayLike | Any, *, least_squares: bool = False) -> PairStrategy:
     """Measure every query: L = W, B = I (Formula 5), with total error 2 m Δ² / ε², Δ = max_j Σ_i |W_ij|.
 
     The paper's Section 3.2 prints max_j Σ_i W_ij² for Δ², squaring the entries instead of the column sum;
@@ -32,14 +33,8 @@ def noise_on_results(workload: Workload | ArrayLike | Any, *, least_squares: boo
         U = dense(reduction.rows)
         B = U.T if workload.weights is None else U.T * workload.weights**0.5
         reconstruct = reduction.lift_reconstruct(B)
-        return Strategy(workload, workload.matrix, reconstruct, method="noise-on-results")
-    return Strategy(workload, workload.matrix, identity(workload.queries), method="noise-on-results")
-
-
-def _over_cells(reduction: Reduction, _: float, sizes: Sizes) -> Iterator[Dense]:
-    p, workload = reduction.columns, reduction.workload
-    if workload.queries * p <= sizes.most_entries and (p <= sizes.many_columns or _may_pay(reduction)):
-        yield reduction.restrict_measure(workload.matrix)
+        return PairStrategy(workload, workload.matrix, reconstruct, method="noise-on-results")
+    return PairStrategy(workload, workload.matrix, identity(workload.queries), method="noise-on-results")
 
 
 def _may_pay(reduction: Reduction) -> bool:
@@ -48,13 +43,25 @@ def _may_pay(reduction: Reduction) -> bool:
     return reduction.rank * sensitivity**2 < 4 * float(np.vdot(reduction.reduced, reduction.reduced))
 
 
-NOISE_ON_RESULTS = Family(
-    "noise-on-results",
-    noise_on_results,
-    settings=Sizes(),
-    quick=True,
-    plain=True,
-    worth=lambda reduction: reduction.workload.cells <= Sizes().most_cells,
-    variants=(noise_on_results, partial(noise_on_results, least_squares=True)),
-    over_cells=_over_cells,
-)
+@final
+@dataclass(frozen=True, eq=False)
+class _NoiseOnResults(Family):
+    settings: Sizes = SIZES
+
+    def worth(self, reduction: Reduction) -> bool:
+        return reduction.workload.cells <= self.settings.most_cells
+
+    def variants(self) -> tuple[Method, ...]:
+        return noise_on_results, partial(noise_on_results, least_squares=True)
+
+    def plainly(self, workload: MatrixWorkload) -> PairStrategy:
+        return noise_on_results(workload)
+
+    def over_cells(self, reduction: Reduction, best: float, *, thorough: bool) -> Iterator[Dense]:
+        p, workload = reduction.columns, reduction.workload
+        many = p > self.settings.many_columns
+        if workload.queries * p <= self.settings.most_entries and (not many or _may_pay(reduction)):
+            yield reduction.restrict_measure(workload.matrix)
+
+
+NOISE_ON_RESULTS = _NoiseOnResults("noise-on-results", noise_on_results, quick=True)

@@ -18,24 +18,24 @@ from batchdp.strategies.completion import completed
 from batchdp.strategies.families.low_rank import fast, paper, working_set
 from batchdp.strategies.families.low_rank.program import Progress, first_measure
 from batchdp.strategies.families.low_rank.settings import SETTINGS, Settings
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction, reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 ALGORITHMS = ("fast", "paper")
 
 
 @one_thread
 def low_rank(
-    workload: Workload | ArrayLike | Any,
+    workload: MatrixWorkload | ArrayLike | Any,
     rank: int | None = None,
     relaxation: float = 0.0,
     algorithm: Literal["fast", "paper"] = "fast",
     *,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Strategy:
+) -> PairStrategy:
     """Minimise ‖B‖²_F subject to W = B L and columns of L of L1 norm at most 1 (Formula 7).
 
     Args:
@@ -61,7 +61,7 @@ def low_rank(
     r = _checked_rank(rank, k, relaxation)
     if k == 0:
         nothing = Pair(np.zeros((0, reduction.columns)), np.zeros((0, 0)))
-        return Strategy.lifted(reduction, nothing, method="low-rank")
+        return PairStrategy.lifted(reduction, nothing, method="low-rank")
     # The lightest query's residual counts least in the weighted problem, and as much as any in ‖W − B L‖_F.
     gamma = relaxation if workload.weights is None else relaxation * float(np.sqrt(workload.weights.min()))
     solve = paper.solve if algorithm == "paper" else solve_fast
@@ -73,7 +73,7 @@ def low_rank(
         raise StrategyError(f"relaxation={relaxation!r} was not reached with rank={r}; raise one of the two")
     if pair is None or (algorithm == "fast" and relaxation == 0 and pair.outcome is not Outcome.CONVERGED):
         pair = fallback(reduction, r, seed, pair)
-    return Strategy.lifted(reduction, pair, method="low-rank", relaxation=relaxation)
+    return PairStrategy.lifted(reduction, pair, method="low-rank", relaxation=relaxation)
 
 
 def fallback(reduction: Reduction, rank: int, seed: int, found: Pair | None) -> Pair:

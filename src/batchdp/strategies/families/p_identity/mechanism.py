@@ -24,22 +24,22 @@ from batchdp.strategies.families.p_identity.packed import pack, reconstruct, unp
 from batchdp.strategies.families.p_identity.products import Products, products
 from batchdp.strategies.families.p_identity.quasi_newton import minimise
 from batchdp.strategies.families.p_identity.settings import SETTINGS, Settings
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import Workload, as_workload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
 @one_thread
 @block_by_block
 def p_identity(
-    workload: Workload | ArrayLike | Any,
+    workload: MatrixWorkload | ArrayLike | Any,
     *,
     shared: int | None = None,
     signed: bool = False,
     seed: int = 0,
     max_rounds: int = 400,
-) -> Strategy:
+) -> PairStrategy:
     """The best p-Identity strategy from several starts; never worse than merged noise on data.
 
     Args:
@@ -53,13 +53,13 @@ def p_identity(
     seed, max_rounds = whole("seed", seed, 0), whole("max_rounds", max_rounds, 1)
     reduction = reduce(workload)
     if reduction.rank == 0:
-        return Strategy.lifted(reduction, Pair(np.zeros((0, 0)), np.zeros((0, 0))), method="p-identity")
+        return PairStrategy.lifted(reduction, Pair(np.zeros((0, 0)), np.zeros((0, 0))), method="p-identity")
     found = several_starts(products(reduction), shared=shared, signed=signed, seed=seed, max_rounds=max_rounds)
     packed, rounds = pack(found[0].point), sum(one.evaluations for one in found)
     L, B = unpack(packed), reconstruct(reduction.reduced, packed)
     if B is None:  # the diagonal is too small to divide by
         B = reduction.reduced @ np.linalg.pinv(dense(L))
-    return Strategy.lifted(reduction, Pair(L, B, Outcome.BEST_OF_STARTS, rounds), method="p-identity")
+    return PairStrategy.lifted(reduction, Pair(L, B, Outcome.BEST_OF_STARTS, rounds), method="p-identity")
 
 
 def several_starts(
