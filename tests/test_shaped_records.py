@@ -27,7 +27,7 @@ from batchdp.linalg.matrix import dense
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.portfolio.shapes import shaped_noise
 from batchdp.privacy import KNORM

@@ -38,7 +38,7 @@ from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.measure import add
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample
 from batchdp.plans.file import FORMAT

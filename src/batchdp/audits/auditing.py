@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchdp.audits import amounts, knorm, tables  # noqa: F401  # which register what they derive again
+from batchdp.audits import (
+    amounts,  # noqa: F401  # which register what they derive again
+    knorm,  # noqa: F401  # which register what they derive again
+    tables,  # noqa: F401  # which register what they derive again
+)
 from batchdp.audits.attack import RUNS, attack
 from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
 from batchdp.audits.records import records_finding
-from batchdp.mechanism.neighbours import Relation
+from batchdp.mechanism.measurement import Relation
 from batchdp.mechanism.prepare import prepare
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import settle

@@ -20,12 +20,13 @@ from scipy import sparse
 
 from batchdp.archive import write_atomically
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
-from batchdp.regular import opened
+from batchdp.regular import open_regular
 from batchdp.workloads.workload import MatrixWorkload
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
     from batchdp.release import Answer, Consistent, Release
+
 
 READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
 RELEASE_ENDINGS = (".csv", ".json", ".release")
@@ -33,7 +34,7 @@ LEDGER = b"SQLite format 3\0"
 """How its file begins."""
 
 
-def checked_output(
+def check_output(
     path: Path, error: type[BatchDPError], endings: tuple[str, ...] = (), *, inputs: Iterable[str | Path | None] = ()
 ) -> None:
     """Refuse an output that could not be written, or would replace an input or a ledger, before anything is spent."""
@@ -71,7 +72,7 @@ def write_release(release: Release, output: Path) -> Path:
 def write_answers(release: Release, output: Path, agreeing: Consistent | None = None) -> None:
     """The answers, with consistent ones beside them if there are; a .release holds neither."""
     if output.suffix.lower() == ".json":
-        rows = [dict(row) for row in _rows(release, agreeing)]
+        rows = [dict(row) for row in _list_rows(release, agreeing)]
         write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
     elif output.suffix.lower() == ".csv":
         from batchdp.release.exporting import no_formula
@@ -80,13 +81,47 @@ def write_answers(release: Release, output: Path, agreeing: Consistent | None = 
         writer = csv.writer(text, lineterminator="\n")
         more = ("consistent", "interval_of") if agreeing is not None else ()
         writer.writerow(("name", "value", "standard_error", "low", "high", "derived", *more))
-        for row in _rows(release, agreeing):
+        for row in _list_rows(release, agreeing):
             derived = str(row["derived"]).lower()
             writer.writerow((no_formula(row.pop("name")), *{**row, "derived": derived}.values()))
         write_atomically(output, text.getvalue().encode(), ReleaseError)
+        write_atomically(described(output), _description(release, output, agreeing).encode(), ReleaseError)
 
 
-def _rows(release: Release, agreeing: Consistent | None) -> Iterator[dict[str, Any]]:
+def described(output: Path) -> Path:
+    """Where programs look for what is said of a CSV file (CSV on the Web): beside it, under its name."""
+    return output.with_name(f"{output.name}-metadata.json")
+
+
+def _description(release: Release, output: Path, agreeing: Consistent | None) -> str:
+    """What the columns of answers are and what is counted, which has no place in the file itself."""
+    of_noise = f"of the {100 * release.confidence:g} % interval around value, which is of the noise alone"
+    said = {
+        "name": "what the answer is called",
+        "value": "the private answer: what is counted, plus noise, or computed from such",
+        "standard_error": "of the noise in value",
+        "low": f"lower end {of_noise}",
+        "high": f"upper end {of_noise}",
+        "derived": "whether value is computed from other answers",
+    }
+    if agreeing is not None:
+        said |= {
+            "consistent": "an answer that agrees with the others and is not negative",
+            "interval_of": "which column the interval is of",
+        }
+    notes = [*release.notes, *(agreeing.notes if agreeing is not None else ())]
+    content = {
+        "@context": "http://www.w3.org/ns/csvw",
+        "url": output.name,
+        "dc:title": f"Private answers about {release.certificate.table}",
+        "dc:identifier": release.certificate.release_id,
+        **({"rdfs:comment": notes} if notes else {}),
+        "tableSchema": {"columns": [{"titles": name, "dc:description": text} for name, text in said.items()]},
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _list_rows(release: Release, agreeing: Consistent | None) -> Iterator[dict[str, Any]]:
     """The answers as dictionaries; where there are two values, each row says which of them the interval is of."""
     if agreeing is None:
         yield from map(_row, release.answers)
@@ -107,7 +142,7 @@ def _known(figure: Any) -> Any:
 def answers_as_json(release: Release, ledger: Ledger, agreeing: Consistent | None = None) -> dict[str, Any]:
     """The answers with their certificate."""
     return {
-        "answers": list(_rows(release, agreeing)),
+        "answers": list(_list_rows(release, agreeing)),
         "notes": [*release.notes, *(agreeing.notes if agreeing is not None else ())],
         "confidence": release.confidence,
         "certificate": release.certificate.as_dict(),
@@ -115,7 +150,7 @@ def answers_as_json(release: Release, ledger: Ledger, agreeing: Consistent | Non
     }
 
 
-def beside(path: Path) -> Path:
+def find_release(path: Path) -> Path:
     """A release file, or the one beside answers in CSV or JSON."""
     if path.suffix.lower() not in (".csv", ".json"):
         return path
@@ -151,10 +186,10 @@ def read_matrix(path: Path) -> MatrixWorkload:
     ending = path.suffix.lower()
     try:
         if ending == ".npy":
-            with opened(path) as file:
+            with open_regular(path) as file:
                 return MatrixWorkload(np.load(file, allow_pickle=False))
         if ending == ".npz":
-            with opened(path) as file:
+            with open_regular(path) as file:
                 loaded: Any = sparse.load_npz(file)
             if hasattr(loaded, "indptr"):  # before anything follows the pointers, of which SciPy does not check all
                 if np.any(np.diff(loaded.indptr.astype(np.int64)) < 0):
@@ -164,7 +199,7 @@ def read_matrix(path: Path) -> MatrixWorkload:
         if ending == ".csv":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # an empty file: Workload says so better
-                with opened(path) as file:
+                with open_regular(path) as file:
                     return MatrixWorkload(np.loadtxt(file, delimiter=",", ndmin=2, encoding="utf-8-sig"))
     except OSError as error:
         raise WorkloadError(f"cannot read {path}: {error.strerror or error}") from error
@@ -179,13 +214,13 @@ def read_matrix(path: Path) -> MatrixWorkload:
 
 
 def _beginning(path: Path) -> bytes:
-    with opened(path) as file:
+    with open_regular(path) as file:
         return file.read(len(LEDGER))
 
 
 def _is_plan(path: Path) -> bool:
     try:
-        with opened(path) as file, zipfile.ZipFile(file) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return {"header.npy", "digest.npy"} <= set(archive.namelist())
     except (OSError, zipfile.BadZipFile):
         return False

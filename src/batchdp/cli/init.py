@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from batchdp.domain.codebooks import Codebook
-    from batchdp.domain.described import Described
+    from batchdp.domain.draft import Described
+
 
 EXAMPLES = (
     "batchdp init visits.csv",
@@ -40,55 +41,72 @@ def command(
     folder: Annotated[
         Path, typer.Option(help="Where to write domain.toml and queries.sql.", metavar="FOLDER", readable=False)
     ] = Path(),
+    header: Annotated[
+        bool, typer.Option("--header", help="The first line of the CSV file names its columns.", metavar="")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there already.", metavar="")] = False,
 ) -> None:
     """Write a commented domain file and a query file to start from.
 
     Only the names and types of the table's columns are looked at, never its values: the domain must not depend on them.
-    A codebook adds values and ends; make sure that these were not looked up in the data either.
+    A codebook adds values and ends; make sure that these were not looked up in the data either. Of a CSV file the first
+    line is read: one that does not look like names of columns may be a record and is refused, unless --header says
+    that it names them.
     """
     from batchdp.archive import write_atomically
-    from batchdp.cli.files import checked_output
+    from batchdp.cli.files import check_output
     from batchdp.cli.show import say
-    from batchdp.domain.codebooks import joined, read_codebook
+    from batchdp.domain.codebooks import join_codebook, read_codebook
     from batchdp.domain.draft import EXAMPLE, draft
     from batchdp.errors import DomainError
 
     domain, queries = folder / "domain.toml", folder / "queries.sql"
     for path in (domain, queries):
-        checked_output(path, DomainError, inputs=(table, codebook))
+        check_output(path, DomainError, inputs=(table, codebook))
         if path.exists() and not force:
             raise DomainError(f"{path} is there already; use --force to replace it or --folder for another place")
     name, columns, remarks = "patients", list(EXAMPLE), ""
     if table is not None:
         from batchdp.tables.schema import read_schema
 
-        name, columns = read_schema(table)
+        name, columns = read_schema(table, has_header=header)
     if codebook is not None:
         book = read_codebook(codebook, table=None if table is None else name)
         if table is None:
             name, columns = book.table, list(book.columns)
         else:
-            columns = joined(columns, book)
+            columns = join_codebook(columns, book)
             remarks = _differences(columns, book)
     drafted = draft(name, columns, codebook=codebook)
     write_atomically(domain, drafted.domain.encode(), DomainError)
     write_atomically(queries, drafted.queries.encode(), DomainError)
     plan = re.sub(r"\W+", "_", name)
     say(
-        f"{remarks}Wrote {domain} and {queries}. Edit both: declare what is public about each column, from what you "
-        "know and not from the data, and write your queries. Then run\n"
+        f"{remarks}{_first_line(table)}Wrote {domain} and {queries}. Edit both: declare what is public about each "
+        "column, from what you know and not from the data, and write your queries. Then run\n"
         f"  batchdp plan {quote(str(queries))} --domain {quote(str(domain))} -o {quote(f'{plan}.plan')}"
+    )
+
+
+def _first_line(table: str | None) -> str:
+    """Where the names of a CSV file's columns are from: a line of words can be a record too."""
+    from batchdp.tables.schema import is_csv
+
+    if table is None or not is_csv(table):
+        return ""
+    return (
+        f"The columns are called what the first line of {table} says; if that is a record, delete what is written and "
+        "add a line with names.\n"
     )
 
 
 def _differences(columns: Sequence[Described], book: Codebook) -> str:
     """Which columns only one of the two knows, in a sentence each."""
-    from batchdp.domain.names import folded
-    from batchdp.tables.kinds import listing
+    from batchdp.domain.names import fold
+    from batchdp.tables.columns import list_names
 
-    there = {folded(column.name) for column in columns}
-    absent = [one.name for one in book.columns if not there & {folded(name) for name in (one.name, *one.also)}]
+    there = {fold(column.name) for column in columns}
+    absent = [one.name for one in book.columns if not there & {fold(name) for name in (one.name, *one.also)}]
     silent = [column.name for column in columns if not column.documented]
-    remarks = f"The table has no column {listing(absent)}, which the codebook describes.\n" if absent else ""
-    return remarks + (f"The codebook says nothing about {listing(silent)}.\n" if silent else "")
+    remarks = f"The table has no column {list_names(absent)}, which the codebook describes.\n" if absent else ""
+    return remarks + (f"The codebook says nothing about {list_names(silent)}.\n" if silent else "")

@@ -51,8 +51,6 @@ class ColumnRule:
     """Whether rows with anything else are left out."""
     asked: bool = True
     """Whether a query looks at it."""
-    summed: bool = False
-    """Whether one sums or averages it."""
 
     @property
     def span(self) -> str:
@@ -108,8 +106,8 @@ class Counted:
             return []
         rows = f"{self.rows_per_unit:,} rows of each {self.unit} are" if self.rows_per_unit > 1 else ""
         return [
-            f"At most {rows or f'1 row of each {self.unit} is'} counted, chosen by lot where there are more; rows "
-            f"whose {self.unit} is NULL are left out."
+            f"At most {rows or f'1 row of each {self.unit} is'} counted, chosen by lot where there are more, so that "
+            f"counts may be too low; rows whose {self.unit} is NULL are left out."
         ]
 
     def _columns(self) -> list[str]:
@@ -118,29 +116,40 @@ class Counted:
         rounded = [f"{one.name} (to {_number(one.step)})" for one in asked if one.step is not None]
         dropping = [one.undeclared for one in self.columns if one.drop]
         keeping = [one.undeclared for one in asked if not one.drop]
-        fractions = [one.name for one in asked if one.whole and one.summed and not one.drop]
+        fractions = [one.name for one in asked if one.whole and not one.drop]
+        lines = [one.name for one in self.columns if one.low is not None]
         found = []
         if dropping:
-            found.append(f"Left out are rows {_listed(dropping, '; ')}.")
+            found.append(f"Left out are rows {_join_words(dropping, '; ')}.")
         if clipped:
-            found.append(f"Values beyond an end of their range count as the nearer end: {_listed(clipped)}.")
+            found.append(
+                "Values beyond an end of their range count as the nearer end, in conditions such as WHERE too: "
+                f"{_join_words(clipped)}."
+            )
         if rounded:
-            found.append(f"Values are rounded to the nearest step: {_listed(rounded)}.")
+            found.append(f"Values are rounded to the nearest step, in conditions too: {_join_words(rounded)}.")
         if keeping:
             apart = ", but in no"
             if self.own_rows:
                 apart = " as “anything else” or “NULL”, where a table has such rows, and in no other"
             found.append(
-                f"Counted{apart} group, sum, average or quantile of that column are rows {_listed(keeping, '; ')}."
+                f"Counted{apart} group, sum, average or quantile of that column are rows {_join_words(keeping, '; ')}."
             )
+        if not self.own_rows and any(not (one.drop or one.clip) for one in asked):
+            found.append("Conditions such as WHERE take a value that is not declared as it is.")
         if fractions:
-            found.append(f"Sums and averages leave out values that are no whole numbers: {_listed(fractions)}.")
+            found.append(
+                "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or "
+                f"group of a single number: {_join_words(fractions)}."
+            )
+        if lines:
+            found.append(f"What is no number, or no date where dates are declared, is NULL: {_join_words(lines)}.")
         return found
 
     def header(self) -> dict[str, Any]:
         """For files and digests: what is not the default."""
-        held = _said(self)
-        return held | {"columns": [_said(one) for one in self.columns]} if self.columns else held
+        held = _encode(self)
+        return held | {"columns": [_encode(one) for one in self.columns]} if self.columns else held
 
     @classmethod
     def read(cls, content: Any) -> Counted:
@@ -148,25 +157,22 @@ class Counted:
         columns = content.get("columns", []) if isinstance(content, Mapping) else None
         if not isinstance(columns, list):
             raise ValueError("what is counted does not say so")
-        found = _checked(cls, {name: value for name, value in content.items() if name != "columns"})
+        found = _check_fields(cls, {name: value for name, value in content.items() if name != "columns"})
         if found.get("given", "rows") not in ("rows", "codes", "counts") or found.get("rows_per_unit", 1) < 1:
             raise ValueError("what is counted is neither rows nor codes nor counts")
-        return cls(**found, columns=tuple(ColumnRule(**_checked(ColumnRule, one)) for one in columns))
+        return cls(**found, columns=tuple(ColumnRule(**_check_fields(ColumnRule, one)) for one in columns))
 
 
-def what_is_counted(
-    domain: Domain, asked: Collection[str], *, summed: Collection[str] = (), own_rows: bool = False
-) -> Counted:
+def what_is_counted(domain: Domain, asked: Collection[str], *, own_rows: bool = False) -> Counted:
     """The rules of a domain for a batch.
 
     Args:
         domain: what is public about the table.
         asked: the columns that the batch looks at.
-        summed: those that it sums or averages.
         own_rows: whether its tables have rows for anything else and for NULL.
     """
     rules = tuple(
-        _rule(name, column, asked=name in asked, summed=name in summed)
+        _rule(name, column, asked=name in asked)
         for name, column in domain.columns.items()
         if name in asked or column.other == "drop"
     )
@@ -175,13 +181,13 @@ def what_is_counted(
     return Counted(unit=privacy.unit, rows_per_unit=rows, own_rows=own_rows and bool(rules), columns=rules)
 
 
-def in_words(counted: Counted | None, cap: int | None = None) -> tuple[str, ...]:
+def describe_counted(counted: Counted | None, cap: int | None = None) -> tuple[str, ...]:
     """The rules of a release in words; of one that was made before they were kept, that they are not known."""
     return (UNKNOWN, ALONE) if counted is None else counted.sentences(cap)
 
 
-def _rule(name: str, column: Column, *, asked: bool, summed: bool) -> ColumnRule:
-    rule = ColumnRule(name, drop=column.other == "drop", asked=asked, summed=summed)
+def _rule(name: str, column: Column, *, asked: bool) -> ColumnRule:
+    rule = ColumnRule(name, drop=column.other == "drop", asked=asked)
     if isinstance(column, Listed):
         return rule
     if isinstance(column, Dates):
@@ -193,7 +199,7 @@ def _rule(name: str, column: Column, *, asked: bool, summed: bool) -> ColumnRule
     return replace(rule, low=low, high=high, whole=whole, step=step, clip=clip)
 
 
-def _listed(parts: Sequence[str], between: str = ", ") -> str:
+def _join_words(parts: Sequence[str], between: str = ", ") -> str:
     more = len(parts) - SHOWN
     return between.join(parts[:SHOWN]) + (f" (and {more:,} columns more, alike)" if more > 0 else "")
 
@@ -202,12 +208,12 @@ def _number(value: End | None) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
-def _said(one: Counted | ColumnRule) -> dict[str, Any]:
+def _encode(one: Counted | ColumnRule) -> dict[str, Any]:
     usual = {field.name: field.default for field in fields(one)}
     return {name: value for name, value in asdict(one).items() if name != "columns" and value != usual[name]}
 
 
-def _checked(kind: type, content: Any) -> dict[str, Any]:
+def _check_fields(kind: type, content: Any) -> dict[str, Any]:
     """Fields of a rule from a file, each of its own type."""
     known = {field.name: str(field.type) for field in fields(kind)}
     if not isinstance(content, Mapping) or not set(content) <= set(known):

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima, row_squares
-from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, fitted
+from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, refit
 from batchdp.mechanism.sensitivity import amount_changes, over_blocks
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
@@ -175,7 +175,7 @@ def quantise_amounts(strategy: PairStrategy, *, largest_total: int, cut: bool = 
     L = sparse.csc_array(plain(strategy.measurement)).astype(np.float64)
     L.sum_duplicates()
     top = float(np.abs(L.data).max(initial=0.0)) or 1.0
-    data = [_scaled(value, fine) for value in (L.data / top).tolist()]  # entries of at most 1, as elsewhere
+    data = [_scale(value, fine) for value in (L.data / top).tolist()]  # entries of at most 1, as elsewhere
     levels: list[Column] = []
     for start, end in zip(L.indptr[:-1], L.indptr[1:], strict=True):
         levels.append(dict(zip(L.indices[start:end].tolist(), data[start:end], strict=True)))
@@ -186,23 +186,23 @@ def quantise_amounts(strategy: PairStrategy, *, largest_total: int, cut: bool = 
     B = plain(strategy.reconstruction)
     scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
     made = AmountLattice(workload, tuple(levels), tuple(slopes), scaled, bits, fine, int(largest_total), strategy.noise)
-    return _refitted(made)
+    return _refit(made)
 
 
-def _refitted(lattice: AmountLattice) -> AmountLattice:
+def _refit(lattice: AmountLattice) -> AmountLattice:
     """With B fitted to what is really measured; as it is where it fits already, or where that would take too long."""
     W, L, _ = lattice.extremes
     if L.shape[0] > LARGEST_REFIT or max(L.shape[0], W.shape[0]) * L.shape[1] > MOST_REFIT:
         return lattice
     wanted = dense(W)
-    better = fitted(wanted, lattice.reconstruct, L)
+    better = refit(wanted, lattice.reconstruct, L)
     if better is None:
         return lattice
     better[~np.any(wanted, axis=1)] = 0.0  # no record adds to these: rounding would be more than their noise
     return replace(lattice, reconstruct=better)
 
 
-def _scaled(value: float, bits: int) -> int:
+def _scale(value: float, bits: int) -> int:
     """value · 2^bits, toward zero, exactly."""
     top, bottom = value.as_integer_ratio()
     return _cut_by(top << bits, bottom)

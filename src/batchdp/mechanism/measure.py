@@ -21,8 +21,8 @@ from batchdp.mechanism.components.lattice import ComponentLattice, IntegerPart
 from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measurement import LARGEST, IntegerMeasurement, Integers
+from batchdp.mechanism.weighted.integers import IntegerResults
 from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice
-from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.private import CellCounts, Records, Tallies
 
 MOST_COUNT = 2**62

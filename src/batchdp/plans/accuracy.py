@@ -11,11 +11,9 @@ from scipy.special import erfinv
 
 from batchdp.errors import PrivacyParameterError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
-from batchdp.mechanism.cap import TABLE_CAPS, caps_for
 from batchdp.mechanism.law import NoiseLaw, checked_confidence
-from batchdp.mechanism.measurement import IntegerMeasurement
-from batchdp.mechanism.neighbours import Neighbours, Relation
-from batchdp.mechanism.quantise import lattice_of, quantise
+from batchdp.mechanism.measurement import IntegerMeasurement, Neighbours, Relation
+from batchdp.mechanism.quantise import TABLE_CAPS, caps_for, lattice_of, quantise
 from batchdp.plans.criteria import Criteria, Wanted
 from batchdp.plans.planned import Plan
 from batchdp.plans.settling import settle

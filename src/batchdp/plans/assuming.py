@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import sparse
 
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.derived.expressions import Affine, Asked, Combination, Crossing
 from batchdp.errors import QueryError
 from batchdp.linalg.matrix import Dense, plain
@@ -19,7 +19,7 @@ from batchdp.plans.accuracy import law_at
 from batchdp.plans.planned import Plan
 from batchdp.privacy import Budget
 from batchdp.queries.statements import statements_of
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 
 USUAL = 1000.0
 """Records of a group, where nobody assumes another size."""
@@ -76,10 +76,10 @@ def _sizes(assume: Assume, names: Sequence[str]) -> list[float]:
     """The size of each item's groups; a name that no derived answer has is refused."""
     for name, size in assume.items():
         if name != EVERY and name not in names:
-            known = ", ".join(map(harmless, names[:5]))
+            known = ", ".join(map(sanitise, names[:5]))
             remedy = f"derived are {known}" if known else "the batch has no derived answers"
-            raise QueryError(f"assume: {harmless(name)!r} is not the name of a derived answer; {remedy}")
-        finite("assume", size, above=0)
+            raise QueryError(f"assume: {sanitise(name)!r} is not the name of a derived answer; {remedy}")
+        check_finite("assume", size, above=0)
     return [float(assume.get(name, assume.get(EVERY, USUAL))) for name in names]
 
 

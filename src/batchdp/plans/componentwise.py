@@ -87,8 +87,8 @@ def _all_split(batch: Asked, limit: float) -> ResidualStrategy:
     known = Batch(batch.batch)
     terms = known.terms(batch.batch.weights)
     measures = {i: known.uniform(i) for i in known.wide()}
-    better = improved(known, terms, measures, lambda: False) if measures else None
-    best = split_by(known, terms, better) if better is not None else searched(known, terms, measures, lambda: False)
+    better = improved(known, terms, measures) if measures else None
+    best = split_by(known, terms, better) if better is not None else searched(known, terms, measures)
     return _strategy(known, best, min(limit, best.total))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from batchdp import archive
 from batchdp.cells import Cells, cells_of
 from batchdp.cells.classes import MOST_AMOUNTS
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.components.asking import asked
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, PlanError
@@ -60,7 +60,10 @@ def _written(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
         "strategy": {name: getattr(strategy, name) for name in DESCRIBED},
         "proven": proof,
     }
-    arrays = {**archive.parts("L", plain(strategy.measurement)), **archive.parts("B", plain(strategy.reconstruction))}
+    arrays = {
+        **archive.split_matrix("L", plain(strategy.measurement)),
+        **archive.split_matrix("B", plain(strategy.reconstruction)),
+    }
     if strategy.shape is not None:
         header["shape"], of_shape = strategy.shape.written()
         arrays |= of_shape
@@ -89,7 +92,7 @@ def _cells(
         cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
         return cells, weigh(own_sensitivities(cells))
     ends = np.cumsum(header["measures"])
-    averages = np.split(archive.numbers("averages", arrays), ends[:-1])
+    averages = np.split(archive.read_numbers("averages", arrays), ends[:-1])
     sets = tuple(tuple(int(c) for c in own) for own in header["components"])
     batch = asked(queries, domain, weigh)
     found = component_cells(queries, batch, sets, averages, options.max_cells)
@@ -104,7 +107,7 @@ def _limited(strategy: PairStrategy, limit: Any) -> PairStrategy:
     To prove it again would be to plan again. What could be proven of the blocks' matrix is not about the queries.
     """
     total = strategy.expected_squared_error(**strategy.noise.reference.arguments)
-    lower = finite("limit", limit, least=0)
+    lower = check_finite("limit", limit, least=0)
     return replace(
         strategy, proven=bounds_of(lower if lower <= total * (1 + 1e-9) else 0.0, total, len(strategy.workload.names))
     )
@@ -112,7 +115,7 @@ def _limited(strategy: PairStrategy, limit: Any) -> PairStrategy:
 
 def _shape(content: Any, arrays: Any) -> Shape | None:
     """Of the noise, where it has one. What it says of errors is believed after a look; no privacy rests on it."""
-    return None if content is None else Shape.read(content, lambda name: archive.numbers(name, arrays))
+    return None if content is None else Shape.read(content, lambda name: archive.read_numbers(name, arrays))
 
 
 def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Any:
@@ -124,7 +127,7 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         path: of the file.
         most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
     """
-    if archive.format_of(path) == TABLES:
+    if archive.read_format(path) == TABLES:
         return load_table_plan(path, most_bytes)
     header, arrays = archive.load(path, FORMAT, PlanError, "plan", most_bytes)
     most = archive.allowance(Path(path).stat().st_size, most_bytes)
@@ -138,8 +141,8 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         workload = MatrixWorkload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=met, ends=cells.ends)
         strategy = PairStrategy(
             workload,
-            archive.whole("L", arrays, most_bytes),
-            archive.whole("B", arrays, most_bytes),
+            archive.join_matrix("L", arrays, most_bytes),
+            archive.join_matrix("B", arrays, most_bytes),
             **{name: header["strategy"][name] for name in DESCRIBED},  # never a relaxation, which would let B L miss W
             proven=proven.read(header["proven"], arrays, workload),
             shape=_shape(header.get("shape"), arrays),

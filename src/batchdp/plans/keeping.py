@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp import archive
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.components.columns import Column, column_of
 from batchdp.components.pieces import Group, Piece
 from batchdp.components.search import Batch
@@ -125,9 +125,9 @@ def _says(header: Mapping[str, Any]) -> dict[str, Any]:
     largest = says["largest"]
     return {
         "method": str(says["method"])[:100],
-        "total": finite("total", says["total"], least=0),
-        "limit": finite("limit", says["limit"], least=0),
-        "largest": None if largest is None else tuple(finite("largest", one, least=0) for one in largest),
+        "total": check_finite("total", says["total"], least=0),
+        "limit": check_finite("limit", says["limit"], least=0),
+        "largest": None if largest is None else tuple(check_finite("largest", one, least=0) for one in largest),
         "status": Outcome.read(says["status"]),
         "reason": str(says["reason"])[:1000],
     }
@@ -136,7 +136,7 @@ def _says(header: Mapping[str, Any]) -> dict[str, Any]:
 def _read_whole(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload) -> ResidualStrategy:
     if not is_whole(workload):
         raise PlanError("its tables are not whole")
-    found, shares = closure(workload), np.asarray(archive.numbers("shares", arrays), dtype=np.float64)
+    found, shares = closure(workload), np.asarray(archive.read_numbers("shares", arrays), dtype=np.float64)
     if len(shares) != found.size or np.any(shares <= 0) or float(shares.sum()) > 1 + ROUNDING:
         raise PlanError("its shares are not those of its components")
     columns = tuple(map(column_of, workload.sizes, workload.factors))
@@ -180,7 +180,7 @@ def _group(
     served = content["tables"]
     if served is not None and not all(isinstance(t, int) and 0 <= t < tables for t in served):
         raise PlanError("a component serves a table that is not there")
-    scale, number = finite("scale", content["scale"], above=0), content["number"]
+    scale, number = check_finite("scale", content["scale"], above=0), content["number"]
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 10**6:
         raise PlanError("a group has no number")
     return Group(tuple(lists), scale, None if served is None else frozenset(served), number)
@@ -250,7 +250,7 @@ class _Reading:
     """An array that is read from its beginning, piece by piece."""
 
     def __init__(self, name: str, arrays: Mapping[str, Any]) -> None:
-        self._content, self._at = np.asarray(archive.numbers(name, arrays), dtype=np.float64), 0
+        self._content, self._at = np.asarray(archive.read_numbers(name, arrays), dtype=np.float64), 0
 
     def next(self, *shape: int) -> Dense:
         """The next entries, in this shape."""

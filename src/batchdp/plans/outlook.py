@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from batchdp.errors import QueryError, ReleaseError
-from batchdp.excerpt import excerpt, titled
+from batchdp.excerpt import excerpt, full_title
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
 from batchdp.plans.alone import ExpectedStatement, beside, explained, queries_alone
@@ -148,7 +148,7 @@ class Outlook:
     def _table(self, one: Statement, rows: int) -> ExpectedTable:
         own = [self.queries[q] for q in one.answers]
         return ExpectedTable(
-            title=titled(one.name, one.columns),
+            title=full_title(one.name, one.columns),
             queries=len(own),
             standard_error=median(row.standard_error for row in own),
             rows=tuple(zip(one.labels[:rows], own, strict=False)),

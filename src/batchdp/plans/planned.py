@@ -16,18 +16,17 @@ from batchdp.derived.expressions import Asked
 from batchdp.domain import Counted, Domain
 from batchdp.domain.counted import what_is_counted
 from batchdp.errors import PlanError
-from batchdp.excerpt import NOTEBOOK, excerpt, titled
+from batchdp.excerpt import NOTEBOOK, excerpt, full_title
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.markup import Excerpt, summary
 from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.cap import caps_for
 from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.quantise import lattice_of
+from batchdp.mechanism.quantise import caps_for, lattice_of
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
 from batchdp.plans.statements import Statement, statements_of
 from batchdp.privacy import Budget, Privacy
-from batchdp.queries import Query, ValueOf
+from batchdp.queries import Query
 from batchdp.queries.statements import QUERY, tables_of
 from batchdp.sql import Batch, read_batch
 from batchdp.strategies.pair import PairStrategy
@@ -137,8 +136,7 @@ class Plan:
     def counted(self) -> Counted:
         """What is counted: which rows will be left out, and which values will count as others."""
         parts = {part for query in self._queries for part in parts_of(query.amount)}
-        summed = {part.column for part in parts if isinstance(part, ValueOf)}
-        return what_is_counted(self.domain, {part.column for part in parts}, summed=summed)
+        return what_is_counted(self.domain, {part.column for part in parts})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -204,7 +202,7 @@ class Plan:
         for one, rows in zip(found, shown, strict=False):
             own = errors[list(one.answers)]
             single = one.columns == (QUERY,)
-            title = f"{titled(one.name, one.columns)} ({len(own):,}), standard error {np.median(own):,.4g}"
+            title = f"{full_title(one.name, one.columns)} ({len(own):,}), standard error {np.median(own):,.4g}"
             listed = [(label, f"{error:,.4g}") for label, error in zip(one.labels[:rows], own, strict=False)]
             headings = ("query", f"standard error at {budget}")
             tables.append(Excerpt(headings, listed, "" if single else title, len(own) - rows))

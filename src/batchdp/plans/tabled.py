@@ -22,7 +22,7 @@ from batchdp.markup import summary
 from batchdp.plans.options import Options
 from batchdp.plans.planned import PLANNER
 from batchdp.privacy import Budget, Privacy
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.structure import KroneckerWorkload
 from batchdp.workloads.workload import MatrixWorkload, Table
@@ -77,8 +77,7 @@ class TablePlan:
     def counted(self) -> Counted:
         """What is counted: which rows will be left out, and which values will count as others."""
         asked = {self.batch.atoms[i].column for column in self.batch.columns for i in column.atoms}
-        summed = asked if self.sql is not None else ()
-        return what_is_counted(self.domain, asked, summed=summed, own_rows=self.marginals is not None)
+        return what_is_counted(self.domain, asked, own_rows=self.marginals is not None)
 
     @property
     def asked_workload(self) -> MatrixWorkload:
@@ -128,7 +127,7 @@ class TablePlan:
     def __repr__(self) -> str:
         return (
             f"TablePlan({self.workload.queries:,} answers in {len(self.tables):,} tables over "
-            f"{harmless(repr(self.domain.table))}, {self.strategy.method}, {self.privacy})"
+            f"{sanitise(repr(self.domain.table))}, {self.strategy.method}, {self.privacy})"
         )
 
     def _repr_html_(self) -> str:

@@ -27,14 +27,13 @@ from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.measure import add
-from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement
-from batchdp.mechanism.neighbours import Neighbours, Relation
+from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Neighbours, Relation
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import settle
-from batchdp.privacy import Budget, rounded_down
+from batchdp.privacy import Budget, round_down
 from batchdp.private import CellCounts, Counts
 from batchdp.progress import Progress
 from batchdp.release.certificate import certify, certify_groups, packed
@@ -183,11 +182,11 @@ def _request(
 
 def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], CellCounts]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
-    from batchdp.tables import counting, open_table
+    from batchdp.tables import open_table, prepare_count
 
     atoms, privacy = plan.cells.atoms, plan.domain.privacy
     source = opened.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
-    count = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    count = prepare_count(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: CellCounts(plan.cells.counts(count(progress)))
 
 
@@ -204,7 +203,7 @@ def release(
 ) -> Release:
     """`answer`, with room for a test's own noise in `draw`."""
     checked_confidence(confidence)
-    budget = Budget(budget.noise, rounded_down(budget.amount))  # as it is written down: a decimal number
+    budget = Budget(budget.noise, round_down(budget.amount))  # as it is written down: a decimal number
     if getattr(request.strategy, "relaxation", 0) > 0:
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
     before = None if release_id is None else ledger.stored(release_id)

@@ -22,9 +22,9 @@ def _(reader: CellReader) -> Encoded:
     law = reader.noise_law
     shape, points = law.shape.written() if isinstance(law, ShapedLaw) else (None, {})
     arrays = {
-        **archive.parts("B", reader.reconstruct),
-        **archive.parts("L", reader.measure),
-        **archive.parts("W", reader.workload),
+        **archive.split_matrix("B", reader.reconstruct),
+        **archive.split_matrix("L", reader.measure),
+        **archive.split_matrix("W", reader.workload),
         **points,
     }
     header = {"kind": KIND, "names": list(reader.names), "scale": law.scale, "bits": reader.bits, "shape": shape}
@@ -37,11 +37,11 @@ def _decode(header: Header, arrays: Arrays, certificate: PrivacyCertificate, mos
         raise ReleaseError("names must be texts")
     if isinstance(bits, bool) or not isinstance(bits, int):
         raise ReleaseError("bits must be a whole number")
-    law = NoiseLaw(archive.whole("B", arrays, most_bytes), float(header["scale"]), certificate.noise)
+    law = NoiseLaw(archive.join_matrix("B", arrays, most_bytes), float(header["scale"]), certificate.noise)
     if header["shape"] is not None:
-        shape = Shape.read(header["shape"], lambda name: archive.numbers(name, arrays))
+        shape = Shape.read(header["shape"], lambda name: archive.read_numbers(name, arrays))
         law = ShapedLaw(law.reconstruct, law.scale, law.noise, shape=shape)
-    measure, workload = (sparse.csr_array(archive.whole(name, arrays, most_bytes)) for name in ("L", "W"))
+    measure, workload = (sparse.csr_array(archive.join_matrix(name, arrays, most_bytes)) for name in ("L", "W"))
     return CellReader(tuple(names), measure, workload, law, bits)
 
 

@@ -131,13 +131,13 @@ def _read(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
         asked=asked,
         legend=legend,
         counted=None if header["counted"] is None else Counted.read(header["counted"]),
-        given=np.asarray(archive.numbers("values", arrays), dtype=np.float64) if "values" in arrays else None,
+        given=np.asarray(archive.read_numbers("values", arrays), dtype=np.float64) if "values" in arrays else None,
     )
 
 
 def unknown_parts(path: str | os.PathLike[str], release: Release) -> list[str]:
     """What a file holds beside, or otherwise than, what the release that was loaded from it would be saved as."""
-    form = str(archive.format_of(path))
+    form = str(archive.read_format(path))
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / "again"
         release.save(again)
@@ -146,7 +146,7 @@ def unknown_parts(path: str | os.PathLike[str], release: Release) -> list[str]:
         size = sum(one.stat().st_size for one in (Path(path), again))
         most = archive.allowance(size)
         header, arrays = archive.load(path, form, ReleaseError, "release", most)
-        expected, numbers = archive.load(again, str(archive.format_of(again)), ReleaseError, "release", most)
+        expected, numbers = archive.load(again, str(archive.read_format(again)), ReleaseError, "release", most)
     others = [name for name, value in header.items() if name not in expected or expected[name] != value]
     return others + [
         name for name, one in arrays.items() if name not in numbers or not np.array_equal(one, numbers[name])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from batchdp.asking import AskedTables, Legend, write_runs
 from batchdp.derived.expressions import Asked, parts_of, written
-from batchdp.domain.counted import Counted, in_words
+from batchdp.domain.counted import Counted, describe_counted
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.conversion import epsilon_of
@@ -27,7 +27,7 @@ from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.figures import Figures, FoundFigures, LinearFigures, SomeLinearFigures, figures_of, renumber
 from batchdp.release.file import save_release
 from batchdp.release.tables import MADE, Block, Layout, Table, Titles, headings
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -449,7 +449,7 @@ class Release:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is counted, in sentences: what neither the noise nor the intervals are about."""
-        return in_words(self.counted, self.certificate.largest_total)
+        return describe_counted(self.counted, self.certificate.largest_total)
 
     @property
     def said(self) -> Said:
@@ -458,7 +458,7 @@ class Release:
 
     def __repr__(self) -> str:
         c = self.certificate
-        whose = harmless(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
+        whose = sanitise(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
         tables = f" in {len(self.tables):,} tables" * (len(self.tables) > 1)
         return f"Release({len(self.layout):,} answers{tables}, {c.strength}, {whose})"
 

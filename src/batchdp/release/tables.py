@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from batchdp.asking import AskedTables, Legend
 from batchdp.asking.asked import Run
 from batchdp.derived.expressions import Asked
-from batchdp.excerpt import titled
+from batchdp.excerpt import full_title
 from batchdp.mechanism.reader import Reader
 from batchdp.queries.statements import QUERY, Statement, in_column, statements_of, tables_of
 from batchdp.workloads.structure import KroneckerWorkload
@@ -143,7 +143,7 @@ class Titles:
     def table(self, number: int, answers: Sequence[int]) -> Table:
         """A table of linear answers, which are shown at these places."""
         own, columns = self.workload.tables[number], self.headings(number)
-        title = titled(own.name, columns) if self.workload.names is not None else " × ".join(columns) or own.name
+        title = full_title(own.name, columns) if self.workload.names is not None else " × ".join(columns) or own.name
         axes: tuple[Sequence[str] | range, ...] = tuple(map(range, own.shape))
         if self.legend is not None:
             axes = tuple(key.titles for key in self.legend.keys_of(self.workload, number))
@@ -154,7 +154,7 @@ class Titles:
         assert self.legend is not None
         keys = [self.legend.keys[k] for k in run.keys]
         columns, axes = tuple(key.heading for key in keys), tuple(key.titles for key in keys)
-        title = titled(run.name, columns)
+        title = full_title(run.name, columns)
         return Table(run.name, columns, tuple(map(len, axes)), answers, title, GridRows(axes))
 
 
@@ -324,7 +324,7 @@ class Layout:
 
 def _named(one: Statement) -> Table:
     """A table of answers that are found by their names."""
-    title, single = titled(one.name, one.columns), one.columns == (QUERY,)
+    title, single = full_title(one.name, one.columns), one.columns == (QUERY,)
     return Table(one.name, one.columns, one.shape, one.answers, title, NamedRows(one), single=single)
 
 

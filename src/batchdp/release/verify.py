@@ -18,19 +18,18 @@ from scipy import sparse
 
 from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
-from batchdp.ledger.accounting import charge
+from batchdp.ledger.chain import charge
 from batchdp.linalg.matrix import Dense
-from batchdp.mechanism.cap import MOST_BIAS
 from batchdp.mechanism.components.tables import TableReader
 from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
-from batchdp.mechanism.measurement import LARGEST
-from batchdp.mechanism.neighbours import CALLER, Neighbours
+from batchdp.mechanism.measurement import CALLER, LARGEST, Neighbours
+from batchdp.mechanism.quantise import MOST_BIAS
 from batchdp.mechanism.reader import ROUNDING, CellReader
 from batchdp.mechanism.weighted.tables import WeightedReader
-from batchdp.privacy import UNITS, Budget, KNorm, Unit, rounded_up
+from batchdp.privacy import UNITS, Budget, KNorm, Unit, round_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.digests import answers_digest
 from batchdp.release.records import Release
@@ -107,7 +106,7 @@ def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit
         "table": (certificate.table, entry.table),
         "privacy_unit": (certificate.privacy_unit, entry.privacy_unit),
         "ledger_head": (certificate.ledger_head, entry.head),
-        "charged": (rounded_up(due), entry.charged),
+        "charged": (round_up(due), entry.charged),
     }
     for name, (here, there) in pairs.items():
         if here != there:

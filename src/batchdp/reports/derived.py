@@ -7,7 +7,7 @@ import math
 import numpy as np
 from markupsafe import Markup
 
-from batchdp.markup import rendered
+from batchdp.markup import render
 from batchdp.release.answers import Answer
 from batchdp.release.looking import NOT_DETERMINED
 from batchdp.release.records import Release
@@ -26,7 +26,7 @@ def derived_section(release: Release) -> Markup | None:
     found = (_table(release, one) for one in release.layout.tables(together=True) if one.linear is None)
     tables = [one for one in found if one is not None]
     missing = sum(not release.answers[q].determined for q in derived)
-    return rendered(
+    return render(
         "reports/derived.html",
         confidence=f"{100 * release.confidence:g} %",
         count=len(derived),

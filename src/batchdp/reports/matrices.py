@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from batchdp.linalg.matrix import Matrix, shrunk
-from batchdp.markup import rendered
+from batchdp.markup import render
 from batchdp.mechanism.reader import CellReader
 from batchdp.reports.figures import significant
 
@@ -35,7 +35,7 @@ def matrices_section(reader: Any, *, derived: bool = False) -> Markup | None:
 def _(reader: CellReader, *, derived: bool = False) -> Markup:
     """L and B side by side."""
     (measurements, cells), queries = reader.measure.shape, len(reader.names)
-    return rendered(
+    return render(
         "reports/matrices.html",
         queries=queries,
         derived=derived,

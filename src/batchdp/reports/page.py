@@ -15,7 +15,7 @@ import numpy as np
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
-from batchdp.markup import part, rendered
+from batchdp.markup import render, render_part
 from batchdp.privacy import UNITS
 from batchdp.release import Consistent, Release
 from batchdp.release.verify import check_charged, check_release
@@ -129,8 +129,8 @@ def _page(
         "strategy": ("Strategy", matrices_section(release.reader, derived=bool(release.asked))),
         "certificate": ("Certificate", certificate_section(release.certificate)),
     }
-    scripts = [part("reports/page.js")] + [part("reports/tables.js")] * (tables.count > 0)
-    content = rendered(
+    scripts = [render_part("reports/page.js")] + [render_part("reports/tables.js")] * (tables.count > 0)
+    content = render(
         "reports/page.html",
         policy=_policy(scripts, beside=bool(tables.folder)),
         title=title or _title(release),
@@ -138,7 +138,7 @@ def _page(
         facts=_facts(release, tables, ledger),
         sections={name: section for name, section in sections.items() if section[1] is not None},
         version=version("batchdp"),
-        style=part("reports/page.css"),
+        style=render_part("reports/page.css"),
         scripts=scripts,
         folder=tables.folder,
     )

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 from markupsafe import Markup
 
-from batchdp.markup import rendered
+from batchdp.markup import render
 from batchdp.release.consistent.answers import Consistent
 from batchdp.release.records import Release
 from batchdp.reports.beside import Progress
@@ -89,9 +89,10 @@ def tables_of_page(
         if progress is not None:
             progress((t + 1) / tables, "writing tables")
     packer.finish()
-    section = rendered(
+    section = render(
         "reports/tables.html",
         tables=tables,
+        of_all=len(release.tables),
         count=answers,
         confidence=f"{100 * release.confidence:g} %",
         release=identity(release),

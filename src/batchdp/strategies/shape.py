@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, cholesky, eigvalsh, qr, solve_triangular
 
-from batchdp.checks import finite, whole
+from batchdp.checks import check_finite, check_whole
 from batchdp.errors import StrategyError
 from batchdp.linalg.gauge import gauges
 from batchdp.linalg.matrix import Dense, Plain, dense
@@ -69,11 +69,11 @@ class ShapeLimits:
 
     def __post_init__(self) -> None:
         checked: dict[str, int | float] = {
-            name: whole(name, getattr(self, name), least)
+            name: check_whole(name, getattr(self, name), least)
             for name, least in (("rank", 1), ("groups", 1), ("columns", 1), ("directions", 100))
         }
-        checked["seconds"] = finite("seconds", self.seconds, above=0)
-        checked["clearly"] = finite("clearly", self.clearly, least=0)
+        checked["seconds"] = check_finite("seconds", self.seconds, above=0)
+        checked["clearly"] = check_finite("clearly", self.clearly, least=0)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -281,9 +281,11 @@ class Shape:
             if not WRITTEN.fullmatch(str(share)):
                 raise StrategyError("shape: a share must be a plain fraction")
             groups.append(Group(Fraction(str(share)), points, weights))
-        blocks = tuple(whole("blocks", size, 1) for size in header.get("blocks", ()))
-        meetings = tuple(tuple(whole("meetings", block, 0) for block in met) for met in header.get("meetings", ()))
-        return cls(tuple(groups), finite("seconds", header["seconds"], least=0), blocks, meetings)
+        blocks = tuple(check_whole("blocks", size, 1) for size in header.get("blocks", ()))
+        meetings = tuple(
+            tuple(check_whole("meetings", block, 0) for block in met) for met in header.get("meetings", ())
+        )
+        return cls(tuple(groups), check_finite("seconds", header["seconds"], least=0), blocks, meetings)
 
     def __str__(self) -> str:
         """As certificates have it: the measurements of every group, its share of ε, and a digest of the sample."""

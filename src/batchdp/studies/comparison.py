@@ -82,11 +82,11 @@ def compare(
             bound = LAPLACE.reference.variance(strategy.optimality.lower_bound)
     gaussian = rows.pop(GAUSSIAN_OPTIMUM)
     rank, weighted = reduce(workload).rank, workload.weights is not None
-    shaped = _shaped(workload) if methods is None else None
+    shaped = _compare_shape(workload) if methods is None else None
     return Comparison(workload.queries, workload.cells, rank, bound, tuple(rows.values()), gaussian, weighted, shaped)
 
 
-def _shaped(workload: MatrixWorkload) -> Row | None:
+def _compare_shape(workload: MatrixWorkload) -> Row | None:
     """Noise in the shape of the batch, where it can be drawn."""
     start = time.perf_counter()
     try:

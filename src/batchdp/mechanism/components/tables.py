@@ -14,8 +14,8 @@ from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Plain
 from batchdp.mechanism.components.axes import (
     Axis,
-    missed,
-    recovered,
+    bound_missed,
+    recover,
     squared_weights,
     weights_of,
 )
@@ -89,7 +89,7 @@ class TableReader(Reader):
         found = np.zeros(shape)
         for _, start, part in self.lattice.parts_of(table, axes):
             own = noisy[start : start + int(np.prod(part.shape(self.columns), dtype=np.int64))]
-            share = recovered(part, self.columns, self.averages, axes, own)
+            share = recover(part, self.columns, self.averages, axes, own)
             if share is not None:
                 found += share
         return found
@@ -135,7 +135,7 @@ class TableReader(Reader):
                 if weights is None:
                     continue
                 variance = variance + float(self.scales[g]) ** 2 * weights
-                lost = missed(part, self.columns, self.averages, axes)
+                lost = bound_missed(part, self.columns, self.averages, axes)
                 bias = bias if lost is None else bias + lost
                 # Rounding in floats: at most |B| |Q| per record, times the length of the sums.
                 length = 64 + sum(part.shape(self.columns)) + sum(len(p.recover) for p in part.pieces)

@@ -26,7 +26,7 @@ from batchdp.linalg.matrix import plain
 from batchdp.mechanism.amounts import AmountLattice, quantise_amounts
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.law import ShapedLaw
-from batchdp.mechanism.lattice import Lattice, OneGroup, by_distinct_cells, quantise_cells
+from batchdp.mechanism.lattice import Lattice, OneGroup, merge_cells, quantise_cells
 from batchdp.mechanism.measurement import Dense, Integers
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape, by_blocks, joint_columns
@@ -184,7 +184,7 @@ def quantise_shaped(
         shape = strategy.shape.scaled(2.0**amounts.bits / _largest(plain(strategy.measurement)))
         return ShapedAmounts(**_held(amounts), shape=shape)
     lattice = quantise_cells(strategy, largest_total=largest_total, exactly=exactly)
-    shape = strategy.shape.scaled(2.0**lattice.bits / _largest(by_distinct_cells(strategy)[1]))
+    shape = strategy.shape.scaled(2.0**lattice.bits / _largest(merge_cells(strategy)[1]))
     return ShapedLattice(**_held(lattice), shape=shape)
 
 

@@ -14,10 +14,10 @@ from batchdp.linalg.matrix import Plain
 from batchdp.mechanism.components.tables import ROUNDING, fitting_shape
 from batchdp.mechanism.law import NoiseLaw, laplace_quantiles
 from batchdp.mechanism.reader import Reader, blocks_of_rows, unravel
+from batchdp.mechanism.weighted.integers import IntegerResults
 from batchdp.mechanism.weighted.lattice import WeightedLattice
 from batchdp.mechanism.weighted.law import half_widths
 from batchdp.mechanism.weighted.reading import TablesReading
-from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.privacy import Noise
 from batchdp.workloads.structure import KroneckerWorkload
 

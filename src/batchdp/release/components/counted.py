@@ -40,17 +40,17 @@ def reading(
     plan: TablePlan, tables: ExitStack, table: Any, progress: Progress | None
 ) -> Callable[[], Records | Tallies]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
-    from batchdp.tables import counting, open_table, tabulating
+    from batchdp.tables import open_table, prepare_count, prepare_tables
 
     batch, privacy = plan.batch, plan.domain.privacy
     source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in batch.atoms]))
     sets = sets_counted(plan.strategy, batch, privacy.max_rows)
     if sets is None:
-        counted = counting(source, batch.atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+        counted = prepare_count(source, batch.atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
         return lambda: _records(batch, counted(progress))
     atoms = [tuple(sorted({i for c in own for i in batch.columns[c].atoms})) for own in sets]
     each = tuple(dict.fromkeys(atoms))
-    tabled = tabulating(source, batch.atoms, each, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    tabled = prepare_tables(source, batch.atoms, each, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: _tallies(batch, dict(zip(sets, atoms, strict=True)), tabled(progress))
 
 

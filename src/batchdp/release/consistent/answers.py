@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.consistency.cells import closest_cells
-from batchdp.consistency.rounding import controlled
+from batchdp.consistency.rounding import round_controlled
 from batchdp.mechanism.reader import CellReader
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
@@ -158,7 +158,7 @@ def fit_cells(W: sparse.csr_array, values: Dense, errors: Dense, *, whole: bool,
     found = np.asarray(W @ fitted.x)
     if not whole:
         return Fitted(lambda _: found, fitted.status)
-    x = controlled(fitted.x, counted(W))[0].astype(np.float64)
+    x = round_controlled(fitted.x, counted(W))[0].astype(np.float64)
     rounded = np.asarray(W @ x)
     moves = np.abs(rounded - found)
     cost = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))

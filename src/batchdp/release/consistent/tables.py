@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.consistency.components import Columns, closure, maximal, split, spread
+from batchdp.consistency.faces import Columns, closure, maximal, split_table, spread
 from batchdp.consistency.tables import closest_tables
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.components.lattice import WholeGroups
 from batchdp.mechanism.components.tables import TableReader
-from batchdp.mechanism.weighted.results import IntegerResults
+from batchdp.mechanism.weighted.integers import IntegerResults
 from batchdp.mechanism.weighted.tables import WeightedReader
 from batchdp.progress import Progress
 from batchdp.release.consistent.answers import Fitted, fit, fit_cells
@@ -25,6 +25,7 @@ from batchdp.workloads.structure import KroneckerWorkload
 
 if TYPE_CHECKING:
     from batchdp.release.records import Release
+
 
 Dense = NDArray[np.float64]
 
@@ -109,7 +110,7 @@ def estimates(release: Release, tables: Sequence[int]) -> tuple[dict[Columns, De
     if known is not None:
         first: dict[Columns, Dense] = {}
         for own in maximal(asked):  # tables agree on them already
-            parts = split(values(tables[asked.index(own)]), own)
+            parts = split_table(values(tables[asked.index(own)]), own)
             first.update((C, z) for C, z in parts.items() if C not in first)
         return first, {C: 1 / known[C] if known.get(C, 0.0) > 0 else 1.0 for C in first}
     sizes, same = batch.sizes, _measured_together(reader)
@@ -117,7 +118,7 @@ def estimates(release: Release, tables: Sequence[int]) -> tuple[dict[Columns, De
     total, best = dict.fromkeys(closure(asked), 0.0), dict.fromkeys(closure(asked), 0.0)
     for t, table in zip(tables, asked, strict=True):
         variance = max(float(np.square(reader.errors_of(t)).mean()), 1e-300)
-        for C, part in split(values(t), table).items():
+        for C, part in split_table(values(t), table).items():
             precision = 1 / variance / spread(C, table, sizes)
             total[C] += precision
             best[C] = max(best[C], precision)
