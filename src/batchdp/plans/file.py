@@ -8,7 +8,6 @@ the strategy is and no more; see `proven` for when it is believed.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,17 @@ from batchdp import archive
 from batchdp.cells import Cells, cells_of
 from batchdp.cells.classes import MOST_AMOUNTS
 from batchdp.checks import check_finite
-from batchdp.components.asking import asked
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, PlanError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans import proven
-from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells
+from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells, query_tables
 from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
 from batchdp.plans.tabled_file import FORMAT as TABLES
 from batchdp.plans.tabled_file import load_table_plan
 from batchdp.plans.weighing import own_sensitivities, weighing
-from batchdp.queries import Query
-from batchdp.sql import read_queries
+from batchdp.sql import Batch, read_batch
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Shape, check_sample
 from batchdp.workloads.workload import MatrixWorkload
@@ -83,10 +80,9 @@ def _described(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _cells(
-    header: Any, arrays: Any, queries: Sequence[Query], domain: Domain, options: Options
-) -> tuple[Cells, Dense | None]:
+def _cells(header: Any, arrays: Any, asked: Batch, domain: Domain, options: Options) -> tuple[Cells, Dense | None]:
     """The cells, and the weights of the queries."""
+    queries = asked.queries
     weigh = weighing(queries, options)
     if "components" not in header:
         cells = cells_of(queries, domain, most=options.max_cells, partition=header["blocks"])
@@ -94,7 +90,7 @@ def _cells(
     ends = np.cumsum(header["measures"])
     averages = np.split(archive.read_numbers("averages", arrays), ends[:-1])
     sets = tuple(tuple(int(c) for c in own) for own in header["components"])
-    batch = asked(queries, domain, weigh)
+    batch = query_tables(asked, domain, weigh)
     found = component_cells(queries, batch, sets, averages, options.max_cells)
     if found is None:
         raise PlanError("its blocks are larger than max_cells")
@@ -134,9 +130,9 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
     limit = MOST_AMOUNTS.set(most // 12)  # an entry of W takes so many bytes
     try:
         domain = as_domain(header["domain"], source=f"{path}: domain")
-        queries = read_queries(header["sql"], domain, source=f"{path}: queries")
+        asked = read_batch(header["sql"], domain, source=f"{path}: queries")
         options = Options(**header["options"])
-        cells, weights = _cells(header, arrays, queries, domain, options)
+        cells, weights = _cells(header, arrays, asked, domain, options)
         met = None if isinstance(cells, ComponentCells) else cells.meetings
         workload = MatrixWorkload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=met, ends=cells.ends)
         strategy = PairStrategy(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -28,8 +28,7 @@ from batchdp.plans.weighing_tables import weighed
 from batchdp.portfolio import ShapeChoice, optimize
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
-from batchdp.queries import Query
-from batchdp.sql import is_many, load_text, queries_of, read_selections
+from batchdp.sql import Batch, batch_of, is_many, load_text, read_selections
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.workloads.workload import MatrixWorkload
@@ -156,17 +155,17 @@ def _made(
         batch = weighed(tables_of(selections, orders, domain, text=text), options)
         tabled = optimize(batch.workload, **options.of_search(), progress=watching)
         return TablePlan(text, orders, domain, batch, tabled, options)
-    queries = queries_of(selections)
-    weighing(queries, options)  # which refuses unknown names before anything takes long
-    cells = cells_of(queries, domain, most=options.max_cells, progress=progress)
-    return Plan(text, domain, *searched(queries, domain, cells, options, progress), options)
+    asked = batch_of(selections)
+    weighing(asked.queries, options)  # which refuses unknown names before anything takes long
+    cells = cells_of(asked.queries, domain, most=options.max_cells, progress=progress)
+    return Plan(text, domain, *searched(asked, domain, cells, options, progress), options)
 
 
 def searched(
-    queries: Sequence[Query], domain: Domain, cells: Cells, options: Options, progress: Progress | None = None
+    asked: Batch, domain: Domain, cells: Cells, options: Options, progress: Progress | None = None
 ) -> tuple[Cells, PairStrategy]:
     """The best strategy that is found for the queries, and the cells that it counts: these, or those of components."""
-    weigh = weighing(queries, options)
+    weigh = weighing(asked.queries, options)
     weights = weigh(own_sensitivities(cells))
     watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     strategy = optimize(
@@ -177,7 +176,7 @@ def searched(
         progress=watching,
     )
     if options.privacy == GAUSSIAN.privacy and options.searched == "sum" and len(cells.blocks) > 1:
-        other = componentwise(queries, domain, options.max_cells, options.seconds, options.seed, weigh)
+        other = componentwise(asked, domain, options.max_cells, options.seconds, options.seed, weigh)
         budget = GAUSSIAN.reference.arguments
         if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
             return other

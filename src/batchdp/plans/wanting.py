@@ -25,7 +25,7 @@ from batchdp.privacy import MOST, NOISES, Budget, Privacy
 from batchdp.progress import Progress
 from batchdp.queries import Query
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
-from batchdp.sql import read_queries
+from batchdp.sql import Batch, read_batch
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 
 ROUNDS = 3
@@ -70,12 +70,13 @@ def plan_for(
         raise StrategyError(
             f"privacy={privacy!r} must be one of {', '.join(map(repr, NOISES))}: each has its own budget"
         )
-    queries = read_queries(text, domain, source=source)
+    asked = read_batch(text, domain, source=source)
+    queries = asked.queries
     options = Options(privacy, FAIR, seconds, seed, max_cells=max_cells, accuracy=criteria, shape=shape, limits=limits)
     criteria.wanted([query.name for query in queries], weighing(queries, options).statements)  # refuses unknown names
     cells = cells_of(queries, domain, most=max_cells, progress=progress)
     best, least = None, math.inf
-    for other in _tried(text, domain, queries, cells, options, progress):
+    for other in _tried(text, domain, asked, cells, options, progress):
         budget = max(own for _, own in needed(other, criteria))
         if best is None or budget < least:
             best, least = other, budget
@@ -85,7 +86,7 @@ def plan_for(
 
 
 def _tried(
-    text: str, domain: Domain, queries: Sequence[Query], cells: Cells, options: Options, progress: Progress | None
+    text: str, domain: Domain, asked: Batch, cells: Cells, options: Options, progress: Progress | None
 ) -> Iterator[Plan]:
     """The plan that would be made anyway, the one with the least largest error relative to what is wanted, and more.
 
@@ -99,10 +100,11 @@ def _tried(
         def watch(share: float, doing: str) -> object:
             return progress is not None and progress((number + share) / (2 + rounds), doing)
 
-        return Plan(text, domain, *searched(queries, domain, cells, own, watch), own)
+        return Plan(text, domain, *searched(asked, domain, cells, own, watch), own)
 
     yield made(each, 0)
     yield made(replace(each, objective=LARGEST), 1)
+    queries = asked.queries
     fair = weighing(queries, options)(own_sensitivities(cells))
     fair = np.ones(len(queries)) if fair is None else fair
     weights = _first_weights(queries, options)
