@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from batchdp.bounds.optimality import Objective
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
@@ -142,6 +143,10 @@ class Strategy(ABC):
     @abstractmethod
     def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No strategy of this kind has a smaller largest variance."""
+
+    def prove(self, objective: Objective) -> bool:
+        """Solve for the lower bound of an objective, if it is not known; whether anything is known now that was not."""
+        return False
 
     def number_of(self, table: int | str) -> int:
         """A table's number, by itself or by the table's name; others are refused."""

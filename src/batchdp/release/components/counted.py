@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from batchdp.asking import TableBatch
 from batchdp.components.strategy import ResidualStrategy, WholeParts
-from batchdp.plans.tabled import TablePlan
+from batchdp.errors import ReleaseError
+from batchdp.plans import Plan
+from batchdp.plans.encoding import CellBatch
 from batchdp.private import Records, Tallies
 from batchdp.progress import Progress
 from batchdp.weighted.strategy import MarginalStrategy
@@ -36,13 +38,33 @@ ROWS = 10_000_000
 """That a table is taken to have where its domain has no cap."""
 
 
+@singledispatch
 def reading(
-    plan: TablePlan, tables: ExitStack, table: Any, progress: Progress | None
-) -> Callable[[], Records | Tallies]:
+    batch: Any, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
+) -> Callable[[], Counts]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
+    raise ReleaseError(f"nothing says how records are counted for a {type(batch).__name__}")
+
+
+@reading.register
+def _(
+    batch: CellBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
+) -> Callable[[], CellCounts]:
+    from batchdp.tables import counting, open_table
+
+    atoms, privacy = batch.atoms, plan.domain.privacy
+    source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
+    count = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    return lambda: CellCounts(batch.cells.counts(count(progress)))
+
+
+@reading.register
+def _(
+    batch: TableBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
+) -> Callable[[], Records | Tallies]:
     from batchdp.tables import counting, open_table, tabulating
 
-    batch, privacy = plan.batch, plan.domain.privacy
+    privacy = plan.domain.privacy
     source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in batch.atoms]))
     sets = sets_counted(plan.strategy, batch, privacy.max_rows)
     if sets is None:
