@@ -26,17 +26,17 @@ from rich.table import Table
 from batchdp import low_rank, optimize
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.threads import one_thread
-from batchdp.strategies import FAMILIES, Family
+from batchdp.strategies import FAMILIES, Family, FunctionFamily
 from contract import TO_REACH, contract_workload, peer_figures
 
-AS_PRINTED = Family(
+AS_PRINTED = FunctionFamily(
     "low-rank as printed", lambda workload: low_rank(workload, algorithm="paper"), searches=True, slow_beyond=256
 )
 
 
 def measured_families() -> list[Family]:
     """Every registered family, the paper's own algorithm, and `optimize`."""
-    return [*FAMILIES.values(), AS_PRINTED, Family("optimize", optimize, searches=True)]
+    return [*FAMILIES.values(), AS_PRINTED, FunctionFamily("optimize", optimize, searches=True)]
 
 
 PEERS = {"authors-lrm": "the authors' program", "hdmm-p-identity-best-of-3": "HDMM OPT₀, best of 3"}

@@ -22,7 +22,6 @@ from rich.table import Table
 
 from batchdp import STRATEGIES, optimize
 from batchdp.linalg.threads import one_thread
-from batchdp.portfolio.search import without_clock
 from contract import contract_workload
 
 FILE = Path(__file__).with_suffix(".csv")
@@ -72,8 +71,7 @@ def measured(case: tuple[str, int, int, int], seed: int) -> Line:
     workload = contract_workload(*case, seed)
     plain, shared = (one_thread(STRATEGIES[name])(workload) for name in ("noise-on-data", "p-identity"))
     start = time.process_time()
-    with without_clock():
-        best = one_thread(optimize)(workload, seed=seed)
+    best = one_thread(optimize)(workload, seed=seed)
     seconds = time.process_time() - start
     errors = [one.expected_squared_error(epsilon=1.0) / workload.queries for one in (plain, shared, best)]
     limit = best.lower_bound(epsilon=1.0) / workload.queries

@@ -25,7 +25,7 @@ from scipy.optimize import nnls
 from batchdp import optimize
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies import FAMILIES, Family, register
-from batchdp.strategies.cost import FLOPS
+from batchdp.strategies.account import FLOPS
 from batchdp.strategies.families.low_rank import fast
 from batchdp.strategies.families.low_rank.program import first_measure
 from batchdp.strategies.families.p_identity.mechanism import fit
@@ -68,10 +68,9 @@ def trials() -> Iterator[Trial]:
         if name == "parts":
             for other in settings:
                 family = FAMILIES[other]
-                for factor in (0.5, 2.0):
-                    yield Trial(
-                        f"{other}.part", f"{family.part * factor:g}", replace(family, part=family.part * factor)
-                    )
+                for part in (0.5 * family.settings.part, 2.0 * family.settings.part):
+                    changed_settings = replace(family.settings, part=part)
+                    yield Trial(f"{other}.part", f"{part:g}", replace(family, settings=changed_settings))
             continue
         family = FAMILIES[name]
         for setting in settings:

@@ -192,13 +192,13 @@ def test_a_table_release_says_it_and_its_digest_covers_it(tmp_path: Path) -> Non
         page(wrong)
 
 
-@pytest.mark.parametrize("given", [[1.5, -1.0, np.nan], [1, 2, 3], np.array([3, 4, 5])])
+@pytest.mark.parametrize("given", [[1.5, -1.0, np.nan], [1, 2, 3], [5, "<5", [3]], np.array([3, 4, 5])])
 def test_counts_have_the_same_note_whatever_they_are(given: Any, tmp_path: Path) -> None:
     """Which would tell about them otherwise."""
     strategy = optimize(MatrixWorkload(np.eye(3)))
     done = answer(strategy, given, epsilon=1.0, ledger=Ledger.create(tmp_path / "b.db", epsilon=1), max_rows=10**6)
     assert done.notes == (COUNTS, "If there are more than 1,000,000 records, answers may be too low.", ALONE)
-    assert "one that is missing, infinite or below 0 is taken as 0" in page(done)
+    assert "one that is no number, missing, infinite or below 0 is taken as 0" in page(done)
 
 
 def test_codes_have_a_note_of_their_own(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import comparison
 from batchdp import STRATEGIES, MatrixWorkload, StrategyError, compare, optimize
-from batchdp.strategies import FAMILIES, Family, register, unregister
+from batchdp.strategies import FAMILIES, Family, FunctionFamily, register, unregister
 from cases import EXAMPLE_1
 from toy_family import TOY
 
@@ -68,14 +68,14 @@ def test_the_shared_tests_run_over_it() -> None:
 
 def test_a_family_without_a_name_is_refused() -> None:
     with pytest.raises(StrategyError, match="name"):
-        register(Family(" ", TOY.method))
+        register(FunctionFamily(" ", TOY.method))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_settings_are_frozen_and_every_one_is_explained(name: str) -> None:
     settings = FAMILIES[name].settings
     if settings is None:
-        assert not FAMILIES[name].searches or FAMILIES[name].optimum is not None
+        assert not FAMILIES[name].searches or "optimum" in vars(type(FAMILIES[name]))
         return
     with pytest.raises(AttributeError):
         setattr(settings, fields(settings)[0].name, 1)
@@ -85,3 +85,11 @@ def test_settings_are_frozen_and_every_one_is_explained(name: str) -> None:
         for one, following in zip(own, [*own[1:], None], strict=True):
             body = text.split(f"    {one}: ")[1].split(f"    {following}: " if following else "\n\n")[0]
             assert '"""' in body, f"{kind.__module__}: {one}"
+
+
+def test_a_class_is_abstract_or_final() -> None:
+    for family in FAMILIES.values():
+        assert type(family).__bases__ == (Family,), family.name
+        assert getattr(type(family), "__final__", False), family.name
+    with pytest.raises(TypeError, match="abstract"):
+        Family("nothing", TOY.method)  # type: ignore[abstract]

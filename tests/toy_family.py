@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from batchdp.linalg.matrix import dense
-from batchdp.strategies import Family, register
+from batchdp.strategies import FunctionFamily, register
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.workload import as_workload
 
@@ -20,7 +20,7 @@ def singular_vectors(given: Any) -> PairStrategy:
     return PairStrategy(workload, V[:k], U[:, :k] * sizes[:k], method="toy")
 
 
-TOY = Family("toy", singular_vectors)
+TOY = FunctionFamily("toy", singular_vectors)
 
 
 def pytest_configure() -> None:

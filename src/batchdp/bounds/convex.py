@@ -29,11 +29,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batchdp.bounds.active_columns import MOST_GRADED, ActiveColumns
-from batchdp.bounds.anderson import Anderson
 from batchdp.bounds.ellipsoid import Columns, Ellipsoid, Real, lower_bound, root, tightened
 from batchdp.bounds.optimality import OptimalityBound, Optimum, of_blocks
 from batchdp.bounds.patience import Patience
 from batchdp.bounds.proof import Proof
+from batchdp.linalg.fixed_point import SMALLEST_RATIO, FixedPoint, Pace
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
@@ -41,16 +41,10 @@ from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
 from batchdp.workloads.workload import MatrixWorkload, as_workload
 
-STEP = 3.0
-"""The exponent a of v ← v q^a."""
-MEMORY = 8
-"""How many rounds the extrapolation looks back on."""
-LARGEST_MOVE = 3.0
-"""The most that log v may rise in one round; it may fall by twice that."""
+PACE = Pace(exponent=3.0, first=2 / 3)
+"""a = 2 is the best single step: exact along v itself."""
 LOWEST = -46.0
 """The least log v relative to the mean: v = 1e-20 is as good as 0."""
-MOST_REJECTED = 8
-"""How many rounds in a row may be taken back before a worse one is accepted."""
 FEWEST_ACTIVE = 256
 """The number of columns below which leaving some out buys nothing."""
 SMALLEST_COARSENED = 2048
@@ -121,7 +115,7 @@ class _Point:
     @cached_property
     def log_q(self) -> Dense:
         """The plain step."""
-        return np.log(np.maximum(self.q, 1e-12))
+        return np.log(np.maximum(self.q, SMALLEST_RATIO))
 
 
 class _Search:
@@ -130,13 +124,10 @@ class _Search:
     def __init__(self, R: Dense, tolerance: float) -> None:
         self._shape, self._tolerance = R.shape, tolerance
         self._work, self._proof = ActiveColumns(R), Proof(R)
-        self._u = _start(R, tolerance)
-        self._memory = Anderson(MEMORY, first=2 / STEP)  # a = 2 is the best single step: exact along v itself
+        self._loop = FixedPoint(_start(R, tolerance), PACE)
         self._patience = Patience(tolerance)
         k = R.shape[0]
         self._low, self._found = 0.0, Ellipsoid(np.inf, np.ones(k), np.eye(k))  # what the rounds say, not yet proven
-        self._last: tuple[float, Dense, Dense] | None = None  # accepted on these columns: bound, u, log q
-        self._rejected = 0
 
     def bounds(self) -> tuple[float, float]:
         """What the rounds say so far."""
@@ -144,21 +135,14 @@ class _Search:
 
     def evaluate(self) -> _Point | None:
         """The round's point with its bounds taken in, or None if the extrapolation overshot and was taken back."""
-        work, u = self._work, self._u
+        work, u = self._work, self._loop.u
         l, U = root(work.matrix, np.exp(u))
         Y = U.T.astype(work.matrix.dtype) @ work.matrix
         q = np.einsum("ij,ij->j", Y, Y / l.astype(Y.dtype)[:, None]).astype(np.float64)
         c = l.sum() / np.exp(u).sum()  # scale v so that Σv = tr P, where the bound is tr P itself
         point = _Point(float((l * c).sum()), u + 2 * np.log(c), l * c, U, Y, q / c)
-        if self._last is not None and self._rejected < MOST_REJECTED:
-            rounding = 1e-9 if work.exact else 1e-6
-            if point.bound < self._last[0] * (1 - rounding):
-                self._rejected += 1  # back to the last point, one safe step, forget the past
-                self._memory.forget()
-                self._u = self._last[1] + self._last[2]
-                return None
-        self._rejected = 0
-        self._u, self._last = point.u, (point.bound, point.u, point.log_q)
+        if not self._loop.accept(point.bound, point.u, point.q, rounding=1e-9 if work.exact else 1e-6):
+            return None
         self._low = max(self._low, point.bound)
         if work.exact:
             self._proof.below(work.columns, np.exp(point.u), point.bound)
@@ -190,11 +174,8 @@ class _Search:
         if violators.size:
             self._take_in(violators, point)
             return None
-        step = self._memory.step(point.u, STEP * point.log_q)
-        if np.abs(step).max() < 1e-13:
+        if not self._loop.move(np.log(point.bound / self._shape[1]) + LOWEST):
             return Outcome.STALLED
-        mean = np.log(point.bound / self._shape[1])
-        self._u = np.maximum(point.u + np.clip(step, -2 * LARGEST_MOVE, LARGEST_MOVE), mean + LOWEST)
         if first and self._rounding_pays(point):
             self._work.turn(point.U, point.Y)
         self._leave_out(point, first)
@@ -203,15 +184,14 @@ class _Search:
     def _prove(self) -> Dense:
         """Check what the rounds say; returns the squared norms of all columns."""
         if not self._work.exact:
-            self._proof.below(self._work.columns, np.exp(self._u if self._last is None else self._last[1]))
+            self._proof.below(self._work.columns, np.exp(self._loop.accepted))
         return self._proof.above(self._found)
 
     def _take_in(self, violators: Columns, point: _Point) -> None:
         """Columns that stick out after all."""
         self._work.add(violators)
-        self._u = np.concatenate([point.u, np.full(violators.size, np.log(1e-2 * point.bound / point.u.size))])
-        self._last = None
-        self._memory.forget()
+        fresh = np.full(violators.size, np.log(1e-2 * point.bound / point.u.size))
+        self._loop.restart(np.concatenate([point.u, fresh]))
         self._patience.lose()  # little is missing, and tightening finds it at once
 
     def _rounding_pays(self, point: _Point) -> bool:
@@ -224,11 +204,10 @@ class _Search:
         if first:
             gone = _all_but_the_first(point.u + 2 * point.log_q, self._shape[0])
         else:
-            gone = (self._u < np.log(point.bound / self._shape[1]) - 9) & (point.log_q < -0.01)
-        if self._u.size - gone.sum() >= FEWEST_ACTIVE and gone.sum() > 0.2 * self._u.size:
+            gone = (self._loop.u < np.log(point.bound / self._shape[1]) - 9) & (point.log_q < -0.01)
+        if gone.size - gone.sum() >= FEWEST_ACTIVE and gone.sum() > 0.2 * gone.size:
             self._work.keep(~gone)
-            self._u, self._last = self._u[~gone], (point.bound, point.u[~gone], point.log_q[~gone])
-            self._memory.restrict(~gone)
+            self._loop.restrict(~gone)
 
     def end(self, outcome: Outcome, rounds: int, scale: float) -> Optimum:
         """What is proven, for the workload before it was scaled."""

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import qr, solve_triangular
 
-from batchdp.bounds.anderson import Anderson
-from batchdp.bounds.convex import MEMORY, Progress
+from batchdp.bounds.convex import Progress
 from batchdp.bounds.ellipsoid import root
 from batchdp.bounds.optimality import OptimalityBound, Optimum
+from batchdp.linalg.fixed_point import FixedPoint, Pace
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
@@ -31,14 +31,10 @@ from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import reduce
 from batchdp.workloads.workload import MatrixWorkload, as_workload
 
-STEP = 2.0
-"""The exponent a of both weights."""
-LARGEST_MOVE = 2.0
-"""The most that the logarithm of a weight may rise in one round; it may fall by twice that."""
+PACE = Pace(exponent=2.0, first=0.5, safe=0.5, largest_move=2.0)
+"""For both weights."""
 LOWEST = -25.0
 """The least logarithm of a weight relative to the mean, for a query or column that does not matter."""
-MOST_REJECTED = 8
-"""How many rounds in a row may be taken back before a worse one is accepted."""
 
 
 def certify_worst(
@@ -59,15 +55,13 @@ def solve_max(
     if scale == 0:
         return _optimum(np.zeros((k, p)), np.zeros((0, k)), (0.0, 0.0), np.ones(p), np.full(m, 1 / m))
     R = R / scale
-    memory = Anderson(MEMORY, first=0.5)
     sizes = np.repeat([m, p], [m, p])
-    x = -np.log(sizes)  # log w, then log v
+    loop = FixedPoint(-np.log(sizes), PACE)  # log w, then log v
     lower, upper, K = 0.0, np.inf, np.eye(k)
     w, v = np.full(m, 1 / m), np.full(p, 1 / p)
-    best: tuple[Dense, Dense] | None = None
-    rejected, rounds = 0, 0
-    outcome = Outcome.OUT_OF_ROUNDS
+    rounds, outcome = 0, Outcome.OUT_OF_ROUNDS
     for rounds in range(1, max_rounds + 1):
+        x = loop.u.copy()
         x[:m] -= np.logaddexp.reduce(x[:m])
         x[m:] -= np.logaddexp.reduce(x[m:])
         C = qr(np.exp(x[:m] / 2)[:, None] * U, mode="r", check_finite=False)[0][:k]  # CᵀC = Uᵀ diag(w) U
@@ -80,12 +74,8 @@ def solve_max(
         if rows.max() * columns.max() < upper:
             upper = float(rows.max() * columns.max())
             K = (E / np.sqrt(l)).T @ C
-        if total**2 < lower * (1 - 1e-9) and best is not None and rejected < MOST_REJECTED:
-            rejected += 1  # the extrapolation overshot: back to the best point, one safe step
-            memory.forget()
-            x = best[0] + 0.5 * best[1]
+        if not loop.accept(total**2, x, np.concatenate([rows, columns]) / total):
             continue
-        rejected = 0
         if total**2 > lower:
             lower, w, v = total**2, np.exp(x[:m]), np.exp(x[m:])
         if progress is not None and progress(rounds, lower * scale**2, upper * scale**2):
@@ -94,10 +84,7 @@ def solve_max(
         if upper <= lower * (1 + tolerance):
             outcome = Outcome.OPTIMAL
             break
-        log_q = np.log(np.maximum(np.concatenate([rows, columns]) / total, 1e-12))
-        best = (x.copy(), log_q)
-        step = np.clip(memory.step(x, STEP * log_q), -2 * LARGEST_MOVE, LARGEST_MOVE)
-        x = np.maximum(x + step, LOWEST - np.log(sizes))
+        loop.move(LOWEST - np.log(sizes))
     return _optimum(R * scale, K, (lower * scale**2, upper * scale**2), v, w, rounds, outcome)
 
 

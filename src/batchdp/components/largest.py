@@ -12,17 +12,15 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.bounds.anderson import Anderson
 from batchdp.components.whole import Closure, cell_variances
+from batchdp.linalg.fixed_point import FixedPoint, Pace
 
 Dense = NDArray[np.float64]
 
 TOLERANCE = 1e-5
 """Found over limit, less 1."""
 MOST_ROUNDS = 3000
-MEMORY = 8
-STEP = 1.5
-LARGEST_MOVE = 2.0
+PACE = Pace(exponent=1.5, first=2 / 3, safe=0.5, largest_move=2.0)
 LOWEST = -40.0
 """log of a table's weight relative to the mean: one that does not matter."""
 
@@ -32,13 +30,10 @@ def least_largest(
 ) -> tuple[Dense, float, float]:
     """Shares of the budget, the largest variance (times its table's weight) at ρ = ½, and what none is below."""
     tables = len(weights)
-    u = np.full(tables, -np.log(tables))
-    memory = Anderson(MEMORY, first=2 / 3)
+    loop = FixedPoint(np.full(tables, -np.log(tables)), PACE)
     best, lower, upper = np.full(found.size, 1 / found.size), 0.0, np.inf
-    last: tuple[Dense, Dense] | None = None
-    rejected = 0
     for _ in range(MOST_ROUNDS):
-        u = u - np.logaddexp.reduce(u)
+        u = loop.u - np.logaddexp.reduce(loop.u)
         h = found.up(np.exp(u) * weights, 2) * found.freedom**2
         roots = np.sqrt(np.maximum(h, h.max() * 1e-30))
         mean = float(roots.sum()) ** 2
@@ -47,17 +42,10 @@ def least_largest(
         largest = float(variances.max())
         if largest < upper:
             best, upper = shares, largest
-        if mean < lower * (1 - 1e-9) and last is not None and rejected < 8:
-            rejected += 1  # the extrapolation overshot: back to the last point, one safe step
-            memory.forget()
-            u = last[0] + 0.5 * last[1]
+        if not loop.accept(mean, u, variances / mean):
             continue
-        rejected = 0
         lower = max(lower, mean)
         if upper <= lower * (1 + TOLERANCE) or (watch is not None and watch(lower, upper)):
             break
-        move = np.log(np.maximum(variances / mean, 1e-12))
-        last = (u, move)
-        step = np.clip(memory.step(u, STEP * move), -2 * LARGEST_MOVE, LARGEST_MOVE)
-        u = np.maximum(u + step, LOWEST - np.log(tables))
+        loop.move(LOWEST - np.log(tables))
     return best, upper, lower

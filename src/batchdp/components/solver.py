@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky
 from scipy.linalg.lapack import dtrtri
 
-from batchdp.bounds.anderson import Anderson
+from batchdp.bounds.convex import LOWEST, PACE
 from batchdp.bounds.convex import solve as solve_matrix
 from batchdp.bounds.ellipsoid import root
+from batchdp.linalg.fixed_point import FixedPoint
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.threads import one_thread
 
@@ -28,14 +29,6 @@ Indices = NDArray[np.int64]
 Watch = Callable[[float, float], bool]
 """Told lower and upper bound after every round; ends the search by answering True."""
 
-STEP = 3.0
-"""Exponent of v ← v q^a."""
-MEMORY = 8
-"""Rounds that the extrapolation looks back on."""
-LARGEST_MOVE = 3.0
-"""Of log v in one round, upwards; twice that downwards."""
-LOWEST = -46.0
-"""log v relative to the mean: v = 1e-20 is as good as 0."""
 MOST_ACTIVE = 3000
 """Classes for which P⁻¹ is moved: a square matrix of this size is solved."""
 EVERY = 4
@@ -92,27 +85,20 @@ def solve(
         empty = tuple(np.zeros((0, 0)) for _ in blocks)
         return Solved(0.0, 0.0, empty, empty, np.ones(classes))
     blocks = [Block(block.R / scale, block.column) for block in blocks]
-    u = np.zeros(classes) if start is None else np.log(np.maximum(start, 1e-6 * start.mean()))
-    memory = Anderson(MEMORY, first=2 / STEP)
+    guess = np.zeros(classes) if start is None else np.log(np.maximum(start, 1e-6 * start.mean()))
+    loop = FixedPoint(guess, PACE)
     lower, upper = 0.0, np.inf
     v = np.ones(classes)
     best: tuple[list[Dense], list[Dense]] | None = None
-    last: tuple[float, Dense, Dense] | None = None
-    rejected = 0
     for rounds in range(1, max_rounds + 1):
+        u = loop.u
         point = _at(blocks, np.exp(u))
         c = point.trace / float(np.exp(u).sum())  # v is scaled so that Σv = Σ tr P, where the bound is Σ tr P itself
         point = _Point([l * c for l in point.l], point.U, [L / np.sqrt(c) for L in point.L], point.q / c)
         u = u + 2 * np.log(c)
         bound = point.trace
-        if last is not None and bound < last[0] * (1 - 1e-9) and rejected < 8:
-            rejected += 1  # the extrapolation overshot: back to the last point, one safe step, forget the past
-            memory.forget()
-            u = last[1] + last[2]
+        if not loop.accept(bound, u, point.q):
             continue
-        rejected = 0
-        log_q = np.log(np.maximum(point.q, 1e-12))
-        last = (bound, u, log_q)
         if bound > lower:
             lower, v = bound, np.exp(u)
         largest = float(point.q.max())
@@ -124,10 +110,8 @@ def solve(
                 upper, best = tight[0], tight[1:]
         if upper <= lower * (1 + tolerance) or (watch is not None and watch(lower * scale**2, upper * scale**2)):
             break
-        step = memory.step(u, STEP * log_q)
-        if np.abs(step).max() < 1e-13:
+        if not loop.move(np.log(bound / classes) + LOWEST):
             break
-        u = np.maximum(u + np.clip(step, -2 * LARGEST_MOVE, LARGEST_MOVE), np.log(bound / classes) + LOWEST)
     assert best is not None
     return Solved(
         lower * scale**2,

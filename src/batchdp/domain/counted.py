@@ -23,8 +23,8 @@ UNKNOWN = (
 )
 CODES = "A record with a code that is missing, no whole number or out of range is not counted."
 COUNTS = (
-    "The counts are the caller's: one that is no whole number is rounded down, one that is missing, infinite or below "
-    "0 is taken as 0, and one above 2^62 as 2^62."
+    "The counts are the caller's: a text is the number that it spells, one that is no whole number is rounded down, "
+    "one that is no number, missing, infinite or below 0 is taken as 0, and one above 2^62 as 2^62."
 )
 LARGE = 10**9
 """Rows that hardly a table has: a cap as high as that goes without saying."""

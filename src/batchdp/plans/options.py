@@ -50,10 +50,10 @@ class Options:
             known = " or ".join(map(repr, get_args(PlanObjective)))
             raise StrategyError(f"objective={self.objective!r} must be {known}")
         limits = ShapeLimits(**self.limits) if isinstance(self.limits, dict) else self.limits  # from a file
-        seconds, seed = checked_search(self.privacy, self.searched, self.seconds, self.seed)
+        asked = checked_search(self.privacy, self.searched, self.seconds, self.seed)
         checked = {
-            "seconds": seconds,
-            "seed": seed,
+            "seconds": asked.seconds,
+            "seed": asked.seed,
             "epsilon": float(Budget(LAPLACE, self.epsilon)),
             "delta": None if self.delta is None else checked_delta(self.delta),
             "max_cells": whole("max_cells", self.max_cells, 1),

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, overload
+from functools import singledispatch
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.bounds.optimality import Objective
-from batchdp.checks import finite
 from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, row_maxima, rows_span
@@ -23,17 +23,18 @@ from batchdp.linalg.product import Product
 from batchdp.mechanism.conversion import rho_for
 from batchdp.portfolio.blocks import optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
-from batchdp.portfolio.many_columns import as_tables, optimize_products
-from batchdp.portfolio.options import ANY, checked_search, checked_shape
+from batchdp.portfolio.many_columns import OVER_COLUMNS, as_tables
+from batchdp.portfolio.options import ANY, Options, checked_search, checked_shape
 from batchdp.portfolio.rows import by_rows, is_large, may_group
-from batchdp.portfolio.search import Progress
 from batchdp.portfolio.shapes import with_shape
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.strategies import families_for
+from batchdp.strategies.account import Progress
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
+from batchdp.strategies.strategy import Strategy
 from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.structure import KroneckerWorkload
 from batchdp.workloads.workload import MatrixWorkload, as_workload
@@ -94,7 +95,7 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> ResidualStrategy | MarginalStrategy: ...
+) -> Strategy: ...
 
 
 @overload
@@ -127,7 +128,7 @@ def optimize(
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
-) -> PairStrategy | ResidualStrategy | MarginalStrategy:
+) -> Strategy:
     """The strategy with the least expected error that can be found.
 
     Args:
@@ -137,8 +138,10 @@ def optimize(
             noise, where the optimum is exact to a duality gap of `tolerance`; "auto" for whichever has the smaller
             error at the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
         objective: "sum" of all queries' squared errors, or "max" for the largest.
-        seconds: the time to spend. If left out, it follows from the problem's size (seconds for hundreds of cells),
-            every registered mechanism that can win is run, and the result is never worse than any of these.
+        seconds: the time to spend, in nominal seconds: work is counted by what it takes on one core of a usual machine,
+            so that the result does not depend on how busy yours is. If left out, it follows from the problem's size
+            (seconds for hundreds of cells), every registered mechanism that can win is run, and the result is never
+            worse than any of these.
         seed: the same seed and class of budget give the same strategy.
         epsilon, delta: what "auto" compares at; not used otherwise.
         tolerance: the relative duality gap at which the searches for an exact optimum end: that under Gaussian noise,
@@ -152,58 +155,58 @@ def optimize(
         progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
             answer ends the search with the best strategy so far.
     """
-    seconds, seed = checked_search(privacy, objective, seconds, seed)
-    tolerance = finite("tolerance", tolerance, above=0, below=1)
+    options = checked_search(privacy, objective, seconds, seed, tolerance, progress)
     shape_limits = checked_shape(shape, privacy, limits)
-    if isinstance(workload, KroneckerWorkload):  # never multiplied out
 
-        def best_in_factors(noise: Noise) -> ResidualStrategy | MarginalStrategy:
-            found = optimize_products(workload, noise, objective, seconds, seed, tolerance, progress)
-            return replace(found, reason=NOT_TABLES) if shape == ANY and noise == LAPLACE else found
+    def best(noise: Noise) -> Any:
+        found = best_strategy(workload, noise, options)
+        return add_shape(workload, found, options, shape_limits) if shape == ANY and noise == LAPLACE else found
 
-        if privacy == "auto":
-            return _better(best_in_factors, objective, epsilon, delta)
-        return best_in_factors(noise_of(privacy))
-    batch = as_workload(workload)
-
-    def best(noise: Noise) -> PairStrategy:
-        found = _optimize(batch, noise, objective, seconds, seed, tolerance, progress)
-        if shape == ANY and noise == LAPLACE:
-            found = with_shape(batch, found, objective, shape_limits, seed, progress)
-        return found
-
-    return _better(best, objective, epsilon, delta) if privacy == "auto" else best(noise_of(privacy))
+    found: Strategy = _better(best, objective, epsilon, delta) if privacy == "auto" else best(noise_of(privacy))
+    return found
 
 
-def _optimize(
-    workload: MatrixWorkload,
-    noise: Noise,
-    objective: Objective,
-    seconds: float | None,
-    seed: int,
-    tolerance: float,
-    progress: Progress | None,
-) -> PairStrategy:
+@singledispatch
+def best_strategy(workload: Any, noise: Noise, options: Options) -> Any:
+    """The best strategy with a noise, by the kind of workload: here a matrix, block by block if it has several."""
+    return _of_blocks(as_workload(workload), noise, options)
+
+
+@best_strategy.register
+def _(workload: KroneckerWorkload, noise: Noise, options: Options) -> Strategy:
+    return OVER_COLUMNS[noise](workload, options)  # never multiplied out
+
+
+@singledispatch
+def add_shape(workload: Any, found: Any, options: Options, limits: ShapeLimits) -> Any:
+    """The strategy, or noise in the shape of the batch where that is clearly better; `reason` says which."""
+    return with_shape(as_workload(workload), found, options.objective, limits, options.seed, options.progress)
+
+
+@add_shape.register
+def _(workload: KroneckerWorkload, found: MarginalStrategy, options: Options, limits: ShapeLimits) -> MarginalStrategy:
+    return replace(found, reason=NOT_TABLES)
+
+
+def _of_blocks(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
     if len(workload.blocks) > 1:
         # The errors of a query that spans blocks add up: the least largest in each need not be the least in all.
-        tried: tuple[Objective, ...] = (objective,)
-        if objective == "max" and rows_span(workload.matrix, workload.blocks):
+        tried: tuple[Objective, ...] = (options.objective,)
+        if options.objective == "max" and rows_span(workload.matrix, workload.blocks):
             tried = ("max", "sum")
-        each = None if seconds is None else seconds / len(tried)
+        each = options.split(len(tried), options.progress)
 
-        def by_blocks(of_blocks: Objective) -> PairStrategy:
-            def of_block(part: MatrixWorkload, share: float | None, watch: Progress | None) -> PairStrategy:
-                return _optimize(part, noise, of_blocks, share, seed, tolerance, watch)
+        def of_block(part: MatrixWorkload, own: Options) -> PairStrategy:
+            return _of_blocks(part, noise, own)
 
-            return optimize_blocks(workload, noise, of_blocks, each, progress, of_block)
-
-        return min(map(by_blocks, tried), key=lambda strategy: error_of(strategy, objective))
+        found = [optimize_blocks(workload, noise, replace(each, objective=one), of_block) for one in tried]
+        return min(found, key=lambda strategy: error_of(strategy, options.objective))
     try:
-        return _of_one_block(workload, noise, objective, seconds, seed, tolerance, progress)
+        return _of_one_block(workload, noise, options)
     except StrategyError:  # queries of so different sizes that rounding drowns some of them
         nearer = MatrixWorkload(workload.matrix, workload.names, _nearer_weights(workload))
-        found = _of_one_block(nearer, noise, objective, seconds, seed, tolerance, progress)
-        return replace(found, workload=workload, proven=())  # which would be about other weights
+        one = _of_one_block(nearer, noise, options)
+        return replace(one, workload=workload, proven=())  # which would be about other weights
 
 
 def _nearer_weights(workload: MatrixWorkload) -> Dense:
@@ -214,58 +217,41 @@ def _nearer_weights(workload: MatrixWorkload) -> Dense:
     return np.asarray(np.square(np.where(largest > 0, kept, 1.0)))
 
 
-def _of_one_block(
-    workload: MatrixWorkload,
-    noise: Noise,
-    objective: Objective,
-    seconds: float | None,
-    seed: int,
-    tolerance: float,
-    progress: Progress | None,
-) -> PairStrategy:
-    if objective == "max":
-        return optimize_max(workload, noise, seconds, seed, tolerance, progress)
-    if noise == LAPLACE:
-        large = is_large(workload)
-        found = _closed(workload) if large else [optimize_sum(workload, seconds, seed, progress)]
-        others = (
-            by_rows(workload) if large or may_group(workload) else None,
-            as_tables(workload, seconds, seed, progress),
-        )
-        best = min(found, key=lambda one: error_of(one, "sum"))
-        for one in others:
-            # By more than rounding: what was found on the merged cells can be kept in factors.
-            if one is not None and error_of(one, "sum") < (1 - TIE) * error_of(best, "sum"):
-                best = one
-        return best
-    return _best_optimum(workload, noise, tolerance, progress)
+def _of_one_block(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
+    if options.objective == "max":
+        return optimize_max(workload, noise, options)
+    if noise != LAPLACE:
+        return _best_optimum(workload, noise, options)
+    large = is_large(workload)
+    found = _closed(workload) if large else [optimize_sum(workload, options.seconds, options.seed, options.progress)]
+    others = (by_rows(workload) if large or may_group(workload) else None, as_tables(workload, options))
+    best = min(found, key=lambda one: error_of(one, "sum"))
+    for other in others:
+        # By more than rounding: what was found on the merged cells can be kept in factors.
+        if other is not None and error_of(other, "sum") < (1 - TIE) * error_of(best, "sum"):
+            best = other
+    return best
 
 
 def _closed(workload: MatrixWorkload) -> list[PairStrategy]:
     """What takes no search and no copy of the workload: noise on data and noise on results as they stand."""
-    return [family.method(workload) for family in families_for(LAPLACE) if family.plain]
+    found = (family.plainly(workload) for family in families_for(LAPLACE))
+    return [one for one in found if one is not None]
 
 
-def _best_optimum(workload: MatrixWorkload, noise: Noise, tolerance: float, progress: Progress | None) -> PairStrategy:
+def _best_optimum(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
     """The best of the families of a noise for which the problem is convex."""
-    found = []
+    found, progress = [], options.progress
     for family in families_for(noise):
 
         def watch(_: int, lower: float, upper: float, name: str = family.name) -> object:
             return progress is not None and progress(lower / upper, name, upper)
 
-        found.append(
-            family.method(workload)
-            if family.optimum is None
-            else family.optimum(workload, tolerance, None if progress is None else watch)
-        )
+        found.append(family.optimum(workload, options.tolerance, None if progress is None else watch))
     return min(found, key=lambda strategy: error_of(strategy, "sum"))
 
 
-Found = TypeVar("Found", PairStrategy, ResidualStrategy | MarginalStrategy)
-
-
-def _better(best: Callable[[Noise], Found], objective: Objective, epsilon: float, delta: float | None) -> Found:
+def _better(best: Callable[[Noise], Any], objective: Objective, epsilon: float, delta: float | None) -> Any:
     """Laplace or Gaussian noise, by the smaller error at the same (ε, δ)."""
     if delta is None:
         raise StrategyError('delta=None: privacy="auto" needs a delta, below one over the number of people')

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from batchdp.bounds.optimality import Objective
-from batchdp.portfolio.search import Progress
+from batchdp.portfolio.options import Options
 from batchdp.privacy import Noise
 from batchdp.strategies import families_for
 from batchdp.strategies.blocks import assembled, error_of
@@ -20,23 +20,16 @@ MANY = 8
 MOST_ENTRIES = 1_000_000
 """Queries times cells up to which closed forms are tried on all blocks at once: measurements that span them."""
 
-OfBlock = Callable[[MatrixWorkload, float | None, Progress | None], PairStrategy]
-"""From a block, seconds and an observer to its strategy."""
+OfBlock = Callable[[MatrixWorkload, Options], PairStrategy]
+"""From a block and what is asked of the search to its strategy."""
 
 
-def optimize_blocks(
-    workload: MatrixWorkload,
-    noise: Noise,
-    objective: Objective,
-    seconds: float | None,
-    progress: Progress | None,
-    of_block: OfBlock,
-) -> PairStrategy:
+def optimize_blocks(workload: MatrixWorkload, noise: Noise, options: Options, of_block: OfBlock) -> PairStrategy:
     """The strategies of all blocks as one, or a closed form on the whole if that is better."""
     parts = [part for _, _, part in workload.parts()]
-    each = (
-        seconds / len(parts) if seconds is not None and parts else SECONDS / len(parts) if len(parts) > MANY else None
-    )
+    if options.seconds is None and len(parts) > MANY:
+        options = replace(options, seconds=SECONDS)
+    objective, progress = options.objective, options.progress
     found = []
     for i, part in enumerate(parts):
 
@@ -45,7 +38,7 @@ def optimize_blocks(
             # An error of one block says nothing about the batch.
             return progress((i + share) / len(parts), f"block {i + 1} of {len(parts)}: {trying}", float("nan"))
 
-        found.append(of_block(part, each, None if progress is None else watch))
+        found.append(of_block(part, options.split(len(parts), None if progress is None else watch)))
     methods = ", ".join(sorted({strategy.method for strategy in found}))
     name = f"{len(found)} blocks: {methods}" if found else "nothing to measure"
     best = assembled(workload, found, noise, method=name, objective=objective)

@@ -15,10 +15,11 @@ import numpy as np
 from batchdp.bounds.largest_error import solve_max
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.portfolio.search import Progress
+from batchdp.portfolio.options import Options
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.strategies import families_for
+from batchdp.strategies.account import Progress
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.reduction import Reduction, reduce
 from batchdp.workloads.workload import SMALLEST, MatrixWorkload
@@ -31,30 +32,22 @@ LEAST_WEIGHT = 1e-3
 """The least weight of a query relative to the mean: one that matters little must still be answerable."""
 
 
-def optimize_max(
-    workload: MatrixWorkload,
-    noise: Noise,
-    seconds: float | None,
-    seed: int,
-    tolerance: float,
-    progress: Progress | None,
-) -> PairStrategy:
+def optimize_max(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
     """The strategy with the least largest (importance times) variance, for one block of cells."""
     reduction = reduce(workload)
-    worst = solve_max(dense(reduction.rows), reduction.reduced, tolerance=tolerance)
+    worst = solve_max(dense(reduction.rows), reduction.reduced, tolerance=options.tolerance)
     if noise.bound_is_tight:  # the convex optimum is a strategy of this noise
         return PairStrategy.lifted(reduction, worst.pair, method=noise.name.lower(), noise=noise, proven=(worst.bound,))
-    candidates = _registered(reduction, thorough=seconds is None)
+    candidates = _registered(reduction, thorough=options.seconds is None)
     assert worst.bound.query_weights is not None
-    candidates += _reweighted(workload, worst.bound.query_weights, seconds, seed, progress)
+    candidates += _reweighted(workload, worst.bound.query_weights, options)
     best = min(candidates, key=lambda one: one.largest_variance(**noise.reference.arguments))
     return replace(best, proven=(worst.bound,))
 
 
-def _reweighted(
-    workload: MatrixWorkload, worst: Dense, seconds: float | None, seed: int, progress: Progress | None
-) -> list[PairStrategy]:
+def _reweighted(workload: MatrixWorkload, worst: Dense, options: Options) -> list[PairStrategy]:
     """The best sums under equal weights, under those of the convex optimum, and under a few that follow from these."""
+    progress, seconds = options.progress, options.seconds
     weights, cancelled, found = np.full(workload.queries, 1 / workload.queries), False, []
 
     def watch(share: float, doing: str, error: float) -> bool:
@@ -64,7 +57,7 @@ def _reweighted(
 
     share_of_time = DEFAULT_SECONDS if seconds is None else seconds / ROUNDS
     for round_ in range(ROUNDS):
-        strategy = _weighted(workload, weights, share_of_time, seed, watch)
+        strategy = _weighted(workload, weights, share_of_time, options.seed, watch)
         found.append(strategy)
         if cancelled:
             break
@@ -97,7 +90,7 @@ def _registered(reduction: Reduction, *, thorough: bool) -> list[PairStrategy]:
     found = []
     for family in families_for(LAPLACE):
         if family.worth(reduction) and (thorough or not family.searches):
-            for variant in family.variants or (family.method,):
+            for variant in family.variants():
                 with suppress(StrategyError):  # queries of so different sizes that rounding drowns some of them
                     found.append(variant(reduction.workload))
     return found

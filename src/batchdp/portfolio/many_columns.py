@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy import sparse
 
-from batchdp.bounds.optimality import Objective
 from batchdp.components.optimizing import optimize_products as by_components
 from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.portfolio.search import Progress
+from batchdp.portfolio.options import Options
 from batchdp.portfolio.sums import optimize_sum
-from batchdp.privacy import LAPLACE, Noise
+from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
 from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.strategy import Strategy
 from batchdp.weighted.optimizing import optimize_products as by_weighted_tables
 from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.structure import KroneckerWorkload
@@ -27,28 +29,27 @@ PART = 0.3
 """Of the caller's seconds, for weighted tables beside all other methods."""
 
 
-def optimize_products(
-    workload: KroneckerWorkload,
-    noise: Noise,
-    objective: Objective,
-    seconds: float | None,
-    seed: int,
-    tolerance: float,
-    progress: Progress | None,
-) -> ResidualStrategy | MarginalStrategy:
-    """The best strategy in factors."""
-    if noise == LAPLACE:
-        return by_weighted_tables(
-            workload,
-            objective=objective,
-            seconds=seconds,
-            seed=seed,
-            progress=progress,
-            solver=_ColumnStrategies(None if seconds is None else seconds / 10, seed),
-        )
-    return by_components(
-        workload, objective=objective, seconds=seconds, seed=seed, tolerance=tolerance, progress=progress
+def _by_components(workload: KroneckerWorkload, options: Options) -> ResidualStrategy:
+    return by_components(workload, **vars(options))
+
+
+def _by_weighted_tables(workload: KroneckerWorkload, options: Options) -> MarginalStrategy:
+    solver = _ColumnStrategies(None if options.seconds is None else options.seconds / 10, options.seed)
+    return by_weighted_tables(
+        workload,
+        objective=options.objective,
+        seconds=options.seconds,
+        seed=options.seed,
+        progress=options.progress,
+        solver=solver,
     )
+
+
+OVER_COLUMNS: dict[Noise, Callable[[KroneckerWorkload, Options], Strategy]] = {
+    LAPLACE: _by_weighted_tables,
+    GAUSSIAN: _by_components,
+}
+"""The searches over many columns, by the noise."""
 
 
 class _ColumnStrategies:
@@ -68,14 +69,13 @@ class _ColumnStrategies:
         return self.known[key]
 
 
-def as_tables(
-    workload: MatrixWorkload, seconds: float | None, seed: int, progress: Progress | None
-) -> PairStrategy | None:
+def as_tables(workload: MatrixWorkload, options: Options) -> PairStrategy | None:
     """Weighted tables for a batch that came as products, multiplied out; None where it did not, or they do not fit."""
-    batch = workload.structure
-    if not isinstance(batch, KroneckerWorkload) or len(workload.blocks) > 1 or len(batch.sizes) < 2:
+    batch, seconds = workload.structure, options.seconds
+    if batch is None or len(workload.blocks) > 1 or len(batch.sizes) < 2:
         return None
-    found = by_weighted_tables(batch, seconds=None if seconds is None else PART * seconds, seed=seed, progress=progress)
+    part = None if seconds is None else PART * seconds
+    found = by_weighted_tables(batch, seconds=part, seed=options.seed, progress=options.progress)
     if found.measurements * workload.cells > MOST_ENTRIES or found.measurements * workload.queries > MOST_ENTRIES:
         return None
     try:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from batchdp.bounds.optimality import Objective
 from batchdp.checks import finite, whole
 from batchdp.errors import StrategyError
 from batchdp.privacy import GAUSSIAN, LAPLACE, NOISES
+from batchdp.strategies.account import Progress
 from batchdp.strategies.shaped import ShapeLimits
 
 AUTO = "auto"
 """Whichever noise has the smaller error at the same (ε, δ)."""
 PRIVACIES = (*NOISES, AUTO)
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a search is asked for, checked: as in `optimize`."""
+
+    objective: Objective = "sum"
+    seconds: float | None = None
+    """Nominal ones: what work is planned with, whatever the machine makes of it."""
+    seed: int = 0
+    tolerance: float = 1e-3
+    progress: Progress | None = None
+
+    def split(self, count: int, progress: Progress | None) -> Options:
+        """What is asked of each of several searches: an even share of the seconds, if there are any, an observer."""
+        return replace(self, seconds=None if self.seconds is None else self.seconds / count, progress=progress)
 
 
 PAIR, ANY = "pair", "any"
@@ -35,11 +53,19 @@ def checked_shape(shape: Any, privacy: Any, limits: Any) -> ShapeLimits:
     return limits
 
 
-def checked_search(privacy: Any, objective: Any, seconds: Any, seed: Any) -> tuple[float | None, int]:
-    """Refuse a privacy, objective, time or seed that cannot be meant; the last two as plain numbers."""
+def checked_search(
+    privacy: Any, objective: Any, seconds: Any, seed: Any, tolerance: Any = 1e-3, progress: Progress | None = None
+) -> Options:
+    """Refuse a privacy, objective, time, seed or tolerance that cannot be meant."""
     if privacy not in PRIVACIES:
         kinds = f'"{LAPLACE.privacy}" ({LAPLACE.name}), "{GAUSSIAN.privacy}" ({GAUSSIAN.name}) or "{AUTO}"'
         raise StrategyError(f"privacy={privacy!r} must be {kinds}")
     if objective not in OBJECTIVES:
         raise StrategyError(f"objective={objective!r} must be {' or '.join(map(repr, OBJECTIVES))}")
-    return None if seconds is None else finite("seconds", seconds, above=0), whole("seed", seed, 0)
+    return Options(
+        objective,
+        None if seconds is None else finite("seconds", seconds, above=0),
+        whole("seed", seed, 0),
+        finite("tolerance", tolerance, above=0, below=1),
+        progress,
+    )

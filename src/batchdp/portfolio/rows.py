@@ -93,8 +93,7 @@ def _solved(W: sparse.csr_array, rows: NDArray[np.int64]) -> _Group | None:
     merged = sparse.csr_array(sparse.csc_array(own)[:, kept])
     if merged.shape[0] * merged.shape[1] > MOST_ENTRIES:
         return None
-    known = families_for(LAPLACE)
-    found = [family.on_sparse(merged, family.settings) for family in known if family.on_sparse is not None]
+    found = [one for one in (family.on_sparse(merged) for family in families_for(LAPLACE)) if one is not None]
     if not found:
         return None
     error, pair = min(found, key=lambda one: one[0])

@@ -11,7 +11,7 @@ from batchdp.errors import LatticeError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.knorm.body import Body
 from batchdp.portfolio.rows import is_large
-from batchdp.portfolio.search import Progress
+from batchdp.strategies.account import Progress
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import ShapeLimits, shaped

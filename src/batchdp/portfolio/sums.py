@@ -9,11 +9,10 @@ import numpy as np
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import in_threads, one_thread
-from batchdp.portfolio.search import EndedError, Progress, Search
 from batchdp.privacy import LAPLACE
 from batchdp.strategies import families_for
+from batchdp.strategies.account import Account, EndedError, PairSearch, Progress, reduction_price
 from batchdp.strategies.completion import completed
-from batchdp.strategies.cost import reduction_price
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction, reduce
@@ -34,8 +33,10 @@ def optimize_sum(workload: MatrixWorkload, seconds: float | None, seed: int, pro
         return PairStrategy.lifted(reduction, nothing, method="nothing to measure")
     scale = np.sqrt(reduction.columns) / float(np.linalg.norm(reduction.reduced))
     R = reduction.reduced * scale
-    search = Search(R, _nominal(R, seconds), progress, scale, thorough=seconds is None)
-    search.spent = 0.0 if seconds is None else reduction_price(workload.queries, reduction.columns)
+    account = Account(_nominal(R, seconds), progress)
+    search = PairSearch(R, account, scale, thorough=seconds is None)
+    if seconds is not None:
+        account.charge(reduction_price(workload.queries, reduction.columns))
     with suppress(EndedError):
         _run_families(search, reduction, seed)
     try:
@@ -44,17 +45,17 @@ def optimize_sum(workload: MatrixWorkload, seconds: float | None, seed: int, pro
         return _best_that_holds(workload)
 
 
-def _run_families(search: Search, reduction: Reduction, seed: int) -> None:
+def _run_families(search: PairSearch, reduction: Reduction, seed: int) -> None:
     """Closed forms first, then work where an estimate says it can pay."""
     members = families_for(LAPLACE)
     for family in members:
-        for pair in family.on_columns(search.R, family.settings) if family.on_columns else ():
+        for pair in family.on_columns(search.R):
             search.offer_pair(family.name, pair)
     best = search.error / search.scale**2
     named = [
         (family.name, measure)
         for family in members
-        for measure in family.measures(reduction, best, thorough=search.thorough)
+        for measure in family.over_cells(reduction, best, thorough=search.thorough)
     ]
     exact = in_threads(lambda one: completed(search.R, one[1]), named, entries=search.R.size)
     for (name, _), found in zip(named, exact, strict=True):
@@ -62,20 +63,17 @@ def _run_families(search: Search, reduction: Reduction, seed: int) -> None:
     if reduction.columns == 1:
         return
     for family in members:
-        if family.refine is not None:
-            family.refine(search, family.settings)
-    parts = {family.name: family.part if family.pays(search.R) else 0.0 for family in members}
+        family.refine(search)
+    parts = [family.part(search.R) for family in members]
     for i, family in enumerate(members):
-        if family.search is not None:
-            part, waiting = parts[family.name], sum(parts[other.name] for other in members[i:])
-            family.search(search, reduction, seed, part / waiting if part else 0.0, family.settings)
+        family.search(search, reduction, seed, parts[i] / sum(parts[i:]) if parts[i] else 0.0)
 
 
 def _best_that_holds(workload: MatrixWorkload) -> PairStrategy:
     """The best of the closed forms that reproduce the workload to its last digit."""
     found = []
     for family in families_for(LAPLACE):
-        for variant in () if family.searches else family.variants or (family.method,):
+        for variant in () if family.searches else family.variants():
             with suppress(StrategyError):
                 found.append(variant(workload))
     if not found:
@@ -87,4 +85,4 @@ def _nominal(R: Dense, seconds: float | None) -> float:
     """The budget in nominal seconds."""
     if seconds is not None:
         return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=CLASSES[0])
-    return sum(family.nominal_seconds(R, family.settings) for family in families_for(LAPLACE))
+    return sum(family.nominal_seconds(R) for family in families_for(LAPLACE))

@@ -154,10 +154,12 @@ def answer(
         planned: a plan, of tables or not, or a strategy from `optimize` or elsewhere.
         table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
             postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order. No count is refused for its value, which would tell
-            about the data: 1.5 is rounded down to 1; what is below 0, missing (NaN, None) or infinite is taken as 0,
-            and what is above 2^62 as 2^62. For a strategy over many columns
-            the records: a 2-D array or a frame with one whole-number code a column, of any type,
+            in each cell, as whole numbers in the workload's order. No count is refused for what it is, which would tell
+            about the data: a text is the number that it spells; 1.5 is rounded down to 1; what is no number ("<5", a
+            list, any other object), below 0, missing (NaN, None) or infinite is taken as 0, and what is above 2^62 as
+            2^62. The guarantee is that of counts which one record moves by 1, so give none that were suppressed or
+            rounded before. For a strategy over many columns the records: a 2-D array or a
+            frame with one whole-number code a column, of any type,
             which one record can change; a record with a code that is none is not counted. Or the counts of all cells,
             in one dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.

@@ -1,22 +1,28 @@
 """What a caller gives instead of a table: counts of cells, or records by their codes.
 
-Shapes and types are public and checked before the charge; values never are, and nothing about one is an error.
+What holds them and how many they are is public and checked before the charge; values never are, and nothing about one
+is an error: one entry can decide the type of all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
+from operator import index
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from batchdp.domain import Counted
 from batchdp.errors import PrivacyParameterError, TableError
 from batchdp.mechanism.measurement import Integers
 from batchdp.private import Records
-from batchdp.release.components.codes import codes_of, is_records, records_of_counts
+from batchdp.release.components.codes import codes_of, is_records, library, records_of_counts
 from batchdp.strategies.factored import FactoredStrategy
 from batchdp.workloads.structure import KroneckerWorkload
 from batchdp.workloads.workload import MatrixWorkload
@@ -24,7 +30,6 @@ from batchdp.workloads.workload import MatrixWorkload
 LARGEST_COUNT = 2**62
 MOST_COUNTED = 10**8
 """Cells of a batch over many columns whose counts can be given."""
-NO_COUNTS = (str, bytes, complex, list, tuple, dict, set)
 
 
 def given_counts(table: Any, workload: MatrixWorkload) -> tuple[Callable[[], Integers], Counted]:
@@ -58,38 +63,72 @@ def given_records(
 
 
 def counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
-    """What gives the counts as whole numbers. Their shape and type are public and checked; their values never are.
+    """What gives the counts as whole numbers. How many there are is public and checked; what they are never is.
 
-    Floats are taken too, because counts become floats where a cell is empty: a missing or infinite count is none, what
+    An entry can be anything: counts become floats where a cell is empty, and one text among them makes texts of all in
+    an array or a file. A text is the number that it spells; what is no number, missing or infinite is taken as 0, what
     is no whole number is rounded down, and counts are brought within 0 to 2^62. Nothing of this moves two neighbours
-    further apart. The release's notes say so.
+    further apart, nor lets one entry change another. The release's notes say so.
     """
-    values = counts.filled(0) if isinstance(counts, np.ma.MaskedArray) else counts
-    if isinstance(counts, (list, tuple)):
-        for count in counts:
-            if isinstance(count, NO_COUNTS):
-                raise PrivacyParameterError(f"counts holds a {type(count).__name__}; counts must be whole numbers")
-        values = np.array(counts, dtype=object)
-    # Only of counts the shape is told: of records nobody may know how many there are.
-    if is_records(counts) or np.ndim(values) != 1:
+    length = _length(counts)
+    if length is None:
         raise PrivacyParameterError(
             f"counts is no list of numbers; the workload has {cells} cells: give one count each, in one dimension"
         )
-    shape, dtype = np.shape(values), getattr(values, "dtype", None) or np.asarray(values).dtype
-    kind = getattr(dtype, "kind", None) or ("i" if str(dtype).lower().startswith(("int", "uint")) else "")
-    if kind not in ("i", "u", "b", "f", "O"):
-        raise PrivacyParameterError(f"counts has entries of type {dtype}; counts must be whole numbers (integers)")
-    if shape != (cells,):
-        raise PrivacyParameterError(f"counts has shape {shape}; the workload has {cells} cells: give one count each")
-    return lambda: _whole_counts(
-        np.asarray(values, dtype=object if kind == "O" or not hasattr(dtype, "kind") else None)
-    )
+    if length != cells:  # nobody is told how many there are: they may be records
+        raise PrivacyParameterError(
+            f"counts has more or fewer entries than one a cell; the workload has {cells} cells: give one count each"
+        )
+    return lambda: _whole_counts(counts, cells)
 
 
-@np.errstate(all="ignore")
-def _whole_counts(counts: npt.NDArray[Any]) -> Integers:
-    if counts.dtype == object:
-        counts = np.array([_one_count(count) for count in counts], dtype=np.int64)
+def _length(counts: Any) -> int | None:
+    """How many entries there are, by the container alone; None for what is no list of them, in one dimension."""
+    fields = isinstance(counts, np.ndarray) and counts.dtype.names is not None
+    if fields or is_records(counts) or isinstance(counts, (str, bytes, bytearray, memoryview)):
+        return None
+    series = hasattr(type(counts), "__array__") and (library(counts) or getattr(counts, "ndim", 0) == 1)
+    return len(counts) if series or isinstance(counts, Sequence) else None
+
+
+def _whole_counts(counts: Any, cells: int) -> Integers:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # they would be about values
+        try:
+            found = _entries(counts)
+        except Exception:  # a type whose values Python does not have: none of them is a number
+            return np.zeros(cells, np.int64)
+        kind = found.dtype.kind if isinstance(found, np.ndarray) else ""
+        if isinstance(found, np.ndarray) and kind in "biufm":
+            whole = _whole_numbers(found.astype(np.int64) if kind == "m" else found)
+        else:
+            whole = np.fromiter(map(_one_count, found), np.int64, cells)
+        return np.where(np.ma.getmaskarray(counts), 0, whole) if isinstance(counts, np.ma.MaskedArray) else whole
+
+
+def _entries(counts: Any) -> NDArray[Any] | Sequence[Any]:
+    """The entries of a container, as they are: an array of numbers where that is quick, else Python's objects."""
+    match library(counts):
+        case "pandas":
+            quick = isinstance(counts.dtype, np.dtype) and counts.dtype.kind in "biuf"
+            return np.asarray(counts) if quick else list(counts.tolist())
+        case "polars":
+            return np.zeros(len(counts)) if counts.dtype.is_temporal() else list(counts.to_list())
+        case "pyarrow":
+            return list(map(_python, counts))
+    if isinstance(counts, Sequence):
+        return counts
+    array = np.asarray(counts)
+    return np.zeros(len(array)) if array.dtype.kind == "M" else array
+
+
+def _python(scalar: Any) -> Any:
+    with suppress(Exception):  # a text that is none
+        return scalar.as_py()
+    return None
+
+
+def _whole_numbers(counts: NDArray[Any]) -> Integers:
     if counts.dtype.kind == "f":
         counts = np.floor(np.clip(np.nan_to_num(counts.astype(np.float64), posinf=0.0, neginf=0.0), 0.0, 2.0**62))
     wide = counts if counts.dtype == np.uint64 else np.maximum(counts.astype(np.int64), 0)
@@ -98,8 +137,20 @@ def _whole_counts(counts: npt.NDArray[Any]) -> Integers:
 
 
 def _one_count(count: Any) -> int:
-    try:
-        floor: int = math.floor(count)
-        return min(max(floor, 0), LARGEST_COUNT)
-    except Exception:  # missing or infinite, in one of their many ways
-        return 0
+    with suppress(Exception):  # whatever an object does when it is looked at
+        number = _number(count)
+        if -math.inf < number < math.inf:
+            whole = LARGEST_COUNT if number > LARGEST_COUNT else index(math.floor(number))
+            return min(max(whole, 0), LARGEST_COUNT)
+    return 0
+
+
+def _number(count: Any) -> Any:
+    """What an entry is as a number; an error for what is none."""
+    from batchdp.tables.codes import spelled_number
+
+    if isinstance(count, (str, bytes, complex, np.complexfloating)):
+        return spelled_number(count)
+    if isinstance(count, (int, float, Decimal, Fraction, np.generic)):
+        return count
+    return float(count) if getattr(count, "ndim", 0) == 0 else 0

@@ -14,7 +14,16 @@ from batchdp.strategies.families.noise_on_data import NOISE_ON_DATA
 from batchdp.strategies.families.noise_on_results import NOISE_ON_RESULTS
 from batchdp.strategies.families.p_identity import P_IDENTITY
 from batchdp.strategies.families.wavelet import WAVELET
-from batchdp.strategies.family import FAMILIES, STRATEGIES, Family, Method, families_for, register, unregister
+from batchdp.strategies.family import (
+    FAMILIES,
+    STRATEGIES,
+    Family,
+    FunctionFamily,
+    Method,
+    families_for,
+    register,
+    unregister,
+)
 
 for _family in (
     NOISE_ON_DATA,
@@ -28,4 +37,4 @@ for _family in (
 ):
     register(_family)
 
-__all__ = ["FAMILIES", "STRATEGIES", "Family", "Method", "families_for", "register", "unregister"]
+__all__ = ["FAMILIES", "STRATEGIES", "Family", "FunctionFamily", "Method", "families_for", "register", "unregister"]

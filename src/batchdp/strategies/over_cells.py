@@ -31,6 +31,9 @@ class Sizes:
     """Cells up to which the function as it stands is run for the largest error, where small batches profit."""
 
 
+SIZES = Sizes()
+
+
 def over_cells(reduction: Reduction, best: float, build: Callable[[int], Tree], sizes: Sizes) -> Iterator[Dense]:
     """The measure on the merged columns; where it takes long, only if it comes below `best` over the cells."""
     p, workload = reduction.columns, reduction.workload

@@ -7,6 +7,7 @@ and a value is the same code in whatever type it comes: a text is the number tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -111,6 +112,16 @@ def _spelled(value: Any) -> str | None:
         if isinstance(value, (complex, np.complexfloating)):
             return repr(complex(value))
     return as_text(value)
+
+
+def spelled_number(value: Any) -> int | float:
+    """The number that a text, bytes or a complex number stands for, exact if it is a whole one; NaN if none."""
+    text = _spelled(value)
+    number = _number(text)
+    if abs(number) >= cleaning.LARGEST and math.isfinite(number):
+        with suppress(ValueError):
+            return int(text or "")
+    return number
 
 
 def _number(text: str | None) -> float:

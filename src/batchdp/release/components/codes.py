@@ -34,21 +34,21 @@ def is_records(table: Any) -> bool:
     """Whether this is a frame, a 2-D array or one of NumPy's records: not counts of cells."""
     if isinstance(table, np.ndarray) and table.dtype.names is not None:
         return table.ndim == 1 and all(table.dtype[name].shape == () for name in table.dtype.names)
-    return (_library(table) in FRAMES and not _is_series(table)) or getattr(table, "ndim", 0) == 2
+    return (library(table) in FRAMES and not _is_series(table)) or getattr(table, "ndim", 0) == 2
 
 
 def codes_of(table: Any, batch: KroneckerWorkload) -> Codes:
     """Records in a frame or an array, refused by its number of columns alone: types may be guessed from values."""
     from batchdp.tables.codes import codes_in_array, codes_in_arrow, codes_in_pandas, codes_in_polars
 
-    library = _library(table)
-    if library == "pandas":
+    kind = library(table)
+    if kind == "pandas":
         names = [str(name) for name in table.columns]
         return _from_columns(lambda i, size: codes_in_pandas(table.iloc[:, i], size), names, batch)
-    if library == "polars":
+    if kind == "polars":
         _check_class(table, ("DataFrame",), "collect it into a DataFrame first")
         return _from_columns(lambda i, size: codes_in_polars(table.to_series(i), size), list(table.columns), batch)
-    if library == "pyarrow":
+    if kind == "pyarrow":
         _check_class(table, ("Table", "RecordBatch"), "read it into a Table first")
         return _from_columns(lambda i, size: codes_in_arrow(table.column(i), size), list(table.schema.names), batch)
     if not isinstance(table, np.ndarray):  # to make it one may run a program, or depend on what it holds
@@ -84,17 +84,18 @@ def _from_columns(
 
 def _check_class(table: Any, taken: tuple[str, ...], remedy: str) -> None:
     if not {base.__name__ for base in type(table).__mro__} & {*taken}:
-        raise TableError(f"the table is a {_library(table)} {type(table).__name__}; {remedy}")
+        raise TableError(f"the table is a {library(table)} {type(table).__name__}; {remedy}")
 
 
-def _library(table: Any) -> str:
+def library(table: Any) -> str:
     """Of the frame that it is, or that it is made from: a class of one's own is still a frame."""
     found = (base.__module__.partition(".")[0] for base in type(table).__mro__)
-    return next((library for library in found if library in FRAMES), "")
+    return next((name for name in found if name in FRAMES), "")
 
 
 def _is_series(table: Any) -> bool:
-    return type(table).__name__ in ("Series", "Index", "Array", "ChunkedArray") or getattr(table, "ndim", 2) == 1
+    classes = {base.__name__ for base in type(table).__mro__}
+    return bool(classes & {"Series", "Index", "Array", "ChunkedArray"}) or getattr(table, "ndim", 2) == 1
 
 
 def records_of_counts(read: Callable[[], NDArray[np.int64]], batch: KroneckerWorkload) -> Callable[[], Records]:

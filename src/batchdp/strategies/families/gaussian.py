@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 from numpy.typing import ArrayLike
 
@@ -12,7 +13,7 @@ from batchdp.privacy import GAUSSIAN
 from batchdp.strategies.blocks import block_by_block
 from batchdp.strategies.family import Family
 from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.reduction import reduce
+from batchdp.workloads.reduction import Reduction, reduce
 from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
@@ -39,8 +40,14 @@ def gaussian(
     return PairStrategy.lifted(reduction, ended.pair, method="gaussian", noise=GAUSSIAN, proven=(ended.bound,))
 
 
-def _optimum(workload: MatrixWorkload, tolerance: float, progress: Progress | None) -> PairStrategy:
-    return gaussian(workload, tolerance=tolerance, progress=progress)
+@final
+@dataclass(frozen=True, eq=False)
+class _GaussianOptimum(Family):
+    def worth(self, reduction: Reduction) -> bool:
+        return True
+
+    def optimum(self, workload: MatrixWorkload, tolerance: float, progress: Progress | None) -> PairStrategy:
+        return gaussian(workload, tolerance=tolerance, progress=progress)
 
 
-GAUSSIAN_OPTIMUM = Family("gaussian", gaussian, noise=GAUSSIAN, searches=True, optimum=_optimum)
+GAUSSIAN_OPTIMUM = _GaussianOptimum("gaussian", gaussian, noise=GAUSSIAN, searches=True)

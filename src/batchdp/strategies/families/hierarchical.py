@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -78,15 +78,7 @@ class Settings(Sizes):
     takes milliseconds, so several are tried."""
 
 
-def _on_columns(R: Dense, settings: Settings) -> Iterator[Pair]:
-    """A tree of every branching over the merged columns."""
-    p = R.shape[1]
-    if R.size > settings.most_entries:
-        return
-    for branching in settings.branchings:
-        if branching <= max(2, p):
-            levels = tree_levels(p, branching)
-            yield Pair(tree(p, levels), tree_reconstruct(R, levels))
+SETTINGS = Settings()
 
 
 def _tree(cells: int) -> Tree:
@@ -94,16 +86,26 @@ def _tree(cells: int) -> Tree:
     return tree(cells, levels), partial(tree_reconstruct, levels=levels)
 
 
-def _over_cells(reduction: Reduction, best: float, settings: Settings) -> Iterator[Dense]:
-    return over_cells(reduction, best, _tree, settings)
+@final
+@dataclass(frozen=True, eq=False)
+class _Hierarchical(Family):
+    settings: Settings = SETTINGS
+
+    def worth(self, reduction: Reduction) -> bool:
+        return reduction.workload.cells <= self.settings.most_cells
+
+    def on_columns(self, R: Dense) -> Iterator[Pair]:
+        """A tree of every branching over the merged columns."""
+        p = R.shape[1]
+        if R.size > self.settings.most_entries:
+            return
+        for branching in self.settings.branchings:
+            if branching <= max(2, p):
+                levels = tree_levels(p, branching)
+                yield Pair(tree(p, levels), tree_reconstruct(R, levels))
+
+    def over_cells(self, reduction: Reduction, best: float, *, thorough: bool) -> Iterator[Dense]:
+        return over_cells(reduction, best, _tree, self.settings)
 
 
-HIERARCHICAL = Family(
-    "hierarchical",
-    hierarchical,
-    settings=Settings(),
-    quick=True,
-    worth=lambda reduction: reduction.workload.cells <= Settings().most_cells,
-    on_columns=_on_columns,
-    over_cells=_over_cells,
-)
+HIERARCHICAL = _Hierarchical("hierarchical", hierarchical, quick=True)

@@ -14,7 +14,7 @@ from batchdp.linalg.cone import inside, project
 from batchdp.linalg.matrix import Dense, check_size, dense
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies.blocks import block_by_block
-from batchdp.strategies.family import Family
+from batchdp.strategies.family import FunctionFamily
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.workload import MatrixWorkload, as_workload
 
@@ -138,10 +138,10 @@ def _spectral_projected_gradient(evaluate: _Objective, start: Dense, max_rounds:
     return best
 
 
-MATRIX_MECHANISM = Family(
+MATRIX_MECHANISM = FunctionFamily(
     "matrix-mechanism",
     matrix_mechanism,
     settings=SETTINGS,
     slow_beyond=SETTINGS.minutes_beyond,
-    worth=lambda reduction: reduction.workload.cells <= SETTINGS.most_cells,
+    most_cells=SETTINGS.most_cells,
 )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.linalg.matrix import Dense, identity
-from batchdp.strategies.family import Family
+from batchdp.strategies.family import Family, Method
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
-from batchdp.workloads.reduction import reduce
+from batchdp.workloads.reduction import Reduction, reduce
 from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 
@@ -34,17 +35,22 @@ LARGE = 2048
 """Columns above which the identity is a sparse matrix."""
 
 
-def _on_columns(R: Dense, _: None) -> Iterator[Pair]:
-    """Every merged column once."""
-    p = R.shape[1]
-    yield Pair(np.eye(p) if p <= LARGE else identity(p), R)
+@final
+@dataclass(frozen=True, eq=False)
+class _NoiseOnData(Family):
+    def worth(self, reduction: Reduction) -> bool:
+        return True
+
+    def variants(self) -> tuple[Method, ...]:
+        return partial(noise_on_data, merged=True), noise_on_data
+
+    def plainly(self, workload: MatrixWorkload) -> PairStrategy:
+        return noise_on_data(workload)
+
+    def on_columns(self, R: Dense) -> Iterator[Pair]:
+        """Every merged column once."""
+        p = R.shape[1]
+        yield Pair(np.eye(p) if p <= LARGE else identity(p), R)
 
 
-NOISE_ON_DATA = Family(
-    "noise-on-data",
-    noise_on_data,
-    quick=True,
-    plain=True,
-    variants=(partial(noise_on_data, merged=True), noise_on_data),
-    on_columns=_on_columns,
-)
+NOISE_ON_DATA = _NoiseOnData("noise-on-data", noise_on_data, quick=True)

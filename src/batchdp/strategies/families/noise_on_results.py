@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.linalg.matrix import Dense, column_norms, dense, identity
-from batchdp.strategies.family import Family
-from batchdp.strategies.over_cells import Sizes
+from batchdp.strategies.family import Family, Method
+from batchdp.strategies.over_cells import SIZES, Sizes
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.reduction import Reduction, reduce
 from batchdp.workloads.workload import MatrixWorkload, as_workload
@@ -36,25 +37,31 @@ def noise_on_results(workload: MatrixWorkload | ArrayLike | Any, *, least_square
     return PairStrategy(workload, workload.matrix, identity(workload.queries), method="noise-on-results")
 
 
-def _over_cells(reduction: Reduction, _: float, sizes: Sizes) -> Iterator[Dense]:
-    p, workload = reduction.columns, reduction.workload
-    if workload.queries * p <= sizes.most_entries and (p <= sizes.many_columns or _may_pay(reduction)):
-        yield reduction.restrict_measure(workload.matrix)
-
-
 def _may_pay(reduction: Reduction) -> bool:
     """Whether noise on results, with k Δ² as its least error, comes near noise on data."""
     sensitivity = float(column_norms(reduction.workload.matrix, 1).max(initial=0.0))
     return reduction.rank * sensitivity**2 < 4 * float(np.vdot(reduction.reduced, reduction.reduced))
 
 
-NOISE_ON_RESULTS = Family(
-    "noise-on-results",
-    noise_on_results,
-    settings=Sizes(),
-    quick=True,
-    plain=True,
-    worth=lambda reduction: reduction.workload.cells <= Sizes().most_cells,
-    variants=(noise_on_results, partial(noise_on_results, least_squares=True)),
-    over_cells=_over_cells,
-)
+@final
+@dataclass(frozen=True, eq=False)
+class _NoiseOnResults(Family):
+    settings: Sizes = SIZES
+
+    def worth(self, reduction: Reduction) -> bool:
+        return reduction.workload.cells <= self.settings.most_cells
+
+    def variants(self) -> tuple[Method, ...]:
+        return noise_on_results, partial(noise_on_results, least_squares=True)
+
+    def plainly(self, workload: MatrixWorkload) -> PairStrategy:
+        return noise_on_results(workload)
+
+    def over_cells(self, reduction: Reduction, best: float, *, thorough: bool) -> Iterator[Dense]:
+        p, workload = reduction.columns, reduction.workload
+        many = p > self.settings.many_columns
+        if workload.queries * p <= self.settings.most_entries and (not many or _may_pay(reduction)):
+            yield reduction.restrict_measure(workload.matrix)
+
+
+NOISE_ON_RESULTS = _NoiseOnResults("noise-on-results", noise_on_results, quick=True)

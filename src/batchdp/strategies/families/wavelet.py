@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,7 +12,7 @@ from scipy import sparse
 
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.strategies.family import Family
-from batchdp.strategies.over_cells import Sizes, Tree, over_cells
+from batchdp.strategies.over_cells import SIZES, Sizes, Tree, over_cells
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
@@ -59,28 +60,27 @@ def haar(cells: int) -> tuple[sparse.csr_array, sparse.csr_array]:
     return L, sparse.csr_array((share, (column, row)), shape=(cells, cells))
 
 
-def _on_columns(R: Dense, sizes: Sizes) -> Iterator[Pair]:
-    """The transform of the merged columns."""
-    if R.size <= sizes.most_entries:
-        L, inverse = haar(R.shape[1])
-        yield Pair(L, np.asarray(R @ inverse))
-
-
 def _tree(cells: int) -> Tree:
     L, inverse = haar(cells)
     return L, lambda W: np.asarray(W @ inverse)
 
 
-def _over_cells(reduction: Reduction, best: float, sizes: Sizes) -> Iterator[Dense]:
-    return over_cells(reduction, best, _tree, sizes)
+@final
+@dataclass(frozen=True, eq=False)
+class _Wavelet(Family):
+    settings: Sizes = SIZES
+
+    def worth(self, reduction: Reduction) -> bool:
+        return reduction.workload.cells <= self.settings.most_cells
+
+    def on_columns(self, R: Dense) -> Iterator[Pair]:
+        """The transform of the merged columns."""
+        if R.size <= self.settings.most_entries:
+            L, inverse = haar(R.shape[1])
+            yield Pair(L, np.asarray(R @ inverse))
+
+    def over_cells(self, reduction: Reduction, best: float, *, thorough: bool) -> Iterator[Dense]:
+        return over_cells(reduction, best, _tree, self.settings)
 
 
-WAVELET = Family(
-    "wavelet",
-    wavelet,
-    settings=Sizes(),
-    quick=True,
-    worth=lambda reduction: reduction.workload.cells <= Sizes().most_cells,
-    on_columns=_on_columns,
-    over_cells=_over_cells,
-)
+WAVELET = _Wavelet("wavelet", wavelet, quick=True)

@@ -9,11 +9,11 @@ from math import ceil
 import numpy as np
 
 from batchdp.linalg.matrix import Dense, dense
+from batchdp.strategies.account import PairSearch
 from batchdp.strategies.families.low_rank import fast, working_set
 from batchdp.strategies.families.low_rank.mechanism import solve_fast
 from batchdp.strategies.families.low_rank.program import Progress, first_measure
 from batchdp.strategies.families.low_rank.settings import Settings
-from batchdp.strategies.family import Account
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction
 
@@ -26,28 +26,28 @@ def may_pay(R: Dense, settings: Settings) -> bool:
     return bool(n > settings.few_columns * k * k * (0.5 if k * n <= settings.quick else 1.0))
 
 
-def improve_best(account: Account, settings: Settings) -> None:
+def improve_best(search: PairSearch, settings: Settings) -> None:
     """Start the low-rank program at the best measure so far, if that has fewer rows than columns."""
-    k, n = account.R.shape
-    if account.best is None or account.best.measure.shape[0] >= n:
+    k, n = search.R.shape
+    if search.best is None or search.best.measure.shape[0] >= n:
         return
-    start, rank = dense(account.best.measure), account.best.measure.shape[0]
+    start, rank = dense(search.best.measure), search.best.measure.shape[0]
     price = settings.price(k, n, rank)
-    if 80 * price <= 0.5 * account.budget:
-        rules = fast.Rules(float(rank), settings.slow, give_up_above=account.error, settings=settings)
-        _Ranks(account, settings).run(start, rules, price, f"{NAME} from {account.method}")
+    if 80 * price <= 0.5 * search.account.budget:
+        rules = fast.Rules(float(rank), settings.slow, give_up_above=search.error, settings=settings)
+        _Ranks(search, settings).run(start, rules, price, f"{NAME} from {search.method}")
 
 
-def search_low_rank(account: Account, reduction: Reduction, seed: int, share: float, settings: Settings) -> None:
+def search_low_rank(search: PairSearch, reduction: Reduction, seed: int, share: float, settings: Settings) -> None:
     """The registered function first, then what is left on other ranks and starts."""
-    ranks = _Ranks(account, settings)
+    ranks = _Ranks(search, settings)
     if ranks.registered(reduction.reduced) and share > 0:
         ranks.others(seed)
 
 
 @dataclass(frozen=True, eq=False)
 class _Ranks:
-    account: Account
+    search: PairSearch
     settings: Settings
 
     def registered(self, R: Dense) -> bool:
@@ -56,22 +56,22 @@ class _Ranks:
         False if it was hopeless.
         """
         k, n = R.shape
-        account, settings = self.account, self.settings
-        if not account.thorough or (k * n > settings.small_problem and not may_pay(R, settings)):
+        search, settings = self.search, self.settings
+        if not search.thorough or (k * n > settings.small_problem and not may_pay(R, settings)):
             return True
         rank = ceil(1.2 * k)
         # While the residual shrinks ‖B‖² grows, so a long run that is far above the best so far need not end.
         long = k * n > settings.small_problem
-        hopeless = settings.hopeless * account.error / account.scale**2 if long else np.inf
+        hopeless = settings.hopeless * search.error / search.scale**2 if long else np.inf
         pair = solve_fast(R, rank, 0.0, seed=0, give_up_above=hopeless, settings=settings)
         if pair is not None:
-            account.rounds += settings.steps * pair.rounds
-            account.offer(NAME, dense(pair.measure), f"{NAME}, {rank} measurements")
+            search.rounds += settings.steps * pair.rounds
+            search.offer(NAME, dense(pair.measure), f"{NAME}, {rank} measurements")
         return pair is not None
 
     def others(self, seed: int) -> None:
         """Spend what is left."""
-        settings, (k, n) = self.settings, self.account.R.shape
+        settings, (k, n) = self.settings, self.search.R.shape
         tiny = k * n <= settings.tiny
         seed += 1  # another start than the registered function's, which has just run
         hopeless = 0
@@ -81,19 +81,19 @@ class _Ranks:
             # 1.5.
             price = settings.price(k, 1.5 * settings.working_columns * rank * k if few else n, rank)
             rounds = (170 if growth == settings.slower else 120) * (1.7 if few else 1.0)
-            if self.account.left < rounds * price and not (tiny and self.account.left > 0):
+            if self.search.account.left < rounds * price and not (tiny and self.search.account.left > 0):
                 continue
             rules = fast.Rules(
                 (0.1 if tiny else 0.03) * rank,
                 growth,
-                give_up_above=settings.hopeless * self.account.error,
+                give_up_above=settings.hopeless * self.search.error,
                 settings=settings,
             )
             doing = f"{NAME}, {rank} measurements"
             if few:
                 found = self._run_few(rank, rules, price, doing, seed + trial)
             else:
-                start = first_measure(self.account.R, rank, np.random.default_rng(seed + trial))
+                start = first_measure(self.search.R, rank, np.random.default_rng(seed + trial))
                 found = self.run(start, rules, price, doing)
             if found is None:
                 hopeless += 1
@@ -111,27 +111,27 @@ class _Ranks:
 
     def _with_singles(self, measure: Dense, diagonals: tuple[float, ...]) -> None:
         """Give single columns a measurement of their own: the farther low rank is from the best, the more need one."""
-        account, settings, (k, n) = self.account, self.settings, self.account.R.shape
+        search, settings, (k, n) = self.search, self.settings, self.search.R.shape
         rank = len(measure)
         price = settings.singles_price(k, n, rank)
         for diagonal in diagonals:
-            if account.left < 45 * price:
+            if search.account.left < 45 * price:
                 return
             start = np.vstack([np.full(n, diagonal), (1 - diagonal) * measure])
             doing = f"{NAME}, {rank} shared measurements and single columns"
-            rules = fast.Rules(0.3 * rank, settings.slow, give_up_above=account.error, settings=settings)
+            rules = fast.Rules(0.3 * rank, settings.slow, give_up_above=search.error, settings=settings)
             self.run(start, rules, price, doing, fast.WithSingles())
 
     def run(
         self, start: Dense, rules: fast.Rules, price: float, doing: str, form: fast.Form | None = None
     ) -> Dense | None:
         """One run of the augmented Lagrangian, entered in the account; its measure unless it was given up."""
-        R = self.account.R
+        R = self.search.R
         return self._entered(lambda watch: fast.solve(R, start, rules, form=form, progress=watch), price, doing)
 
     def _run_few(self, rank: int, rules: fast.Rules, price: float, doing: str, seed: int) -> Dense | None:
         """One run on working sets of columns, as `run`."""
-        R = self.account.R
+        R = self.search.R
         return self._entered(lambda watch: working_set.solve(R, rank, rules, seed=seed, progress=watch), price, doing)
 
     def _entered(self, solve: Callable[[Progress], Pair | None], price: float, doing: str) -> Dense | None:
@@ -142,9 +142,9 @@ class _Ranks:
             rounds = round_
 
         pair = solve(watch)
-        self.account.charge(rounds, price)
+        self.search.charge(rounds, price)
         if pair is None:
-            self.account.tell(doing)
+            self.search.tell(doing)
             return None
-        self.account.offer(NAME, dense(pair.measure), doing)
+        self.search.offer(NAME, dense(pair.measure), doing)
         return dense(pair.measure)

@@ -3,22 +3,44 @@
 `mechanism` is the family's function; `tournament` is the search that `optimize` spends work on.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from scipy import sparse
+
+from batchdp.linalg.matrix import Dense
+from batchdp.strategies.account import PairSearch
 from batchdp.strategies.families.p_identity.mechanism import p_identity
 from batchdp.strategies.families.p_identity.settings import SETTINGS, Settings
 from batchdp.strategies.families.p_identity.tournament import search_shared
 from batchdp.strategies.families.p_identity.wide_rows import from_wide_rows
 from batchdp.strategies.family import Family
+from batchdp.workloads.pair import Pair
+from batchdp.workloads.reduction import Reduction
 
-P_IDENTITY = Family(
-    "p-identity",
-    p_identity,
-    settings=SETTINGS,
-    searches=True,
-    quick=True,
-    search=search_shared,
-    on_sparse=from_wide_rows,
-    part=SETTINGS.part,
-    nominal_seconds=lambda R, settings: settings.nominal_seconds(R.size),
-)
+
+@final
+@dataclass(frozen=True, eq=False)
+class _PIdentity(Family):
+    settings: Settings = SETTINGS
+
+    def worth(self, reduction: Reduction) -> bool:
+        return True
+
+    def on_sparse(self, matrix: sparse.csr_array) -> tuple[float, Callable[[], Pair | None]]:
+        return from_wide_rows(matrix)
+
+    def search(self, search: PairSearch, reduction: Reduction, seed: int, share: float) -> None:
+        search_shared(search, reduction, seed, share, self.settings)
+
+    def part(self, R: Dense) -> float:
+        return self.settings.part
+
+    def nominal_seconds(self, R: Dense) -> float:
+        return self.settings.nominal_seconds(R.size)
+
+
+P_IDENTITY = _PIdentity("p-identity", p_identity, searches=True, quick=True)
 
 __all__ = ["P_IDENTITY", "SETTINGS", "Settings", "p_identity"]

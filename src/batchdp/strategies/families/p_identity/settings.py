@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchdp.strategies.cost import FLOPS
+from batchdp.strategies.account import FLOPS
 
 
 @dataclass(frozen=True)

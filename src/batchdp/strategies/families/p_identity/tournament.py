@@ -18,6 +18,7 @@ from scipy.linalg import LinAlgError, eigh
 from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads
+from batchdp.strategies.account import PairSearch
 from batchdp.strategies.families.p_identity.mechanism import fit, several_starts
 from batchdp.strategies.families.p_identity.moves import hop, split
 from batchdp.strategies.families.p_identity.packed import pack, paired, shared_of, unpack
@@ -25,7 +26,6 @@ from batchdp.strategies.families.p_identity.polish import polish_dense, polish_s
 from batchdp.strategies.families.p_identity.products import Products, products
 from batchdp.strategies.families.p_identity.settings import Settings
 from batchdp.strategies.families.p_identity.starts import KINDS, Kind, shared_start
-from batchdp.strategies.family import Account
 from batchdp.workloads.reduction import Reduction
 
 Task = TypeVar("Task")
@@ -33,17 +33,17 @@ Task = TypeVar("Task")
 NAME = "p-identity"
 
 
-def search_shared(account: Account, reduction: Reduction, seed: int, share: float, settings: Settings) -> None:
+def search_shared(search: PairSearch, reduction: Reduction, seed: int, share: float, settings: Settings) -> None:
     """Spend a share of the work that is left on p-Identity."""
-    R, limit = products(reduction, settings), account.spent + share * account.left
-    Tournament(account, R, seed, share, settings, limit).run()
+    R, limit = products(reduction, settings), search.account.spent + share * search.account.left
+    Tournament(search, R, seed, share, settings, limit).run()
 
 
 @dataclass(frozen=True, eq=False)
 class Tournament:
     """The problem and the rules; `limit` is what the account may have spent in the end."""
 
-    account: Account
+    search: PairSearch
     R: Products
     """The workload before it was scaled."""
     seed: int
@@ -54,7 +54,7 @@ class Tournament:
     def run(self) -> None:
         """From starts to the last polish."""
         settings = self.settings
-        pool = self._registered() if self.account.thorough else []
+        pool = self._registered() if self.search.thorough else []
         # Runs of different p that end alike: there is but one valley, or nothing to share. Do not insist.
         alike = self._alike(pool, 1e-3)
         pool += self._screened(alike)
@@ -70,22 +70,22 @@ class Tournament:
 
     def _end(self, best: Reached, alike: bool) -> None:
         """Hops from the best, and every entry free where that may gain something."""
-        account, settings = self.account, self.settings
+        search, settings = self.search, self.settings
         price = settings.dense_price(*self.R.shape, self.R.shape[1] + len(best.point))
-        dense_pays = self._left > 10 * price and wants_more(account.R, best.point, settings)
-        reserve = min(0.25 * self.share * account.budget, 100 * price) if dense_pays else 0.0
+        dense_pays = self._left > 10 * price and wants_more(search.R, best.point, settings)
+        reserve = min(0.25 * self.share * search.account.budget, 100 * price) if dense_pays else 0.0
         best = self._hops(best, self.limit - reserve, settings.useless_hops if not alike else settings.hops_at_once)
         self._offer(best)
         rounds = int(min(settings.most_rounds, self._left / price))
         if dense_pays and rounds >= settings.fewest_rounds:
-            ended = polish_dense(account.R, dense(unpack(best.point, settings)), rounds)
-            account.charge(ended.evaluations, price)
+            ended = polish_dense(search.R, dense(unpack(best.point, settings)), rounds)
+            search.charge(ended.evaluations, price)
             kept = ended.point[np.abs(ended.point).sum(axis=1) > 0]
-            account.offer(NAME, kept, f"{NAME}, every entry free")
+            search.offer(NAME, kept, f"{NAME}, every entry free")
 
     @property
     def _left(self) -> float:
-        return self.limit - self.account.spent
+        return self.limit - self.search.account.spent
 
     def _alike(self, pool: list[Reached], difference: float) -> bool:
         """Whether several of the runs, best first, ended like the best."""
@@ -96,7 +96,7 @@ class Tournament:
         """What STRATEGIES offers: never be worse."""
         ended = several_starts(self.R, settings=self.settings)
         found = [Reached(pack(one.point), one.value, one.evaluations) for one in ended]
-        self.account.offer_pair(NAME, paired(self.account.R, found[0].point, self.settings))
+        self.search.offer_pair(NAME, paired(self.search.R, found[0].point, self.settings))
         for one in found:
             self._enter(one)
         return [one for one in found if len(one.point) > 1]
@@ -108,9 +108,9 @@ class Tournament:
 
     def _screened(self, alike: bool) -> list[Reached]:
         """A few rounds from every kind of start; small p converge first, so compare within each p only."""
-        V = _right_vectors(self.account.R, self.settings.most_shared_at_start)
+        V = _right_vectors(self.search.R, self.settings.most_shared_at_start)
         budget = self._left
-        counts, kinds = self._counts(alike), KINDS[1:] if self.account.thorough else KINDS  # random ones came before
+        counts, kinds = self._counts(alike), KINDS[1:] if self.search.thorough else KINDS  # random ones came before
 
         def price() -> float:
             return 20 * len(kinds) * sum(self._price(p) for p in counts)
@@ -148,7 +148,7 @@ class Tournament:
         growing, rounds = pool, self.settings.growth_rounds
         while growing:
             price = rounds * sum(self._price(len(one.point) * 3 // 2) for one in growing)
-            if self.account.spent + price > self.limit - 0.3 * self._left:
+            if self.search.account.spent + price > self.limit - 0.3 * self._left:
                 break
             grown = self._side_by_side(lambda one: self._descended(split(one.point), rounds), growing)
             better = [new for old, new in zip(growing, grown, strict=True) if new.value < (1 - 1e-3) * old.value]
@@ -166,7 +166,7 @@ class Tournament:
         rng = np.random.default_rng([self.seed, 7])
         at_once, rounds, useless = self.settings.hops_at_once, self.settings.hop_rounds, 0
         price = at_once * rounds * self._price(len(best.point))
-        while useless < patience and self.account.spent + price < limit:
+        while useless < patience and self.search.account.spent + price < limit:
             changed = [hop(best.point, rng) for _ in range(at_once)]
             useless += at_once
             for one in self._side_by_side(partial(self._descended, rounds=rounds), changed):
@@ -185,14 +185,14 @@ class Tournament:
         return polish_shared(self.R, packed, rounds, self.settings)
 
     def _side_by_side(self, run: Callable[[Task], Reached], tasks: Iterable[Task]) -> Iterable[Reached]:
-        """What the runs of all tasks reached, in their order, each entered in the account."""
+        """What the runs of all tasks reached, in their order, each entered in the search."""
         for one in in_threads(run, tasks, entries=self.R.work):
             self._enter(one)
             yield one
 
     def _offer(self, one: Reached) -> None:
-        if one.value * self.account.scale**2 < self.account.error:
-            self.account.offer_pair(NAME, paired(self.account.R, one.point, self.settings))
+        if one.value * self.search.scale**2 < self.search.error:
+            self.search.offer_pair(NAME, paired(self.search.R, one.point, self.settings))
 
     def _price(self, p: int) -> float:
         return self.settings.price(*self.R.shape, p, self.R.work)
@@ -207,8 +207,8 @@ class Tournament:
 
     def _enter(self, one: Reached) -> None:
         p = len(one.point) - 1
-        self.account.charge(one.evaluations, self._price(p))
-        self.account.tell(f"{NAME} with {p} shared quer{'y' if p == 1 else 'ies'}")
+        self.search.charge(one.evaluations, self._price(p))
+        self.search.tell(f"{NAME} with {p} shared quer{'y' if p == 1 else 'ies'}")
 
 
 def _value(one: Reached) -> float:

@@ -63,7 +63,7 @@ class Sparse:
         return np.ascontiguousarray((self._turned @ np.ascontiguousarray(rows.T)).T)
 
 
-def from_wide_rows(W: sparse.csr_array, _: object = None) -> tuple[float, Callable[[], Pair | None]]:
+def from_wide_rows(W: sparse.csr_array) -> tuple[float, Callable[[], Pair | None]]:
     """The best of a few descents for a matrix whose columns are merged: ‖B‖²_F, and the pair when it is wanted.
 
     The pair is None where its diagonal cannot be divided by.
