@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.asking.demands import Demand, Demands, demands
+from batchdp.asking.asked import AskedTables, Part, Run
+from batchdp.asking.demands import Computed, Demand, Demands, RowsOf, demands
 from batchdp.asking.legend import Key, Legend
 from batchdp.asking.marginals import Orders
 from batchdp.asking.parting import Indices
@@ -26,6 +27,7 @@ from batchdp.asking.rows import MOST_TOGETHER, Dense, Rows
 from batchdp.cells.atoms import Atoms
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
+from batchdp.queries import Item
 from batchdp.workloads.structure import Factor, KroneckerWorkload
 
 if TYPE_CHECKING:
@@ -54,6 +56,15 @@ class TableBatch:
     atoms: tuple[Atoms, ...]
     columns: tuple[ValueColumn, ...]
     legend: Legend
+    runs: tuple[Run, ...]
+    """What is shown: tables as they are, and what is computed from tables."""
+    statements: tuple[tuple[Item, tuple[int, ...]], ...] = ()
+    """Every item of a SELECT, or part of a derived one, with its tables; other tables are statements of their own."""
+
+    @cached_property
+    def asked(self) -> AskedTables:
+        """All answers in the order in which they are shown, made when they are looked at."""
+        return AskedTables(self.workload, self.legend, self.runs)
 
     @cached_property
     def _strides(self) -> tuple[tuple[int, ...], ...]:
@@ -87,7 +98,8 @@ def tables_of(
     fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     batch = builder.products(named, plain=not selections and named == tuple(domain.columns))
     found = tuple(own.column(name) for own, name in zip(values, named, strict=True))
-    return TableBatch(batch, asked.atoms, found, builder.legend(fingerprint))
+    items = tuple((item, tuple(own)) for item, own in asked.items.values())
+    return TableBatch(batch, asked.atoms, found, builder.legend(fingerprint), builder.runs(batch), items)
 
 
 def _columns(asked: Demands) -> tuple[list[tuple[int, ...]], dict[int, int]]:
@@ -147,21 +159,28 @@ class _Values:
         """The queries of a table on this column: one a combination of its keys' groups."""
         sizes = [len(self._asked.keys[k][0].titles) for k in keys]
         groups = [self._groups[k][self.first].astype(np.int64) for k in keys]
+        plain = not any(self._asked.keys[k][1].running for k in keys)
         place = np.zeros(self.size, dtype=np.int64)
         for size, group in zip(sizes, groups, strict=True):
             place = np.where((place < 0) | (group < 0), -1, place * size + group)
         rows = prod(sizes)
         row = self._rows[amount][self.first] if amount in self._rows else None
-        if row is None and rows == self.size and np.array_equal(place, np.arange(rows)):
+        if plain and row is None and rows == self.size and np.array_equal(place, np.arange(rows)):
             return Factor(self.size)
         if rows * self.size > MOST_ENTRIES:
             raise QueryError(
                 f"{rows:,} groups of {' & '.join(self._asked.atoms[i].column for i in self.own)} in {self.size:,} "
                 "values that other queries tell apart are too many; use coarser groups"
             )
-        found = np.zeros((rows, self.size))
-        there = np.flatnonzero(place >= 0)
-        found[place[there], there] = 1.0 if row is None else row[there]
+        if plain:
+            found = np.zeros((rows, self.size))
+            there = np.flatnonzero(place >= 0)
+            found[place[there], there] = 1.0 if row is None else row[there]
+        else:
+            found = np.ones((1, self.size)) if row is None else row[None]
+            for k, size, group in zip(keys, sizes, groups, strict=True):
+                inside = self._asked.keys[k][1].spread(group, size)
+                found = (found[:, None] * inside).reshape(-1, self.size)
         found.flags.writeable = False
         return Factor(self.size, found)
 
@@ -214,6 +233,34 @@ class _Builder:
             listed += [made] * (same == len(listed))
             self._known[known] = same
         return self._known[known]
+
+    def runs(self, batch: KroneckerWorkload) -> tuple[Run, ...]:
+        """What is shown, with neighbouring tables together."""
+        starts = np.concatenate([[0], np.cumsum(batch.table_sizes())]).astype(np.int64)
+        found: list[Run] = []
+        for one in self._asked.shown:
+            if isinstance(one, Computed):
+                keys = self._ordered(one.keys)
+                of = one.of.mapped(lambda part, keys=keys: self._part(part, keys, starts))  # type: ignore[misc]
+                found.append(Run(name=one.name, keys=keys, of=of))
+            elif found and found[-1].tables and found[-1].tables.stop == one.start:
+                found[-1] = Run(range(found[-1].tables.start, one.stop))
+            else:
+                found.append(Run(one))
+        return tuple(found)
+
+    def _ordered(self, keys: tuple[int, ...]) -> tuple[int, ...]:
+        """Keys in the order in which a table's rows vary: that of their columns."""
+        return tuple(sorted(keys, key=lambda k: self._key_home[k]))
+
+    def _part(self, part: RowsOf, keys: tuple[int, ...], starts: Indices) -> Part:
+        """Where the rows of a table lie that are a part of the answers with these keys."""
+        own = self._ordered(self._asked.tables[part.table].keys)
+        sizes = [len(self._asked.keys[k][0].titles) for k in own]
+        stride = {k: prod(sizes[place + 1 :]) for place, k in enumerate(own)}
+        extra = next((k for k in own if k not in keys), None)
+        first = 0 if extra is None or part.row is None else part.row * stride[extra]
+        return Part(int(starts[part.table]) + first, tuple(stride[k] for k in keys))
 
     def products(self, named: tuple[str, ...], *, plain: bool) -> KroneckerWorkload:
         """The batch; `plain` where tables are called by the names of their columns."""

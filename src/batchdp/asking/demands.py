@@ -1,9 +1,14 @@
-"""SQL statements and all tables of a domain as demands: what each table is grouped by, and what its records add."""
+"""SQL statements and all tables of a domain as demands: what each table is grouped by, and what its records add.
+
+A derived answer is computed from tables of its parts: numerators and denominators with the item's own groups, and the
+running totals of a quantile with one more. A part that is asked anyway is not asked again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,15 +19,18 @@ from batchdp.asking.parting import Indices, Parting, alive_of, of_cases, of_colu
 from batchdp.asking.rows import Rows, rows_of
 from batchdp.cells.atoms import Atoms
 from batchdp.cells.splitting import Part, parts_of, split_by
+from batchdp.derived.expressions import Combination, Crossing
 from batchdp.domain import Domain
-from batchdp.queries import Choice, Constant, Query
+from batchdp.queries import Amount, Choice, Constant, Item, Missing, Query, Within
 from batchdp.sql.batch import comparable
 
 if TYPE_CHECKING:
     from batchdp.sql.groupings import Key as Grouped
-    from batchdp.sql.selections import Selection
+    from batchdp.sql.selections import Counted, Selection
 
 OTHER, MISSING = "anything else", "NULL"
+
+_ONE, _NOTHING = Constant(1.0), Constant(0.0)
 
 
 @dataclass(frozen=True)
@@ -34,53 +42,103 @@ class Demand:
     amount: int | None = None
 
 
+@dataclass(frozen=True)
+class RowsOf:
+    """A part of a derived answer: a table, and which of the rows of its last key, if that is not the item's own."""
+
+    table: int
+    row: int | None = None
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A derived item over one set of keys."""
+
+    name: str
+    keys: tuple[int, ...]
+    of: Combination[RowsOf] | Crossing[RowsOf]
+
+
 @dataclass(eq=False)
 class Demands:
-    """All tables that are asked, over atoms; keys and amounts are held once."""
+    """All tables that are asked, over atoms; keys and amounts are held once.
+
+    The statements' own tables come first, then those of the domain, and last the parts of derived answers.
+    """
 
     atoms: tuple[Atoms, ...]
     alive: tuple[Indices, ...]
     keys: list[tuple[Key, Parting]] = field(default_factory=list)
     amounts: list[Rows] = field(default_factory=list)
     tables: list[Demand] = field(default_factory=list)
-    _known: dict[tuple[Key, tuple[int, ...], bytes], int] = field(default_factory=dict)
+    shown: list[range | Computed] = field(default_factory=list)
+    """In the order of the statements: tables as they are, or what is computed from tables."""
+    items: dict[tuple[int, str], tuple[Item, list[int]]] = field(default_factory=dict)
+    """Of the statements, each with its tables."""
+    _keys: dict[tuple[Key, tuple[int, ...], bytes, bool], int] = field(default_factory=dict)
+    _amounts: dict[Amount, int | None] = field(default_factory=dict)
+    _tables: dict[tuple[tuple[int, ...], int | None], int] = field(default_factory=dict)
 
     def key(self, key: Key, parting: Parting) -> int:
         """The number of a key, the same for the same."""
         if not parting.looked:  # a CASE that looks at no column stands on the first
             parting = Parting((0,), np.repeat(parting.group, len(self.alive[0])))
-        same = key, parting.looked, parting.group.tobytes()
-        if same not in self._known:
-            self._known[same] = len(self.keys)
+        same = key, parting.looked, parting.group.tobytes(), parting.running
+        if same not in self._keys:
+            self._keys[same] = len(self.keys)
             self.keys.append((key, parting))
-        return self._known[same]
+        return self._keys[same]
 
-    def amount(self, query: Query) -> int | None:
-        """The number of what a query adds; None where that is 1."""
-        found = rows_of(query, self.atoms, self.alive)
-        if not found.looked:
-            constant = float(found.whole)
-            if constant == 1:
-                return None
-            found = Rows({0: np.full(len(self.alive[0]), constant)}, (0,), found.whole)
+    def amount(self, name: str, amount: Amount) -> int | None:
+        """The number of what a query adds, the same for the same; None where that is 1."""
+        if amount in self._amounts:
+            return self._amounts[amount]
+        found = rows_of(Query(name, amount), self.atoms, self.alive)
+        if not found.looked and float(found.whole) == 1:
+            self._amounts[amount] = None
+            return None
+        if not found.looked:  # a constant needs a column to stand on
+            found = Rows({0: np.full(len(self.alive[0]), float(found.whole))}, (0,), found.whole)
+        self._amounts[amount] = len(self.amounts)
         self.amounts.append(found)
-        return len(self.amounts) - 1
+        return self._amounts[amount]
+
+    def table(self, name: str, keys: tuple[int, ...], amount: int | None = None) -> int:
+        """The number of one more table."""
+        self.tables.append(Demand(name, keys, amount))
+        return self._tables.setdefault((keys, amount), len(self.tables) - 1)
+
+    def part(self, name: str, keys: tuple[int, ...], amount: int | None) -> int:
+        """The number of a table with these keys and this amount, which there may be already."""
+        known = self._tables.get((keys, amount))
+        return self.table(name, keys, amount) if known is None else known
+
+    def item(self, item: Item, table: int) -> None:
+        """Note that a table belongs to an item."""
+        self.items.setdefault((item.select, item.name), (item, []))[1].append(table)
 
 
 def demands(selections: Sequence[Selection], orders: Orders | None, domain: Domain) -> Demands:
     """What the statements ask, then all tables of so many columns."""
     whole = orders is not None and max(orders) > 0
-    atoms = split_by(_looking(selections, domain if whole else None), domain)
+    looking = [*_looking(selections, domain if whole else None)] or [Missing(next(iter(domain.columns)))]
+    atoms = split_by(looking, domain, every_step=True)
     found = Demands(atoms, tuple(map(alive_of, atoms)))
     taken: dict[tuple[str, frozenset[str]], None] = {}
-    for selected in selections:
-        _add_statement(found, selected, domain, taken)
+    statements = [_Statement(found, selected, taken) for selected in selections]
+    own = [statement.tables() for statement in statements]
+    start = len(found.tables)
     if orders is not None:
         keys = _domain_keys(found, domain) if whole else []
         names = list(domain.columns)
-        for own in column_sets(orders, len(names)):
-            name = " × ".join(names[i] for i in own) or "total"
-            found.tables.append(Demand(name, tuple(keys[i] for i in own)))
+        for columns in column_sets(orders, len(names)):
+            found.table(" × ".join(names[i] for i in columns) or "total", tuple(keys[i] for i in columns))
+    end = len(found.tables)
+    for statement, plain in zip(statements, own, strict=True):
+        found.shown += statement.answers(plain)
+    found.shown += [range(start, end)] if end > start else []
+    for t in {t for _, own in found.items.values() for t in own if start <= t < end}:  # which a part shares
+        found.item(Item(found.tables[t].name), t)
     return found
 
 
@@ -89,11 +147,12 @@ def _looking(selections: Sequence[Selection], domain: Domain | None) -> Iterator
     from batchdp.sql.groupings import restricted
 
     for selected in selections:
-        for _, amount in selected.amounts():
-            yield from parts_of(restricted(amount, [], selected.where))
+        for item in selected.counted:
+            for amount in item.amounts:
+                yield from parts_of(restricted(amount, [], selected.where))
         for key in selected.grouping.keys:
             for holds, _ in (case for group in key.groups for case in group.cases):
-                yield from parts_of(Choice(holds, Constant(1.0), Constant(0.0)))
+                yield from parts_of(Choice(holds, _ONE, _NOTHING))
     for name, column in (domain.columns if domain is not None else {}).items():
         for _, holds in column.groups(name) or ():
             yield holds
@@ -113,25 +172,102 @@ def _domain_keys(found: Demands, domain: Domain) -> list[int]:
     return keys
 
 
-def _add_statement(
-    found: Demands, selected: Selection, domain: Domain, taken: dict[tuple[str, frozenset[str]], None]
-) -> None:
-    """Its items times its grouping sets, a table each."""
-    from batchdp.sql.groupings import restricted
+class _Statement:
+    """A SELECT: its items times its grouping sets, a table each, or computed from tables."""
 
-    numbers = {key.name: _sql_key(found, key) for key in selected.grouping.keys}
-    sets = selected.grouping.sets
-    for item, added in selected.amounts():
-        amount = found.amount(Query(item.name, restricted(added, [], selected.where)))
-        for own in sets:
-            same = comparable(item.name), own
-            if same in taken:
-                problem = f"the name {item.name} is taken by another query of the same groups"
-                raise selected.statement.refusal(item.node, problem, "give every query its own name with AS")
-            taken[same] = None
-            keys = [name for name in numbers if name in own]
-            name = f"{item.name} by {', '.join(keys)}" if len(sets) > 1 and keys else item.name
-            found.tables.append(Demand(name, tuple(numbers[key] for key in keys), amount))
+    def __init__(self, found: Demands, selected: Selection, taken: dict[tuple[str, frozenset[str]], None]) -> None:
+        self._found, self._selected = found, selected
+        numbers = {key.name: _sql_key(found, key) for key in selected.grouping.keys}
+        own = [[name for name in numbers if name in one] for one in selected.grouping.sets]
+        self._sets = [
+            (f" by {', '.join(names)}" if len(own) > 1 and names else "", tuple(numbers[name] for name in names))
+            for names in own
+        ]
+        for item in selected.counted:
+            for one in selected.grouping.sets:
+                same = comparable(item.name), one
+                if same in taken:
+                    problem = f"the name {item.name} is taken by another query of the same groups"
+                    raise selected.statement.refusal(item.node, problem, "give every query its own name with AS")
+                taken[same] = None
+
+    def tables(self) -> dict[int, range]:
+        """Ask for the tables of items that are no derived ones; the numbers of these, by item."""
+        found = {}
+        for number, item in enumerate(self._selected.counted):
+            if isinstance(item.amount, Combination | Crossing):
+                continue
+            amount = self._amount(item.name, item.amount)
+            start = len(self._found.tables)
+            for t, (by, keys) in enumerate(self._sets, start):
+                self._found.table(item.name + by, keys, amount)
+                self._found.item(self._item(item.name), t)
+            found[number] = range(start, start + len(self._sets))
+        return found
+
+    def answers(self, plain: dict[int, range]) -> Iterator[range | Computed]:
+        """What is shown of every item, and over every set of keys where it is computed."""
+        for number, item in enumerate(self._selected.counted):
+            if number in plain:
+                yield plain[number]
+                continue
+            for by, keys in self._sets:
+                yield Computed(item.name + by, keys, self._computed(item, by, keys))
+
+    def _computed(self, item: Counted, by: str, keys: tuple[int, ...]) -> Combination[RowsOf] | Crossing[RowsOf]:
+        """An item as an expression of tables, which are asked for."""
+        from batchdp.sql.parting import BELOW, labelled
+
+        of = item.amount
+        assert isinstance(of, Combination | Crossing)
+        labels = labelled(of)
+        kinds = len({kind for kind, _, _ in labels})
+        parts: dict[Amount, RowsOf] = {}
+        for kind, _, amount in labels:
+            if amount in parts:
+                continue
+            name = f"{item.name}.{kind}"
+            if kind == BELOW and isinstance(of, Crossing):
+                key, counted = self._running(of)
+                table = self._found.part(name + by, (*keys, key), self._amount(name, counted))
+                parts |= {one: RowsOf(table, row) for row, one in enumerate(of.below)}
+            else:
+                table = self._found.part(name + by, keys, self._amount(name, amount))
+                parts[amount] = RowsOf(table)
+            self._found.item(self._item(name, item.name, 1 / kinds), table)
+        return of.mapped(parts.__getitem__)
+
+    def _running(self, of: Crossing[Amount]) -> tuple[int, Amount]:
+        """The key of a quantile's running totals, and what a record adds to those that it is in."""
+        from batchdp.sql.parting import BELOW, edge_titles
+
+        reached = [_reached(amount) for amount in (*of.below, of.total)]
+        counted = reached[0][1]
+        first = reached[0][0]
+        cuts = [first.low, *(within.high for within, _ in reached)]
+        bins = [Within(first.column, low, high) for low, high in pairwise(cuts)]
+        place = next(i for i, one in enumerate(self._found.atoms) if one.column == first.column)
+        parting, *_ = of_column(place, self._found.atoms[place], self._found.alive[place], bins, every=False)
+        running = Parting(parting.looked, parting.group, running=True)
+        return self._found.key(Key(BELOW, edge_titles(of)), running), counted
+
+    def _amount(self, name: str, amount: Amount) -> int | None:
+        from batchdp.sql.groupings import restricted
+
+        return self._found.amount(name, restricted(amount, [], self._selected.where))
+
+    def _item(self, name: str, of: str = "", share: float = 1.0) -> Item:
+        return Item(name, self._selected.statement.number, self._selected.statement.weight, of, share)
+
+
+def _reached(amount: Amount) -> tuple[Within, Amount]:
+    """A running total as the values that it reaches over, and what else a record must fulfil to be counted."""
+    match amount:
+        case Choice(Within() as within, Constant(1.0), Constant(0.0)):
+            return within, _ONE
+        case Choice(holds, Choice(Within() as within, Constant(1.0), Constant(0.0)), Constant(0.0)):
+            return within, Choice(holds, _ONE, _NOTHING)
+    raise TypeError("a quantile that is none of a column's running totals")
 
 
 def _sql_key(found: Demands, key: Grouped) -> int:

@@ -67,9 +67,14 @@ class Legend:
 
     def row(self, batch: KroneckerWorkload, table: int, place: int) -> str:
         """What one of a table's rows is called: column=group, …; nothing where it has no group columns."""
-        keys, shape = self.keys_of(batch, table), self.shape(batch, table)
-        at = np.unravel_index(place, shape) if shape else ()
-        return ", ".join(f"{key.heading}={key.titles[int(i)]}" for key, i in zip(keys, at, strict=True))
+        own = self.axes[batch.starts[table] : batch.starts[table + 1]].tolist()
+        return self.called([k for kind in own for k in self.kinds[kind]], place)
+
+    def called(self, keys: Sequence[int], place: int) -> str:
+        """What one of the combinations of some group columns is called, the last column fastest."""
+        own = [self.keys[k] for k in keys]
+        at = np.unravel_index(place, [len(key.titles) for key in own]) if own else ()
+        return ", ".join(f"{key.heading}={key.titles[int(i)]}" for key, i in zip(own, at, strict=True))
 
     def header(self) -> dict[str, Any]:
         """For files and digests, beside the array of axes."""

@@ -27,6 +27,13 @@ class Parting:
     looked: tuple[int, ...]
     """Columns of atoms."""
     group: Indices
+    running: bool = False
+    """Whether a record is in all rows from its group on: those of running totals, which end before the last group."""
+
+    def spread(self, groups: Indices, rows: int) -> NDArray[np.bool_]:
+        """Which rows records of these groups are in: row × record."""
+        own = np.arange(rows)[:, None]
+        return (groups >= 0) & (groups <= own) if self.running else groups == own
 
 
 def alive_of(atoms: Atoms) -> Indices:

@@ -92,7 +92,7 @@ class AmountAtoms:
     clip: bool
     """Whether values beyond the ends count as these."""
     summed: bool
-    """Whether a query sums the column."""
+    """Whether a query sums the column by the ends of its stretches."""
     kind: Literal["number"] = "number"
 
     @cached_property

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from batchdp.cells.atoms import AmountAtoms, Atoms, LineAtoms, ListedAtoms
 from batchdp.domain import Column, Dates, Domain, Integers, Listed
+from batchdp.domain.grid import Grid
 from batchdp.errors import QueryError
 from batchdp.queries import (
     All,
@@ -71,19 +72,24 @@ def split(queries: Iterable[Query], domain: Domain, *, ends: bool = False) -> tu
     return split_by((part for own in parts for part in own), domain, by_ends)
 
 
-def split_by(parts: Iterable[Part], domain: Domain, by_ends: Collection[str] = ()) -> tuple[Atoms, ...]:
-    """The same for whatever looks at the columns, of which some are summed by ends."""
+def split_by(
+    parts: Iterable[Part], domain: Domain, by_ends: Collection[str] = (), *, every_step: bool = False
+) -> tuple[Atoms, ...]:
+    """The same for whatever looks at the columns, of which some are summed by ends.
+
+    With `every_step`, columns with a step have an atom for every step, as those of whole numbers have for every number.
+    """
     looking: dict[str, dict[Part, None]] = {}
     for part in parts:
         looking.setdefault(part.column, {})[part] = None
     return tuple(
-        _split_column(name, column, tuple(looking.get(name, ())), ends=name in by_ends)
+        _split_column(name, column, tuple(looking.get(name, ())), ends=name in by_ends, every_step=every_step)
         for name, column in domain.columns.items()
         if name in looking or column.other == "drop"
     )
 
 
-def _split_column(name: str, column: Column, parts: tuple[Part, ...], *, ends: bool) -> Atoms:
+def _split_column(name: str, column: Column, parts: tuple[Part, ...], *, ends: bool, every_step: bool) -> Atoms:
     dropping = column.other == "drop"
     if isinstance(column, Listed):
         chosen: dict[Value, list[int]] = {}  # in which of the lists every value is
@@ -102,17 +108,16 @@ def _split_column(name: str, column: Column, parts: tuple[Part, ...], *, ends: b
     rounded = not isinstance(column, (Dates, Integers)) and grid is not None
     clipped = not isinstance(column, Dates) and column.outside is not None
     if grid is not None and (rounded or clipped or (summed and ends)):
-        if summed and not ends:
+        if summed and not ends and not every_step:
             raise QueryError(f"SUM({name}) and the sum of another column in one query: {APART}")
         cuts |= {Cut(low), Cut(high, after=True)}
-        whole = isinstance(column, Integers)
-        return AmountAtoms(name, grid, (low, high), tuple(sorted(cuts)), dropping, whole, clipped, summed)
+        if summed and not ends:
+            cuts |= _between_steps(name, grid)
+        whole, by_ends = isinstance(column, Integers), summed and ends
+        return AmountAtoms(name, grid, (low, high), tuple(sorted(cuts)), dropping, whole, clipped, by_ends)
     if summed:
         if high - low >= MOST_SUMMED:
-            raise QueryError(
-                f"SUM({name}): the column has {high - low + 1} whole numbers, more than {MOST_SUMMED}, and is summed "
-                f"together with another column: {APART}"
-            )
+            raise QueryError(_too_many_to_sum(name, int(high - low) + 1, every_step=every_step))
         cuts.update(Cut(value, after) for value in range(int(low), int(high) + 1) for after in (False, True))
     return LineAtoms(
         name,
@@ -120,6 +125,30 @@ def _split_column(name: str, column: Column, parts: tuple[Part, ...], *, ends: b
         tuple(sorted(cuts)),
         (low, high) if dropping else None,
         whole=isinstance(column, Integers),
+    )
+
+
+def _between_steps(name: str, grid: Grid) -> set[Cut]:
+    """Cuts that leave every step of a summed column by itself."""
+    if grid.steps >= MOST_SUMMED:
+        raise QueryError(_too_many_to_sum(name, grid.steps + 1, every_step=True))
+    cuts = {Cut(float(grid.value(place) - grid.step / 2)) for place in range(1, grid.steps + 1)}
+    if sorted(grid.first(cut.value, after=False) for cut in cuts) != list(range(1, grid.steps + 1)):
+        raise QueryError(
+            f"SUM({name}): its steps are too narrow to be told apart as floats; declare a coarser step, or a range "
+            "nearer to 0"
+        )
+    return cuts
+
+
+def _too_many_to_sum(name: str, values: int, *, every_step: bool) -> str:
+    if not every_step:
+        problem = f"more than {MOST_SUMMED}, and is summed together with another column: {APART}"
+        return f"SUM({name}): the column has {values} whole numbers, {problem}"
+    return (
+        f"SUM({name}): the column has {values:,} values, more than {MOST_SUMMED:,}, and a batch of tables tells every "
+        f"one of them apart; declare coarser steps, or plan SUM({name}) by itself, without marginals and for at most "
+        "10,000 answers"
     )
 
 

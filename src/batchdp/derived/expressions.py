@@ -130,27 +130,26 @@ def parts_of(of: int | Combination[int] | Crossing[int]) -> Iterator[int]:
 
 def written(asked: Sequence[Asked[int]]) -> list[dict[str, Any]]:
     """For files."""
-    return [{"name": one.name, "of": _written(one.of)} for one in asked]
+    return [{"name": one.name, "of": write_expression(one.of) if one.derived else one.of} for one in asked]  # type: ignore[arg-type]
 
 
-def _written(of: int | Combination[int] | Crossing[int]) -> Any:
+def write_expression(of: Combination[Any] | Crossing[Any]) -> dict[str, Any]:
+    """For files; its parts stand there as they are."""
     if isinstance(of, Combination):
         ratios = [[_affine(one.numerator), _affine(one.denominator)] for one in of.ratios]
         return {"kind": SUM, "plain": _affine(of.plain), "ratios": ratios}
-    if isinstance(of, Crossing):
-        return {
-            "kind": QUANTILE,
-            "share": of.share,
-            "edges": list(of.edges),
-            "below": list(of.below),
-            "total": of.total,
-            "step": of.step,
-            "start": of.start,
-        }
-    return of
+    return {
+        "kind": QUANTILE,
+        "share": of.share,
+        "edges": list(of.edges),
+        "below": list(of.below),
+        "total": of.total,
+        "step": of.step,
+        "start": of.start,
+    }
 
 
-def _affine(one: Affine[int]) -> dict[str, Any]:
+def _affine(one: Affine[Any]) -> dict[str, Any]:
     return {"constant": one.constant, "terms": [[factor, part] for factor, part in one.terms]}
 
 
@@ -158,36 +157,40 @@ def read(content: Any, queries: int) -> tuple[Asked[int], ...]:
     """From a file, where anything can stand; a `ValueError` unless it is about so many queries."""
     if not isinstance(content, list):
         raise ValueError("what is asked is not a list")
-    return tuple(Asked(_text(one["name"]), _read(one["of"], queries)) for one in content)
+
+    def part(value: Any) -> int:
+        return _place(value, queries)
+
+    return tuple(
+        Asked(_text(one["name"]), read_expression(one["of"], part) if isinstance(one["of"], dict) else part(one["of"]))
+        for one in content
+    )
 
 
-def _read(of: Any, queries: int) -> int | Combination[int] | Crossing[int]:
-    if not isinstance(of, dict):
-        return _place(of, queries)
+def read_expression(of: Any, part: Callable[[Any], Part]) -> Combination[Part] | Crossing[Part]:
+    """From a file, where anything can stand, with its parts read by a function; a `ValueError` if it is none."""
     if of["kind"] == SUM:
-        ratios = tuple(
-            Ratio(_read_affine(above, queries), _read_affine(below, queries)) for above, below in of["ratios"]
-        )
+        ratios = tuple(Ratio(_read_affine(above, part), _read_affine(below, part)) for above, below in of["ratios"])
         if len(ratios) > MOST_RATIOS:
             raise ValueError("more ratios than can be looked at")
         if any(not ratio.denominator.terms for ratio in ratios):
             raise ValueError("a ratio divides by a constant")
-        return Combination(_read_affine(of["plain"], queries), ratios)
+        return Combination(_read_affine(of["plain"], part), ratios)
     if of["kind"] != QUANTILE:
         raise ValueError("an expression of another kind")
     edges, share = tuple(map(_number, of["edges"])), _number(of["share"])
-    below = tuple(_place(part, queries) for part in of["below"])
+    below = tuple(map(part, of["below"]))
     step = None if of["step"] is None else _number(of["step"])
     ordered = all(low < high for low, high in pairwise(edges))
     if not (0 < share < 1 and ordered and 2 <= len(edges) <= MOST_EDGES and len(below) == len(edges) - 2):
         raise ValueError("the bins of a quantile do not hang together")
     if step is not None and not (step > 0 and edges[-1] - edges[0] <= MOST_STEPS * step):
         raise ValueError("a step that is none")
-    return Crossing(share, edges, below, _place(of["total"], queries), step, _number(of["start"]))
+    return Crossing(share, edges, below, part(of["total"]), step, _number(of["start"]))
 
 
-def _read_affine(one: Any, queries: int) -> Affine[int]:
-    terms = tuple((_number(factor), _place(part, queries)) for factor, part in one["terms"])
+def _read_affine(one: Any, part: Callable[[Any], Part]) -> Affine[Part]:
+    terms = tuple((_number(factor), part(own)) for factor, own in one["terms"])
     return Affine(_number(one["constant"]), terms)
 
 

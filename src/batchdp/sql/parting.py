@@ -15,6 +15,8 @@ from batchdp.sql.selections import Counted, Selection
 
 Labelled = tuple[str, str, Amount]
 """What a part is called, what tells it apart within its group, and what records add to it."""
+BELOW = "below"
+"""What the running totals of a quantile are called."""
 
 
 class Parts:
@@ -54,10 +56,10 @@ class Parts:
             if not isinstance(expression, Combination | Crossing):
                 yield Asked(name, self._plain[name])
                 continue
-            labelled = _labelled(expression)
-            kinds = len({kind for kind, _, _ in labelled})
+            parts = labelled(expression)
+            kinds = len({kind for kind, _, _ in parts})
             places: dict[Amount, int] = {}
-            for kind, cut, amount in labelled:
+            for kind, cut, amount in parts:
                 own = Item(f"{item.name}.{kind}", selected.statement.number, selected.statement.weight)
                 own = replace(own, of=item.name, share=1 / kinds)
                 name_of_part = _named(own.name, [*titles, *([cut] if cut else [])])
@@ -84,13 +86,12 @@ class Parts:
         return place
 
 
-def _labelled(expression: Combination[Amount] | Crossing[Amount]) -> list[Labelled]:
+def labelled(expression: Combination[Amount] | Crossing[Amount]) -> list[Labelled]:
     """The different parts of an expression."""
     found: dict[Amount, Labelled] = {}
     if isinstance(expression, Crossing):
-        half = 0.0 if expression.step is None else expression.step / 2
-        for edge, amount in zip(expression.edges[1:], expression.below, strict=False):
-            found.setdefault(amount, ("below", f"below={in_name(_edge(edge + half))}", amount))
+        for edge, amount in zip(edge_titles(expression), expression.below, strict=True):
+            found.setdefault(amount, (BELOW, f"{BELOW}={in_name(edge)}", amount))
         found.setdefault(expression.total, ("total", "", expression.total))
         return list(found.values())
     sides = [("plain", expression.plain)]
@@ -103,8 +104,11 @@ def _labelled(expression: Combination[Amount] | Crossing[Amount]) -> list[Labell
     return list(found.values())
 
 
-def _edge(edge: float) -> str:
-    return label(int(edge) if edge == int(edge) else round(edge, 12))
+def edge_titles(of: Crossing[Amount]) -> tuple[str, ...]:
+    """What the edges between the bins of a quantile are called: the first values that are not below them."""
+    half = 0.0 if of.step is None else of.step / 2
+    values = [edge + half for edge in of.edges[1:-1]]
+    return tuple(label(int(value) if value == int(value) else round(value, 12)) for value in values)
 
 
 def _named(name: str, titles: list[str]) -> str:

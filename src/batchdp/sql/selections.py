@@ -29,9 +29,10 @@ class Counted:
     amount: Amount | Combination[Amount] | Crossing[Amount]
 
     @property
-    def parts(self) -> int:
-        """How many queries a group takes."""
-        return len(set(self.amount.parts)) if isinstance(self.amount, Combination | Crossing) else 1
+    def amounts(self) -> tuple[Amount, ...]:
+        """What each record adds to the queries that a group takes: one, or the parts of a derived answer."""
+        own = self.amount
+        return tuple(dict.fromkeys(own.parts)) if isinstance(own, Combination | Crossing) else (own,)
 
 
 @dataclass(frozen=True)
@@ -46,18 +47,7 @@ class Selection:
     @property
     def size(self) -> int:
         """How many queries these are."""
-        return sum(item.parts for item in self.counted) * self.grouping.size
-
-    def amounts(self) -> list[tuple[Counted, Amount]]:
-        """Every item with what each record adds; refused where one is derived: tables have no parts to share."""
-        found = []
-        for item in self.counted:
-            if isinstance(item.amount, Combination | Crossing):
-                problem = "a derived answer (an average, a ratio, a quantile, a constant) in a batch of tables"
-                remedy = "ask without marginals for at most 10,000 queries, parts included, or plan it by itself"
-                raise self.statement.refusal(item.node, problem, remedy)
-            found.append((item, item.amount))
-        return found
+        return sum(len(item.amounts) for item in self.counted) * self.grouping.size
 
     def rows(self) -> Iterator[tuple[list[str], list[Group]]]:
         """What the name of every row of groups says of each key, in the declared order, and the groups; empty ones
