@@ -12,7 +12,7 @@ import pytest
 
 import batchdp
 from batchdp import outlook
-from batchdp.plans.alone import asked_for
+from batchdp.plans.baselines import asked_for
 from batchdp.reports.planned import Prospect, plan_page
 from commands import succeeds
 

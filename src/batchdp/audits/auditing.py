@@ -46,4 +46,6 @@ def audit(
     strategy, whose, cap = settle(planned, neighbours, rows_per_unit, max_rows)
     budget = Budget.of(strategy.noise, epsilon=epsilon, rho=rho)
     made = prepare(strategy, whose, budget, cap)
-    return Audit((*exact(made), *records_findings(getattr(planned, "batch", None), made.measurement), *attack(made, runs)))
+    return Audit(
+        (*exact(made), *records_findings(getattr(planned, "batch", None), made.measurement), *attack(made, runs))
+    )

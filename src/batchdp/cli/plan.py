@@ -240,7 +240,9 @@ def statements_table(expected: Outlook, *, everything: bool = False) -> Any:
     )
     headings = ("statement", "queries", "standard error", "by itself", "gain")
     more = len(expected.statements) - len(shown)
-    caption = f"{expected.explained()} And {more:,} statements more; --all shows them." if more else expected.explained()
+    caption = (
+        f"{expected.explained()} And {more:,} statements more; --all shows them." if more else expected.explained()
+    )
     return table("Statements", headings, rows, caption, important="standard error")
 
 

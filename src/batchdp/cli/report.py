@@ -76,7 +76,7 @@ def command(
         made = load_plan(plan)
         planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
-        compared = compare(made.asked_workload, methods, progress=lambda names: tracked(names, "Comparing"))
+        compared = compare(made, methods, progress=lambda names: tracked(names, "Comparing"))
     agreeing = made_consistent(loaded, whole=whole) if consistent or whole else None
     with progress("Reading") as bar:
         report(

@@ -169,9 +169,7 @@ def _table(strategy: Strategy, query: str) -> int:
     tables = strategy.workload.tables
     found = next((t for t, table in enumerate(tables) if table.name == query), None)
     if found is None:
-        raise PrivacyParameterError(
-            f"query={query!r} is not in the workload; one of its names is {tables[0].name!r}"
-        )
+        raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {tables[0].name!r}")
     return found
 
 

@@ -28,7 +28,7 @@ USUAL = 1000.0
 """Records of a group, where nobody assumes another size."""
 CONFIDENCE = 0.95
 MOST_LOOKED, MOST_WEIGHED = 500, 5000
-"""Of an item: answers whose intervals are looked at, and answers among which these are chosen by the errors of parts."""
+"""Of an item: answers whose intervals are looked at, and among how many these are chosen by their parts' errors."""
 EVERY = "*"
 """Stands for all derived answers that are not named."""
 

@@ -116,9 +116,7 @@ def _over_cells(
 ) -> tuple[Encoding, Strategy]:
     """The queries over the cells of a file, and the pair for them."""
     if "components" not in header:
-        batch = CellBatch.of(
-            cells_of(found.queries, domain, most=options.max_cells, partition=header["blocks"]), found
-        )
+        batch = CellBatch.of(cells_of(found.queries, domain, most=options.max_cells, partition=header["blocks"]), found)
         return batch, keeping.read(header, arrays, weighed(batch, options), most_bytes)
     ends = np.cumsum(header["measures"])
     averages = np.split(archive.numbers("averages", arrays), ends[:-1])
@@ -131,16 +129,16 @@ def _over_cells(
         raise PlanError("its blocks are larger than max_cells")
     batch = CellBatch.of(cells, found)
     strategy = keeping.read(header, arrays, batch.workload(factored.weights), most_bytes)
+    assert isinstance(strategy, PairStrategy)
     return batch, _limited(strategy, header["limit"])
 
 
-def _limited(strategy: Any, limit: Any) -> PairStrategy:
+def _limited(strategy: PairStrategy, limit: Any) -> PairStrategy:
     """With the limit of a plan by components, or none where its own error refutes it.
 
     To prove it again would be to plan again. What could be proven of the blocks' matrix is not about the queries.
     """
     total = strategy.expected_squared_error(**strategy.noise.reference.arguments)
     lower = finite("limit", limit, least=0)
-    return replace(
-        strategy, proven=bounds_of(lower if lower <= total * (1 + 1e-9) else 0.0, total, len(strategy.workload.names))
-    )
+    kept = lower if lower <= total * (1 + 1e-9) else 0.0
+    return replace(strategy, proven=bounds_of(kept, total, strategy.workload.queries))

@@ -1,8 +1,8 @@
 """Strategies in plan files: what is measured, and nothing that follows from it.
 
 Columns, inverses and sensitivities are worked out anew from the batch and from what is measured; a strategy is refused
-unless it reproduces its batch, and over many columns unless its errors add up to what the file says. What is proven of a
-pair tells how good it is and no more; see `proven` for when it is believed.
+unless it reproduces its batch, and over many columns unless its errors add up to what the file says. What is proven of
+a pair tells how good it is and no more; see `proven` for when it is believed.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ def _weighted(group: WeightedGroup | Results) -> tuple[dict[str, Any] | None, Ar
     }
 
 
-def read(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Any, most_bytes: int | None = None) -> Strategy:
+def read(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Any, most_bytes: int | None = None
+) -> Strategy:
     """The strategy of a file for this batch; refused unless it answers it as it says."""
     kind = header["strategy"]["kind"]
     if kind == PAIR:

@@ -126,9 +126,7 @@ def encode(
 
 
 @singledispatch
-def search(
-    batch: Any, domain: Domain, options: Options, progress: Progress | None = None
-) -> tuple[Encoding, Strategy]:
+def search(batch: Any, domain: Domain, options: Options, progress: Progress | None = None) -> tuple[Encoding, Strategy]:
     """The best strategy that is found for a batch, and the batch as that counts it."""
     raise QueryError(f"batch is a {type(batch).__name__}, which nothing here answers")
 
@@ -159,9 +157,7 @@ def _watching(progress: Progress | None) -> Any:
     return None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
 
 
-def _remembered(
-    entry: Path, text: str | None, orders: Orders | None, domain: Domain, options: Options
-) -> Plan | None:
+def _remembered(entry: Path, text: str | None, orders: Orders | None, domain: Domain, options: Options) -> Plan | None:
     """What the cache has for exactly this; None where it is missing, damaged, or from another version."""
     with suppress(BatchDPError):
         found = load_plan(entry)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from statistics import median
 from functools import singledispatch
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -101,8 +101,8 @@ class Outlook:
         simple = "" if UNITS[self.unit].is_pure else f" (Laplace noise at ε = {math.sqrt(2 * self.budget):g})"
         typical = ", the root mean square of every table's answers," * any(row.answers > 1 for row in self.tables)
         return (
-            f"Expected standard errors at {self}{typical} beside those of noise on data and of noise on results for the "
-            f"whole batch{simple}."
+            f"Expected standard errors at {self}{typical} beside those of noise on data and of noise on results for "
+            f"the whole batch{simple}."
         )
 
     def explained(self) -> str:
@@ -178,8 +178,8 @@ def outlook(
     """
     if not isinstance(plan, Plan):
         raise ReleaseError(
-            f"plan is a {type(plan).__name__}; an outlook needs a Plan, from plan(sql, domain): strategies by themselves "
-            "say their errors by expected_squared_error"
+            f"plan is a {type(plan).__name__}; an outlook needs a Plan, from plan(sql, domain): strategies say "
+            "their errors by expected_squared_error"
         )
     strategy, options = plan.strategy, plan.options
     budget = strategy.noise.implied_by(epsilon)
@@ -189,9 +189,7 @@ def outlook(
     goal = accuracy if accuracy is not None else rounded(2 * worst)
     figures = (part.tolist() for part in (errors, tables_alone(plan, budget), *simple))
     return Outlook(
-        tables=tuple(
-            Expected(*row, answers=round(many)) for *row, many in zip(plan.names, *figures, answers, strict=True)
-        ),
+        tables=tuple(Expected(*row) for row in zip(plan.names, *figures, map(round, answers.tolist()), strict=True)),
         unit=budget.noise.unit,
         budget=float(budget),
         method=strategy.method,
@@ -233,4 +231,5 @@ def _(workload: MatrixWorkload) -> str:
 
 @told_over.register
 def _(workload: KroneckerWorkload) -> str:
-    return f"for {workload.queries:,} counts and sums in {len(workload.tables):,} tables over {len(workload.sizes)} columns"
+    tables = f"{len(workload.tables):,} tables over {len(workload.sizes)} columns"
+    return f"for {workload.queries:,} counts and sums in {tables}"

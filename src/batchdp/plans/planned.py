@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from batchdp.domain.counted import what_is_counted
 from batchdp.excerpt import NOTEBOOK, excerpt, titled
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import Excerpt, summary
+from batchdp.mechanism.prepare import caps_of
+from batchdp.mechanism.quantise import quantise
 from batchdp.plans.encoding import (
     Encoding,
     asked_workload,
@@ -32,7 +35,7 @@ from batchdp.privacy import Budget, Privacy
 from batchdp.queries.statements import QUERY, tables_of
 from batchdp.strategies.strategy import Strategy
 from batchdp.terminal import harmless
-from batchdp.workloads.workload import Table, Workload
+from batchdp.workloads.workload import Table
 
 PLANNER = version("batchdp")
 
@@ -63,14 +66,14 @@ class Plan:
         check_answers(self.batch, self.strategy.workload)
 
     @property
-    def workload(self) -> Workload:
-        """The batch that the strategy answers, with its weights."""
+    def workload(self) -> Any:
+        """The batch that the strategy answers, with its weights: a `Workload`, over cells a `MatrixWorkload`."""
         return self.strategy.workload
 
     @property
     def tables(self) -> Sequence[Table]:
         """The tables that are measured for, each with its name and shape; over cells every query is one."""
-        return self.workload.tables
+        return self.strategy.workload.tables
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -78,7 +81,7 @@ class Plan:
         return tuple(table.name for table in self.tables)
 
     @cached_property
-    def asked_workload(self) -> Workload:
+    def asked_workload(self) -> Any:
         """The queries over what they tell apart, whatever the strategy's cells are: to compare methods on."""
         return asked_workload(self.batch, self.workload, self.domain, self.options)
 
@@ -107,6 +110,13 @@ class Plan:
     def privacy(self) -> Privacy:
         """The kind of noise: "pure" takes an epsilon, "zcdp" a rho."""
         return self.strategy.privacy
+
+    @cached_property
+    def lattice(self) -> Any:
+        """What is measured, as integers with their exact sensitivity, at the domain's cap or the default one."""
+        strategy = self.strategy
+        cap = caps_of(strategy, self.domain.privacy.max_rows)[0]
+        return quantise(strategy, largest_total=cap, budget=strategy.noise.reference, factor=self.factor)
 
     @property
     def factor(self) -> int:

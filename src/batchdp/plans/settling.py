@@ -35,7 +35,9 @@ def _(
 def _(
     planned: Workload, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
 ) -> tuple[Any, Neighbours, int | None]:
-    raise ReleaseError("planned is a Workload, a batch of queries; give the strategy that optimize(planned) finds for it")
+    raise ReleaseError(
+        "planned is a Workload, a batch of queries; give the strategy that optimize(planned) finds for it"
+    )
 
 
 def check_domain_says(neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None) -> None:

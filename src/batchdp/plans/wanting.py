@@ -58,9 +58,9 @@ def plan_for(
 
     Args:
         sql, domain, marginals: as in `plan`.
-        accuracy: by the name of a statement, table or query a standard error, or {"margin": 25, "confidence": 0.95} for half
-            the width of an interval; "*" stands for all that are not named. Or the path of a file of these. Queries
-            that are not named may have any error.
+        accuracy: by the name of a statement, table or query a standard error, or {"margin": 25, "confidence": 0.95} for
+            half the width of an interval; "*" stands for all that are not named. Or the path of a file of these.
+            Queries that are not named may have any error.
         at_most: the most ε (ρ for zCDP) that there is; if more is needed, an AccuracyError says what cannot be met.
         privacy: "pure" or "zcdp", as in `optimize`.
         seconds: the time to spend on all that is tried; by the batch's size if left out.

@@ -1,4 +1,4 @@
-"""How much the squared errors of every table count in a plan: by its objective, by hand, by the accuracy that is wanted.
+"""How much every table's squared errors count in a plan: by its objective, by hand, by the accuracy that is wanted.
 
 A table is what a workload calls one: for a batch over cells a single query.
 """
@@ -33,7 +33,7 @@ SPREAD = 1e18
 
 @dataclass(frozen=True)
 class Weighing:
-    """From the most that one record can change an answer of every table to the tables' weights; None where all are 1."""
+    """From the most that one record can change an answer of every table to their weights; None where all are 1."""
 
     names: Sequence[str]
     statements: Sequence[Statement]

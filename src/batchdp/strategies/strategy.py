@@ -16,6 +16,7 @@ from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
 from batchdp.privacy import Budget, Noise, Privacy
+from batchdp.strategies.shape import Shape
 from batchdp.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class Strategy(ABC):
     @abstractmethod
     def reconstruct(self) -> Dense:
         """B as an array, m × r; refused where it does not fit into memory."""
+
+    @property
+    def shape(self) -> Shape | None:
+        """Of the noise, where it has that of the batch; its errors are simulated."""
+        return None
 
     @property
     def simulation_error(self) -> float:

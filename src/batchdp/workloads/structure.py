@@ -56,7 +56,7 @@ class Factor:
     def row(self, place: int) -> Dense:
         """One of the queries."""
         if self.given is not None:
-            return self.given[place]
+            return np.asarray(self.given[place])
         found = np.zeros(self.size)
         found[place] = 1.0
         return found
