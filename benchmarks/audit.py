@@ -15,7 +15,7 @@ from batchdp import MatrixWorkload
 from batchdp.audits.attack import FALSE_ALARM, Draw, attack, scale_finding
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample_independent
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise

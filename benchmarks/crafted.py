@@ -39,7 +39,7 @@ from batchdp.errors import BatchDPError, PlanError, ReleaseError
 from batchdp.ledger.books import GUARDS, Books
 from batchdp.ledger.chain import START, Event, sha256
 from batchdp.mechanism.knorm.lattice import ShapedLattice
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import prepare
 from batchdp.mechanism.sample import sample
 from batchdp.plans.file import FORMAT as PLAN
@@ -425,7 +425,7 @@ def unfolded(folder: Path, path: Path, sql: str, size: int) -> str:
     header |= {"sql": sql, "domain": {"table": "t", "columns": {"a": column, "b": column}}}
     queries = 3000 if "WHERE" in sql else size * size
     header["blocks"] = [list(range(queries))]
-    archive.save(path, header, {**arrays, **archive.parts("L", sparse.eye_array(3, format="csr"))}, PlanError)
+    archive.save(path, header, {**arrays, **archive.split_matrix("L", sparse.eye_array(3, format="csr"))}, PlanError)
     return "plan"
 
 

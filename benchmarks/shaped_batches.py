@@ -30,7 +30,7 @@ from batchdp.audits.attack import proven_between
 from batchdp.audits.knorm import evidence_of, telling_shift
 from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.knorm.law import ShapedLaw
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.sample import sample_bodies
 from batchdp.portfolio.shapes import shaped_noise

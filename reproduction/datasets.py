@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.linalg.matrix import Dense
-from batchdp.regular import opened
+from batchdp.regular import open_regular
 from reproduction.errors import ReproductionError
 
 Counts = NDArray[np.int64]
@@ -146,7 +146,7 @@ def originals(folder: Path, most_cells: int) -> Collection:
 def read(path: Path) -> Counts:
     """One whole number of at least 0 a line."""
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             lines = file.read().decode("ascii").splitlines()
     except OSError as error:
         names = ", ".join(dataset.file for dataset in DATASETS)

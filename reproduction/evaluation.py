@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from batchdp.archive import write_atomically
-from batchdp.checks import finite, whole
+from batchdp.checks import check_finite, check_whole
 from batchdp.progress import Progress
 from reproduction import examples
 from reproduction.datasets import originals, stand_ins
@@ -52,10 +52,10 @@ def reproduce(
         progress: called with (share of the work that is done, what ended last).
     """
     wanted = _checked(targets)
-    workers = cores() if workers is None else whole("workers", workers, 1, ReproductionError)
+    workers = cores() if workers is None else check_whole("workers", workers, 1, ReproductionError)
     table = table or (QUICK if quick else PAPER)
     if seconds is not None:
-        table = replace(table, seconds=finite("seconds", seconds, above=0))
+        table = replace(table, seconds=check_finite("seconds", seconds, above=0))
     collection = stand_ins() if data is None else originals(data, max(table.cells))
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):

@@ -11,8 +11,7 @@ import numpy as np
 
 from batchdp.mechanism.calibrate import least_noise
 from batchdp.mechanism.measure import measure
-from batchdp.mechanism.measurement import GroupNoise
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import GroupNoise, Neighbours
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.sample import sample_independent
 from batchdp.privacy import Budget, Noise

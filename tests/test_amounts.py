@@ -28,14 +28,14 @@ from batchdp.domain import Numbers, as_domain
 from batchdp.errors import DomainError, PlanError, QueryError, WorkloadError
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.quantise import lattice_of
 from batchdp.plans.planned import Plan
 from batchdp.privacy import LAPLACE
 from batchdp.sql import read_queries
 from batchdp.strategies.families.noise_on_results import noise_on_results
 from batchdp.strategies.pair import PairStrategy
-from batchdp.tables import count, open_table, places
+from batchdp.tables import coding, count, open_table
 from batchdp.workloads.workload import MatrixWorkload
 from engines import ENGINES, every_engine, on_spark
 from mechanisms import measured, prepared
@@ -374,7 +374,7 @@ Patch = pytest.MonkeyPatch
 
 def forgotten_clip(patch: Patch) -> None:
     """A step beyond the grid, where an end is rounded."""
-    patch.setattr(places, "_within", lambda steps, last, first: steps)
+    patch.setattr(coding, "_clamp", lambda steps, last, first: steps)
 
 
 def slope_without_offset(patch: Patch) -> None:
@@ -416,8 +416,8 @@ def cut_down(patch: Patch) -> None:
 
 def rounded_by_the_engine(patch: Patch) -> None:
     """Half to even, or away from zero, as the engine likes."""
-    patch.setattr(places, "half", lambda grid: 0.0)
-    patch.setattr(places, "floor", lambda steps: steps.round())
+    patch.setattr(coding, "half_step", lambda grid: 0.0)
+    patch.setattr(coding, "floor", lambda steps: steps.round())
 
 
 def on_float32(_: Path) -> None:

@@ -68,8 +68,8 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     ],
 )
 def test_matrices_come_back_as_they_were(matrix: Plain, tmp_path: Path) -> None:
-    _, arrays = load(saved(tmp_path / "m", arrays=archive.parts("M", matrix)))
-    found = archive.whole("M", arrays)
+    _, arrays = load(saved(tmp_path / "m", arrays=archive.split_matrix("M", matrix)))
+    found = archive.join_matrix("M", arrays)
     assert np.array_equal(dense(found), dense(matrix))
     assert isinstance(found, np.ndarray) == isinstance(matrix, np.ndarray)
 
@@ -147,7 +147,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch
     def unpacked(*_: Any, **__: Any) -> None:
         raise AssertionError("it was unpacked")
 
-    monkeypatch.setattr(archive, "_array", unpacked)
+    monkeypatch.setattr(archive, "_read_array", unpacked)
     with pytest.raises(PlanError, match=r"would unpack to 134,.* bytes, .* load it in Python with most_bytes=134"):
         load(tmp_path / "b")
 
@@ -184,7 +184,7 @@ def test_a_sparse_matrix_that_claims_to_be_a_huge_dense_one_is_refused() -> None
         "M_shape": np.array([rows, columns, 1]),
     }
     with pytest.raises(ValueError, match="too large"):
-        archive.whole("M", arrays)
+        archive.join_matrix("M", arrays)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_a_sparse_matrix_that_claims_to_be_a_huge_dense_one_is_refused() -> None
     ],
 )
 def test_indices_beyond_the_matrix_are_refused(part: str, value: np.ndarray) -> None:
-    arrays = archive.parts("M", np.eye(2))
+    arrays = archive.split_matrix("M", np.eye(2))
     with pytest.raises((ValueError, IndexError, TypeError)):
-        archive.whole("M", {**arrays, f"M_{part}": value})
+        archive.join_matrix("M", {**arrays, f"M_{part}": value})
 
 
 def test_another_format_is_named(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measure import Measured, measure
-from batchdp.mechanism.measurement import GroupNoise, Integers
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import GroupNoise, Integers, Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample_independent
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise

@@ -23,7 +23,7 @@ import batchdp
 from batchdp.cells.atoms import LineAtoms, ListedAtoms
 from batchdp.errors import BudgetError, TableError
 from batchdp.queries.conditions import Cut
-from batchdp.tables import counting, open_table
+from batchdp.tables import open_table, prepare_count
 from boundary_cases import AGES, counted, domain, quiet
 from engines import ibis_backend, postgres
 
@@ -77,7 +77,7 @@ def test_citext_knows_who_is_one_person() -> None:
         open_table(f"{postgres()}#t", domain("what", state={"values": ["NY"]})) as source,
         pytest.raises(TableError, match="preparing the count"),
     ):
-        counting(source, [state], unit="what")
+        prepare_count(source, [state], unit="what")
 
 
 def test_nothing_is_collected_before_the_charge(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_nothing_is_collected_before_the_charge(tmp_path: Path) -> None:
 def test_equal_lots_are_decided_by_the_cell_not_by_the_order(
     rows_per_unit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchdp.tables.lots.DIGITS", 0)
+    monkeypatch.setattr("batchdp.tables.counting.DIGITS", 0)
     ages = LineAtoms("age", "number", tuple(Cut(k) for k in range(1, 9)), None)
     found = [
         counted(

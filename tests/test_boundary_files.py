@@ -20,7 +20,7 @@ from batchdp.cells.atoms import LineAtoms, ListedAtoms
 from batchdp.errors import TableError
 from batchdp.queries.conditions import Cut
 from batchdp.tables import open_table
-from batchdp.tables.separated import Layout, records
+from batchdp.tables.separated import Layout, read_records
 from boundary_cases import AGES, MANY, counted, domain, quiet
 
 __all__ = ["quiet"]
@@ -44,7 +44,7 @@ def lines(data: bytes, width: int = 3, returns: bool = False) -> list[tuple[byte
     import io
 
     found: list[tuple[bytes | None, ...]] = []
-    for columns in records(io.BytesIO(data), Layout(",", width, returns), range(width)):
+    for columns in read_records(io.BytesIO(data), Layout(",", width, returns), range(width)):
         found += zip(*[column.to_pylist() for column in columns], strict=True)
     return found
 

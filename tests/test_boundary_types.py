@@ -26,8 +26,8 @@ from batchdp.errors import TableError
 from batchdp.queries.conditions import Cut
 from batchdp.release.given import counts_of
 from batchdp.tables import open_table
-from batchdp.tables.cleaning import spelled
-from batchdp.tables.objects import as_unit
+from batchdp.tables.cleaning import spell_array
+from batchdp.tables.frames import unit_text
 from boundary_cases import MANY, counted, domain, quiet
 from engines import on_spark, postgres, spark
 
@@ -296,11 +296,11 @@ EQUAL_UNITS = [
 
 @pytest.mark.parametrize("pair", EQUAL_UNITS, ids=repr)
 def test_equal_objects_are_one_person(pair: tuple[Any, Any]) -> None:
-    assert as_unit(pair[0]) == as_unit(pair[1])
-    assert as_unit(pair[0]) is not None
+    assert unit_text(pair[0]) == unit_text(pair[1])
+    assert unit_text(pair[0]) is not None
 
 
 def test_whole_numbers_of_any_type_are_spelled_alike_in_files() -> None:
     number = 2**63 + 2**20
     types = (number, pa.uint64()), (float(number), pa.float64()), (Decimal(number), pa.decimal128(38, 2))
-    assert {str(spelled(pa.array([value], type_))[0]) for value, type_ in types} == {str(number)}
+    assert {str(spell_array(pa.array([value], type_))[0]) for value, type_ in types} == {str(number)}

@@ -13,7 +13,7 @@ import pytest
 from batchdp import Ledger, answer, plan
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError
 from batchdp.release import answering
-from batchdp.tables.stream import StreamEngine
+from batchdp.tables.duck import StreamEngine
 from kinds import MAKERS, kind
 
 CANARY = "exact count 8675309"

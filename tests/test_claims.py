@@ -30,11 +30,11 @@ from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import Reservation, StoredRelease, outputs
 from batchdp.mechanism.calibrate import float_above
 from batchdp.mechanism.law import NoiseLaw
-from batchdp.mechanism.neighbours import EVERY_ROW
+from batchdp.mechanism.measurement import EVERY_ROW
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.release import verify as claims
 from batchdp.release.file import FORMAT
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 from commands import run
 from mechanisms import calibrated
 
@@ -247,7 +247,7 @@ def test_escape_sequences_in_a_forged_ledger_do_not_reach_the_terminal(ledger: L
     ],
 )
 def test_harmless(text: str, shown: str) -> None:
-    assert harmless(text) == shown
+    assert sanitise(text) == shown
 
 
 # Noise and intervals
@@ -348,14 +348,14 @@ def test_an_output_that_nobody_paid_for_is_not_written(ledger: Ledger) -> None:
 def test_a_death_between_the_file_and_its_entry_wastes_the_budget_and_shows_nothing(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = outputs.store
+    store = outputs.store_output
 
     def dies(path: Path, output: bytes) -> None:
         store(path, output)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(outputs, "store", dies)
+        patched.setattr(outputs, "store_output", dies)
         with pytest.raises(KeyboardInterrupt):
             made(ledger)
     assert [entry.state for entry in ledger.history()] == ["reserved"]

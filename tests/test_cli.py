@@ -279,7 +279,7 @@ def test_an_interrupted_count_says_that_the_budget_is_gone(study: Path, monkeypa
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(batchdp.tables, "counting", lambda *_, **__: interrupted)
+    monkeypatch.setattr(batchdp.tables, "prepare_count", lambda *_, **__: interrupted)
     arguments = (
         "pure.plan",
         "--table",

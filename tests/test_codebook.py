@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 
 import batchdp
 from batchdp.domain import Integers, Listed
-from batchdp.domain.codebooks import Codebook, joined, read_codebook
-from batchdp.domain.codebooks.reading import LARGEST_FILE
+from batchdp.domain.codebooks import LARGEST_FILE, Codebook, join_codebook, read_codebook
 from batchdp.domain.columns import Dates, Numbers
-from batchdp.domain.described import Described
-from batchdp.domain.draft import draft
+from batchdp.domain.draft import Described, draft
 from batchdp.errors import DomainError
 from commands import refused, succeeds, unchanged
 from test_draft import NAMES, loads, uncommented
@@ -120,7 +118,7 @@ def test_csv_on_the_web(folder: Path) -> None:
     assert weight.range == (0, 300.5)
     assert book(schema).columns == book({"tables": [{"tableSchema": schema}]}).columns  # alone, and in a group
     # A database has the names, a CSV file the titles.
-    by_name = joined([Described("SEX", "text"), Described("gender", "unknown")], found)
+    by_name = join_codebook([Described("SEX", "text"), Described("gender", "unknown")], found)
     assert [column.values for column in by_name] == [("m", "f")] * 2
     assert [column.name for column in by_name] == ["SEX", "gender"]
 

@@ -23,9 +23,8 @@ from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import LatticeError, PrivacyParameterError
 from batchdp.mechanism.calibrate import root_above
 from batchdp.mechanism.components.integers import integer_basis
-from batchdp.mechanism.components.lattice import ComponentLattice, IntegerGroup, WholeGroups, _group
-from batchdp.mechanism.measurement import LARGEST, NOTHING
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.components.lattice import ComponentLattice, IntegerGroup, WholeGroups, _quantise_group
+from batchdp.mechanism.measurement import LARGEST, NOTHING, Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample_independent
 from batchdp.mechanism.sensitivity import exact_squares
@@ -199,7 +198,7 @@ def test_lists_that_share_a_column_are_refused() -> None:
     group = strategy.parts.groups[0]  # type: ignore[union-attr]
     twice = replace(group, lists=(group.lists[0], group.lists[0]))
     with pytest.raises(LatticeError, match="same column"):
-        _group(twice, strategy.columns, {}, 40)
+        _quantise_group(twice, strategy.columns, {}, 40)
 
 
 def test_a_cap_that_leaves_no_bits_is_refused_with_the_remedy() -> None:

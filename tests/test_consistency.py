@@ -14,14 +14,11 @@ from scipy import sparse
 from scipy.optimize import nnls
 
 from batchdp.consistency import tables as searching
-from batchdp.consistency.cells import FAINT, closest_cells
-from batchdp.consistency.components import Columns, closure, joined, maximal, split, subsets
-from batchdp.consistency.fitting import Fit
-from batchdp.consistency.lifting import lifted
-from batchdp.consistency.margins import held_margins, onto_simplex
-from batchdp.consistency.rounding import controlled, nested_families, onto_margins, whole_margin
-from batchdp.consistency.tables import Settings, closest_tables
-from batchdp.consistency.trees import tree_of, two_passes
+from batchdp.consistency.cells import FAINT, Fit, build_tree, closest_cells, solve_tree
+from batchdp.consistency.faces import Columns, closure, join_components, maximal, split_table, subsets
+from batchdp.consistency.newton import lift
+from batchdp.consistency.rounding import nested_families, round_controlled, round_margin, round_onto_margins
+from batchdp.consistency.tables import Settings, closest_tables, hold_margins, project_onto_simplex
 from batchdp.outcome import Outcome
 
 Dense = NDArray[np.float64]
@@ -52,12 +49,12 @@ def noisy(
     rng = np.random.default_rng(seed)
     joint = rng.poisson(rng.gamma(0.3, 5.0, size=sizes)).astype(float)
     every = tuple(range(len(sizes)))
-    exact = split(joint, every)
+    exact = split_table(joint, every)
     precision = {own: float(rng.uniform(0.05, 2)) for own in closure(tables)}
     found = {}
     for own in closure(tables):
         noise = rng.normal(size=[sizes[i] for i in own]) / np.sqrt(precision[own])
-        found[own] = exact[own] + split(noise, own)[own]
+        found[own] = exact[own] + split_table(noise, own)[own]
     return found, precision
 
 
@@ -71,11 +68,11 @@ def test_tables_are_the_sums_of_their_components(seed: int) -> None:
     sizes = tuple(int(n) for n in rng.integers(1, 5, size=rng.integers(1, 5)))
     table = rng.normal(size=sizes)
     every = tuple(range(len(sizes)))
-    parts = split(table, every)
+    parts = split_table(table, every)
     assert set(parts) == set(subsets(every))
-    assert np.allclose(joined(parts, every, sizes), table)
+    assert np.allclose(join_components(parts, every, sizes), table)
     for own in subsets(every):
-        assert np.allclose(joined(parts, own, sizes), margin(table, every, own))
+        assert np.allclose(join_components(parts, own, sizes), margin(table, every, own))
         for axis in range(len(own)):
             assert np.allclose(parts[own].sum(axis=axis), 0)
 
@@ -93,23 +90,23 @@ def least_distance(y: dict[Columns, Dense], p: dict[Columns, float], tables: lis
 
     Components beyond the held ones, times √p, in coordinates of their own: min ‖w‖² subject to G w ≥ h.
     """
-    held = held_margins(y, closure(tables), sizes)
+    held = hold_margins(y, closure(tables), sizes)
     free = [own for own in closure(tables) if own not in held]
     rows: list[Dense] = []
     offsets: list[Dense] = []
     start = {**held, **{own: y[own] for own in free}}
     nothing = {own: np.zeros_like(z) for own, z in start.items()}
     for table in maximal(tables):
-        offsets.append(-joined(start, table, sizes).reshape(-1))
+        offsets.append(-join_components(start, table, sizes).reshape(-1))
         columns = []
         for own in free:
             for k in range(y[own].size):
                 one = np.zeros(y[own].size)
                 one[k] = 1
-                one = split(one.reshape(y[own].shape), own)[own] if own else one.reshape(())
+                one = split_table(one.reshape(y[own].shape), own)[own] if own else one.reshape(())
                 part = {**nothing, own: one / np.sqrt(p[own])}
                 there = set(own) <= set(table)
-                columns.append(joined(part, table, sizes).reshape(-1) if there else np.zeros(offsets[-1].size))
+                columns.append(join_components(part, table, sizes).reshape(-1) if there else np.zeros(offsets[-1].size))
         rows.append(np.column_stack(columns) if columns else np.zeros((offsets[-1].size, 0)))
     G, h = np.vstack(rows), np.concatenate(offsets)
     E = np.vstack([G.T, h])
@@ -142,7 +139,7 @@ def test_the_closest_tables_are_those_of_the_exact_program(
         assert np.all(np.abs(ours - theirs) <= 1e-6 * np.maximum(1, theirs))
     if total > 0:
         free = [own for own in closure(tables) if len(own) > 1]
-        parts = {own: part for table in maximal(tables) for own, part in split(found.table(table), table).items()}
+        parts = {own: part for table in maximal(tables) for own, part in split_table(found.table(table), table).items()}
         distance = sum(p[own] * float(np.square(parts[own] - y[own]).sum()) for own in free) / 2
         least = least_distance(y, p, tables, sizes)
         assert distance == pytest.approx(least, rel=1e-4, abs=1e-4 * total)
@@ -158,7 +155,7 @@ def test_precisions_that_lie_far_apart_have_their_closest_tables_too(seed: int) 
     found = closest_tables(y, p, tables, sizes)
     assert found.status is Outcome.CONVERGED
     assert found.lifted <= 1e-9
-    parts = {own: part for table in tables for own, part in split(found.table(table), table).items()}
+    parts = {own: part for table in tables for own, part in split_table(found.table(table), table).items()}
     distance = sum(p[own] * float(np.square(parts[own] - y[own]).sum()) for own in closure(tables) if len(own) > 1) / 2
     assert distance == pytest.approx(least_distance(y, p, tables, sizes), rel=2e-4, abs=1e-4)
 
@@ -167,7 +164,7 @@ def test_tables_that_are_fine_stay_as_they_are() -> None:
     rng = np.random.default_rng(0)
     joint = rng.integers(5, 20, size=(3, 4, 2)).astype(float)
     tables: list[Columns] = [(0, 1), (1, 2)]
-    y = {own: split(joint, (0, 1, 2))[own] for own in closure(tables)}
+    y = {own: split_table(joint, (0, 1, 2))[own] for own in closure(tables)}
     found = closest_tables(y, dict.fromkeys(y, 1.0), tables, (3, 4, 2))
     for own in tables:
         assert np.allclose(found.table(own), margin(joint, (0, 1, 2), own), rtol=1e-6)
@@ -185,7 +182,7 @@ def test_all_records_in_one_cell_agree_from_the_start(records: float) -> None:
     """No face but those of the one cell has anything on it, and no step has anywhere to go."""
     joint = np.zeros((4, 2))
     joint[2, 1] = records
-    y = split(joint, (0, 1))
+    y = split_table(joint, (0, 1))
     found = closest_tables(y, dict.fromkeys(y, 1.0), [(0, 1)], (4, 2))
     assert found.status is Outcome.CONVERGED
     assert np.array_equal(found.table((0, 1)), joint)
@@ -193,7 +190,7 @@ def test_all_records_in_one_cell_agree_from_the_start(records: float) -> None:
 
 def check_feasible(found: Any, y: dict[Columns, Dense], p: Any, tables: list[Columns], sizes: Any) -> None:
     """Nothing below 0, shared margins equal, and the one-way margins those that are held, but for the slack."""
-    held = held_margins(y, closure(tables), sizes)
+    held = hold_margins(y, closure(tables), sizes)
     made = {own: found.table(own) for own in tables}
     assert min(float(table.min()) for table in made.values()) >= 0
     for first, second in combinations(tables, 2):
@@ -202,7 +199,7 @@ def check_feasible(found: Any, y: dict[Columns, Dense], p: Any, tables: list[Col
         assert np.all(np.abs(ours - theirs) <= 1e-6 * np.maximum(1, theirs))
     for own, table in made.items():
         for i in own:
-            moved = np.abs(margin(table, own, (i,)) - joined(held, (i,), sizes)).sum()
+            moved = np.abs(margin(table, own, (i,)) - join_components(held, (i,), sizes)).sum()
             assert moved <= 2 * searching.SLACK * sizes[i] / p[i,] ** 0.5 + 1e-6
 
 
@@ -263,7 +260,7 @@ def test_tables_that_nearly_agree_are_lifted_by_little(seed: int) -> None:
     size = 10.0 ** float(rng.uniform(-8, 1))
     given = {own: margin(joint, every, own) for own in tables}
     disturbed = {own: np.maximum(table + size * rng.normal(size=table.shape), 0.0) for own, table in given.items()}
-    found, moved = lifted(disturbed, margins)
+    found, moved = lift(disturbed, margins)
     for own in tables:
         assert float(found[own].min()) >= 0
         for i in own:
@@ -283,9 +280,9 @@ def test_components_by_margins_add_up_too(seed: int) -> None:
     sizes = tuple(int(n) for n in rng.integers(1, 5, size=3))
     shares = {i: rng.dirichlet(np.ones(n)) for i, n in enumerate(sizes)}
     table, every = rng.normal(size=sizes), (0, 1, 2)
-    parts = split(table, every, shares)
+    parts = split_table(table, every, shares)
     for own in subsets(every):
-        assert np.allclose(joined(parts, own, sizes, shares), margin(table, every, own))
+        assert np.allclose(join_components(parts, own, sizes, shares), margin(table, every, own))
         for axis in range(len(own)):
             assert np.allclose(parts[own].sum(axis=axis), 0)
 
@@ -295,7 +292,7 @@ def test_components_by_margins_add_up_too(seed: int) -> None:
 def test_margins_go_to_the_closest_with_their_total(seed: int) -> None:
     rng = np.random.default_rng(seed)
     values, total = rng.normal(size=rng.integers(1, 9)) * 5, float(rng.uniform(0, 20))
-    found = onto_simplex(values, total)
+    found = project_onto_simplex(values, total)
     assert np.all(found >= 0)
     assert found.sum() == pytest.approx(total)
     weight = 1e4  # the total as one more equation
@@ -333,19 +330,19 @@ def test_two_passes_are_dense_least_squares(seed: int) -> None:
     rng = np.random.default_rng(seed)
     L = random_tree(rng)
     y = 10 * rng.normal(size=len(L))
-    tree = tree_of(sparse.csr_array(L))
+    tree = build_tree(sparse.csr_array(L))
     assert tree is not None
-    assert np.allclose(L @ two_passes(tree, y), L @ np.linalg.lstsq(L, y)[0])
+    assert np.allclose(L @ solve_tree(tree, y), L @ np.linalg.lstsq(L, y)[0])
     free = np.asarray(rng.random(L.shape[1]) < 0.6)
-    some = two_passes(tree, y, free)
+    some = solve_tree(tree, y, free)
     assert not np.any(some[~free])
     assert np.allclose(L @ some, L @ (free * np.linalg.lstsq(L * free, y)[0]))
 
 
 def test_rows_that_are_not_nested_are_no_tree() -> None:
-    assert tree_of(sparse.csr_array(np.array([[1.0, 1, 0], [0, 1, 1]]))) is None
-    assert tree_of(sparse.csr_array(np.array([[1.0, 2, 0]]))) is None
-    assert tree_of(sparse.csr_array(np.array([[1.0, 1, 0], [0, 0, 0], [1, 1, 1]]))) is not None
+    assert build_tree(sparse.csr_array(np.array([[1.0, 1, 0], [0, 1, 1]]))) is None
+    assert build_tree(sparse.csr_array(np.array([[1.0, 2, 0]]))) is None
+    assert build_tree(sparse.csr_array(np.array([[1.0, 1, 0], [0, 0, 0], [1, 1, 1]]))) is not None
 
 
 def random_measurements(seed: int) -> tuple[Dense, Dense]:
@@ -430,27 +427,27 @@ def test_a_hierarchy_of_three_thousand_counties() -> None:
     y = L @ rng.poisson(rng.gamma(0.3, 100, size=3000)) + rng.laplace(scale=20, size=L.shape[0])
     found = closest_cells(L, y)
     assert found.status is Outcome.OPTIMAL
-    tree = tree_of(L)
+    tree = build_tree(L)
     assert tree is not None
-    assert float(found.x.sum()) == pytest.approx(float(two_passes(tree, y).sum()), rel=1e-7)
+    assert float(found.x.sum()) == pytest.approx(float(solve_tree(tree, y).sum()), rel=1e-7)
     gradient = L.T @ (L @ found.x - y)
     price = float(gradient[found.x > 0].mean())
     assert price < -1  # without it the total would be larger
     assert np.all(found.x >= 0)
     assert np.all(gradient >= price - 1e-3)
     assert np.all(np.abs(gradient[found.x > 0] - price) <= 1e-3)
-    whole, unkept = controlled(found.x, L)
+    whole, unkept = round_controlled(found.x, L)
     assert unkept == []
     assert np.abs(L @ whole - L @ found.x).max() < 1
 
 
 def test_a_stop_leaves_cells_that_are_not_negative_and_have_their_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    from batchdp.consistency import fitting
+    from batchdp.consistency import cells as fitting
 
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fitting, "_stepped", interrupted)
+    monkeypatch.setattr(fitting, "_step", interrupted)
     L = np.vstack([np.eye(6), np.kron(np.eye(2), np.ones(3))])
     found = closest_cells(sparse.csr_array(L), L @ [2.0, -3, 4, 4, -2, 2])
     assert found.status is Outcome.CANCELLED
@@ -470,7 +467,7 @@ def test_a_two_way_table_keeps_all_its_totals(seed: int) -> None:
     rows = np.kron(np.eye(shape[0]), np.ones(shape[1]))
     columns = np.kron(np.ones(shape[0]), np.eye(shape[1]))
     T = sparse.csr_array(np.vstack([np.ones((1, n)), rows, columns]))
-    whole, unkept = controlled(table.reshape(-1), T)
+    whole, unkept = round_controlled(table.reshape(-1), T)
     assert unkept == []
     assert np.all(whole >= 0)
     assert np.abs(whole - table.reshape(-1)).max() < 1
@@ -493,8 +490,8 @@ def test_tables_of_any_order_get_the_margins_that_are_given(seed: int) -> None:
     table = rng.gamma(0.4, 2, size=shape) * (rng.random(shape) < 0.7)
     total = round(float(table.sum()))
     axes = range(len(shape))
-    margins = [whole_margin(table.sum(axis=tuple(a for a in axes if a != axis)), total) for axis in axes]
-    whole = onto_margins(table, margins)
+    margins = [round_margin(table.sum(axis=tuple(a for a in axes if a != axis)), total) for axis in axes]
+    whole = round_onto_margins(table, margins)
     assert np.all(whole >= 0)
     for axis in axes:
         assert np.array_equal(whole.sum(axis=tuple(a for a in axes if a != axis)), margins[axis])
@@ -504,6 +501,6 @@ def test_tables_of_any_order_get_the_margins_that_are_given(seed: int) -> None:
 def test_cells_that_are_nearly_whole_do_not_exceed_their_margins() -> None:
     table = np.full((30, 30), 1 - 5e-8)
     margins = [np.full(30, 29, dtype=np.int64), np.full(30, 29, dtype=np.int64)]
-    whole = onto_margins(table, margins)
+    whole = round_onto_margins(table, margins)
     assert np.array_equal(whole.sum(axis=0), margins[0])
     assert np.array_equal(whole.sum(axis=1), margins[1])

@@ -23,10 +23,10 @@ from scipy.optimize import lsq_linear
 
 import batchdp
 from batchdp.components.strategy import ResidualStrategy
-from batchdp.consistency.components import joined
+from batchdp.consistency.faces import join_components
 from batchdp.consistency.tables import SLACK
 from batchdp.errors import ReleaseError
-from batchdp.markup import part
+from batchdp.markup import render_part
 from batchdp.release.consistent import tables as fitting
 from batchdp.reports import tables as page_tables
 from batchdp.reports.grids import grids
@@ -39,7 +39,9 @@ from test_weighted_lattice import of_groups
 from test_weighted_release import KINDS
 
 SIZES = (6, 5, 4)
-FIELDS = re.findall(r'"(\w+)"', next(line for line in part("reports/tables.js").splitlines() if "FIELDS = " in line))
+FIELDS = re.findall(
+    r'"(\w+)"', next(line for line in render_part("reports/tables.js").splitlines() if "FIELDS = " in line)
+)
 """What the page calls the entries of a packed table."""
 
 
@@ -244,7 +246,7 @@ def test_tables_that_were_measured_apart_are_averaged_by_their_precision(tmp_pat
     assert isinstance(done, batchdp.TableRelease)
     y, p = fitting.estimates(done, [0, 1])
     margin, alone = done.values(0).sum(axis=1), done.values(1)
-    assert joined(y, (0,), (3, 4)) == pytest.approx((margin / 4 + alone) / (1 / 4 + 1))
+    assert join_components(y, (0,), (3, 4)) == pytest.approx((margin / 4 + alone) / (1 / 4 + 1))
     assert p[0,] == pytest.approx(p[0, 1] * (1 / 4 + 1))
     check_agreement(done.consistent())
 

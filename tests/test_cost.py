@@ -22,7 +22,7 @@ from batchdp import (
     plan,
     workloads,
 )
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.private import CellCounts
 from batchdp.release.cost import Cost
@@ -82,7 +82,7 @@ def test_without_a_yes_nothing_is_opened_twice_charged_or_read(
         return really_open(*given, **options)
 
     monkeypatch.setattr(batchdp.tables, "open_table", open_table)
-    monkeypatch.setattr(batchdp.tables, "counting", lambda *_, **__: lambda _: counted.append(1))
+    monkeypatch.setattr(batchdp.tables, "prepare_count", lambda *_, **__: lambda _: counted.append(1))
     before = ledger.head
     with pytest.raises(ReleaseError, match="not confirmed, so nothing was read and nothing was spent"):
         answer(made, pa.table({"c": [1, 2]}), epsilon=0.5, ledger=ledger, confirm=lambda _: reply)

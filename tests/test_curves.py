@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from batchdp import Ledger
-from batchdp.ledger.curves import DELTAS, MOST_CURVES, curves
+from batchdp.ledger.curves import DELTAS, MOST_CURVES, list_curves
 from batchdp.mechanism.conversion import epsilon_at, epsilons_at
 from batchdp.plots.curves import APART, _apart
 from commands import refused, succeeds
@@ -13,10 +13,10 @@ from commands import refused, succeeds
 
 def test_every_spend_and_all_together_by_the_smaller_of_both_ways(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "budget.db", rho=3.0)
-    assert curves(ledger.history()) == ()
+    assert list_curves(ledger.history()) == ()
     ledger.reserve("pure", epsilon=0.4, plan_digest="x", table="t")
     ledger.reserve("zcdp", rho=0.1, plan_digest="x", table="t")
-    pure, zcdp, both = curves(ledger.history())
+    pure, zcdp, both = list_curves(ledger.history())
     assert (pure.name, zcdp.name, both.name) == ("pure", "zcdp", "all 2")
     assert pure.epsilons == pytest.approx([min(0.4, epsilon_at(0.08, delta)) for delta in DELTAS], rel=1e-12)
     assert zcdp.epsilons == tuple(epsilons_at(0.1, DELTAS))
@@ -28,7 +28,7 @@ def test_many_pure_releases_are_never_said_to_cost_more_than_their_sum(tmp_path:
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=100.0)
     for number in range(MOST_CURVES + 5):
         ledger.reserve(f"release {number}", epsilon=0.1, plan_digest="x", table="t")
-    found = curves(ledger.history())
+    found = list_curves(ledger.history())
     assert len(found) == MOST_CURVES + 1
     assert found[0].name == "release 5"
     assert max(found[-1].epsilons) <= 2.5 * (1 + 1e-12)

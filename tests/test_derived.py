@@ -307,7 +307,7 @@ def test_releases_without_derived_answers_have_the_same_format_and_no_expression
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=10)
     made = plan("SELECT COUNT(*) AS n FROM t", DOMAIN, seconds=0.1, cache=False)
     answer(made, FRAME, epsilon=1.0, ledger=ledger).save(tmp_path / "plain.release")
-    assert archive.format_of(tmp_path / "plain.release") == FORMAT
+    assert archive.read_format(tmp_path / "plain.release") == FORMAT
     assert archive.load(tmp_path / "plain.release", FORMAT, ReleaseError, "release", None)[0]["asked"] == []
 
 

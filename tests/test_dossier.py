@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import batchdp
 from batchdp import DossierError, Ledger, Release, TableRelease, answer, dossier, load_release, verify
-from batchdp.markup import part
+from batchdp.markup import render_part
 from batchdp.publishing import writing
 from batchdp.publishing.about import read_about, template
 from batchdp.publishing.books import Books
@@ -32,7 +32,7 @@ from batchdp.publishing.facts import DELTAS, Facts, installed
 from batchdp.publishing.record import MISSING, missing, record
 from batchdp.publishing.yaml_text import as_yaml
 from batchdp.release.exporting import tables_of
-from batchdp.studies.demo import DOMAIN, QUERIES, invent
+from batchdp.studies.demo import DOMAIN, QUERIES, invent_records
 from commands import refused, succeeds
 from test_components import structure
 
@@ -168,7 +168,7 @@ class Study:
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """The demonstration's release, from a plan that was looked for in less time."""
     folder = tmp_path_factory.mktemp("study")
-    invent(folder / "patients.parquet")
+    invent_records(folder / "patients.parquet")
     plan = batchdp.plan(QUERIES, DOMAIN, seconds=0.2, cache=False)
     ledger = Ledger.create(folder / "budget.db", epsilon=3.0)
     releases = [answer(plan, folder / "patients.parquet", epsilon=epsilon, ledger=ledger) for epsilon in (1.0, 0.1)]
@@ -250,7 +250,7 @@ def test_the_template_asks_every_question_and_answers_none() -> None:
         for name in names:
             assert re.search(rf"^{name} = ", template(), re.MULTILINE), name
             assert not getattr(getattr(about, section), name)
-    assert str(part("publishing/about.toml")) == template()
+    assert str(render_part("publishing/about.toml")) == template()
 
 
 NUMBERS = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")

@@ -20,8 +20,7 @@ import batchdp
 from batchdp.cells import cells_of
 from batchdp.domain import Domain, Integers, Listed, read_domain
 from batchdp.domain.columns import Dates, Numbers
-from batchdp.domain.described import ColumnType, Described
-from batchdp.domain.draft import RESERVED, Draft, draft
+from batchdp.domain.draft import RESERVED, ColumnType, Described, Draft, draft
 from batchdp.errors import DomainError
 from batchdp.queries import Query
 from batchdp.sql import read_queries

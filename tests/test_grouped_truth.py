@@ -21,7 +21,7 @@ from batchdp.cells.atoms import Atoms, ListedAtoms
 from batchdp.cells.splitting import split_by
 from batchdp.domain import Domain, read_domain
 from batchdp.sql import queries_of, read_selections
-from batchdp.tables import counting, open_table
+from batchdp.tables import open_table, prepare_count
 from engines import ALIKE, ENGINES, every_engine
 from sql_truth import GROUPED_DOMAIN, connection, grouped_statement, records
 
@@ -118,7 +118,7 @@ def moved(atoms: tuple[Atoms, ...], codes: NDArray[np.int32]) -> NDArray[np.int6
 @every_engine(slow=ALIKE)
 def test_generated_statements_are_answered_as_duckdb_answers_them(engine: str, tmp_path: Path) -> None:
     with open_table(ENGINES[engine](people(), tmp_path), domain()) as source:
-        counted = list(counting(source, finest())(None))
+        counted = list(prepare_count(source, finest())(None))
     codes = np.concatenate([part for part, _ in counted])
     times = np.concatenate([numbers for _, numbers in counted])
     for (batch, keys), expected in zip(asked(), theirs(), strict=True):
@@ -134,7 +134,7 @@ def enumerated(number: int) -> Iterator[tuple[str, float]]:
     sql, _, _ = statements()[number]
     cells = cells_of(queries_of(read_selections(sql, domain())), domain(), most=100_000)
     with open_table(people(), domain()) as source:
-        counts = cells.counts(counting(source, cells.atoms)(None))
+        counts = cells.counts(prepare_count(source, cells.atoms)(None))
     return zip(cells.names, map(float, cells.answers(counts)), strict=True)
 
 

@@ -16,8 +16,7 @@ from batchdp import STRATEGIES, MatrixWorkload, PairStrategy
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.lattice import Lattice, quantise_cells
-from batchdp.mechanism.measurement import LARGEST
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import LARGEST, Neighbours
 from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
 from cases import small_workloads
 from mechanisms import measured, prepared

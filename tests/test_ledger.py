@@ -25,10 +25,9 @@ from hypothesis import strategies as st
 
 from batchdp.errors import BatchDPError, BudgetError, LedgerError, PrivacyParameterError
 from batchdp.ledger import Entry, Ledger, Reservation, StoredRelease, file
-from batchdp.ledger.accounting import PLACES, SHOWN, as_text, charge, grant
 from batchdp.ledger.books import GUARDS, VERSION, Books
-from batchdp.ledger.chain import Event
-from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget, rounded_down, rounded_up, shortest
+from batchdp.ledger.chain import PLACES, SHOWN, Event, as_text, charge, grant
+from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget, round_down, round_up, shortest
 
 ROOT = Path(__file__).parents[1]
 CANARY = b"exact count 8675309"
@@ -75,7 +74,7 @@ def test_a_total_is_never_rounded_up_and_a_charge_never_down(amount: Fraction) -
 
 @given(amount=st.fractions(min_value=0, max_value=MOST))
 def test_what_is_left_can_be_asked_for_and_amounts_print_exactly_or_with_dots(amount: Fraction) -> None:
-    below, above = rounded_down(amount), rounded_up(amount)
+    below, above = round_down(amount), round_up(amount)
     assert shortest(below) <= amount <= shortest(above) <= shortest(math.nextafter(below, math.inf))
     shown = as_text(amount)
     assert 0 <= amount - Fraction(shown.rstrip("…")) < Fraction(1, 10**SHOWN)

@@ -12,7 +12,7 @@ from batchdp import Ledger, MatrixWorkload, PairStrategy, Release, answer, workl
 from batchdp.cli.answer import show_answers
 from batchdp.cli.plan import expected_table
 from batchdp.cli.show import Part, console, parts, pieces
-from batchdp.excerpt import LISTED, NOTEBOOK, OPENED, ROWS, WHOLE, excerpt, titled
+from batchdp.excerpt import LISTED, NOTEBOOK, OPENED, ROWS, WHOLE, excerpt, full_title
 from batchdp.plans.outlook import outlook
 from batchdp.queries.statements import statements_of, tables_of
 from batchdp.release.looking import look_at
@@ -56,9 +56,9 @@ def test_an_excerpt_is_whole_or_fits_on_a_screen(sizes: list[int]) -> None:
 
 
 def test_titles_say_every_column_once() -> None:
-    assert titled("visits", ()) == "visits"
-    assert titled("visits", ("a", "b")) == "visits by a × b"
-    assert titled("a × b", ("a", "b")) == "a × b"
+    assert full_title("visits", ()) == "visits"
+    assert full_title("visits", ("a", "b")) == "visits by a × b"
+    assert full_title("a × b", ("a", "b")) == "a × b"
 
 
 def test_a_look_has_the_median_error_and_the_largest_answers(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def test_a_repeat_takes_the_cap_that_was_drawn_for_and_no_other_meetings(
     assert unknowing.lattice.column_sums > made.lattice.column_sums
     first = answer(unknowing, table, epsilon=epsilon, ledger=ledger, release_id="r")
     with monkeypatch.context() as later:
-        later.setattr("batchdp.mechanism.cap.CAPS", (10**6,))
+        later.setattr("batchdp.mechanism.quantise.CAPS", (10**6,))
         fresh = answer(unknowing, table, epsilon=1.0, ledger=ledger, release_id="another")
         assert fresh.certificate.largest_total == 10**6 < first.certificate.largest_total
         again = answer(unknowing, table, epsilon=epsilon, ledger=ledger, release_id="r")

@@ -20,7 +20,7 @@ import pytest
 from batchdp import STRATEGIES, answer, load_plan, load_release, plan
 from batchdp.errors import BudgetError, LedgerError, PlanError, ReleaseError
 from batchdp.ledger import Ledger, Reservation, StoredRelease, outputs
-from batchdp.ledger.books import APPLICATION, FIELDS, VERSION, VERSIONS, added, schema
+from batchdp.ledger.books import APPLICATION, FIELDS, VERSION, VERSIONS, added_columns, schema
 from commands import refused, run, succeeds, unchanged
 from golden.make_0_2 import DOMAIN
 
@@ -48,7 +48,7 @@ def as_of(version: int, source: Ledger, target: Path) -> Path:
         for statement in schema(version):
             connection.execute(statement)
         connection.execute("ATTACH ? AS source", (str(source.path),))
-        columns = ", ".join((FIELDS, *(one.partition(" ")[0] for one in added(version)), "hash", "output"))
+        columns = ", ".join((FIELDS, *(one.partition(" ")[0] for one in added_columns(version)), "hash", "output"))
         connection.execute(f"INSERT INTO main.event ({columns}) SELECT {columns} FROM source.event ORDER BY number")
         if version > 1:
             connection.execute("INSERT INTO main.seal SELECT * FROM source.seal")

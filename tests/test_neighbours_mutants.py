@@ -18,7 +18,8 @@ import test_neighbours_files as files
 from batchdp.errors import TableError
 from batchdp.release import given
 from batchdp.release.components import codes as release_codes
-from batchdp.tables import cleaning, codes, coding, frames, lookups, separated
+from batchdp.tables import cleaning, codes, coding, frames, separated
+from batchdp.tables import coding as lookups
 from batchdp.tables import files as reading
 from boundary import ADAPTERS
 from boundary.fuzzing import fuzz
@@ -38,7 +39,7 @@ def fuzzed(engine: str) -> Callable[[Path], None]:
 
 def parallel_csv(patch: Patch) -> None:
     """A file in two halves, the second from the first line feed behind the middle."""
-    original = separated.records
+    original = separated.read_records
 
     def halves(file: Any, layout: Any, wanted: Any) -> Iterator[list[Any]]:
         data = file.read()
@@ -46,7 +47,7 @@ def parallel_csv(patch: Patch) -> None:
         yield from original(io.BytesIO(data[:middle]), layout, wanted)
         yield from original(io.BytesIO(data[middle:]), layout, wanted)
 
-    patch.setattr(reading, "records", halves)
+    patch.setattr(reading, "read_records", halves)
 
 
 def narrow_strides(patch: Patch) -> None:
@@ -58,8 +59,8 @@ def narrow_strides(patch: Patch) -> None:
 
 def union_by_name(patch: Patch) -> None:
     """One type for the ids of all files: a float where one file has floats."""
-    common = cleaning.common
-    patch.setattr(cleaning, "common", lambda types, **_: common(types))
+    common = cleaning.common_type
+    patch.setattr(cleaning, "common_type", lambda types, **_: common(types))
     patch.setattr(cleaning, "as_unit", lambda array, target: array.cast(target, safe=False))
 
 
@@ -70,17 +71,17 @@ def casts_that_raise(patch: Patch) -> None:
 
 def collected_early(patch: Patch) -> None:
     """A lazy frame is run when it is opened."""
-    original = frames._polars
+    original = frames._polars_parts
 
     def eager(frame: Any, *arguments: Any) -> Any:
         return original(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, *arguments)
 
-    patch.setattr(frames, "_polars", eager)
+    patch.setattr(frames, "_polars_parts", eager)
 
 
 def converted_early(patch: Patch) -> None:
     """The objects of a pandas frame are looked at when it is opened."""
-    original = frames._pandas
+    original = frames._pandas_parts
 
     def eager(frame: Any, *arguments: Any) -> Any:
         for name in frame.columns:
@@ -89,7 +90,7 @@ def converted_early(patch: Patch) -> None:
                     str(value)
         return original(frame, *arguments)
 
-    patch.setattr(frames, "_pandas", eager)
+    patch.setattr(frames, "_pandas_parts", eager)
 
 
 def numbers_only(patch: Patch) -> None:
@@ -107,7 +108,7 @@ def numbers_only(patch: Patch) -> None:
 
 def texts_dropped(patch: Patch) -> None:
     """A text is no code, so that one record can drop all others."""
-    patch.setattr(codes, "_number", lambda text: math.nan)
+    patch.setattr(codes, "_parse_number", lambda text: math.nan)
 
 
 def truths_dropped(patch: Patch) -> None:
@@ -117,7 +118,7 @@ def truths_dropped(patch: Patch) -> None:
 
 def codes_by_python(patch: Patch) -> None:
     """Objects are asked for whole numbers by themselves."""
-    patch.setattr(codes, "_spelled", lambda value: str(int(value)))
+    patch.setattr(codes, "_spell_object", lambda value: str(int(value)))
 
 
 MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[Path], None]]] = {

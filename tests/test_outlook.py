@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.sample import sample
 from batchdp.plans import epsilon_for, plan
 from batchdp.plans.outlook import Outlook, outlook

@@ -49,7 +49,7 @@ from batchdp import sql as sql_package
 from batchdp.cli import plan as plan_command
 from batchdp.domain import as_domain
 from batchdp.linalg.matrix import dense
-from batchdp.mechanism.cap import CAPS
+from batchdp.mechanism.quantise import CAPS
 from batchdp.plans import file as plan_files
 from batchdp.plans import keeping, making
 from batchdp.plans.options import Options, PlanObjective

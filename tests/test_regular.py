@@ -18,7 +18,7 @@ from batchdp.errors import BatchDPError, LedgerError
 from batchdp.plans.criteria import load_criteria
 from batchdp.publishing.about import about_text
 from batchdp.publishing.digests import read_text
-from batchdp.regular import opened
+from batchdp.regular import open_regular
 from batchdp.sql import load_queries
 from batchdp.tables import open_table
 from batchdp.tables.schema import read_schema
@@ -88,12 +88,12 @@ def test_an_output_beside_a_ledger_that_became_a_pipe(tmp_path: Path) -> None:
 
 def test_what_a_pipe_says_of_itself_and_what_others_say(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert archive.format_of(tmp_path / "pipe") is None
+    assert archive.read_format(tmp_path / "pipe") is None
     for path, problem in ((tmp_path / "pipe", "not a regular file"), (tmp_path, "Is a directory")):
-        with pytest.raises(OSError, match=problem), opened(path):
+        with pytest.raises(OSError, match=problem), open_regular(path):
             pass
-    with pytest.raises(TypeError), opened(0):  # type: ignore[arg-type]
+    with pytest.raises(TypeError), open_regular(0):  # type: ignore[arg-type]
         pass
     (tmp_path / "file").write_text("content")
-    with opened(tmp_path / "file") as file:
+    with open_regular(tmp_path / "file") as file:
         assert file.read() == b"content"

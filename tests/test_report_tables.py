@@ -225,7 +225,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path, m
     assert not (tmp_path / "page.html").exists()
     with pytest.raises(ReleaseError, match="does not exist"):
         report(release, tmp_path / "missing" / "page.html")
-    monkeypatch.setattr("batchdp.archive._moved", _full)
+    monkeypatch.setattr("batchdp.archive._move", _full)
     with pytest.raises(ReleaseError, match="No space left"):
         report(release, tmp_path / "other.html")
     assert not list(tmp_path.glob("*other*"))

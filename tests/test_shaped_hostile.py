@@ -21,7 +21,7 @@ from batchdp import Ledger, MatrixWorkload, PlanError, PrivacyParameterError, Sh
 from batchdp.audits.exact import exact
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.plans.file import FORMAT
 from batchdp.portfolio.shapes import shaped_noise
 from batchdp.privacy import KNORM
@@ -110,7 +110,7 @@ def another_measurement(header: Any, arrays: Any) -> None:
     rows, columns = arrays["L_shape"][:2]
     L = np.zeros((rows, columns))
     L[:] = np.arange(1, columns + 1)
-    arrays |= archive.parts("L", L)
+    arrays |= archive.split_matrix("L", L)
 
 
 REFUSED: list[Callable[[Any, Any], None]] = [

@@ -38,7 +38,7 @@ from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.measure import add
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample
 from batchdp.plans.file import FORMAT
@@ -48,7 +48,7 @@ from batchdp.private import CellCounts
 from batchdp.release.answering import Request, release
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
-from batchdp.strategies.shaped.searching import shaped
+from batchdp.strategies.shaped import shaped
 from batchdp.workloads.products import in_factors
 from commands import refused, succeeds
 from mechanisms import measured, prepared
@@ -204,8 +204,8 @@ def test_other_kinds_of_noise_and_batches_have_no_shape() -> None:
         batchdp.optimize(FLAGS, shape="round")  # type: ignore[call-overload]
     with pytest.raises(StrategyError, match="pure ε alone"):
         replace(FLAGGED, privacy="zcdp")
-    blocks = MatrixWorkload(np.eye(4), blocks=(2, 2))
-    assert "several" in batchdp.optimize(blocks, shape="any", seconds=0.2).reason
+    with pytest.raises(StrategyError, match="blocks"):
+        replace(FLAGGED, workload=MatrixWorkload(FLAGS, blocks=(3, 4)))
     tables = batchdp.optimize(in_factors((2, 2), [[np.eye(2), None], [None, np.eye(2)]]), shape="any", seconds=0.2)
     assert "tables" in tables.reason
     for wrong in ({"rank": 0}, {"groups": 0}, {"seconds": float("nan")}, {"directions": 5}, {"columns": True}):

@@ -21,7 +21,7 @@ from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
 from batchdp.domain import Domain, as_domain
 from batchdp.queries.conditions import Cut, Place
 from batchdp.tables import count, open_table
-from batchdp.tables.coding import packing, unpacked
+from batchdp.tables.coding import pack, unpack
 from engines import ALIKE, ENGINES, every_engine, on_spark
 
 Counts = dict[tuple[int, ...], int]
@@ -198,7 +198,7 @@ def atom_of(value: Any, atoms: Atoms, single: bool) -> int | None:
 
 
 def looped(table: Any, atoms: Sequence[Atoms], unit: str | None = None, rows_per_unit: int = 1) -> Counts:
-    packs = packing([one.size for one in atoms])
+    packs = pack([one.size for one in atoms])
     counted: Counter[tuple[int, ...]] = Counter()
     units: dict[Any, list[tuple[str, tuple[int, ...]]]] = {}
     for record in table.to_pylist():
@@ -331,13 +331,13 @@ def test_which_records_of_a_person_count_is_drawn_by_lot() -> None:
 
 def test_packing_is_undone() -> None:
     sizes = [2, 3, 10**9, 10**9, 7, 10**12, 10**12, 2**31 - 1]
-    packs = packing(sizes)
+    packs = pack(sizes)
     rng = np.random.default_rng(0)
     atoms = np.stack([rng.integers(size, size=100) for size in sizes], axis=1)
     codes = [sum(atoms[:, i] * stride for i, stride in pack) for pack in packs]
     assert sorted(i for pack in packs for i, _ in pack) == list(range(len(sizes)))
     small = [i for i, size in enumerate(sizes) if size < 2**31]
-    assert (unpacked([np.asarray(code) for code in codes], packs, sizes)[:, small] == atoms[:, small]).all()
+    assert (unpack([np.asarray(code) for code in codes], packs, sizes)[:, small] == atoms[:, small]).all()
 
 
 def test_many_cuts_are_found_by_halving() -> None:

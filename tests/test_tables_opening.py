@@ -34,7 +34,7 @@ from batchdp.domain import Domain, as_domain
 from batchdp.errors import TableError
 from batchdp.queries.conditions import Cut
 from batchdp.tables import count, open_table
-from batchdp.tables.shield import shielded, shielded_all
+from batchdp.tables.source import shield, shield_all
 from engines import ENGINES, every_engine, on_spark, postgres, spark
 from needs import require
 
@@ -317,9 +317,9 @@ def test_interruptions_pass() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shielded(interrupt, "task")
+        shield(interrupt, "task")
     with pytest.raises(KeyboardInterrupt):
-        list(shielded_all((interrupt() for _ in range(2)), "task"))
+        list(shield_all((interrupt() for _ in range(2)), "task"))
 
 
 INTERRUPTED = """

@@ -62,7 +62,7 @@ def test_a_forged_toy_is_refused(strategy: Any, tmp_path: Path) -> None:
 def test_the_audit_of_a_toy_passes_and_catches_too_little_noise(strategy: Any) -> None:
     from batchdp.audits.attack import attack
     from batchdp.audits.exact import exact
-    from batchdp.mechanism.neighbours import Neighbours
+    from batchdp.mechanism.measurement import Neighbours
     from batchdp.mechanism.prepare import prepare
     from batchdp.privacy import Budget
 

@@ -58,7 +58,7 @@ def test_a_key_or_an_array_that_no_file_has_is_refused(kind: str, tmp_path: Path
     for name, load in (("a.plan", load_plan), ("a.release", load_release)):
         path = tmp_path / name
         load(path)
-        header, arrays = archive.load(path, str(archive.format_of(path)), ReleaseError, name)
+        header, arrays = archive.load(path, str(archive.read_format(path)), ReleaseError, name)
         places = list(keys(header))
         assert len(places) > 1
         for place in places:

@@ -20,15 +20,13 @@ from batchdp.errors import LatticeError, PrivacyParameterError
 from batchdp.mechanism import sensitivity
 from batchdp.mechanism.law import laplace_quantiles
 from batchdp.mechanism.measure import measure
-from batchdp.mechanism.measurement import LARGEST
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import LARGEST, Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample_independent
 from batchdp.mechanism.sensitivity import Change, largest_change
-from batchdp.mechanism.weighted import law, results
-from batchdp.mechanism.weighted.integers import denominator
+from batchdp.mechanism.weighted import integers, law
+from batchdp.mechanism.weighted.integers import IntegerResults, denominator
 from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice, quantise_weighted
-from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.private import Records
 from batchdp.weighted.family import Tables, plain
@@ -241,7 +239,7 @@ def test_rounded_factors_are_multiplied_out_or_refused_with_the_remedy(monkeypat
     batch = in_factors((6, 6, 6), [[rng.random((2, 6)) for _ in range(3)]])
     strategy = of_groups(batch, Results(batch, 1 / float(np.abs(batch.matrix.toarray()).sum(axis=0).max())))
     assert prepared(strategy, ONE, 1.0, 10**6).bias_share <= 0.01
-    monkeypatch.setattr(results, "MOST_JOINT", 0)
+    monkeypatch.setattr(integers, "MOST_JOINT", 0)
     with pytest.raises(LatticeError, match=r"max_rows"):
         prepared(strategy, ONE, 1.0, 10**6)
 

@@ -133,7 +133,7 @@ def _(release: TotalRelease) -> Any:
 
 
 def _decode(header: Any, arrays: Any, certificate: PrivacyCertificate, confidence: float, most: Any) -> TotalRelease:
-    return TotalRelease(archive.numbers("noisy", arrays), certificate, confidence)
+    return TotalRelease(archive.read_numbers("noisy", arrays), certificate, confidence)
 
 
 DECODERS["total"] = _decode

@@ -2,7 +2,9 @@
 
 from batchdp.cli import main
 
-__all__ = ["main"]
-
 if __name__ == "__main__":
     main()
+
+__all__ = [
+    "main",
+]

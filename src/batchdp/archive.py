@@ -20,7 +20,7 @@ from scipy import sparse
 
 from batchdp.errors import BatchDPError
 from batchdp.linalg.matrix import Plain
-from batchdp.regular import opened
+from batchdp.regular import open_regular
 
 ROOM = 64 * 2**20
 """Bytes that any archive may unpack to, beside `RATIO` times its own size: a small file cannot ask for much memory."""
@@ -75,7 +75,7 @@ def load(
 ) -> tuple[Any, dict[str, Any]]:
     """The header and the arrays of a file of this format, checked against its digest; nothing in it is executed."""
     try:
-        with opened(path) as file, zipfile.ZipFile(file) as members:
+        with open_regular(path) as file, zipfile.ZipFile(file) as members:
             most = allowance(os.fstat(file.fileno()).st_size, most_bytes)
             content = {member.filename.removesuffix(".npy"): member for member in members.infolist()}
             unpacked = sum(member.file_size for member in members.infolist())
@@ -88,15 +88,15 @@ def load(
                 raise ValueError("two members of one name")
             if content["header"].file_size > most // 2:  # parsed, it takes several times as much
                 raise ValueError("a header too long")
-            text = str(_array(members, content.pop("header"), "U"))
+            text = str(_read_array(members, content.pop("header"), "U"))
             header = parse_json(text)
             if (found := header.get("format")) != format:
                 if found in EARLIER:
                     maker = str(header.get("planner", EARLIER[found]))[:20]
                     raise error(f"{path} was made by batchdp {maker}, before 0.3; {REMEDIES[noun]}")
                 raise error(f"{path} is of format {str(found)[:50]!r}; this version reads {format}")
-            digest = str(_array(members, content.pop("digest"), "U"))
-            arrays = {name: _array(members, member, "biuf") for name, member in content.items()}
+            digest = str(_read_array(members, content.pop("digest"), "U"))
+            arrays = {name: _read_array(members, member, "biuf") for name, member in content.items()}
             if digest != _digest(text, arrays):
                 raise error(f"{path} does not fit its digest: it was changed after it was saved")
             return header, arrays
@@ -116,7 +116,7 @@ def check_known(
     The domain and the options are left to those who read them, and who know what earlier versions wrote.
     """
     others = [name for name in header if name not in STRICT or name not in known]
-    unknown = _unknown({name: header[name] for name in others}, known)
+    unknown = _find_unknown({name: header[name] for name in others}, known)
     for name in (*unknown, *(name for name in arrays if name not in parts)):
         raise UnknownPartError(f"it holds {name[:80]!r}, which this version does not know")
 
@@ -125,45 +125,45 @@ class UnknownPartError(BatchDPError):
     """A file holds more than what is read of it; becomes an error that names the file."""
 
 
-def _unknown(found: Any, known: Any) -> Iterator[str]:
+def _find_unknown(found: Any, known: Any) -> Iterator[str]:
     """Keys of objects of JSON, at any depth, that are not among the known ones."""
     if isinstance(found, Mapping) and isinstance(known, Mapping):
         for name, value in found.items():
             if name not in known:
                 yield str(name)
             else:
-                yield from _unknown(value, known[name])
+                yield from _find_unknown(value, known[name])
     elif isinstance(found, list) and isinstance(known, list | tuple):
         for one, other in zip(found, known, strict=False):
-            yield from _unknown(one, other)
+            yield from _find_unknown(one, other)
 
 
 def parse_json(text: str | bytes) -> Any:
     """What a text in JSON says; refused where an object has a name twice, which other readers may read otherwise."""
-    return json.loads(text, object_pairs_hook=_named_once)
+    return json.loads(text, object_pairs_hook=_check_keys)
 
 
-def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name stands twice")
     return found
 
 
-def format_of(path: str | os.PathLike[str]) -> str | None:
+def read_format(path: str | os.PathLike[str]) -> str | None:
     """What a file says that it is; None where it says nothing. `load` checks all else."""
     try:
-        with opened(path) as file, zipfile.ZipFile(file) as members:
+        with open_regular(path) as file, zipfile.ZipFile(file) as members:
             member = members.getinfo("header.npy")
             if member.file_size > ROOM:
                 return None
-            found = json.loads(str(_array(members, member, "U")))["format"]
+            found = json.loads(str(_read_array(members, member, "U")))["format"]
             return found if isinstance(found, str) else None
     except Exception:  # whatever a damaged archive makes zipfile, zlib, NumPy or JSON say
         return None
 
 
-def _array(members: zipfile.ZipFile, member: zipfile.ZipInfo, kinds: str) -> Any:
+def _read_array(members: zipfile.ZipFile, member: zipfile.ZipInfo, kinds: str) -> Any:
     """One array, of one of these kinds of entries; nothing is allocated that the member does not hold."""
     if not member.filename.endswith(".npy"):
         raise ValueError(f"{member.filename} is no array")
@@ -197,7 +197,7 @@ def write_atomically(path: Path, content: bytes, error: type[BatchDPError]) -> N
         raise error(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from failure
 
 
-def checked_folder(
+def check_folder(
     folder: str | os.PathLike[str], maker: str, mark: str, error: type[BatchDPError], *, overwrite: bool = False
 ) -> Path:
     """A folder that may be written: a new or empty one, or, to be replaced, one with the `mark` of the same maker."""
@@ -220,13 +220,13 @@ def checked_folder(
 
 
 @contextmanager
-def whole_folder(target: Path, error: type[BatchDPError], *, overwrite: bool = False) -> Iterator[Path]:
+def write_folder(target: Path, error: type[BatchDPError], *, overwrite: bool = False) -> Iterator[Path]:
     """A folder beside the target to write into, moved into its place at the end: it appears whole or not at all."""
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
         beside.mkdir()
         yield beside
-        _moved(beside, target, overwrite)
+        _move(beside, target, overwrite)
     except OSError as failure:
         raise error(f"cannot write {target}: {failure.strerror or failure}") from failure
     except UnicodeEncodeError as failure:
@@ -235,7 +235,7 @@ def whole_folder(target: Path, error: type[BatchDPError], *, overwrite: bool = F
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _moved(beside: Path, target: Path, overwrite: bool) -> None:
+def _move(beside: Path, target: Path, overwrite: bool) -> None:
     """A rename replaces an empty folder, and fails where somebody has filled it meanwhile."""
     old = target.with_name(f".{target.name}.{secrets.token_hex(8)}.old")
     if overwrite and target.exists():
@@ -249,7 +249,7 @@ def _moved(beside: Path, target: Path, overwrite: bool) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def parts(name: str, matrix: Plain) -> dict[str, Any]:
+def split_matrix(name: str, matrix: Plain) -> dict[str, Any]:
     """A matrix as arrays to save."""
     rows = sparse.csr_array(matrix)
     return {
@@ -260,10 +260,10 @@ def parts(name: str, matrix: Plain) -> dict[str, Any]:
     }
 
 
-def whole(name: str, arrays: Mapping[str, Any], most_bytes: int | None = None) -> Plain:
+def join_matrix(name: str, arrays: Mapping[str, Any], most_bytes: int | None = None) -> Plain:
     """The matrix in saved arrays, dense if it was."""
     rows, columns, dense = (int(size) for size in arrays[f"{name}_shape"])
-    data, indices, indptr = (numbers(f"{name}_{part}", arrays) for part in ("data", "indices", "indptr"))
+    data, indices, indptr = (read_numbers(f"{name}_{part}", arrays) for part in ("data", "indices", "indptr"))
     if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
         raise ValueError(f"{name}: indices are not whole numbers")
     if not 0 <= rows < len(indptr) or columns < 0:
@@ -284,7 +284,7 @@ def whole(name: str, arrays: Mapping[str, Any], most_bytes: int | None = None) -
     return matrix.toarray() if dense else matrix
 
 
-def numbers(name: str, arrays: Mapping[str, Any]) -> Any:
+def read_numbers(name: str, arrays: Mapping[str, Any]) -> Any:
     """A list of finite numbers."""
     array = arrays[name]
     if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(np.isfinite(array)):

@@ -9,7 +9,7 @@ from numbers import Real
 from batchdp.errors import BatchDPError, StrategyError
 
 
-def whole(name: str, value: object, least: int, error: type[BatchDPError] = StrategyError) -> int:
+def check_whole(name: str, value: object, least: int, error: type[BatchDPError] = StrategyError) -> int:
     """A whole number of at least `least`."""
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
@@ -20,7 +20,7 @@ def whole(name: str, value: object, least: int, error: type[BatchDPError] = Stra
     return number
 
 
-def finite(
+def check_finite(
     name: str, value: object, *, least: float = -math.inf, above: float = -math.inf, below: float = math.inf
 ) -> float:
     """A finite number of at least `least`, above `above` and below `below`."""

@@ -30,7 +30,7 @@ def excerpt(sizes: Sequence[int], whole: int = WHOLE) -> list[int]:
     return [min(size, most) if t < opened else 0 for t, size in enumerate(sizes[:LISTED])]
 
 
-def titled(name: str, columns: Sequence[str]) -> str:
+def full_title(name: str, columns: Sequence[str]) -> str:
     """A table's title: its name, and its columns where the name does not say them."""
     listed = " × ".join(columns)
     return name if not columns or name == listed else f"{name} by {listed}"

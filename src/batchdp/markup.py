@@ -13,18 +13,19 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+
 UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """What HTML does not allow, or UTF-8 cannot hold."""
 
 
-def rendered(template: str, **values: object) -> Markup:
+def render(template: str, **values: object) -> Markup:
     """A template of this package, named by its path in it, with every value escaped that is not HTML already."""
     from markupsafe import Markup
 
     return Markup(_environment().get_template(template).render(**values))
 
 
-def part(name: str) -> Markup:
+def render_part(name: str) -> Markup:
     """A file of this package as it stands: style or script of our own, which a browser must read unescaped."""
     from markupsafe import Markup
 
@@ -44,7 +45,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["isolated"] = _isolated
+    made.filters["isolated"] = _isolate
     made.filters["grouped"] = lambda number: f"{number:,}"
     made.filters["short"] = lambda number: f"{number:g}"
     return made
@@ -59,7 +60,7 @@ def _showable(value: object) -> object:
     return value if hasattr(value, "__html__") else UNSHOWABLE.sub("\ufffd", str(value))
 
 
-def _isolated(value: object) -> Markup:
+def _isolate(value: object) -> Markup:
     """Text of any direction: a name from right to left leaves its neighbours where they are."""
     from markupsafe import Markup
 
@@ -98,4 +99,4 @@ def summary(
         more_tables: how many of these were left out.
     """
     shown = [Excerpt(headings, list(rows), more=more)] if headings else list(tables)
-    return str(rendered("summary.html", title=title, facts=facts, tables=shown, more_tables=more_tables))
+    return str(render("summary.html", title=title, facts=facts, tables=shown, more_tables=more_tables))

@@ -211,13 +211,13 @@ def shortest(number: float) -> Fraction:
     return Fraction(repr(float(number)))
 
 
-def rounded_down(amount: Fraction) -> float:
+def round_down(amount: Fraction) -> float:
     """The nearest float that, read as its shortest decimal number, is not above the amount."""
     nearest = float(amount)
     return nearest if shortest(nearest) <= amount else math.nextafter(nearest, -math.inf)
 
 
-def rounded_up(amount: Fraction) -> float:
+def round_up(amount: Fraction) -> float:
     """The nearest float that, read as its shortest decimal number, is not below the amount."""
     nearest = float(amount)
     return nearest if shortest(nearest) >= amount else math.nextafter(nearest, math.inf)

@@ -13,16 +13,16 @@ NOT_REGULAR = "It is a device, a pipe or a socket, not a regular file"
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
+def open_regular(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     """The file, open for reading; an OSError says so where it is not a file with an end."""
     place = Path(path)
     _check(place.stat())  # first, since opening some devices does something
-    with open(place, "rb", opener=_unwaiting) as file:
+    with open(place, "rb", opener=_open_unwaiting) as file:
         _check(os.fstat(file.fileno()))
         yield file
 
 
-def _unwaiting(path: str, flags: int) -> int:
+def _open_unwaiting(path: str, flags: int) -> int:
     """Without waiting for somebody to write, where the file has become a pipe meanwhile."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 
-def harmless(text: object, *, keep: str = "") -> str:
+def sanitise(text: object, *, keep: str = "") -> str:
     """The text with every character that a terminal might act upon, or that nobody can see, written out.
 
     Escape sequences could hide entries or rewrite lines that were printed before; so could characters that change the
@@ -18,10 +18,10 @@ def harmless(text: object, *, keep: str = "") -> str:
     shown = str(text)
     if shown.isprintable():
         return shown
-    return "".join(one if one.isprintable() or one in keep else _written_out(one) for one in shown)
+    return "".join(one if one.isprintable() or one in keep else _write_out(one) for one in shown)
 
 
-def _written_out(one: str) -> str:
+def _write_out(one: str) -> str:
     if unicodedata.category(one) == "Zs":
         return " "
     number = ord(one)

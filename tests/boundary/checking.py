@@ -25,7 +25,7 @@ from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError
 from batchdp.queries.conditions import Cut
 from batchdp.release.given import given_counts
-from batchdp.tables import counting, open_table, tabulating
+from batchdp.tables import open_table, prepare_count, prepare_tables
 from batchdp.workloads import products
 from batchdp.workloads.workload import MatrixWorkload
 from boundary.domains import Case
@@ -106,9 +106,9 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
             capped: dict[str, Any] = {"unit": privacy.unit, "rows_per_unit": privacy.rows_per_unit}
             if case.sets:
                 sets = [own if tables == 1 else (*own, len(atoms) - 1) for own in case.sets]
-                run = tabulating(source, atoms, sets, **capped)
+                run = prepare_tables(source, atoms, sets, **capped)
             else:
-                run = counting(source, atoms, **capped)
+                run = prepare_count(source, atoms, **capped)
         except BatchDPError as error:
             return [Outcome(NAMES.sub("…", str(error)), None, heard())] * tables
         except Exception as error:

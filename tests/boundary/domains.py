@@ -17,7 +17,7 @@ from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.quantise import lattice_of
 from batchdp.sql import read_queries
 from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.tables.kinds import Kind, kind_of
+from batchdp.tables.columns import Kind, kind_of
 from batchdp.workloads.workload import MatrixWorkload
 
 TABLE = "visits"

@@ -24,7 +24,7 @@ from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.calibrate import float_below
 from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.lattice import OneGroup
-from batchdp.mechanism.neighbours import Neighbours
+from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.plans import keeping
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget

@@ -23,13 +23,13 @@ Orders = tuple[int, ...]
 def checked_orders(marginals: int | Iterable[int], domain: Domain) -> Orders:
     """How many columns tables have: all numbers up to one that is given, or those in a list."""
     if isinstance(marginals, Iterable) and not isinstance(marginals, str | bytes):
-        orders = [checks.whole("marginals", k, 0, QueryError) for k in marginals]
+        orders = [checks.check_whole("marginals", k, 0, QueryError) for k in marginals]
         if not orders:
             raise QueryError("marginals is empty; give a number of columns, or several")
         if len(set(orders)) < len(orders):
             raise QueryError(f"marginals={marginals!r} has a number more than once; give every number once")
     else:
-        most = checks.whole("marginals", marginals, 0, QueryError)
+        most = checks.check_whole("marginals", marginals, 0, QueryError)
         orders = list(range(min(most, len(domain.columns) + 1) + 1))
     if max(orders) > len(domain.columns):
         raise QueryError(f"marginals are for a domain of {len(domain.columns)} columns; give at most that many")

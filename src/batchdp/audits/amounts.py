@@ -29,7 +29,7 @@ def _(measurement: AmountLattice) -> tuple[list[int], str]:
     block_of = [block for block, size in enumerate(workload.blocks) for _ in range(size)]
     largest = [0] * len(workload.blocks)
     rows: list[set[int]] = [set() for _ in workload.blocks]
-    for cell, steps, column in _records(measurement):
+    for cell, steps, column in records_of(measurement):
         level = measurement.levels[cell] if cell >= 0 else {}
         slope = {} if column is None else measurement.slopes[column]
         moved = {i: Fraction(level.get(i, 0) + slope.get(i, 0) * steps, coarse) for i in {*level, *slope}}
@@ -40,7 +40,7 @@ def _(measurement: AmountLattice) -> tuple[list[int], str]:
     return [found], f"{'Δ₁' if power == 1 else 'Δ₂²'} = {found} re-derived from ends and some records between"
 
 
-def _records(lattice: AmountLattice) -> list[tuple[int, int, int | None]]:
+def records_of(lattice: AmountLattice) -> list[tuple[int, int, int | None]]:
     """Records to look at: their cell or lower end, how many steps from it, and along which pair of ends."""
     chance = random.Random(0)
     found: list[tuple[int, int, int | None]] = [(cell, 0, None) for cell in range(len(lattice.levels))]

@@ -9,7 +9,7 @@ from batchdp.audits.attack import RUNS, attack
 from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
 from batchdp.audits.records import records_findings
-from batchdp.mechanism.neighbours import Relation
+from batchdp.mechanism.measurement import Relation
 from batchdp.mechanism.prepare import prepare
 from batchdp.plans import Plan
 from batchdp.plans.settling import settle

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.audits.finding import Finding
-from batchdp.mechanism.cap import MOST_BIAS
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measure import add, measure
 from batchdp.mechanism.measurement import LARGEST
 from batchdp.mechanism.prepare import Mechanism
+from batchdp.mechanism.quantise import MOST_BIAS
 from batchdp.private import CellCounts
 
 MOST_PLACES = 2_000_000

@@ -1,4 +1,7 @@
-"""The audit of shaped noise: every column inside its bodies in fractions, then the real draws attacked.
+"""The audit of shaped noise: whatever a record adds inside its bodies in fractions, then the real draws attacked.
+
+Records are gone through anew: every choice of one cell or none in each of the blocks that meet; of amounts both ends of
+every stretch, and some records between.
 
 The attack looks at the log likelihood ratio Σ ε_g (‖y_g‖ − ‖y_g − q_g‖) of a column q that is added. Its norms are
 floats: they choose an event, and an event that is chosen badly proves less, never too much.
@@ -7,20 +10,25 @@ floats: they choose an event, and an event that is chosen badly proves less, nev
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import singledispatch
+from operator import add
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.special import ndtri
 
+from batchdp.audits.amounts import records_of
 from batchdp.audits.attack import FALSE_ALARM, PILOT, attack_noise, fork_finding, independence_finding, proven_between
 from batchdp.audits.exact import check_arithmetic, multiply_again, rederive, take_apart
 from batchdp.audits.finding import Finding
 from batchdp.linalg.gauge import gauges
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.knorm.body import Body
-from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.lattice import InBodies, ShapedAmounts, ShapedLattice
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample_bodies
 from batchdp.privacy import KNorm
@@ -32,24 +40,84 @@ FEWEST_RUNS = 50
 """Whatever they take: few runs prove little of ε, and still tell noise of another scale."""
 CANDIDATES = 16
 """Columns of the largest norm that are tried on pilot runs; every column of a body's corners has it."""
+RECORDS = 2000
+"""In several blocks, that are looked at for the attack."""
 TRIALS = 500
 """Pilot runs that choose among them."""
 
 
-@rederive.register
-def _(measurement: ShapedLattice) -> tuple[list[int], str]:
-    """1 for every group whose columns are all inside its body, in fractions; as much more as one is outside."""
-    columns = sorted({tuple(column) for column in np.unique(measurement.integers.toarray(), axis=1).T.tolist()})
-    bodies = [group.body for group in measurement.groups]  # which are drawn from
-    vertices = [set(map(tuple, body.vertices.T.tolist())) for body in bodies]
-    largest = [Fraction(0)] * len(bodies)
-    for column in columns:
-        start = 0
-        for g, (body, known) in enumerate(zip(bodies, vertices, strict=True)):
-            largest[g] = max(largest[g], _norm(body, known, column[start : start + body.rank]))
-            start += body.rank
-    told = f"{len(columns):,} columns in fractions, none beyond {float(max(largest)):.9g} times its body"
+@rederive.register(ShapedLattice)
+@rederive.register(ShapedAmounts)
+def _(measurement: Any) -> tuple[list[int], str]:
+    """1 for every group whose body holds what any record adds, in fractions; as much more as one is outside."""
+    certain, some = columns_by_block(measurement)
+    met, largest, seen, start = measurement.workload.meetings, [], 0, 0
+    for group in measurement.groups:  # whose bodies are drawn from
+        own = slice(start, start := start + group.body.rank)
+        vertices = set(map(tuple, group.body.vertices.T.tolist()))
+        changes = changes_of([{column[own] for column in block} for block in certain], met)
+        between = [changes_of([{column[own] for column in block} for block in one], met) for one in some]
+        looked = changes.union(*between)
+        largest.append(max((_norm(group.body, vertices, column) for column in looked), default=Fraction(0)))
+        seen += len(looked)
+    told = f"{seen:,} changes by a record in fractions, none beyond {float(max(largest)):.9g} times its body"
     return [math.ceil(norm) for norm in largest], told
+
+
+Column = tuple[int, ...]
+ByBlock = list[set[Column]]
+
+
+@singledispatch
+def columns_by_block(measurement: Any) -> tuple[ByBlock, list[ByBlock]]:
+    """For every block what a record in each of its cells adds; and the same with some records between cells."""
+    raise TypeError(f"nothing says what a record adds to a {type(measurement).__name__}")
+
+
+@columns_by_block.register
+def _(measurement: ShapedLattice) -> tuple[ByBlock, list[ByBlock]]:
+    Q, found, start = sparse.csc_array(measurement.integers), [], 0
+    for size in measurement.workload.blocks:
+        own = np.unique(Q[:, start : start + size].toarray(), axis=1)
+        found.append(set(map(tuple, own.T.tolist())))
+        start += size
+    return found, []
+
+
+@columns_by_block.register
+def _(measurement: ShapedAmounts) -> tuple[ByBlock, list[ByBlock]]:
+    workload, rows = measurement.workload, range(measurement.measurements)
+    block_of = [block for block, size in enumerate(workload.blocks) for _ in range(size)]
+    found: ByBlock = [set() for _ in workload.blocks]
+    between: list[tuple[int, Column]] = []
+    for cell, steps, pair in records_of(measurement):
+        level = measurement.levels[cell] if cell >= 0 else {}
+        slope = {} if pair is None else measurement.slopes[pair]
+        column = tuple(level.get(i, 0) + slope.get(i, 0) * steps for i in rows)
+        ends = None if pair is None else workload.ends[pair]
+        own = block_of[cell if ends is None else max(ends[:2])]
+        if ends is None or steps in (0, ends[2]):
+            found[own].add(column)
+        else:
+            between.append((own, column))
+    chance = random.Random(0)
+    # Each of them with one record of every other block: products of all would be too many.
+    partners = [[{chance.choice(sorted(block))} if block else set() for block in found] for _ in between]
+    return found, [
+        [*one[:own], {column}, *one[own + 1 :]] for one, (own, column) in zip(partners, between, strict=True)
+    ]
+
+
+def changes_of(by_block: ByBlock, meetings: Any) -> set[Column]:
+    """Every sum of at most one column a block, over blocks that meet."""
+    nothing = (0,) * len(next((column for block in by_block for column in block), ()))
+    found: set[Column] = set()
+    for met in meetings:
+        sums = {nothing}
+        for block in met:
+            sums |= {tuple(map(add, one, other)) for one in sums for other in by_block[block]}
+        found |= sums
+    return found
 
 
 def _norm(body: Body, vertices: set[tuple[int, ...]], column: tuple[int, ...]) -> Fraction:
@@ -75,6 +143,20 @@ def _(measurement: ShapedLattice) -> Finding:
     return Finding("exact measurements", same, f"Q x against whole numbers, up to {2**62} a cell, never clamped")
 
 
+@check_arithmetic.register
+def _(measurement: ShapedAmounts) -> Finding:
+    """Totals against a sum in fractions, far beyond 64 bits: nothing is cut or clamped."""
+    same, held = True, len(measurement.levels) + len(measurement.slopes)
+    for count in (3, measurement.largest_total, 2**62):
+        totals = [Fraction(0)] * measurement.measurements
+        for column in (*measurement.levels, *measurement.slopes):
+            for i, q in column.items():
+                totals[i] += Fraction(q * count, 2**measurement.fine)
+        taken = take_apart(measurement, CellCounts(np.full(held, count, dtype=object)))
+        same = same and [Fraction(z, 2**measurement.bits) for z in taken] == totals
+    return Finding("exact measurements", same, f"totals of α + β u against fractions, up to {2**62}, never cut")
+
+
 @attack_noise.register
 def _(kind: KNorm, made: Mechanism, runs: int, draw: Any) -> Iterator[Finding]:
     """Fewer runs where a draw takes long, and it says how many."""
@@ -95,12 +177,12 @@ def _(kind: KNorm, made: Mechanism, runs: int, draw: Any) -> Iterator[Finding]:
     yield fork_finding(lambda: draws(1)[0])
 
 
-def telling_shift(lattice: ShapedLattice, epsilons: Sequence[float], draws: Dense, factor: int = 1) -> Dense:
+def telling_shift(lattice: InBodies, epsilons: Sequence[float], draws: Dense, factor: int = 1) -> Dense:
     """So many times the column of Q, of those with the largest norm over all groups, that shows most.
 
     It is chosen by pilot runs alone, which choose the event too and measure nothing.
     """
-    Q = np.unique(lattice.integers.toarray().astype(np.float64), axis=1)
+    Q = _some_changes(lattice)
     norms = np.zeros(Q.shape[1])
     for (own, group), columns in zip(lattice.shape.parts, lattice.record_columns, strict=True):
         norms += float(group.share) * gauges(columns.astype(np.float64), Q[own].T)
@@ -112,7 +194,21 @@ def telling_shift(lattice: ShapedLattice, epsilons: Sequence[float], draws: Dens
     return np.asarray(shifts[int(np.argmax(shown))])
 
 
-def evidence_of(lattice: ShapedLattice, epsilons: Sequence[float], released: Dense, shift: Dense) -> Dense:
+def _some_changes(lattice: Any) -> Dense:
+    """What records add, in floats: of one block every column, of several some of their sums."""
+    by_block, _ = columns_by_block(lattice)
+    listed = [sorted(block) for block in by_block]
+    if len(listed) == 1:
+        return np.array(listed[0], dtype=np.float64).T
+    chance, met = random.Random(0), lattice.workload.meetings
+    found = set()
+    for _ in range(RECORDS):
+        chosen = [chance.choice(listed[block]) for block in chance.choice(met) if listed[block]]
+        found.add(tuple(map(sum, zip(*chosen, strict=True))))
+    return np.array(sorted(found), dtype=np.float64).T
+
+
+def evidence_of(lattice: InBodies, epsilons: Sequence[float], released: Dense, shift: Dense) -> Dense:
     """The log likelihood ratio of a column that was added against none."""
     total = np.zeros(len(released))
     for (own, _), columns, epsilon in zip(lattice.shape.parts, lattice.record_columns, epsilons, strict=True):
@@ -121,7 +217,7 @@ def evidence_of(lattice: ShapedLattice, epsilons: Sequence[float], released: Den
     return total
 
 
-def _scale_finding(lattice: ShapedLattice, epsilons: Sequence[float], draws: Dense) -> Finding:
+def _scale_finding(lattice: InBodies, epsilons: Sequence[float], draws: Dense) -> Finding:
     """ε_g ‖z_g‖ is a sum of k exponential numbers: its mean against its own standard error, of the worst group."""
     worst, ratio, limit = 0.0, 1.0, 0.0
     for (own, group), columns, epsilon in zip(lattice.shape.parts, lattice.record_columns, epsilons, strict=True):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from batchdp.domain.grid import Grid
+from batchdp.domain.columns import Grid
 from batchdp.queries.conditions import Cut, Place, Value
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from batchdp.cells.atoms import AmountAtoms, Atoms, LineAtoms, ListedAtoms
 from batchdp.domain import Column, Dates, Domain, Integers, Listed
-from batchdp.domain.grid import Grid
+from batchdp.domain.columns import Grid
 from batchdp.errors import QueryError
 from batchdp.queries import (
     All,

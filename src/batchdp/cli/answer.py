@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from batchdp.release.cost import Cost
     from batchdp.release.looking import Seen
 
+
 EXAMPLES = (
     "batchdp answer visits.plan -t visits.csv -e 0.5 -l budget.db -o answers.csv",
     "batchdp answer visits.plan -t clinic.duckdb -e 0.5 -l budget.db -o out.json -y",
@@ -111,11 +112,11 @@ def command(
 
 def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
     """Refuse an output that could not be written, or would become a part of what is read."""
-    from batchdp.cli.files import RELEASE_ENDINGS, checked_output
+    from batchdp.cli.files import RELEASE_ENDINGS, check_output
     from batchdp.errors import ReleaseError
 
     for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
-        checked_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
+        check_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
     if Path(table).is_dir() and output.resolve().is_relative_to(Path(table).resolve()):
         raise ReleaseError(f"{output} would become a part of the table in {table}; name an output outside of it")
 
@@ -131,14 +132,14 @@ def _say_the_rest(
 ) -> None:
     """Where the answers are, whose privacy it is, what is left and counted, and what consistent answers are not."""
     from batchdp.cli.show import figure, say
-    from batchdp.mechanism.neighbours import in_words
+    from batchdp.mechanism.measurement import describe_neighbours
     from batchdp.privacy import UNITS
 
     if stored:
         say(f"These are the stored answers of release {done.certificate.release_id}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
     say(f"{written}; release {done.certificate.release_id}.")
-    say(f"Whose privacy: {in_words(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
+    say(f"Whose privacy: {describe_neighbours(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
     say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
     for note in (*done.notes, *(agreeing.notes if agreeing else ())):
         say(note)
@@ -213,8 +214,8 @@ def _ask(cost: Cost, ledger: str) -> bool:
     from batchdp.cli.show import figure
     from batchdp.cli.streams import read_reply
     from batchdp.errors import ReleaseError
-    from batchdp.mechanism.neighbours import in_words
-    from batchdp.terminal import harmless
+    from batchdp.mechanism.measurement import describe_neighbours
+    from batchdp.terminal import sanitise
 
     spent = f"{cost.ledger.letter} = {figure(cost.charged)}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -224,10 +225,10 @@ def _ask(cost: Cost, ledger: str) -> bool:
         )
     if cost.budget.noise != cost.ledger:
         spent = f"{cost.budget.noise.letter} = {figure(float(cost.budget))}, which costs {spent},"
-    whose = f"Whose privacy: {in_words(cost.neighbours.privacy_unit)}; {cost.neighbours}."
+    whose = f"Whose privacy: {describe_neighbours(cost.neighbours.privacy_unit)}; {cost.neighbours}."
     question = f"Spend {spent} of the {figure(cost.remaining)} left in {ledger}? {figure(cost.left)} will remain."
-    print(harmless(whose), file=sys.stderr)
-    print(harmless(question), "[y/N] ", end="", file=sys.stderr, flush=True)
+    print(sanitise(whose), file=sys.stderr)
+    print(sanitise(question), "[y/N] ", end="", file=sys.stderr, flush=True)
     return read_reply().strip().lower() in ("y", "yes")
 
 

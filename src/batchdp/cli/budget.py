@@ -13,6 +13,7 @@ from batchdp.cli.options import AsJson, Epsilon, Rho, either
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
 
+
 EXAMPLES = (
     "batchdp budget budget.db --create --epsilon 3",
     "batchdp budget budget.db",
@@ -95,10 +96,10 @@ def _draw(ledger: Ledger, plot: Path) -> None:
     from io import BytesIO
 
     from batchdp.archive import write_atomically
-    from batchdp.cli.files import checked_output
+    from batchdp.cli.files import check_output
     from batchdp.errors import LedgerError
 
-    checked_output(plot, LedgerError, PICTURES, inputs=(ledger.path,))
+    check_output(plot, LedgerError, PICTURES, inputs=(ledger.path,))
     picture = BytesIO()
     ledger.plot_together().savefig(picture, format=plot.suffix.lower()[1:])
     write_atomically(plot, picture.getvalue(), LedgerError)

@@ -17,7 +17,7 @@ def command(
 ) -> None:
     """Do the whole job on invented patient records with an embedded database, in seconds."""
     from batchdp.cli.show import Part, console, figure, parts, progress, say
-    from batchdp.excerpt import titled
+    from batchdp.excerpt import full_title
     from batchdp.plans.outlook import outlook
     from batchdp.queries.statements import QUERY, tables_of
     from batchdp.studies.demo import RECORDS, demonstrate
@@ -40,7 +40,7 @@ def command(
             )
             for label, q in zip(own.labels, own.answers, strict=True)
         ]
-        heading = (f"{titled(own.name, own.columns)} ({len(rows)})", "", "", "", gained[own.answers[0]])
+        heading = (f"{full_title(own.name, own.columns)} ({len(rows)})", "", "", "", gained[own.answers[0]])
         found.append(Part(None if single else heading, rows))
     headings = ("query", "truth", "private, ε = 1", "private, ε = 0.1", "gain")
     caption = (

@@ -38,7 +38,7 @@ def command(
 
     Everything follows from the release, the ledger and what people say in ABOUT.toml; nothing is spent.
     """
-    from batchdp.cli.files import beside, open_ledger
+    from batchdp.cli.files import find_release, open_ledger
     from batchdp.cli.show import progress, say
     from batchdp.publishing import dossier
     from batchdp.release import load_release
@@ -46,7 +46,7 @@ def command(
     if format not in ("parquet", "csv"):
         raise typer.BadParameter("give parquet or csv", param_hint="--format")
     chosen: Literal["parquet", "csv"] = "parquet" if format == "parquet" else "csv"
-    loaded = load_release(beside(release))
+    loaded = load_release(find_release(release))
     books = None if ledger is None else open_ledger(ledger)
     with progress("Writing the dossier") as report:
         done = dossier(loaded, output, ledger=books, about=about, format=chosen, overwrite=overwrite, progress=report)

@@ -34,7 +34,7 @@ def command(
     With --consistent a last column has values that agree and are not negative; the intervals stay those of value.
     """
     from batchdp.cli.agreeing import made_consistent
-    from batchdp.cli.files import beside
+    from batchdp.cli.files import find_release
     from batchdp.cli.show import progress, say
     from batchdp.release import load_release
     from batchdp.release.exporting import export
@@ -42,7 +42,7 @@ def command(
     if format not in ("parquet", "csv"):
         raise typer.BadParameter("give parquet or csv", param_hint="--format")
     chosen: Literal["parquet", "csv"] = "csv" if format == "csv" else "parquet"
-    loaded = load_release(beside(release))
+    loaded = load_release(find_release(release))
     agreeing = made_consistent(loaded, whole=whole) if consistent or whole else None
     with progress("Writing tables") as report:
         files = export(agreeing or loaded, output, format=chosen, overwrite=overwrite, progress=report)

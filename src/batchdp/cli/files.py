@@ -20,7 +20,7 @@ from scipy import sparse
 
 from batchdp.archive import write_atomically
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
-from batchdp.regular import opened
+from batchdp.regular import open_regular
 from batchdp.workloads.workload import MatrixWorkload, Workload
 
 if TYPE_CHECKING:
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from batchdp.release.consistent.records import Consistent
     from batchdp.release.consistent.tables import ConsistentTables
 
+
 READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
 RELEASE_ENDINGS = (".csv", ".json", ".release")
 LEDGER = b"SQLite format 3\0"
 """How its file begins."""
 
 
-def checked_output(
+def check_output(
     path: Path, error: type[BatchDPError], endings: tuple[str, ...] = (), *, inputs: Iterable[str | Path | None] = ()
 ) -> None:
     """Refuse an output that could not be written, or would replace an input or a ledger, before anything is spent."""
@@ -73,7 +74,7 @@ def write_release(release: Release, output: Path) -> Path:
 def write_answers(release: Release, output: Path, agreeing: Consistent | ConsistentTables | None = None) -> None:
     """The answers, with consistent ones beside them if there are; a .release holds neither."""
     if output.suffix.lower() == ".json":
-        rows = [dict(row) for row in _rows(release, agreeing)]
+        rows = [dict(row) for row in _list_rows(release, agreeing)]
         write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
     elif output.suffix.lower() == ".csv":
         from batchdp.release.exporting import no_formula
@@ -82,13 +83,13 @@ def write_answers(release: Release, output: Path, agreeing: Consistent | Consist
         writer = csv.writer(text, lineterminator="\n")
         more = ("consistent", "interval_of") if agreeing is not None else ()
         writer.writerow(("name", "value", "standard_error", "low", "high", "derived", *more))
-        for row in _rows(release, agreeing):
+        for row in _list_rows(release, agreeing):
             derived = str(row["derived"]).lower()
             writer.writerow((no_formula(row.pop("name")), *{**row, "derived": derived}.values()))
         write_atomically(output, text.getvalue().encode(), ReleaseError)
 
 
-def _rows(release: Release, agreeing: Consistent | ConsistentTables | None) -> Iterator[dict[str, Any]]:
+def _list_rows(release: Release, agreeing: Consistent | ConsistentTables | None) -> Iterator[dict[str, Any]]:
     """The answers as dictionaries; where there are two values, each row says which of them the interval is of."""
     if agreeing is None:
         yield from map(_row, release.answers)
@@ -111,7 +112,7 @@ def answers_as_json(
 ) -> dict[str, Any]:
     """The answers with their certificate."""
     return {
-        "answers": list(_rows(release, agreeing)),
+        "answers": list(_list_rows(release, agreeing)),
         "notes": [*release.notes, *(agreeing.notes if agreeing is not None else ())],
         "confidence": release.confidence,
         "certificate": release.certificate.as_dict(),
@@ -119,7 +120,7 @@ def answers_as_json(
     }
 
 
-def beside(path: Path) -> Path:
+def find_release(path: Path) -> Path:
     """A release file, or the one beside answers in CSV or JSON."""
     if path.suffix.lower() not in (".csv", ".json"):
         return path
@@ -155,10 +156,10 @@ def read_matrix(path: Path) -> MatrixWorkload:
     ending = path.suffix.lower()
     try:
         if ending == ".npy":
-            with opened(path) as file:
+            with open_regular(path) as file:
                 return MatrixWorkload(np.load(file, allow_pickle=False))
         if ending == ".npz":
-            with opened(path) as file:
+            with open_regular(path) as file:
                 loaded: Any = sparse.load_npz(file)
             if hasattr(loaded, "indptr"):  # before anything follows the pointers, of which SciPy does not check all
                 if np.any(np.diff(loaded.indptr.astype(np.int64)) < 0):
@@ -168,7 +169,7 @@ def read_matrix(path: Path) -> MatrixWorkload:
         if ending == ".csv":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # an empty file: Workload says so better
-                with opened(path) as file:
+                with open_regular(path) as file:
                     return MatrixWorkload(np.loadtxt(file, delimiter=",", ndmin=2, encoding="utf-8-sig"))
     except OSError as error:
         raise WorkloadError(f"cannot read {path}: {error.strerror or error}") from error
@@ -183,13 +184,13 @@ def read_matrix(path: Path) -> MatrixWorkload:
 
 
 def _beginning(path: Path) -> bytes:
-    with opened(path) as file:
+    with open_regular(path) as file:
         return file.read(len(LEDGER))
 
 
 def _is_plan(path: Path) -> bool:
     try:
-        with opened(path) as file, zipfile.ZipFile(file) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return {"header.npy", "digest.npy"} <= set(archive.namelist())
     except (OSError, zipfile.BadZipFile):
         return False

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from batchdp.domain.codebooks import Codebook
-    from batchdp.domain.described import Described
+    from batchdp.domain.draft import Described
+
 
 EXAMPLES = (
     "batchdp init visits.csv",
@@ -48,15 +49,15 @@ def command(
     A codebook adds values and ends; make sure that these were not looked up in the data either.
     """
     from batchdp.archive import write_atomically
-    from batchdp.cli.files import checked_output
+    from batchdp.cli.files import check_output
     from batchdp.cli.show import say
-    from batchdp.domain.codebooks import joined, read_codebook
+    from batchdp.domain.codebooks import join_codebook, read_codebook
     from batchdp.domain.draft import EXAMPLE, draft
     from batchdp.errors import DomainError
 
     domain, queries = folder / "domain.toml", folder / "queries.sql"
     for path in (domain, queries):
-        checked_output(path, DomainError, inputs=(table, codebook))
+        check_output(path, DomainError, inputs=(table, codebook))
         if path.exists() and not force:
             raise DomainError(f"{path} is there already; use --force to replace it or --folder for another place")
     name, columns, remarks = "patients", list(EXAMPLE), ""
@@ -69,7 +70,7 @@ def command(
         if table is None:
             name, columns = book.table, list(book.columns)
         else:
-            columns = joined(columns, book)
+            columns = join_codebook(columns, book)
             remarks = _differences(columns, book)
     drafted = draft(name, columns, codebook=codebook)
     write_atomically(domain, drafted.domain.encode(), DomainError)
@@ -84,11 +85,11 @@ def command(
 
 def _differences(columns: Sequence[Described], book: Codebook) -> str:
     """Which columns only one of the two knows, in a sentence each."""
-    from batchdp.domain.names import folded
-    from batchdp.tables.kinds import listing
+    from batchdp.domain.names import fold
+    from batchdp.tables.columns import list_names
 
-    there = {folded(column.name) for column in columns}
-    absent = [one.name for one in book.columns if not there & {folded(name) for name in (one.name, *one.also)}]
+    there = {fold(column.name) for column in columns}
+    absent = [one.name for one in book.columns if not there & {fold(name) for name in (one.name, *one.also)}]
     silent = [column.name for column in columns if not column.documented]
-    remarks = f"The table has no column {listing(absent)}, which the codebook describes.\n" if absent else ""
-    return remarks + (f"The codebook says nothing about {listing(silent)}.\n" if silent else "")
+    remarks = f"The table has no column {list_names(absent)}, which the codebook describes.\n" if absent else ""
+    return remarks + (f"The codebook says nothing about {list_names(silent)}.\n" if silent else "")

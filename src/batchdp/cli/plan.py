@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from batchdp.plans.criteria import Criteria
     from batchdp.plans.outlook import Outlook
 
+
 EXAMPLES = (
     "batchdp plan queries.sql --domain domain.toml -o visits.plan",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy 25",
@@ -102,14 +103,14 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
-    from batchdp.cli.files import checked_output
+    from batchdp.cli.files import check_output
     from batchdp.cli.show import print_json, say
     from batchdp.errors import PlanError
 
     if queries is None and marginals is None:
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
     half_width, criteria = _accuracy(accuracy)
-    checked_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
+    check_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
     search: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
     search |= _shaped(shape, shape_rank, draw_seconds)
     asked = {"objective": objective.value, "weights": _weights(weight or []), "marginals": marginals}
@@ -178,7 +179,7 @@ def _show(expected: Outlook, made: Plan, title: str, domain: Path, *, everything
 
 def _accuracy(given: str | None) -> tuple[float | None, Criteria | None]:
     """A half width for every answer, or a file of accuracies by name."""
-    from batchdp.checks import finite
+    from batchdp.checks import check_finite
     from batchdp.plans.criteria import load_criteria
 
     if given is None:
@@ -187,7 +188,7 @@ def _accuracy(given: str | None) -> tuple[float | None, Criteria | None]:
         number = float(given)
     except ValueError:
         return None, load_criteria(given)
-    return finite("accuracy", number, above=0), None
+    return check_finite("accuracy", number, above=0), None
 
 
 def _weights(given: list[str]) -> dict[str, float]:

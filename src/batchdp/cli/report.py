@@ -47,10 +47,10 @@ def command(
     Of a plan: how accurate every answer will be while ε moves along a slider, which criteria that meets, and what is
     left in the ledger; nothing is read or spent.
     """
-    from batchdp.archive import format_of
+    from batchdp.archive import read_format
     from batchdp.plans import file, tabled_file
 
-    if format_of(release) in (file.FORMAT, tabled_file.FORMAT):
+    if read_format(release) in (file.FORMAT, tabled_file.FORMAT):
         if plan is not None:
             raise typer.BadParameter("a plan is shown by itself; leave --plan out", param_hint="--plan")
         _before(release, output, criteria, ledger, title)
@@ -58,14 +58,14 @@ def command(
     if criteria is not None:
         raise typer.BadParameter(f"criteria are for plans, and {release} is none", param_hint="--criteria")
     from batchdp.cli.agreeing import made_consistent
-    from batchdp.cli.files import beside, checked_output, open_ledger
+    from batchdp.cli.files import check_output, find_release, open_ledger
     from batchdp.cli.show import progress, say, tracked
     from batchdp.errors import ReleaseError
     from batchdp.release import load_release
     from batchdp.reports import report
 
-    source = beside(release)
-    checked_output(output, ReleaseError, inputs=(release, source, ledger, plan))
+    source = find_release(release)
+    check_output(output, ReleaseError, inputs=(release, source, ledger, plan))
     loaded = load_release(source)
     books = None if ledger is None else open_ledger(ledger)
     compared = None
@@ -96,13 +96,13 @@ def command(
 
 def _before(plan: Path, output: Path, criteria: Path | None, ledger: Path | None, title: str | None) -> None:
     """The page of a plan."""
-    from batchdp.cli.files import checked_output, open_ledger
+    from batchdp.cli.files import check_output, open_ledger
     from batchdp.cli.show import say
     from batchdp.errors import PlanError
     from batchdp.plans import load_plan
     from batchdp.reports import report_plan
 
-    checked_output(output, PlanError, inputs=(plan, ledger, criteria))
+    check_output(output, PlanError, inputs=(plan, ledger, criteria))
     books = None if ledger is None else open_ledger(ledger)
     report_plan(load_plan(plan), output, criteria=criteria, ledger=books, title=title)
     say(f"Written to {output}; open it in a browser.")

@@ -17,12 +17,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from batchdp.cli import streams
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from batchdp.studies.comparison import Comparison
+
 
 WIDTH = 100
 """Of what is piped, so that tables keep their figures whole."""
@@ -45,7 +46,7 @@ console = _Output() if Console().is_terminal else _Output(width=WIDTH)
 
 def say(text: str) -> None:
     """Sentences as they are: no markup, no line breaks in the middle of a path."""
-    console.print(harmless(text, keep="\n"), soft_wrap=True, markup=False, highlight=False)
+    console.print(sanitise(text, keep="\n"), soft_wrap=True, markup=False, highlight=False)
 
 
 def print_json(content: Any) -> None:
@@ -148,7 +149,7 @@ def pieces(found: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 def _cell(text: str) -> str:
-    return escape(harmless(text))
+    return escape(sanitise(text))
 
 
 def figure(value: float) -> str:

@@ -8,7 +8,7 @@ import signal
 import sys
 from io import TextIOWrapper
 
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 
 PLAIN = {
     "ε": "epsilon",
@@ -47,7 +47,7 @@ class InterruptedCommandError(Exception):
 
 def prepare() -> None:
     """Letters that the output's encoding lacks are spelled out: no command may fail after it has spent something."""
-    codecs.register_error("batchdp", _spelled_out)
+    codecs.register_error("batchdp", _spell_out)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="batchdp")
@@ -55,7 +55,7 @@ def prepare() -> None:
 
 def fail(message: str) -> None:
     """One line on stderr."""
-    line = harmless(" ".join(message.split()))
+    line = sanitise(" ".join(message.split()))
     name = "\33[1;31mbatchdp:\33[0m" if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else "batchdp:"
     print(name, line, file=sys.stderr)
 
@@ -85,7 +85,7 @@ def discard_output() -> None:
     os.close(nowhere)
 
 
-def _spelled_out(error: UnicodeError) -> tuple[str | bytes, int]:
+def _spell_out(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end

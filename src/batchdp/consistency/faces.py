@@ -9,16 +9,99 @@ where it is held at 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.consistency.components import Columns, Parts, along, joined, split, spread
+# ── Tables as sums of components: what a set of columns says beyond its subsets.
+#
+# A table over the columns A is the sum over all C ⊆ A of its component z_C, an array over C whose sums along every
+# axis are 0, spread evenly over the columns of A that are not in C. Components are orthogonal, and any list of them
+# gives tables that agree: the margin of a table over C is made of the components of C's subsets, whichever table it
+# is of.
 
 Dense = NDArray[np.float64]
+Columns = tuple[int, ...]
+Parts = Mapping[Columns, Dense]
+Shares = Mapping[int, Dense]
+
+
+def subsets(columns: Columns) -> list[Columns]:
+    """All of them, the small ones first."""
+    return [own for k in range(len(columns) + 1) for own in combinations(columns, k)]
+
+
+def closure(tables: Iterable[Columns]) -> list[Columns]:
+    """All subsets of the tables' columns, the small ones first."""
+    return sorted({own for table in tables for own in subsets(table)}, key=lambda own: (len(own), own))
+
+
+def maximal(tables: Iterable[Columns]) -> list[Columns]:
+    """The tables that are no margin of another; each once."""
+    found: list[Columns] = []
+    held: set[Columns] = set()
+    for own in sorted(set(tables), key=len, reverse=True):
+        if own not in held:
+            found.append(own)
+            held.update(subsets(own))
+    return sorted(found, key=lambda own: (len(own), own))
+
+
+def split_table(table: Dense, columns: Columns, shares: Shares | None = None) -> dict[Columns, Dense]:
+    """The components of a table; also of each, n_{A∖C} times the adjoint of `join_components`.
+
+    Args:
+        table: over the columns.
+        columns: of the table.
+        shares: of a column's values in what is spread over them; even ones where left out.
+    """
+    found: dict[Columns, Dense] = {}
+
+    def into(part: Dense, axis: int, kept: Columns) -> None:
+        if axis < 0:
+            found[kept] = part
+            return
+        place = part.ndim - len(kept) - 1  # axes before are still to come, those after are centred already
+        total = part.sum(axis=place)
+        into(total, axis - 1, kept)
+        even = np.expand_dims(total, place)
+        even = even / part.shape[place] if shares is None else even * lay_along(shares[columns[axis]], part.ndim, place)
+        into(part - even, axis - 1, (columns[axis], *kept))
+
+    into(np.asarray(table, dtype=np.float64), len(columns) - 1, ())
+    return found
+
+
+def join_components(parts: Parts, columns: Columns, sizes: tuple[int, ...], shares: Shares | None = None) -> Dense:
+    """The table that these components add up to, spread as `split_table` has it."""
+
+    def over(axis: int, kept: Columns) -> Dense:
+        """The sum over all subsets of the columns before this axis, together with what is kept of the others."""
+        if axis < 0:
+            return parts[kept]
+        with_axis = over(axis - 1, (columns[axis], *kept))
+        without = np.expand_dims(over(axis - 1, kept), axis)  # axes before are there already, those after are kept
+        if shares is None:
+            return with_axis + without / sizes[columns[axis]]
+        return with_axis + without * lay_along(shares[columns[axis]], with_axis.ndim, axis)
+
+    return over(len(columns) - 1, ())
+
+
+def lay_along(values: Dense, axes: int, axis: int) -> Dense:
+    """One-dimensional values along an axis of an array of so many."""
+    return values.reshape([-1 if a == axis else 1 for a in range(axes)])
+
+
+def spread(own: Columns, columns: Columns, sizes: tuple[int, ...]) -> int:
+    """n_{A∖C}: over how many cells of the table each entry of the component is spread."""
+    return prod(sizes[i] for i in columns if i not in own)
+
+
 Indices = NDArray[np.int64]
 
 BLOCK_CELLS = 65_536
@@ -129,18 +212,18 @@ class Faces:
     def _uncut_blocks(self, prices: Dense, A: Columns) -> Iterator[tuple[slice, Dense]]:
         """s = t − (⊕ u) / q, some rows at a time."""
         u = [face / -self.q[A] for face in self.of(prices, A)]
-        for rows in _blocks(self.t[A].shape):
+        for rows in _split_blocks(self.t[A].shape):
             s = _spread_over(u, rows)
             s += self.t[A][rows]
             yield rows, s
 
     def _cut(self, s: Dense, A: Columns, rows: slice, softness: float) -> tuple[Dense, Dense]:
         """x and dx/ds of some rows; nothing where a column's margin is 0."""
-        x, w = softened(s, softness / self.q[A])
+        x, w = soften(s, softness / self.q[A])
         for axis, i in enumerate(A):
             there = self.there[i]
             if not there.all():
-                own = along(there[rows] if axis == 0 else there, x.ndim, axis)
+                own = lay_along(there[rows] if axis == 0 else there, x.ndim, axis)
                 x *= own
                 w *= own
         return x, w
@@ -150,7 +233,7 @@ class Faces:
         found = np.zeros(self.length)
         for A, w in weights.items():
             d, own = self.of(vector, A), self.of(found, A)
-            for rows in _blocks(w.shape):
+            for rows in _split_blocks(w.shape):
                 block = _spread_over(d, rows)
                 block *= w[rows]
                 _add_sums(block, rows, own)
@@ -162,7 +245,7 @@ class Faces:
         found = np.zeros(self.length)
         for A, w in weights.items():
             own = self.of(found, A)
-            for rows in _blocks(w.shape):
+            for rows in _split_blocks(w.shape):
                 _add_sums(w[rows], rows, own)
         found *= self.unit
         return found
@@ -171,7 +254,7 @@ class Faces:
         """What prices on faces do to these components."""
         found = {C: np.zeros_like(part) for C, part in wanted.items()}
         for F in self.shape:
-            for C, part in split(self.all_of(prices, F).sum(axis=0).reshape(self.shape[F]), F).items():
+            for C, part in split_table(self.all_of(prices, F).sum(axis=0).reshape(self.shape[F]), F).items():
                 found[C] += part / spread(C, F, self.sizes)
         return found
 
@@ -179,11 +262,11 @@ class Faces:
         """The faces that components make, in every copy."""
         found = np.empty(self.length)
         for F in self.shape:
-            self.all_of(found, F)[:] = joined(parts, F, self.sizes).reshape(-1)
+            self.all_of(found, F)[:] = join_components(parts, F, self.sizes).reshape(-1)
         return found
 
 
-def softened(s: Dense, least: float) -> tuple[Dense, Dense]:
+def soften(s: Dense, least: float) -> tuple[Dense, Dense]:
     """x = (s + √(s² + 4 least)) / 2 and dx/ds; max(s, 0) where `least` is 0."""
     if least == 0:
         return np.maximum(s, 0.0), (s > 0).astype(np.float64)
@@ -198,7 +281,7 @@ def softened(s: Dense, least: float) -> tuple[Dense, Dense]:
     return x, root
 
 
-def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+def _split_blocks(shape: tuple[int, ...]) -> Iterator[slice]:
     rows = max(1, BLOCK_CELLS // max(1, prod(shape[1:])))
     return (slice(first, min(first + rows, shape[0])) for first in range(0, shape[0], rows))
 

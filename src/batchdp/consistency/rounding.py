@@ -1,13 +1,14 @@
 """Whole numbers that still add up.
 
-`controlled`: every cell goes to the whole number below or above, and so does every total of two nested families, such
-as the rows and the columns of a table, or a hierarchy. The coefficients of two such families are totally unimodular
-(they are a network's), so that a corner of the linear program is whole, and there is one because the unrounded cells
-are a solution. Three two-way tables have no such guarantee: they can agree and yet not be roundable.
+`round_controlled`: every cell goes to the whole number below or above, and so does every total of two nested
+families, such as the rows and the columns of a table, or a hierarchy. The coefficients of two such families are
+totally unimodular (they are a network's), so that a corner of the linear program is whole, and there is one because
+the unrounded cells are a solution. Three two-way tables have no such guarantee: they can agree and yet not be
+roundable.
 
-`onto_margins`: a table of any number of columns gets whole margins that are given. From the cells rounded down, every
-margin has as many counts to give as every other; a count given to any cell whose margins all have one left keeps it so.
-That never gets stuck, whatever the order; the largest remainders come first.
+`round_onto_margins`: a table of any number of columns gets whole margins that are given. From the cells rounded down,
+every margin has as many counts to give as every other; a count given to any cell whose margins all have one left
+keeps it so. That never gets stuck, whatever the order; the largest remainders come first.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ MOST_PROGRAM = 150_000
 CHUNK = 4096
 
 
-def whole_margin(values: Dense, total: int) -> Integers:
+def round_margin(values: Dense, total: int) -> Integers:
     """Every value rounded down or up such that they add up to this; by the largest remainders.
 
     The total is what all values add up to, rounded down or up.
     """
-    below, rest = _parts(values)
+    below, rest = _round_down(values)
     missing = total - int(below.sum())
     while missing > 0:
         first = np.argsort(-rest, kind="stable")[:missing]
@@ -61,7 +62,7 @@ def nested_families(totals: sparse.csr_array) -> tuple[list[int], list[int], lis
     return families
 
 
-def controlled(values: Dense, totals: sparse.csr_array) -> tuple[Integers, list[int]]:
+def round_controlled(values: Dense, totals: sparse.csr_array) -> tuple[Integers, list[int]]:
     """Cells rounded to a neighbour such that totals are, too; and the totals for which that was not asked.
 
     Args:
@@ -69,41 +70,41 @@ def controlled(values: Dense, totals: sparse.csr_array) -> tuple[Integers, list[
         totals: 0 and 1, a total a row.
     """
     first, second, rest = nested_families(totals)
-    below, remainder = _parts(values)
+    below, remainder = _round_down(values)
     there = np.flatnonzero(remainder > 0)
     if len(there) == 0:
         return below, rest
     kept = sorted(first + second)
     if len(there) > MOST_PROGRAM:
-        return whole_margin(values, round(float(values.sum()))), list(range(totals.shape[0]))
+        return round_margin(values, round(float(values.sum()))), list(range(totals.shape[0]))
     T = sparse.csr_array(totals[kept])[:, there]
     exact = T @ remainder[there]
     low, high = np.floor(exact + NEARLY), np.ceil(exact - NEARLY)
-    raised = _corner(1 - 2 * remainder[there], T, low, high)
+    raised = _find_corner(1 - 2 * remainder[there], T, low, high)
     if raised is None:  # beyond what rounding errors of a double allow
-        return whole_margin(values, round(float(values.sum()))), list(range(totals.shape[0]))
+        return round_margin(values, round(float(values.sum()))), list(range(totals.shape[0]))
     below[there] += raised
     return below, rest
 
 
-def onto_margins(values: Dense, margins: Sequence[Integers]) -> Integers:
+def round_onto_margins(values: Dense, margins: Sequence[Integers]) -> Integers:
     """A table of whole numbers with these one-way margins, near to the values; none of them negative.
 
     Every margin is that of the values, rounded down or up, and all have one total.
     """
-    below, remainder = _parts(values)
+    below, remainder = _round_down(values)
     if values.ndim == 2 and np.count_nonzero(remainder) <= MOST_PROGRAM:
         left = [margins[axis] - below.sum(axis=1 - axis) for axis in (0, 1)]
-        raised = _between(remainder, left)
+        raised = _raise_cells(remainder, left)
         if raised is not None:
             return below + raised
     axes = range(values.ndim)
     sums = [below.sum(axis=tuple(a for a in axes if a != axis)) for axis in axes]
     left = [margin - own for margin, own in zip(margins, sums, strict=True)]
-    return _given_out(below, remainder, left)
+    return _give_out(below, remainder, left)
 
 
-def _parts(values: Dense) -> tuple[Integers, Dense]:
+def _round_down(values: Dense) -> tuple[Integers, Dense]:
     """Rounded down, and what that leaves off; what is nearly whole is whole."""
     near = np.rint(values)
     values = np.where(np.abs(values - near) <= NEARLY, near, values)
@@ -111,7 +112,7 @@ def _parts(values: Dense) -> tuple[Integers, Dense]:
     return below.astype(np.int64), values - below
 
 
-def _corner(cost: Dense, totals: sparse.csr_array, low: Dense, high: Dense) -> Integers | None:
+def _find_corner(cost: Dense, totals: sparse.csr_array, low: Dense, high: Dense) -> Integers | None:
     """Which cells to raise: the corner of the program with the least cost, if it is whole."""
     A: Any = sparse.csc_array(sparse.vstack([totals, -totals]))
     found = linprog(cost, A_ub=A, b_ub=np.concatenate([high, -low]), bounds=(0, 1), method="highs-ds")
@@ -122,7 +123,7 @@ def _corner(cost: Dense, totals: sparse.csr_array, low: Dense, high: Dense) -> I
     return raised if np.all((sums >= low) & (sums <= high)) else None
 
 
-def _between(remainder: Dense, left: Sequence[Integers]) -> Integers | None:
+def _raise_cells(remainder: Dense, left: Sequence[Integers]) -> Integers | None:
     """Which cells of a two-way table to raise for the margins to be met; None where raising by one does not do."""
     rows, columns = np.nonzero(remainder > 0)
     if any(np.any(own < 0) for own in left):
@@ -138,7 +139,7 @@ def _between(remainder: Dense, left: Sequence[Integers]) -> Integers | None:
     if len(rows) == 0:
         return np.zeros(remainder.shape, dtype=np.int64) if not any(own.any() for own in left) else None
     wanted = np.concatenate(left).astype(np.float64)
-    raised = _corner(1 - 2 * remainder[rows, columns], sparse.csr_array(T), wanted, wanted)
+    raised = _find_corner(1 - 2 * remainder[rows, columns], sparse.csr_array(T), wanted, wanted)
     if raised is None:
         return None
     found = np.zeros(remainder.shape, dtype=np.int64)
@@ -146,10 +147,10 @@ def _between(remainder: Dense, left: Sequence[Integers]) -> Integers | None:
     return found
 
 
-def _given_out(below: Integers, remainder: Dense, left: Sequence[Integers]) -> Integers:
+def _give_out(below: Integers, remainder: Dense, left: Sequence[Integers]) -> Integers:
     """Counts to the cells with the largest remainders as long as their margins have one left; then to any such cell."""
     whole, left = below.copy(), [own.copy() for own in left]
-    _taken_back(whole, left)
+    _take_back(whole, left)
     flat, shape = remainder.reshape(-1), remainder.shape
     order = np.flatnonzero(flat > 0)
     order = order[np.argsort(-flat[order], kind="stable")]
@@ -170,7 +171,7 @@ def _given_out(below: Integers, remainder: Dense, left: Sequence[Integers]) -> I
     return whole
 
 
-def _taken_back(whole: Integers, left: Sequence[Integers]) -> None:
+def _take_back(whole: Integers, left: Sequence[Integers]) -> None:
     """Where cells that were nearly whole make more than their margin, by rounding: one less for the largest of them."""
     for axis, own in enumerate(left):
         while (over := int(np.argmin(own))) >= 0 and own[over] < 0:

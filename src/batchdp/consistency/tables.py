@@ -28,16 +28,54 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.consistency.components import Columns, Parts, closure, joined, maximal, split, spread
-from batchdp.consistency.faces import Faces, Fit, Shared, faces_of
-from batchdp.consistency.lifting import lifted
-from batchdp.consistency.margins import held_margins, lowering
-from batchdp.consistency.newton import newton_step
+from batchdp.consistency.faces import (
+    Columns,
+    Faces,
+    Fit,
+    Parts,
+    Shared,
+    closure,
+    faces_of,
+    join_components,
+    maximal,
+    split_table,
+    spread,
+)
+from batchdp.consistency.newton import lift, newton_step
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 
+# ── the total and the one-way margins ──
+
 Dense = NDArray[np.float64]
+
+
+def hold_margins(noisy: Parts, sets: list[Columns], sizes: tuple[int, ...]) -> dict[Columns, Dense]:
+    """The total, at least 0, and of every column the component of the closest non-negative margin with this total."""
+    total = max(0.0, float(noisy[()]))
+    held: dict[Columns, Dense] = {(): np.array(total)}
+    for own in sets:
+        if len(own) == 1:
+            even = total / sizes[own[0]]
+            held[own] = project_onto_simplex(noisy[own] + even, total) - even
+    return held
+
+
+def project_onto_simplex(values: Dense, total: float) -> Dense:
+    """The closest non-negative values with this total: all are lowered alike, and cut at 0."""
+    if total <= 0:
+        return np.zeros_like(values)
+    return np.asarray(np.maximum(values - find_lowering(values, total), 0.0))
+
+
+def find_lowering(values: Dense, total: float) -> float:
+    """By how much."""
+    falling = np.sort(values)[::-1]
+    lowered = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    last = int(np.flatnonzero(falling > lowered)[-1])
+    return float(lowered[last])
+
 
 SHORTEST = 2.0**-20
 """Of a step."""
@@ -98,13 +136,13 @@ class Fitted:
 
     def table(self, columns: Columns) -> Dense:
         """Over these columns."""
-        told = _told_apart(columns, self.sizes)
+        told = _drop_single(columns, self.sizes)
         whole = next(A for A in self.tables if set(told) <= set(A))
         found = self.tables[whole].sum(axis=tuple(axis for axis, i in enumerate(whole) if i not in told))
         return np.asarray(found).reshape([self.sizes[i] for i in columns])
 
 
-def _told_apart(columns: Columns, sizes: tuple[int, ...]) -> Columns:
+def _drop_single(columns: Columns, sizes: tuple[int, ...]) -> Columns:
     """Without columns of one value, of which there is nothing to say."""
     return tuple(i for i in columns if sizes[i] > 1)
 
@@ -129,11 +167,11 @@ def closest_tables(
         settings: of the search.
         progress: called with (share, what is being done).
     """
-    asked = maximal(_told_apart(own, sizes) for own in tables)
+    asked = maximal(_drop_single(own, sizes) for own in tables)
     sets = closure(asked)
-    held = held_margins({C: noisy[C] for C in sets}, sets, sizes)
+    held = hold_margins({C: noisy[C] for C in sets}, sets, sizes)
     total = float(held[()])
-    small = {A: joined(held, A, sizes) for A in asked if len(A) < 2}
+    small = {A: join_components(held, A, sizes) for A in asked if len(A) < 2}
     if total <= 0 or len(small) == len(asked):
         nothing = {A: np.zeros([sizes[i] for i in A]) for A in asked}
         return Fitted(nothing if total <= 0 else small, sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0)
@@ -196,7 +234,7 @@ class _Search:
         empty = {i: np.flatnonzero(margin <= 0) for i, margin in self.margins.items()}
         start = {C: noisy[C] for C in sets} | self.held
         self.faces = Faces(
-            {A: joined(start, A, sizes) for A in tables}, {A: precision[A] for A in tables}, sizes, empty
+            {A: join_components(start, A, sizes) for A in tables}, {A: precision[A] for A in tables}, sizes, empty
         )
         self.cells = sum(t.size for t in self.faces.t.values())
         from_tables = {
@@ -216,7 +254,7 @@ class _Search:
         for A, t in self.faces.t.items():
             there = t[np.ix_(*(self.margins[i] > 0 for i in A))].reshape(-1)
             for F in faces_of(A):
-                prices[self.faces.place[A, F]] = self.faces.q[A] * lowering(there, self.total) / len(A)
+                prices[self.faces.place[A, F]] = self.faces.q[A] * find_lowering(there, self.total) / len(A)
         return prices
 
     def _centre(self, centres: Parts) -> None:
@@ -258,7 +296,7 @@ class _Search:
                     break
                 elif not self._is_settled() and (self.off <= self.near or 0 < gained <= self._moved() / 10):
                     # Sums that rounding leaves in a component would double with every centre: nothing pulls on them.
-                    self._centre({C: split(self.z[C], C)[C] for C in self.inner})
+                    self._centre({C: split_table(self.z[C], C)[C] for C in self.inner})
                     self._take(self.fit)
                 if time.process_time() - began > self.settings.seconds:
                     status = Outcome.OUT_OF_TIME
@@ -269,7 +307,7 @@ class _Search:
         if self.off <= self.settings.tolerance:
             return Fitted(found, self.sizes, status, rounds, float(self.gap), 0.0)
         slack = {i: SLACK * len(margin) / self.p[i,] ** 0.5 for i, margin in self.margins.items()}
-        agreeing, moved = lifted(found, self.margins, slack)
+        agreeing, moved = lift(found, self.margins, slack)
         return Fitted(agreeing, self.sizes, status, rounds, float(self.gap), moved)
 
     def _is_settled(self) -> bool:
@@ -333,9 +371,9 @@ class _Search:
         pull = {C: np.zeros_like(part) for C, part in {**self.shared.centres, **self.held}.items()}
         primal, dual = self._distance(), 0.0
         for A, x, uncut in self.faces.tables(self.fit.prices, self.softness):
-            own = split(x, A)[A] - self.y[A]
+            own = split_table(x, A)[A] - self.y[A]
             primal += self.p[A] * float(np.square(own).sum()) / 2
-            for C, part in split(self.p[A] * (x - uncut), A).items():
+            for C, part in split_table(self.p[A] * (x - uncut), A).items():
                 if C == A:
                     dual -= float(np.square(part).sum()) / (2 * self.p[A]) + float((part * self.y[A]).sum())
                 else:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,16 +24,72 @@ from pydantic import (
     model_validator,
 )
 
-from batchdp.domain.grid import Grid, grid_of
-from batchdp.domain.names import checked_name, checked_text
+from batchdp.domain.names import check_name, check_text
 from batchdp.queries.conditions import Cut, OneOf, Place, Value, Within
+
+# ── the values that a summed column can have ──
+
+MOST_STEPS = 2**62
+SMALLEST_STEP = 1e-30
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Grid:
+    """low, low + step, …, low + steps · step. A value is the number of its step, from 0."""
+
+    low: Fraction
+    step: Fraction
+    steps: int
+
+    @property
+    def high(self) -> Fraction:
+        """The last value."""
+        return self.low + self.steps * self.step
+
+    def value(self, place: int) -> Fraction:
+        """The value of a step."""
+        return self.low + place * self.step
+
+    def first(self, value: Number, *, after: bool) -> int:
+        """The first step at a value, or after it; below 0 or beyond `steps` where the value lies outside."""
+        place = (exact(value) - self.low) / self.step
+        return place.__floor__() + 1 if after else place.__ceil__()
+
+
+def exact(number: Number) -> Fraction:
+    """A number as it is written: 0.1 is a tenth, and not the float next to it."""
+    return Fraction(Decimal(repr(number)))
+
+
+def grid_of(low: Number, high: Number, step: Number) -> Grid:
+    """The grid between two ends; a `ValueError` says what is wrong with the step."""
+    if step <= 0:
+        raise ValueError(f"step={step} must be above 0; give the smallest amount that matters, like 0.01")
+    if step < SMALLEST_STEP:
+        raise ValueError(f"step={step} is below {SMALLEST_STEP:g}; declare the column in a smaller unit")
+    first, size = exact(low), exact(step)
+    steps = (exact(high) - first) / size
+    if steps > MOST_STEPS:
+        raise ValueError(
+            f"step={step} cuts the range from {low} to {high} into more than 2^62 steps; give a larger one"
+        )
+    if steps.denominator != 1:
+        last = first + steps.__floor__() * size
+        raise ValueError(
+            f"step={step} does not divide the range from {low} to {high}; end it at {float(last):.15g}, or choose "
+            "another step"
+        )
+    return Grid(first, size, int(steps))
+
 
 MOST_VALUES = 100_000
 LARGEST = 2**53
 """Beyond it, float64 skips whole numbers."""
 
 
-def _number(value: Any) -> Any:
+def _check_number(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is not a number")
     if isinstance(value, float) and not math.isfinite(value):
@@ -40,7 +99,7 @@ def _number(value: Any) -> Any:
     return int(value) if value == int(value) else value
 
 
-def _day(value: Any) -> Any:
+def _check_day(value: Any) -> Any:
     if isinstance(value, datetime):
         raise ValueError(f"{value} has a time of day; give a date like 2020-01-31")
     if isinstance(value, str):
@@ -53,14 +112,14 @@ def _day(value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> Any:
-    return checked_text(value) if isinstance(value, str) else value
+def _check_text(value: Any) -> Any:
+    return check_text(value) if isinstance(value, str) else value
 
 
-Number = Annotated[int | float, BeforeValidator(_number)]
-Day = Annotated[date, BeforeValidator(_day)]
-Whole = Annotated[int, BeforeValidator(_number)]
-Listable = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_text)]
+ReadNumber = Annotated[int | float, BeforeValidator(_check_number)]
+Day = Annotated[date, BeforeValidator(_check_day)]
+Whole = Annotated[int, BeforeValidator(_check_number)]
+Listable = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_check_text)]
 Further: Any = Field(default=None, exclude_if=lambda groupings: groupings is None)
 """Groupings beside the bins, by the name that GROUP BY uses; not written where there are none."""
 Optional: Any = Field(default=None, exclude_if=lambda given: given is None)
@@ -152,10 +211,10 @@ class Numbers(_Line):
     With a step, values are rounded to the nearest one, up where two are as near, and SUM is allowed.
     """
 
-    range: tuple[Number, Number]
-    bins: tuple[Number, ...] | dict[str, Number] | None = None
-    groupings: dict[str, tuple[Number, ...] | dict[str, Number]] | None = Further
-    step: Number | None = Optional
+    range: tuple[ReadNumber, ReadNumber]
+    bins: tuple[ReadNumber, ...] | dict[str, ReadNumber] | None = None
+    groupings: dict[str, tuple[ReadNumber, ...] | dict[str, ReadNumber]] | None = Further
+    step: ReadNumber | None = Optional
     outside: Literal["clip"] | None = Optional
 
     @model_validator(mode="after")
@@ -257,7 +316,7 @@ def _check_bins(which: str, bins: Any, low: Any, high: Any) -> None:
     edges = [edge for _, edge in _edges(bins)]
     if isinstance(bins, dict):
         for name in bins:
-            checked_text(name)
+            check_text(name)
     if not edges:
         raise ValueError(f"{which}: no edges; leave it out or give lower edges")
     if len(edges) > MOST_VALUES:
@@ -270,7 +329,7 @@ def _check_bins(which: str, bins: Any, low: Any, high: Any) -> None:
 
 def _check_grouping(name: str) -> None:
     try:
-        checked_name(name)
+        check_name(name)
     except ValueError as error:
         raise ValueError(f"the grouping {name!r}: {error}") from None
 
@@ -281,7 +340,7 @@ def _check_lists(name: str, titled: dict[str, tuple[Value, ...]], values: frozen
         raise ValueError(f"the grouping {name} is empty; give titles with lists of values")
     seen: dict[Value, str] = {}
     for title, group in titled.items():
-        checked_text(title)
+        check_text(title)
         if not group:
             raise ValueError(f"the grouping {name}: {title!r} holds no values")
         for value in group:

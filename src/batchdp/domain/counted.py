@@ -121,26 +121,26 @@ class Counted:
         fractions = [one.name for one in asked if one.whole and one.summed and not one.drop]
         found = []
         if dropping:
-            found.append(f"Left out are rows {_listed(dropping, '; ')}.")
+            found.append(f"Left out are rows {_join_words(dropping, '; ')}.")
         if clipped:
-            found.append(f"Values beyond an end of their range count as the nearer end: {_listed(clipped)}.")
+            found.append(f"Values beyond an end of their range count as the nearer end: {_join_words(clipped)}.")
         if rounded:
-            found.append(f"Values are rounded to the nearest step: {_listed(rounded)}.")
+            found.append(f"Values are rounded to the nearest step: {_join_words(rounded)}.")
         if keeping:
             apart = ", but in no"
             if self.own_rows:
                 apart = " as “anything else” or “NULL”, where a table has such rows, and in no other"
             found.append(
-                f"Counted{apart} group, sum, average or quantile of that column are rows {_listed(keeping, '; ')}."
+                f"Counted{apart} group, sum, average or quantile of that column are rows {_join_words(keeping, '; ')}."
             )
         if fractions:
-            found.append(f"Sums and averages leave out values that are no whole numbers: {_listed(fractions)}.")
+            found.append(f"Sums and averages leave out values that are no whole numbers: {_join_words(fractions)}.")
         return found
 
     def header(self) -> dict[str, Any]:
         """For files and digests: what is not the default."""
-        held = _said(self)
-        return held | {"columns": [_said(one) for one in self.columns]} if self.columns else held
+        held = _encode(self)
+        return held | {"columns": [_encode(one) for one in self.columns]} if self.columns else held
 
     @classmethod
     def read(cls, content: Any) -> Counted:
@@ -148,10 +148,10 @@ class Counted:
         columns = content.get("columns", []) if isinstance(content, Mapping) else None
         if not isinstance(columns, list):
             raise ValueError("what is counted does not say so")
-        found = _checked(cls, {name: value for name, value in content.items() if name != "columns"})
+        found = _check_fields(cls, {name: value for name, value in content.items() if name != "columns"})
         if found.get("given", "rows") not in ("rows", "codes", "counts") or found.get("rows_per_unit", 1) < 1:
             raise ValueError("what is counted is neither rows nor codes nor counts")
-        return cls(**found, columns=tuple(ColumnRule(**_checked(ColumnRule, one)) for one in columns))
+        return cls(**found, columns=tuple(ColumnRule(**_check_fields(ColumnRule, one)) for one in columns))
 
 
 def what_is_counted(
@@ -175,7 +175,7 @@ def what_is_counted(
     return Counted(unit=privacy.unit, rows_per_unit=rows, own_rows=own_rows and bool(rules), columns=rules)
 
 
-def in_words(counted: Counted | None, cap: int | None = None) -> tuple[str, ...]:
+def describe_counted(counted: Counted | None, cap: int | None = None) -> tuple[str, ...]:
     """The rules of a release in words; of one that was made before they were kept, that they are not known."""
     return (UNKNOWN, ALONE) if counted is None else counted.sentences(cap)
 
@@ -193,7 +193,7 @@ def _rule(name: str, column: Column, *, asked: bool, summed: bool) -> ColumnRule
     return replace(rule, low=low, high=high, whole=whole, step=step, clip=clip)
 
 
-def _listed(parts: Sequence[str], between: str = ", ") -> str:
+def _join_words(parts: Sequence[str], between: str = ", ") -> str:
     more = len(parts) - SHOWN
     return between.join(parts[:SHOWN]) + (f" (and {more:,} columns more, alike)" if more > 0 else "")
 
@@ -202,12 +202,12 @@ def _number(value: End | None) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
-def _said(one: Counted | ColumnRule) -> dict[str, Any]:
+def _encode(one: Counted | ColumnRule) -> dict[str, Any]:
     usual = {field.name: field.default for field in fields(one)}
     return {name: value for name, value in asdict(one).items() if name != "columns" and value != usual[name]}
 
 
-def _checked(kind: type, content: Any) -> dict[str, Any]:
+def _check_fields(kind: type, content: Any) -> dict[str, Any]:
     """Fields of a rule from a file, each of its own type."""
     known = {field.name: str(field.type) for field in fields(kind)}
     if not isinstance(content, Mapping) or not set(content) <= set(known):

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from batchdp.domain.columns import Column
-from batchdp.domain.names import checked_name, folded
+from batchdp.domain.names import check_name, fold
 from batchdp.errors import DomainError
-from batchdp.regular import opened
+from batchdp.regular import open_regular
 
 LARGEST_FILE = 10_000_000
 """Bytes."""
@@ -60,7 +60,7 @@ class Protection(BaseModel):
     @field_validator("unit")
     @classmethod
     def _check_unit(cls, unit: str | None) -> str | None:
-        return None if unit is None else checked_name(unit)
+        return None if unit is None else check_name(unit)
 
     @model_validator(mode="after")
     def _check(self) -> Protection:
@@ -82,40 +82,40 @@ class Domain(BaseModel):
     @field_validator("table")
     @classmethod
     def _check_table(cls, table: str) -> str:
-        return checked_name(table)
+        return check_name(table)
 
     @field_validator("columns")
     @classmethod
     def _check_columns(cls, columns: dict[str, Any]) -> dict[str, Any]:
         seen: dict[str, str] = {}
         for name in columns:
-            checked_name(name)
-            if folded(name) in seen:
-                raise ValueError(f"{name!r} and {seen[folded(name)]!r} are the same name to SQL; keep one")
-            seen[folded(name)] = name
+            check_name(name)
+            if fold(name) in seen:
+                raise ValueError(f"{name!r} and {seen[fold(name)]!r} are the same name to SQL; keep one")
+            seen[fold(name)] = name
         return columns
 
     @model_validator(mode="after")
     def _check_groupings(self) -> Domain:
-        taken = {folded(name): f"the column {name}" for name in self.columns}
+        taken = {fold(name): f"the column {name}" for name in self.columns}
         if self.privacy.unit is not None:
-            taken.setdefault(folded(self.privacy.unit), "the privacy unit")
+            taken.setdefault(fold(self.privacy.unit), "the privacy unit")
         for name, column in self.columns.items():
             for grouping in column.groupings or ():
-                if folded(grouping) in taken:
-                    raise ValueError(f"the grouping {grouping!r} of {name} has the name of {taken[folded(grouping)]}")
-                taken[folded(grouping)] = f"a grouping of {name}"
+                if fold(grouping) in taken:
+                    raise ValueError(f"the grouping {grouping!r} of {name} has the name of {taken[fold(grouping)]}")
+                taken[fold(grouping)] = f"a grouping of {name}"
         return self
 
     def column(self, name: str) -> str | None:
         """The declared column of this name, upper or lower case, or None."""
-        return next((declared for declared in self.columns if folded(declared) == folded(name)), None)
+        return next((declared for declared in self.columns if fold(declared) == fold(name)), None)
 
 
 def load_domain(path: str | os.PathLike[str]) -> Domain:
     """The domain in a TOML file."""
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise DomainError(f"cannot read the domain file {path}: {getattr(error, 'strerror', None) or error}") from error
@@ -133,15 +133,15 @@ def read_domain(text: str, *, source: str = "domain") -> Domain:
     if len(text) > LARGEST_FILE:
         raise DomainError(f"{source} is larger than {LARGEST_FILE // 10**6} MB; declare ranges instead of long lists")
     if LONG_KEY.search(text):
-        raise DomainError(f"{source} holds a key of very many parts; it should look like: {_shown('columns')}")
+        raise DomainError(f"{source} holds a key of very many parts; it should look like: {_show_example('columns')}")
     try:
         return as_domain(tomllib.loads(text), source=source)
     except DomainError:
         raise
     except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
-        raise DomainError(f"{source} is not TOML: {error}; it should look like: {_shown('columns')}") from error
+        raise DomainError(f"{source} is not TOML: {error}; it should look like: {_show_example('columns')}") from error
     except RecursionError as error:
-        raise DomainError(f"{source} is nested too deeply; it should look like: {_shown('columns')}") from error
+        raise DomainError(f"{source} is nested too deeply; it should look like: {_show_example('columns')}") from error
 
 
 def as_domain(given: Domain | dict[str, Any] | str | os.PathLike[str], *, source: str = "domain") -> Domain:
@@ -157,12 +157,12 @@ def as_domain(given: Domain | dict[str, Any] | str | os.PathLike[str], *, source
     try:
         return Domain.model_validate(given)
     except ValidationError as error:
-        raise DomainError(f"{source}: {_explained(error)}") from None
+        raise DomainError(f"{source}: {_explain(error)}") from None
     except RecursionError as error:
-        raise DomainError(f"{source} is nested too deeply; it should look like: {_shown('columns')}") from error
+        raise DomainError(f"{source} is nested too deeply; it should look like: {_show_example('columns')}") from error
 
 
-def _explained(error: ValidationError) -> str:
+def _explain(error: ValidationError) -> str:
     """The first complaint: the key, what is wrong, and a line that works."""
     first = error.errors(include_url=False)[0]
     place = [str(part) for part in first["loc"] if not _is_tag(part, first["loc"])]
@@ -175,7 +175,7 @@ def _explained(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         message = STRAY.get(place[-1]) or f"unknown key; known here: {', '.join(_siblings(place))}"
     more = "" if error.error_count() == 1 else f" (and {error.error_count() - 1} more)"
-    return f"{'.'.join(place) or 'file'}: {message}{more}; for example: {_shown(known)}"
+    return f"{'.'.join(place) or 'file'}: {message}{more}; for example: {_show_example(known)}"
 
 
 def _is_tag(part: Any, place: tuple[Any, ...]) -> bool:
@@ -193,5 +193,5 @@ def _siblings(place: list[str]) -> tuple[str, ...]:
     )
 
 
-def _shown(key: str) -> str:
+def _show_example(key: str) -> str:
     return EXAMPLES[key].replace("\n", " ⏎ ")

@@ -2,18 +2,217 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, Literal
 
-from batchdp.domain.described import Described
 from batchdp.domain.domain import MOST_COLUMNS, read_domain
-from batchdp.domain.names import LONGEST, folded, skeleton
-from batchdp.domain.sketch import ends, key, likely, quoted, section, short
+from batchdp.domain.names import LONGEST, fold, skeleton
 from batchdp.errors import DomainError
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
+
+# ── what is known about a column ──
+
+ColumnType = Literal["text", "number", "whole", "date", "boolean", "unknown", "other"]
+"""Unknown: a CSV file does not say. Other: no kind of declared column fits, such as a list."""
+
+End = int | float | date
+
+
+@dataclass(frozen=True)
+class Described:
+    """A column by its name and type. The rest is a codebook's, or the type's own; nothing is looked up in the data."""
+
+    name: str
+    kind: ColumnType
+    values: tuple[bool | int | str, ...] = ()
+    """All that can occur; none if they are not known."""
+    low: End | None = None
+    high: End | None = None
+    step: float | None = None
+    """The last digit that a decimal type keeps."""
+    missing: tuple[str, ...] = ()
+    """What stands for a missing value."""
+    notes: tuple[str, ...] = ()
+    """Sentences for whoever edits the draft."""
+    documented: bool = False
+    """Whether a codebook speaks of it."""
+    also: tuple[str, ...] = ()
+    """Other names that the codebook has for it."""
+
+
+# ── one column of the file ──
+
+WIDTH = 33
+"""Where the comments begin."""
+WIDEST = 110
+PLACEHOLDERS: dict[ColumnType, tuple[Any, Any]] = {
+    "number": (0, 100),
+    "whole": (0, 10),
+    "date": (date(2020, 1, 1), date(2025, 12, 31)),
+}
+"""Ends, where none are known."""
+PARTS = 4
+"""Bins that a line is drafted with."""
+MOST_STEPS = 10**9
+
+
+def draft_section(column: Described, grouping: str | None) -> str:
+    """The column as a part of the file.
+
+    Args:
+        column: what is known.
+        grouping: a name that is still free, for a grouping; None if there is none.
+    """
+    kind = guess_kind(column)
+    lines = [f"[columns.{toml_key(column.name)}]"]
+    lines += [f"# {note}" for note in column.notes]
+    if kind in ("number", "whole", "date") and not column.values:
+        lines += _draft_line(column, kind, grouping)
+    else:
+        lines += _draft_values(column, kind, grouping)
+    if column.missing:
+        shown = ", ".join(map(shorten, column.missing[:5]))
+        lines.append(_comment('# other = "drop"', f"leaves out records with anything else, such as {shown}"))
+    return "\n".join(lines) + "\n"
+
+
+def draft_ends(column: Described) -> tuple[Any, Any]:
+    """The ends of a line: those that are known, and a placeholder on the right side of them."""
+    first, last = PLACEHOLDERS[guess_kind(column)]
+    low = column.low if column.low is not None else first if column.high is None else min(first, column.high)
+    return low, column.high if column.high is not None else max(last, low)
+
+
+def guess_kind(column: Described) -> ColumnType:
+    """A CSV file has no types, but its names may tell: an age is a number, a date a date."""
+    if column.kind != "unknown":
+        return column.kind
+    words = re.split(r"[\W_]+", column.name.lower())
+    return "number" if "age" in words else "date" if {"date", "day", "birthday"} & set(words) else "unknown"
+
+
+def toml_key(name: str) -> str:
+    """A bare TOML key where that is possible."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quote(name)
+
+
+def quote(text: str) -> str:
+    """A TOML string: JSON's escapes are TOML's."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _draft_values(column: Described, kind: ColumnType, grouping: str | None) -> Iterator[str]:
+    values = column.values or ((True, False) if kind == "boolean" else ("A", "B"))
+    said = {"boolean": "", "unknown": "EDIT: the values that can occur, or range, integers, dates"}
+    origin = said.get(kind, "EDIT: the values that can occur")
+    yield from _write_array(
+        "values", [_write_value(value) for value in values], "from the codebook" if column.values else origin
+    )
+    if grouping is not None and len(values) > 1 and kind in ("text", "whole"):
+        yield _draft_grouping(
+            grouping, f"{{ first = {_write_inline(values[:1])}, second = {_write_inline(values[1:2])} }}"
+        )
+
+
+def _draft_line(column: Described, kind: ColumnType, grouping: str | None) -> Iterator[str]:
+    low, high = draft_ends(column)
+    word = {"number": "range", "whole": "integers", "date": "dates"}[kind]
+    yield _comment(f"{word} = {_write_inline((low, high))}", _say_origin(column, kind))
+    bins, halves = (_write_inline(_draft_edges(low, high, parts, kind == "whole")) for parts in (PARTS, 2))
+    if kind == "number":
+        yield _comment(f"bins = {bins}", "EDIT: lower edges of the groups of GROUP BY")
+    elif "," in bins:
+        yield _comment(f"# bins = {bins}", "lower edges, if GROUP BY shall give groups")
+    if grouping is not None and "," in halves:
+        yield _draft_grouping(grouping, halves)
+    if kind == "number" and (step := _draft_step(column, low, high)) is not None:
+        yield _comment(f"# step = {step}", "SUM is allowed: values are rounded to the step")
+        yield _comment('# outside = "clip"', "values beyond the range count as its nearer end")
+
+
+def _say_origin(column: Described, kind: ColumnType) -> str:
+    """Where the ends are from."""
+    what = ("the first", "the last day") if kind == "date" else ("the lowest", "the highest value")
+    unknown = [word for word, end in zip(what, (column.low, column.high), strict=True) if end is None]
+    if not unknown:
+        return "from the codebook"
+    asked = " and ".join(unknown)
+    return f"EDIT: {asked}" + "; the other end is from the codebook" * (len(unknown) == 1)
+
+
+def _draft_edges(low: Any, high: Any, parts: int, whole: bool) -> list[Any]:
+    """Lower edges of at most so many parts; of days, where years begin."""
+    if isinstance(low, date):
+        starts: Sequence[Any] = [low, *(date(year, 1, 1) for year in range(low.year + 1, high.year + 1))]
+    elif isinstance(low, int) and isinstance(high, int) and (whole or high - low >= parts):
+        starts = range(low, high + whole)
+    else:
+        edges = [low, *(float(f"{low + (high - low) * i / parts:.6g}") for i in range(1, parts))]
+        return edges if all(a < b for a, b in pairwise([*edges, high])) else [low]
+    return list(starts[:: math.ceil(len(starts) / parts)])
+
+
+def _draft_step(column: Described, low: Any, high: Any) -> str | None:
+    """A power of ten that both ends are multiples of: the type's last digit, or about four digits of the range."""
+    if high <= low:
+        return None
+    own = [] if column.step is None else [round(math.log10(column.step))]
+    largest = math.floor(math.log10(high - low)) - 4
+    for exponent in [*own, *range(largest, largest - 5, -1)]:
+        step = Decimal(10) ** exponent
+        if high - low <= MOST_STEPS * step and not any(Decimal(str(end)) % step for end in (low, high)):
+            return f"{step:f}"
+    return None
+
+
+def _draft_grouping(name: str, groups: str) -> str:
+    return _comment(f"# groupings = {{ {toml_key(name)} = {groups} }}", f"another way: GROUP BY {shorten(name)}")
+
+
+def _write_array(word: str, items: Sequence[str], said: str) -> Iterator[str]:
+    """A list in one line, or in several."""
+    whole = f"{word} = [{', '.join(items)}]"
+    if len(whole) <= WIDEST:
+        yield _comment(whole, said)
+        return
+    yield _comment(f"{word} = [", said)
+    line = ""
+    for item in items:
+        if line and len(line) + len(item) > WIDEST:
+            yield f"   {line}"
+            line = ""
+        line += f" {item},"
+    yield f"   {line}"
+    yield "]"
+
+
+def _write_inline(values: Sequence[Any]) -> str:
+    return f"[{', '.join(map(_write_value, values))}]"
+
+
+def _write_value(value: Any) -> str:
+    """A value in TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, (int, float)) else quote(str(value))
+
+
+def _comment(code: str, comment: str) -> str:
+    return f"{code:<{WIDTH - 1}} # {comment}" if comment else code
+
+
+def shorten(text: str) -> str:
+    """A text in a comment, whatever is in it."""
+    return "'" + sanitise(text if len(text) <= 60 else text[:59] + "…") + "'"
+
 
 MOST_ASKED = 3
 """Columns that the drafted queries use; queries for the next few are there as comments."""
@@ -97,33 +296,33 @@ def draft(table: str, columns: Iterable[Described] = EXAMPLE, *, codebook: str |
     """
     given = list(columns)
     unit = next((column.name for column in given if PERSON.fullmatch(column.name)), None)
-    kept, left_out = _sorted_out(given, unit)
+    kept, left_out = _sort_out(given, unit)
     if not kept:
         raise DomainError(f"the table has no column that can be declared: {'; '.join(left_out[:3]) or 'it has none'}")
-    return Draft(_domain(table, kept, left_out, unit, codebook), _queries(table, kept))
+    return Draft(_draft_domain(table, kept, left_out, unit, codebook), _draft_queries(table, kept))
 
 
-def _sorted_out(given: Sequence[Described], unit: str | None) -> tuple[list[Described], list[str]]:
+def _sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Described], list[str]]:
     """The columns that can be declared, and why the others cannot."""
     kept: list[Described] = []
     left_out = []
-    taken = Counter(folded(column.name) for column in given)
+    taken = Counter(fold(column.name) for column in given)
     reason: str | None
     for column in given:
         if column.name == unit and len(given) > 1:
             continue
         if column.kind == "other":
             reason = "no kind of column below fits its type; cast it in a view"
-        elif taken[folded(column.name)] > 1:
+        elif taken[fold(column.name)] > 1:
             reason = "several columns have this name, upper or lower case; rename all but one"
         elif len(kept) == MOST_COLUMNS:
             reason = f"more than {MOST_COLUMNS} columns; declare those that you ask about"
         else:
-            reason = _problem(column.name) or _unreadable(column)
+            reason = _problem(column.name) or _problem_of_codebook(column)
         if reason is None:
             kept.append(column)
         else:
-            left_out.append(f"{short(column.name)}: {reason}")
+            left_out.append(f"{shorten(column.name)}: {reason}")
     return kept, left_out
 
 
@@ -132,68 +331,68 @@ def _problem(name: str) -> str | None:
     if len(name) > LONGEST:
         return f"its name is longer than {LONGEST} characters; rename it"
     try:
-        read_domain(f"table = 't'\n[columns.{key(name)}]\nvalues = [true]\n")
+        read_domain(f"table = 't'\n[columns.{toml_key(name)}]\nvalues = [true]\n")
     except DomainError:
         return "its name is blank, or holds characters that cannot be seen or look like others; rename it"
     return None
 
 
-def _unreadable(column: Described) -> str | None:
+def _problem_of_codebook(column: Described) -> str | None:
     """Why what a codebook says of a column cannot be declared."""
     try:
-        read_domain(f"table = 't'\n{section(column, None)}")
+        read_domain(f"table = 't'\n{draft_section(column, None)}")
     except DomainError as error:
-        return f"what the codebook says of it cannot be declared: {harmless(error)}"
+        return f"what the codebook says of it cannot be declared: {sanitise(error)}"
     return None
 
 
-def _domain(
+def _draft_domain(
     table: str, columns: Sequence[Described], left_out: Sequence[str], unit: str | None, codebook: str | None
 ) -> str:
-    named = NO_UNIT if unit is None or _problem(unit) else UNIT.format(name=quoted(unit))
-    parts = [HEAD.format(table=quoted(table), unit=named)]
+    named = NO_UNIT if unit is None or _problem(unit) else UNIT.format(name=quote(unit))
+    parts = [HEAD.format(table=quote(table), unit=named)]
     if codebook is not None:
-        parts[0] += CODEBOOK.format(name=short(codebook))
-    taken = {folded(column.name) for column in columns} | ({folded(unit)} if unit is not None else set())
-    parts += [section(column, _grouping(column.name, taken)) for column in columns]
+        parts[0] += CODEBOOK.format(name=shorten(codebook))
+    taken = {fold(column.name) for column in columns} | ({fold(unit)} if unit is not None else set())
+    parts += [draft_section(column, _name_grouping(column.name, taken)) for column in columns]
     if left_out:
         more = [f"and {len(left_out) - MOST_SHOWN} more"] * (len(left_out) > MOST_SHOWN)
         parts.append("\n".join(f"# Left out: {line}" for line in [*left_out[:MOST_SHOWN], *more]) + "\n")
     return "\n".join(parts)
 
 
-def _grouping(name: str, taken: set[str]) -> str | None:
+def _name_grouping(name: str, taken: set[str]) -> str | None:
     """A name for a grouping of a column that nothing else has."""
     grouping = f"{name}_groups"
-    if folded(grouping) in taken or _problem(grouping):
+    if fold(grouping) in taken or _problem(grouping):
         return None
-    taken.add(folded(grouping))
+    taken.add(fold(grouping))
     return grouping
 
 
-def _queries(table: str, columns: Sequence[Described]) -> str:
+def _draft_queries(table: str, columns: Sequence[Described]) -> str:
     lines = [
         "-- One SELECT after the other; each count becomes one private answer. COUNT, SUM, WHERE, CASE, FILTER and",
         "-- GROUP BY over declared columns are understood, and sums and multiples of counts.",
         "",
-        f"SELECT COUNT(*) AS total FROM {_identifier(table)};",
+        f"SELECT COUNT(*) AS total FROM {_quote_identifier(table)};",
     ]
-    drafted = list(_statements(_identifier(table), columns[:MOST_SHOWN]))
+    drafted = list(_draft_statements(_quote_identifier(table), columns[:MOST_SHOWN]))
     lines += drafted[:MOST_ASKED] + [f"-- {line}" for line in drafted[MOST_ASKED:]]
     return "\n".join(lines) + "\n"
 
 
-def _statements(source: str, columns: Iterable[Described]) -> Iterator[str]:
+def _draft_statements(source: str, columns: Iterable[Described]) -> Iterator[str]:
     """One query a column, each under a name of its own."""
     taken = {"total"}
     for column in columns:
-        name, kind = _identifier(column.name), "text" if column.values else likely(column)
-        since = _since(*ends(column)) if kind == "date" else None
+        name, kind = _quote_identifier(column.name), "text" if column.values else guess_kind(column)
+        since = _since(*draft_ends(column)) if kind == "date" else None
         alias = f"{column.name}_since_{since.year}" if since else f"{'all' if kind == 'whole' else 'by'}_{column.name}"
-        if folded(skeleton(alias)) in taken or len(alias) > LONGEST:
+        if fold(skeleton(alias)) in taken or len(alias) > LONGEST:
             continue
-        taken.add(folded(skeleton(alias)))
-        named = _identifier(alias)
+        taken.add(fold(skeleton(alias)))
+        named = _quote_identifier(alias)
         if since:
             yield f"SELECT COUNT(*) AS {named} FROM {source} WHERE {name} >= DATE '{since}';"
         elif kind == "whole":
@@ -207,7 +406,7 @@ def _since(first: date, last: date) -> date:
     return max(first, date(max(1, last.year - 1), 1, 1))
 
 
-def _identifier(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     """An SQL identifier, quoted where it has to be."""
     plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in RESERVED
     return name if plain else '"' + name.replace('"', '""') + '"'

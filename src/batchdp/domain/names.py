@@ -13,7 +13,7 @@ LOOK_ALIKES = str.maketrans(
 """Letters of other scripts that look like Latin ones."""
 
 
-def checked_text(text: str) -> str:
+def check_text(text: str) -> str:
     """A value or name as it is; refused if it is blank, long or holds characters that cannot be seen."""
     if not text.strip():
         raise ValueError(f"{text!r} is blank")
@@ -25,9 +25,9 @@ def checked_text(text: str) -> str:
     return text
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """An identifier or alias; refused if it looks like another one."""
-    checked_text(name)
+    check_text(name)
     if unicodedata.normalize("NFKC", name) != name:
         raise ValueError(f"{name!r} holds characters that look like {unicodedata.normalize('NFKC', name)!r}; use those")
     if not name.isascii() and (plain := skeleton(name)).isascii():
@@ -43,7 +43,7 @@ def skeleton(name: str) -> str:
     return name.translate(LOOK_ALIKES)
 
 
-def folded(name: str) -> str:
+def fold(name: str) -> str:
     """The form under which two identifiers are the same: SQL does not tell upper from lower case."""
     return name.casefold()
 

@@ -1,7 +1,6 @@
 """The privacy budget: a file that is charged before an answer is drawn, and survives crashes."""
 
-from batchdp.ledger.ledger import Ledger
-from batchdp.ledger.opening import AnyLedger, as_ledger
-from batchdp.ledger.records import Entry, Reservation, StoredRelease
+from batchdp.ledger.chain import Entry, Reservation, StoredRelease
+from batchdp.ledger.ledger import AnyLedger, Ledger, as_ledger
 
 __all__ = ["AnyLedger", "Entry", "Ledger", "Reservation", "StoredRelease", "as_ledger"]

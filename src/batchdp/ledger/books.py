@@ -45,14 +45,14 @@ GUARDS = (
 SEAL = "CREATE TABLE seal (one INTEGER PRIMARY KEY CHECK (one = 1), head TEXT NOT NULL)"
 
 
-def added(version: int) -> tuple[str, ...]:
+def added_columns(version: int) -> tuple[str, ...]:
     """The columns that a version has beside those of the first."""
     return tuple(column for own, columns in ADDED.items() if own <= version for column in columns)
 
 
 def schema(version: int) -> tuple[str, ...]:
     """The statements that make the tables of a version and what guards them."""
-    table = ", ".join((FIRST_TABLE[:-1], *added(version))) + ")"
+    table = ", ".join((FIRST_TABLE[:-1], *added_columns(version))) + ")"
     return (table, *GUARDS, *((SEAL,) if version > 1 else ()))
 
 
@@ -108,7 +108,7 @@ class Books:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._fields = ", ".join((FIELDS, *map(_named, added(VERSION)), "hash"))
+        self._fields = ", ".join((FIELDS, *map(_column_name, added_columns(VERSION)), "hash"))
 
     def first(self) -> Event:
         """The entry that says the total."""
@@ -141,7 +141,7 @@ class Books:
     def append(self, event: Event, output: bytes | None = None) -> None:
         """Add the entry that follows the last one, and seal it."""
         values = (*vars(event).values(), event.hash, output)
-        names = ", ".join((FIELDS, *map(_named, added(VERSION)), "hash", "output"))
+        names = ", ".join((FIELDS, *map(_column_name, added_columns(VERSION)), "hash", "output"))
         self._connection.execute(f"INSERT INTO event ({names}) VALUES ({', '.join('?' * len(values))})", values)
         self._connection.execute("INSERT OR REPLACE INTO seal VALUES (1, ?)", (event.hash,))
 
@@ -171,7 +171,7 @@ def carry_over(connection: sqlite3.Connection, path: str) -> None:
     """
     version = schema_version(connection, "old")
     create_schema(connection)
-    columns = ", ".join((FIELDS, *map(_named, added(version)), "hash", "output"))
+    columns = ", ".join((FIELDS, *map(_column_name, added_columns(version)), "hash", "output"))
     connection.execute(f"INSERT INTO main.event ({columns}) SELECT {columns} FROM old.event ORDER BY number")
     heads = "old.seal" if version > 1 else "(SELECT hash AS head FROM old.event ORDER BY number DESC LIMIT 1)"
     connection.execute(f"INSERT INTO main.seal SELECT 1, head FROM {heads}")
@@ -180,5 +180,5 @@ def carry_over(connection: sqlite3.Connection, path: str) -> None:
     connection.execute(f"PRAGMA old.user_version = {CARRIED_OVER}")
 
 
-def _named(column: str) -> str:
+def _column_name(column: str) -> str:
     return column.partition(" ")[0]

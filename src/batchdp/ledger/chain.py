@@ -1,7 +1,15 @@
-"""The entries of a ledger: each holds the hash of the one before, so the last hash vouches for all of them.
+"""The entries of a ledger and what they cost. Each holds the hash of the one before, so the last hash vouches for all
+of them.
 
 Whoever can write the file can also compute a new chain. That is why releases print the head: an old head that is
 missing from the chain shows that the ledger was edited or put back to an earlier state.
+
+Costs are exact: decimal numbers, and a float is the shortest one that it stands for.
+
+| asked for | ledger in epsilon | ledger in rho |
+|---|---|---|
+| epsilon | epsilon: pure guarantees add up | epsilon²/2: epsilon-DP implies (epsilon²/2)-zCDP |
+| rho | refused: zCDP implies no pure guarantee | rho: zCDP guarantees add up |
 """
 
 from __future__ import annotations
@@ -9,14 +17,61 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, Literal
 
-from batchdp.ledger.accounting import BILLION, EXACT, as_decimal
-from batchdp.privacy import UNITS, Unit
+from batchdp.errors import BudgetError
+from batchdp.privacy import UNITS, Budget, Noise, Unit
+
+# ── what a spend costs ──
+
+PLACES = 650
+"""Decimal places that are counted: half the square of any float has fewer. Only a fraction such as 1/3 is rounded."""
+BILLION = 10**9
+"""Earlier versions counted whole billionths; `privacy.MOST` in them still fits SQLite's 64-bit integers."""
+SHOWN = 30
+"""Decimal places that are written out for people."""
+EXACT = re.compile(rf"[0-9]{{1,10}}\.[0-9]{{1,{PLACES}}}")
+
+
+def grant(budget: Budget) -> Fraction:
+    """What a ledger with this total grants: never more than it says."""
+    return Fraction(math.floor(budget.amount * 10**PLACES), 10**PLACES)
+
+
+def charge(budget: Budget, ledger: Noise) -> Fraction:
+    """What a release with this guarantee costs, in the unit of a ledger that counts in `ledger.unit`: never less."""
+    due = budget.noise.charge(budget.amount, ledger.unit)
+    if due is None:
+        raise BudgetError(
+            f"rho={float(budget)!r} cannot be charged to a ledger in epsilon: zCDP gives no pure epsilon guarantee; "
+            "ask for epsilon= (Laplace noise), or create a ledger with rho="
+        )
+    return Fraction(math.ceil(due * 10**PLACES), 10**PLACES)
+
+
+def in_billionths(cost: Fraction) -> Fraction:
+    """What earlier versions charged: the least whole billionths that are not below."""
+    return Fraction(math.ceil(cost * BILLION), BILLION)
+
+
+def as_decimal(amount: Fraction, places: int = PLACES) -> str:
+    """An amount as a decimal number, cut off behind so many places."""
+    whole, rest = divmod(math.floor(amount * 10**places), 10**places)
+    return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".")
+
+
+def as_text(amount: Fraction) -> str:
+    """An amount for people: exact, or with dots where it is cut off."""
+    shown = as_decimal(amount, SHOWN)
+    return shown if Fraction(shown) == amount else f"{shown}…"
+
+
+# ── entries ──
 
 Kind = Literal["create", "reserve", "release"]
 
@@ -167,7 +222,7 @@ class Event:
         )
 
 
-def check(entries: Iterable[tuple[Event, str]]) -> list[str]:
+def check_chain(entries: Iterable[tuple[Event, str]]) -> list[str]:
     """The hash of every entry, first to last, once each is found to follow from those before it.
 
     Args:
@@ -205,3 +260,64 @@ def sha256(content: bytes) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+# ── what a ledger hands out ──
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One spend, as `Ledger.history` lists it."""
+
+    release_id: str
+    plan_digest: str
+    table: str
+    unit: Unit
+    """Of `requested`; `charged` is in the ledger's unit."""
+    requested: float
+    charged: float
+    time: str
+    """When it was reserved: UTC, ISO 8601."""
+    state: Literal["reserved", "released"]
+    """A spend that stays "reserved" was interrupted: it is charged, and has no output."""
+    privacy_unit: str | None = None
+    """Whose privacy: the column with one value a person, or in words; None where nobody said, as in version 0.1."""
+    head: str = ""
+    """The ledger's head right after the spend, as releases print it."""
+    answers_digest: str | None = None
+    """SHA-256 of what the answers are: their names and queries; None where nobody said, and of tables,
+    whose plan digest covers it."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A ledger at one moment: what was spent until then, and on what."""
+
+    unit: Unit
+    total: float
+    spent: float
+    remaining: float
+    head: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A spend that is on the disk: the answer may now be drawn, then given to `Ledger.complete`."""
+
+    release_id: str
+    charged: float
+    """In the ledger's unit."""
+    head: str
+    """The ledger's head right after the spend; print it with the release."""
+
+
+@dataclass(frozen=True)
+class StoredRelease:
+    """A release that is on the disk; its output is the only one that its spend paid for."""
+
+    release_id: str
+    output: bytes = field(repr=False)
+    charged: float
+    head: str
+    """As in the reservation."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batchdp.ledger.records import Entry
+from batchdp.ledger.chain import Entry
 from batchdp.mechanism.conversion import by_theorem, epsilons_at
 from batchdp.privacy import MOST, UNITS, Budget
 
@@ -27,7 +27,7 @@ class Curve:
     epsilons: tuple[float, ...]
 
 
-def curves(entries: Sequence[Entry], deltas: Sequence[float] = DELTAS) -> tuple[Curve, ...]:
+def list_curves(entries: Sequence[Entry], deltas: Sequence[float] = DELTAS) -> tuple[Curve, ...]:
     """One curve for each of the latest spends, and the last one for all together; none where nothing was spent."""
     if not entries:
         return ()

@@ -33,7 +33,18 @@ from batchdp.ledger.books import (
     schema_version,
 )
 from batchdp.ledger.chain import BrokenChainError, Event
-from batchdp.ledger.syncing import sync_folder
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in a folder are on the disk when this returns, where the system can say so."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
 
 _ONE_AT_A_TIME = threading.RLock()
 

@@ -6,23 +6,33 @@ import os
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger import outputs
-from batchdp.ledger.accounting import as_text, charge, grant
-from batchdp.ledger.chain import LONGEST_TEXT, BrokenChainError, Event, check
+from batchdp.ledger.chain import (
+    LONGEST_TEXT,
+    BrokenChainError,
+    Entry,
+    Event,
+    Reservation,
+    Standing,
+    StoredRelease,
+    as_text,
+    charge,
+    check_chain,
+    grant,
+)
 from batchdp.ledger.file import LedgerFile
-from batchdp.ledger.migrating import migrate
-from batchdp.ledger.records import Entry, Reservation, Standing, StoredRelease
-from batchdp.ledger.repeating import as_entry, digest_of, output_of, paid_by, repeated
+from batchdp.ledger.outputs import as_entry, digest_of, find_output, find_paid, migrate, repeat
 from batchdp.markup import summary
-from batchdp.mechanism.conversion import checked_delta, epsilon_of
-from batchdp.privacy import UNITS, Amount, Budget, Unit, rounded_down, rounded_up
+from batchdp.mechanism.conversion import check_delta, epsilon_of
+from batchdp.privacy import UNITS, Amount, Budget, Unit, round_down, round_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 ROWS_SHOWN = 8
 """Spends in a notebook."""
@@ -44,7 +54,7 @@ class Ledger:
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
         """As `open`."""
-        self._file = _located(path, timeout)
+        self._file = _locate(path, timeout)
         with self._file.reading() as books:
             books.check_whole()
 
@@ -60,7 +70,7 @@ class Ledger:
         """A new ledger with this total, in epsilon (pure guarantees only) or in rho (zCDP, and pure ones too)."""
         total = Budget.either(epsilon=epsilon, rho=rho)
         first = Event.create(total.noise.unit, float(total), grant(total))
-        _located(path, timeout).create(first)
+        _locate(path, timeout).create(first)
         return cls(path, timeout=timeout)
 
     @classmethod
@@ -81,8 +91,8 @@ class Ledger:
         it in use, which would grant everything twice. Answers of earlier versions that this one cannot read stay paid
         for and stored: their ids are refused, never drawn again.
         """
-        target = _located(new, timeout)
-        migrate(_located(old, timeout), target)
+        target = _locate(new, timeout)
+        migrate(_locate(old, timeout), target)
         return cls(target.path, timeout=timeout)
 
     @property
@@ -98,18 +108,18 @@ class Ledger:
     @property
     def total(self) -> float:
         """What may be spent in all."""
-        return rounded_down(self._ends()[0].left)
+        return round_down(self._ends()[0].left)
 
     @property
     def spent(self) -> float:
         """What was charged so far, interrupted releases included."""
         first, last = self._ends()
-        return rounded_up(first.left - last.left)
+        return round_up(first.left - last.left)
 
     @property
     def remaining(self) -> float:
         """What may still be spent; asking for exactly this is not refused."""
-        return rounded_down(self.exact_remaining)
+        return round_down(self.exact_remaining)
 
     @property
     def exact_remaining(self) -> Fraction:
@@ -118,7 +128,7 @@ class Ledger:
 
     def epsilon_at(self, delta: float) -> float:
         """The ε of the (ε, δ)-differential privacy of everything spent so far, converted from ρ in a ρ ledger."""
-        checked_delta(delta)
+        check_delta(delta)
         spent = self.spent
         return epsilon_of(Budget(UNITS[self.unit], spent), delta) if spent else 0.0
 
@@ -150,12 +160,12 @@ class Ledger:
         """
         asked = Budget.either(epsilon=epsilon, rho=rho)
         names = {
-            name: _name(name, value)
+            name: _check_text(name, value)
             for name, value in (("release_id", release_id), ("plan_digest", plan_digest), ("table", table))
         }
         for name, value in (("privacy_unit", privacy_unit), ("answers_digest", answers_digest)):
             if value is not None:
-                _name(name, value)
+                _check_text(name, value)
         with self._file.writing() as books:
             first, last = books.first(), books.last()
             cost = charge(asked, UNITS[first.unit])
@@ -169,11 +179,11 @@ class Ledger:
                 answers_digest=answers_digest,
             )
             if earlier:
-                return repeated(books, earlier, event, self.path)
+                return repeat(books, earlier, event, self.path)
             if cost > last.left:
                 raise BudgetError(_refusal(first, last, asked, cost))
             books.append(event)
-        return Reservation(release_id, rounded_up(cost), event.hash)
+        return Reservation(release_id, round_up(cost), event.hash)
 
     def check_left(self, budget: Budget) -> None:
         """Refuse what is more than is left, as `reserve` would; nothing is charged.
@@ -200,20 +210,20 @@ class Ledger:
         beside = len(output) > outputs.LARGEST_ROW
         if beside:
             with self._file.reading() as books:
-                paid_by(books, reservation)  # before a file is written
-            outputs.store(self.path, output)
+                find_paid(books, reservation)  # before a file is written
+            outputs.store_output(self.path, output)
         with self._file.writing() as books:
-            event = books.last().release(paid_by(books, reservation), output, beside=beside)
+            event = books.last().release(find_paid(books, reservation), output, beside=beside)
             books.append(event, None if beside else output)
         return StoredRelease(reservation.release_id, output, reservation.charged, reservation.head)
 
     def stored(self, release_id: str) -> StoredRelease | None:
         """What was released under an id; None where it has no output. Costs nothing."""
         with self._file.reading() as books:
-            earlier = books.about(_name("release_id", release_id))
+            earlier = books.about(_check_text("release_id", release_id))
             if len(earlier) < 2:
                 return None
-            return output_of(books, earlier, self.path)
+            return find_output(books, earlier, self.path)
 
     def each_output(self, look: Callable[[Entry, bytes], None]) -> None:
         """Show every release's entry and stored output, oldest first; those whose file is not here are left out."""
@@ -221,7 +231,7 @@ class Ledger:
         with self._file.reading() as books:
             for event in books.all():
                 if event.kind == "release" and outputs.is_here(self.path, event):
-                    stored = output_of(books, [event, event], self.path)
+                    stored = find_output(books, [event, event], self.path)
                     look(entries[event.release_id], stored.output)
 
     def history(self) -> tuple[Entry, ...]:
@@ -242,9 +252,9 @@ class Ledger:
         released = {event.release_id for event in events if event.kind == "release"}
         return Standing(
             events[0].unit,
-            rounded_down(total),
-            rounded_up(total - left),
-            rounded_down(left),
+            round_down(total),
+            round_up(total - left),
+            round_down(left),
             events[-1].hash,
             tuple(as_entry(event, event.release_id in released) for event in events if event.kind == "reserve"),
         )
@@ -265,10 +275,10 @@ class Ledger:
 
     def plot_together(self, *, axes: Axes | None = None) -> Figure:
         """What each of the latest spends, and all together, amount to as (ε, δ), on axes of one's own if given."""
-        from batchdp.ledger.curves import DELTAS, curves
+        from batchdp.ledger.curves import DELTAS, list_curves
         from batchdp.plots.curves import plot_curves
 
-        shown = curves(self.history())
+        shown = list_curves(self.history())
         return plot_curves(DELTAS, [one.name for one in shown], [one.epsilons for one in shown], axes=axes)
 
     def verify(self, head: str | None = None) -> str:
@@ -282,7 +292,7 @@ class Ledger:
             damage = books.damage()
             if damage is not None:
                 raise BrokenChainError(f"SQLite reports {damage!r}")
-            hashes = check((event, digest_of(books, event, self.path)) for event in books.all())
+            hashes = check_chain((event, digest_of(books, event, self.path)) for event in books.all())
             if head is not None and head not in hashes:
                 raise BrokenChainError(f"head={head!r} is not in its chain, so it was edited or put back")
         return hashes[-1]
@@ -342,16 +352,29 @@ def _refusal(first: Event, last: Event, asked: Budget, cost: Fraction) -> str:
     )
 
 
-def _name(name: str, value: str) -> str:
+def _check_text(name: str, value: str) -> str:
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= LONGEST_TEXT:
         raise BudgetError(f"{name}={str(value)[:50]!r} must be 1 to {LONGEST_TEXT} printable characters")
     return value
 
 
-def _located(path: str | os.PathLike[str], timeout: float) -> LedgerFile:
+def _locate(path: str | os.PathLike[str], timeout: float) -> LedgerFile:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 <= timeout <= 1e6:
         raise LedgerError(f"timeout={timeout!r} must be a number of seconds from 0 to 1e6")
     try:
         return LedgerFile(Path(os.path.realpath(path)), float(timeout))
     except (TypeError, ValueError):
         raise LedgerError(f"path={path!r} is not the name of a file") from None
+
+
+AnyLedger = Ledger | str | os.PathLike[str]
+
+
+def as_ledger(given: AnyLedger | Any) -> Ledger:
+    """The ledger, opened where a path is given."""
+    if isinstance(given, Ledger):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return Ledger.open(given)
+    kind = "missing" if given is None else f"a {type(given).__name__}"
+    raise LedgerError(f"ledger is {kind}; give a Ledger, or the path of a file that Ledger.create made")

@@ -13,10 +13,21 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from batchdp.errors import LedgerError
-from batchdp.ledger.chain import Event
-from batchdp.ledger.syncing import sync_folder
-from batchdp.regular import opened
+from batchdp.errors import BudgetError, LedgerError
+from batchdp.ledger.books import Books
+from batchdp.ledger.chain import (
+    BrokenChainError,
+    Entry,
+    Event,
+    Reservation,
+    StoredRelease,
+    as_text,
+    check_chain,
+    sha256,
+)
+from batchdp.ledger.file import LedgerFile, sync_folder
+from batchdp.privacy import round_up
+from batchdp.regular import open_regular
 
 LARGEST_ROW = 1_000_000
 """Bytes of an output that is kept in the ledger itself."""
@@ -28,10 +39,10 @@ def folder_of(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.outputs")
 
 
-def store(ledger: Path, output: bytes) -> None:
+def store_output(ledger: Path, output: bytes) -> None:
     """Write an output beside the ledger; it and its name are on the disk when this returns."""
     folder = folder_of(ledger)
-    target = folder / _name(hashlib.sha256(output).hexdigest())
+    target = folder / _file_name(hashlib.sha256(output).hexdigest())
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
         if not folder.is_dir():
@@ -52,31 +63,31 @@ def store(ledger: Path, output: bytes) -> None:
         ) from error
 
 
-def load(ledger: Path, event: Event) -> bytes:
+def load_output(ledger: Path, event: Event) -> bytes:
     """The output of an entry that has it beside the ledger, if it still is what was written."""
-    path = folder_of(ledger) / _name(event.output_sha256)
+    path = folder_of(ledger) / _file_name(event.output_sha256)
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             if os.fstat(file.fileno()).st_size != event.output_bytes:  # before so much is read
-                raise _refusal(event, path, "has another length than it was written with")
+                raise _refuse(event, path, "has another length than it was written with")
             output = file.read()
     except OSError as error:
-        raise _refusal(event, path, f"cannot be read ({error.strerror or error})") from error
+        raise _refuse(event, path, f"cannot be read ({error.strerror or error})") from error
     if hashlib.sha256(output).hexdigest() != event.output_sha256:
-        raise _refusal(event, path, "was changed after it was written")
+        raise _refuse(event, path, "was changed after it was written")
     return output
 
 
 def is_here(ledger: Path, event: Event) -> bool:
     """Whether the output of an entry can be looked for: it is in the ledger, or its file exists."""
-    return event.output_bytes is None or (folder_of(ledger) / _name(event.output_sha256)).exists()
+    return event.output_bytes is None or (folder_of(ledger) / _file_name(event.output_sha256)).exists()
 
 
-def digest(ledger: Path, event: Event) -> str:
+def digest_file(ledger: Path, event: Event) -> str:
     """The SHA-256 of what is in the file now; as the entry says where there is no file, as in a copy of the ledger."""
     found = hashlib.sha256()
     try:
-        with opened(folder_of(ledger) / _name(event.output_sha256)) as file:
+        with open_regular(folder_of(ledger) / _file_name(event.output_sha256)) as file:
             while chunk := file.read(CHUNK):
                 found.update(chunk)
     except FileNotFoundError:
@@ -84,14 +95,104 @@ def digest(ledger: Path, event: Event) -> str:
     return found.hexdigest()
 
 
-def _name(output_sha256: str) -> str:
+def _file_name(output_sha256: str) -> str:
     if len(output_sha256) != 64 or set(output_sha256) - set("0123456789abcdef"):  # a forged entry could name any file
         raise LedgerError(f"output_sha256={output_sha256[:80]!r} is no digest; the ledger was forged")
     return f"{output_sha256}.output"
 
 
-def _refusal(event: Event, path: Path, problem: str) -> LedgerError:
+def _refuse(event: Event, path: Path, problem: str) -> LedgerError:
     return LedgerError(
         f"release_id={event.release_id!r} was released, but its output {problem}: {str(path)!r}; bring that file back. "
         "It is not drawn again, and its budget stays spent"
     )
+
+
+# ── What an id has in the ledger: a spend, and at most one output, which a repeat gets again.
+
+
+def find_paid(books: Books, reservation: Reservation) -> Event:
+    """The spend that pays for an output, if it has none yet."""
+    named = f"release_id={reservation.release_id!r}"
+    earlier = books.about(reservation.release_id)
+    if not earlier or earlier[0].hash != reservation.head:
+        raise BudgetError(f"{named} was not reserved in this ledger; reserve it here first")
+    if len(earlier) > 1:
+        raise BudgetError(f"{named} was completed already; reserve it again to get its stored output")
+    return earlier[0]
+
+
+def repeat(books: Books, earlier: list[Event], asked: Event, path: Path) -> StoredRelease:
+    """The output of an id that was used before, if it has one and the same thing is asked."""
+    reserved, named = earlier[0], f"release_id={asked.release_id!r}"
+    for field_name in ("plan_digest", "table", "unit", "requested", "privacy_unit", "answers_digest"):
+        before, now = getattr(reserved, field_name), getattr(asked, field_name)
+        if before != now:
+            raise BudgetError(
+                f"{named} was used at {reserved.time} with {field_name}={before!r}, not {now!r}; "
+                "choose a new release_id"
+            )
+    if reserved.cost < asked.cost:  # earlier versions rounded up, and may have charged more
+        raise BudgetError(
+            f"{named} was charged {as_text(reserved.cost)} at {reserved.time}, not {as_text(asked.cost)}; "
+            "choose a new release_id"
+        )
+    if len(earlier) == 1:
+        raise BudgetError(
+            f"{named} was charged at {reserved.time} but has no output (interrupted, or still running elsewhere); "
+            "its budget stays spent, choose a new release_id"
+        )
+    return find_output(books, earlier, path)
+
+
+def find_output(books: Books, earlier: list[Event], path: Path) -> StoredRelease:
+    """The output of a release, which must be the one that was stored."""
+    reserved, released = earlier
+    output = books.output(released) if released.output_bytes is None else load_output(path, released)
+    if output is None or sha256(output) != released.output_sha256:
+        raise BrokenChainError(f"the output stored with entry {released.number} was changed after it was written")
+    return StoredRelease(released.release_id, output, round_up(reserved.cost), reserved.hash)
+
+
+def digest_of(books: Books, event: Event, path: Path) -> str:
+    """Of the output that is stored with an entry; "" where none is."""
+    output = books.output(event)
+    if output is not None:
+        return sha256(output)
+    return "" if event.output_bytes is None else digest_file(path, event)
+
+
+def as_entry(reserved: Event, released: bool) -> Entry:
+    """A spend as a ledger hands it out."""
+    return Entry(
+        release_id=reserved.release_id,
+        plan_digest=reserved.plan_digest,
+        table=reserved.table,
+        unit=reserved.unit,
+        requested=reserved.requested,
+        charged=round_up(reserved.cost),
+        time=reserved.time,
+        state="released" if released else "reserved",
+        privacy_unit=reserved.privacy_unit,
+        head=reserved.hash,
+        answers_digest=reserved.answers_digest,
+    )
+
+
+# ── A ledger of an earlier version, carried over to a new file: the same total, spends, outputs and chain of hashes.
+
+
+def migrate(old: LedgerFile, new: LedgerFile) -> None:
+    """Carry everything over, unless anything in the old ledger is not what it was when it was written."""
+
+    def look(books: Books) -> None:
+        books.check_whole()
+        damage = books.damage()
+        if damage is not None:
+            raise BrokenChainError(f"SQLite reports {damage!r}")
+        check_chain((event, digest_of(books, event, old.path)) for event in books.all())
+        for event in books.all():
+            if event.output_bytes is not None and is_here(old.path, event):
+                store_output(new.path, load_output(old.path, event))
+
+    old.carry_over(new, look)

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima, row_squares
-from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, fitted
+from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, refit
 from batchdp.mechanism.sensitivity import amount_changes, over_blocks
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
@@ -159,16 +159,23 @@ class AmountLattice(OneGroup):
         return row_squares(self.reconstruct)
 
 
-def quantise_amounts(strategy: PairStrategy, *, largest_total: int) -> AmountLattice:
-    """The strategy on the finest lattice on which `largest_total` records cannot overflow."""
+def quantise_amounts(strategy: PairStrategy, *, largest_total: int, cut: bool = True) -> AmountLattice:
+    """The strategy on the finest lattice on which `largest_total` records cannot overflow.
+
+    Args:
+        strategy: what to measure.
+        largest_total: the public cap on the number of records.
+        cut: totals to the coarse lattice; else noise is added on the fine one, and totals may be of any size.
+    """
     workload = strategy.workload
     bits = bits_for(workload, largest_total)
     longest = max(steps for _, _, steps in workload.ends)
     fine = bits + SPARE + longest.bit_length()
+    bits = bits if cut else fine
     L = sparse.csc_array(plain(strategy.measurement)).astype(np.float64)
     L.sum_duplicates()
     top = float(np.abs(L.data).max(initial=0.0)) or 1.0
-    data = [_scaled(value, fine) for value in (L.data / top).tolist()]  # entries of at most 1, as elsewhere
+    data = [_scale(value, fine) for value in (L.data / top).tolist()]  # entries of at most 1, as elsewhere
     levels: list[Column] = []
     for start, end in zip(L.indptr[:-1], L.indptr[1:], strict=True):
         levels.append(dict(zip(L.indices[start:end].tolist(), data[start:end], strict=True)))
@@ -179,23 +186,23 @@ def quantise_amounts(strategy: PairStrategy, *, largest_total: int) -> AmountLat
     B = plain(strategy.reconstruction)
     scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
     made = AmountLattice(workload, tuple(levels), tuple(slopes), scaled, bits, fine, int(largest_total), strategy.noise)
-    return _refitted(made)
+    return _refit(made)
 
 
-def _refitted(lattice: AmountLattice) -> AmountLattice:
+def _refit(lattice: AmountLattice) -> AmountLattice:
     """With B fitted to what is really measured; as it is where it fits already, or where that would take too long."""
     W, L, _ = lattice.extremes
     if L.shape[0] > LARGEST_REFIT or max(L.shape[0], W.shape[0]) * L.shape[1] > MOST_REFIT:
         return lattice
     wanted = dense(W)
-    better = fitted(wanted, lattice.reconstruct, L)
+    better = refit(wanted, lattice.reconstruct, L)
     if better is None:
         return lattice
     better[~np.any(wanted, axis=1)] = 0.0  # no record adds to these: rounding would be more than their noise
     return replace(lattice, reconstruct=better)
 
 
-def _scaled(value: float, bits: int) -> int:
+def _scale(value: float, bits: int) -> int:
     """value · 2^bits, toward zero, exactly."""
     top, bottom = value.as_integer_ratio()
     return _cut_by(top << bits, bottom)

@@ -41,7 +41,7 @@ def calibrate(measurement: IntegerMeasurement, factor: int, budget: Budget) -> t
     if charged == 0:
         raise PrivacyParameterError(f"{budget.noise.unit}={budget.amount} is too small for any noise; raise it")
     noises = tuple(
-        least_noise(measurement.noise, group, factor, _part(charged, group.share, whole)) if group.moved else NOTHING
+        least_noise(measurement.noise, group, factor, _part_of(charged, group.share, whole)) if group.moved else NOTHING
         for group in measurement.groups
     )
     if total_loss(noises) > Fraction(charged):
@@ -50,7 +50,7 @@ def calibrate(measurement: IntegerMeasurement, factor: int, budget: Budget) -> t
     return noises
 
 
-def _part(charged: float, share: Fraction | float, whole: Fraction | float) -> Fraction:
+def _part_of(charged: float, share: Fraction | float, whole: Fraction | float) -> Fraction:
     """A group's part of what is charged; exact where its share is a fraction."""
     if isinstance(share, Fraction):
         return Fraction(charged) * share / Fraction(whole)
@@ -65,16 +65,16 @@ def least_noise(noise: Noise, group: Any, factor: int, budget: Fraction) -> Grou
 
 @least_noise.register
 def _(noise: Laplace, group: Any, factor: int, budget: Fraction) -> GroupNoise:
-    moved = _whole(group.moved) * factor
+    moved = _check_whole(group.moved) * factor
     if moved >= 2**62:
         raise LatticeError(f"neighbours change the measurements by {moved:.3g} steps, more than fits; lower max_rows")
-    return _certified(noise, moved, moved, budget)
+    return _certify(noise, moved, moved, budget)
 
 
 @least_noise.register
 def _(noise: Gaussian, group: Any, factor: int, budget: Fraction) -> GroupNoise:
-    moved = _whole(group.moved) * factor**2
-    return _certified(noise, moved, root_above(moved), budget)
+    moved = _check_whole(group.moved) * factor**2
+    return _certify(noise, moved, root_above(moved), budget)
 
 
 @least_noise.register
@@ -91,25 +91,25 @@ def _(noise: KNorm, group: Any, factor: int, budget: Fraction) -> GroupNoise:
     if Fraction(scale) * Fraction(loss) < factor:
         scale = math.nextafter(scale, math.inf)
     if scale * group.thinnest < LEAST_SCALE:
-        raise _too_little(noise, loss, scale * group.thinnest)
+        raise _refuse_budget(noise, loss, scale * group.thinnest)
     return GroupNoise(factor, scale, loss)
 
 
-def _whole(moved: int) -> int:
+def _check_whole(moved: int) -> int:
     """What a record changes, if it is one of Python's own whole numbers: others wrap around, or are rounded."""
     if isinstance(moved, bool) or not isinstance(moved, int) or moved < 1:
         raise PrivacyParameterError(f"moved={moved!r} must be a whole number above 0")
     return moved
 
 
-def _certified(noise: Noise, moved: int, change: float, budget: Fraction) -> GroupNoise:
+def _certify(noise: Noise, moved: int, change: float, budget: Fraction) -> GroupNoise:
     """The least scale at which OpenDP's map of the change is within the budget, checked against its theorem."""
     most = float_below(budget)
     if not 0 < most < math.inf:
         raise PrivacyParameterError(f"{noise.unit}={most!r} must be finite and above 0")
     scale = noise.scale(change, most)
     if scale < LEAST_SCALE:
-        raise _too_little(noise, most, scale)
+        raise _refuse_budget(noise, most, scale)
     for _ in range(ATTEMPTS):
         if not scale <= LARGEST_SCALE:
             raise LatticeError(
@@ -125,7 +125,7 @@ def _certified(noise: Noise, moved: int, change: float, budget: Fraction) -> Gro
     raise PrivacyParameterError(f"{noise.unit}={most!r}: no scale satisfies OpenDP's privacy map; choose another one")
 
 
-def _too_little(noise: Noise, budget: float, scale: float) -> LatticeError:
+def _refuse_budget(noise: Noise, budget: float, scale: float) -> LatticeError:
     return LatticeError(
         f"a budget of {budget:.3g} leaves noise of {scale:.2g} lattice steps, too little to hide behind; lower "
         f"{noise.unit}"

@@ -26,7 +26,7 @@ def epsilons_at(rho: float, deltas: Sequence[float]) -> list[float]:
 
     budget = float(Budget(GAUSSIAN, rho))
     try:
-        return list(_converted(budget, tuple(map(checked_delta, deltas))))
+        return list(_convert(budget, tuple(map(check_delta, deltas))))
     except OpenDPException:  # beyond some ten thousand
         return by_theorem(budget, deltas)
 
@@ -38,7 +38,7 @@ def by_theorem(rho: float, deltas: Sequence[float]) -> list[float]:
 
 def epsilon_of(budget: Budget, delta: float) -> float:
     """The ε of the (ε, δ)-differential privacy that a budget stands for: its own, or converted from ρ."""
-    checked_delta(delta)
+    check_delta(delta)
     return float(budget) if budget.noise.is_pure else epsilon_at(float(budget), delta)
 
 
@@ -47,7 +47,7 @@ def rho_for(epsilon: float, delta: float) -> float:
     import opendp.prelude as dp
 
     most = float(Budget(LAPLACE, epsilon))
-    checked_delta(delta)
+    check_delta(delta)
 
     def holds(rho: float) -> bool:
         return epsilon_at(rho, delta) <= most
@@ -62,7 +62,7 @@ def rho_for(epsilon: float, delta: float) -> float:
         ) from None
 
 
-def checked_delta(delta: float) -> float:
+def check_delta(delta: float) -> float:
     """The δ, checked to be a probability that can be meant."""
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
         raise PrivacyParameterError(f"delta={delta!r} must be between 0 and 1; below one over the number of people")
@@ -70,7 +70,7 @@ def checked_delta(delta: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _converted(rho: float, deltas: tuple[float, ...]) -> tuple[float, ...]:
+def _convert(rho: float, deltas: tuple[float, ...]) -> tuple[float, ...]:
     """Remembered: a conversion takes milliseconds, and releases from one ledger tend to cost the same."""
     profile = _profile(rho)
     return tuple(float(profile.epsilon(delta)) for delta in deltas)

@@ -242,7 +242,7 @@ def quantise_cells(strategy: PairStrategy, *, largest_total: int, exactly: bool 
     With more measurements than their rank, rounding makes all of them independent. To answer `exactly`, B must then
     rest on differences that are nothing but rounding, at the price of noise; otherwise these are left to the bias.
     """
-    workload, measurement, merging = by_distinct_cells(strategy)
+    workload, measurement, merging = merge_cells(strategy)
     bits = bits_for(workload, largest_total)
     L = sparse.csr_array(measurement).astype(np.float64)
     top = float(np.abs(L.data).max(initial=0.0)) or 1.0
@@ -254,10 +254,10 @@ def quantise_cells(strategy: PairStrategy, *, largest_total: int, exactly: bool 
         raise LatticeError("measurement has entries that do not become integers of the lattice's size")
     B = plain(strategy.reconstruction)
     scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
-    return _refitted(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.noise, merging), exactly)
+    return _refit(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.noise, merging), exactly)
 
 
-def by_distinct_cells(strategy: PairStrategy) -> tuple[MatrixWorkload, Plain, sparse.csc_array | None]:
+def merge_cells(strategy: PairStrategy) -> tuple[MatrixWorkload, Plain, sparse.csc_array | None]:
     """W and L on the cells that they tell apart, and which of those each cell is, where both are kept that way."""
     W, L = strategy.workload, strategy.measurement
     if isinstance(W.matrix, Product) and isinstance(L, Product) and shared_cell_map(W.matrix, L) is not None:
@@ -276,19 +276,19 @@ def _merges(merging: sparse.csc_array, cells: int) -> bool:
     )
 
 
-def _refitted(lattice: Lattice, exactly: bool) -> Lattice:
+def _refit(lattice: Lattice, exactly: bool) -> Lattice:
     """With B + (W − B L) L⁺ for the L that Q stands for; as it is where B L is exact or too large to solve for."""
     W, B, L = plain(lattice.workload.matrix), lattice.reconstruct, lattice.measure
     if len(lattice.workload.blocks) > 1 and not rows_span(lattice.integers, lattice.workload.blocks):
-        return replace(lattice, reconstruct=_refitted_by_block(lattice, exactly))
+        return replace(lattice, reconstruct=_refit_by_block(lattice, exactly))
     if L.shape[0] > LARGEST_REFIT:
         return lattice
     rounding = 0.0 if exactly else sqrt(prod(L.shape)) / 2.0**lattice.bits
-    better = fitted(dense(W), B, L, rounding)
+    better = refit(dense(W), B, L, rounding)
     return lattice if better is None else replace(lattice, reconstruct=better)
 
 
-def fitted(W: Dense, B: Plain, L: sparse.csr_array, rounding: float = 0.0) -> Dense | None:
+def refit(W: Dense, B: Plain, L: sparse.csr_array, rounding: float = 0.0) -> Dense | None:
     """B + (W − B L) L⁺, without what L has by rounding, whose singular values are at most this; None if B L is W."""
     E = W - dense_product(B, L)
     if not np.any(E):
@@ -299,7 +299,7 @@ def fitted(W: Dense, B: Plain, L: sparse.csr_array, rounding: float = 0.0) -> De
     return np.asarray(dense(B) + correction, np.float64)
 
 
-def _refitted_by_block(lattice: Lattice, exactly: bool) -> sparse.csr_array:
+def _refit_by_block(lattice: Lattice, exactly: bool) -> sparse.csr_array:
     """The same where every measurement sees one block: block by block, so that nothing of W's size is dense."""
     W, B, Q = (sparse.csc_array(one) for one in (plain(lattice.workload.matrix), lattice.reconstruct, lattice.integers))
     values, rows, columns = [np.zeros(0)], [np.zeros(0, int)], [np.zeros(0, int)]
@@ -319,7 +319,7 @@ def _refitted_by_block(lattice: Lattice, exactly: bool) -> sparse.csr_array:
             lattice.largest_total,
             lattice.noise,
         )
-        fitted = sparse.coo_array(_refitted(block, exactly).reconstruct)
+        fitted = sparse.coo_array(_refit(block, exactly).reconstruct)
         values.append(fitted.data)
         rows.append(queries[fitted.coords[0]])
         columns.append(measured[fitted.coords[1]])

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from batchdp.components.columns import Column
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.components.lattice import ComponentLattice, IntegerPart
-from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measurement import LARGEST, IntegerMeasurement, Integers
+from batchdp.mechanism.weighted.integers import IntegerResults
 from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice
-from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.private import CellCounts, Records, Tallies
 
 MOST_COUNT = 2**62
@@ -101,13 +101,27 @@ def multiply(lattice: Lattice, counts: Integers, *, exact: bool = False) -> list
 
 @measure.register
 def _(measurement: AmountLattice, counts: CellCounts, *, exact: bool = False) -> Measured:
-    """The totals, exactly, cut to the coarse lattice; sums of steps may be left out."""
-    totals = [0] * measurement.measurements
-    for column, number in zip((*measurement.levels, *measurement.slopes), counts.counts.tolist(), strict=False):
+    """The totals, cut to the coarse lattice."""
+    totals = sum_up(measurement, counts.counts)
+    yield 0, 0, clamp(np.array([total >> measurement.shift for total in totals], dtype=object))
+
+
+@measure.register
+def _(measurement: ShapedAmounts, counts: CellCounts, *, exact: bool = False) -> Measured:
+    """The totals as they are."""
+    whole = np.array(sum_up(measurement, counts.counts), dtype=object)
+    for g, (own, _) in enumerate(measurement.shape.parts):
+        yield g, own.start, whole[own]
+
+
+def sum_up(lattice: AmountLattice, counts: NDArray[Any]) -> list[int]:
+    """The totals on the fine lattice, exactly; sums of steps may be left out."""
+    totals = [0] * lattice.measurements
+    for column, number in zip((*lattice.levels, *lattice.slopes), counts.tolist(), strict=False):
         if number:
             for i, q in column.items():
                 totals[i] += q * number
-    yield 0, 0, clamp(np.array([total >> measurement.shift for total in totals], dtype=object))
+    return totals
 
 
 @measure.register

@@ -13,10 +13,8 @@ import numpy as np
 
 from batchdp.errors import LatticeError
 from batchdp.mechanism.calibrate import calibrate
-from batchdp.mechanism.cap import MOST_BIAS, TABLE_CAPS, caps_for
-from batchdp.mechanism.measurement import Dense, GroupNoise, IntegerMeasurement, total_loss
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.mechanism.quantise import quantise
+from batchdp.mechanism.measurement import Dense, GroupNoise, IntegerMeasurement, Neighbours, total_loss
+from batchdp.mechanism.quantise import MOST_BIAS, TABLE_CAPS, caps_for, quantise
 from batchdp.privacy import Budget, Noise
 from batchdp.strategies.factored import FactoredStrategy
 from batchdp.strategies.pair import PairStrategy

@@ -14,8 +14,7 @@ from scipy.special import erfinv
 from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.law import checked_confidence
-from batchdp.mechanism.measurement import IntegerMeasurement
-from batchdp.mechanism.neighbours import Relation
+from batchdp.mechanism.measurement import IntegerMeasurement, Relation
 from batchdp.mechanism.prepare import caps_of
 from batchdp.mechanism.quantise import lattice_of, quantise
 from batchdp.plans.criteria import Criteria, Wanted

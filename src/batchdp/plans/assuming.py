@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import sparse
 
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.derived.expressions import Affine, Asked, Combination, Crossing, Ratio, parts_of
 from batchdp.errors import QueryError
 from batchdp.linalg.matrix import Dense, plain
@@ -20,7 +20,7 @@ from batchdp.plans.accuracy import law_at
 from batchdp.plans.encoding import derived_items
 from batchdp.plans.planned import Plan
 from batchdp.privacy import Budget
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 from batchdp.workloads.structure import KroneckerWorkload
 from batchdp.workloads.workload import MatrixWorkload, Workload
 
@@ -99,10 +99,10 @@ def _sizes(assume: Assume, names: Sequence[str]) -> list[float]:
     """The size of each item's groups; a name that no derived answer has is refused."""
     for name, size in assume.items():
         if name != EVERY and name not in names:
-            known = ", ".join(map(harmless, names[:5]))
+            known = ", ".join(map(sanitise, names[:5]))
             remedy = f"derived are {known}" if known else "the batch has no derived answers"
-            raise QueryError(f"assume: {harmless(name)!r} is not the name of a derived answer; {remedy}")
-        finite("assume", size, above=0)
+            raise QueryError(f"assume: {sanitise(name)!r} is not the name of a derived answer; {remedy}")
+        check_finite("assume", size, above=0)
     return [float(assume.get(name, assume.get(EVERY, USUAL))) for name in names]
 
 

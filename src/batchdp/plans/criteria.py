@@ -25,8 +25,8 @@ from batchdp.errors import AccuracyError
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.plans.statements import Statement, named
 from batchdp.privacy import MOST
-from batchdp.regular import opened
-from batchdp.terminal import harmless
+from batchdp.regular import open_regular
+from batchdp.terminal import sanitise
 
 LARGEST_FILE = 10_000_000
 """Bytes."""
@@ -141,7 +141,7 @@ def as_criteria(
 def load_criteria(path: str | os.PathLike[str]) -> Criteria:
     """The criteria in a file of TOML."""
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise AccuracyError(
@@ -169,6 +169,6 @@ def read_criteria(content: Any, source: str = "accuracy") -> Criteria:
         if first["type"] == "extra_forbidden":
             message = f"unknown key; known here: {known}"
         more = "" if error.error_count() == 1 else f" (and {error.error_count() - 1} more)"
-        raise AccuracyError(harmless(f"{source}: {place}: {message}{more}; for example: {EXAMPLE}", keep="⏎")) from None
+        raise AccuracyError(sanitise(f"{source}: {place}: {message}{more}; for example: {EXAMPLE}", keep="⏎")) from None
     except RecursionError as error:
         raise AccuracyError(f"{source} is nested too deeply; it should look like: {EXAMPLE}") from error

@@ -18,7 +18,7 @@ from batchdp import archive
 from batchdp.asking import checked_orders, tables_of
 from batchdp.cells import cells_of
 from batchdp.cells.classes import MOST_AMOUNTS
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.components.asking import asked
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, PlanError
@@ -119,7 +119,7 @@ def _over_cells(
         batch = CellBatch.of(cells_of(found.queries, domain, most=options.max_cells, partition=header["blocks"]), found)
         return batch, keeping.read(header, arrays, weighed(batch, options), most_bytes)
     ends = np.cumsum(header["measures"])
-    averages = np.split(archive.numbers("averages", arrays), ends[:-1])
+    averages = np.split(archive.read_numbers("averages", arrays), ends[:-1])
     sets = tuple(tuple(int(c) for c in own) for own in header["components"])
     # Weighed by the most that a record can change a query, which the blocks of components do not show.
     by = Weighing([query.name for query in found.queries], statements_of(found.queries), options)
@@ -139,6 +139,6 @@ def _limited(strategy: PairStrategy, limit: Any) -> PairStrategy:
     To prove it again would be to plan again. What could be proven of the blocks' matrix is not about the queries.
     """
     total = strategy.expected_squared_error(**strategy.noise.reference.arguments)
-    lower = finite("limit", limit, least=0)
+    lower = check_finite("limit", limit, least=0)
     kept = lower if lower <= total * (1 + 1e-9) else 0.0
     return replace(strategy, proven=bounds_of(kept, total, strategy.workload.queries))

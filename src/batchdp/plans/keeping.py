@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp import archive
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.components.columns import Column, column_of
 from batchdp.components.pieces import Group, Piece
 from batchdp.components.search import Batch
@@ -29,8 +29,7 @@ from batchdp.outcome import Outcome
 from batchdp.plans import proven
 from batchdp.strategies.factored import FactoredStrategy
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.shape import Shape
-from batchdp.strategies.shaped.checking import check_sample
+from batchdp.strategies.shape import Shape, check_sample
 from batchdp.strategies.strategy import TOLERANCE, Strategy
 from batchdp.weighted.family import Tables
 from batchdp.weighted.groups import sub_batch
@@ -67,7 +66,10 @@ def described(strategy: Any) -> tuple[dict[str, Any], Arrays]:
 def _(strategy: PairStrategy) -> tuple[dict[str, Any], Arrays]:
     proof, of_bounds = proven.written(strategy)
     header = {"strategy": {"kind": PAIR, **{name: getattr(strategy, name) for name in OF_PAIR}}, "proven": proof}
-    arrays = {**archive.parts("L", plain(strategy.measurement)), **archive.parts("B", plain(strategy.reconstruction))}
+    arrays = {
+        **archive.split_matrix("L", plain(strategy.measurement)),
+        **archive.split_matrix("B", plain(strategy.reconstruction)),
+    }
     if strategy.shape is not None:
         header["shape"], of_shape = strategy.shape.written()
         arrays |= of_shape
@@ -150,16 +152,15 @@ def _read_pair(
     shape = header.get("shape")
     strategy = PairStrategy(
         workload,
-        archive.whole("L", arrays, most_bytes),
-        archive.whole("B", arrays, most_bytes),
+        archive.join_matrix("L", arrays, most_bytes),
+        archive.join_matrix("B", arrays, most_bytes),
         **{name: header["strategy"][name] for name in OF_PAIR},  # never a relaxation, which would let B L miss W
         proven=proven.read(header["proven"], arrays, workload),
         # What it says of errors is believed after a look; no privacy rests on it.
-        shape=None if shape is None else Shape.read(shape, lambda name: archive.numbers(name, arrays)),
+        shape=None if shape is None else Shape.read(shape, lambda name: archive.read_numbers(name, arrays)),
     )
     if strategy.shape is not None:
-        L = strategy.measure
-        check_sample(strategy.shape, (np.unique(L[own], axis=1) for own, _ in strategy.shape.parts))
+        check_sample(strategy.shape, strategy.shape.columns(strategy.measure))
     believed = proven.credible(strategy)
     return strategy if believed == strategy.proven else replace(strategy, proven=believed)
 
@@ -177,9 +178,9 @@ def _says(header: Mapping[str, Any]) -> dict[str, Any]:
     largest = says["largest"]
     return {
         "method": str(says["method"])[:100],
-        "total": finite("total", says["total"], least=0),
-        "limit": finite("limit", says["limit"], least=0),
-        "largest": None if largest is None else tuple(finite("largest", one, least=0) for one in largest),
+        "total": check_finite("total", says["total"], least=0),
+        "limit": check_finite("limit", says["limit"], least=0),
+        "largest": None if largest is None else tuple(check_finite("largest", one, least=0) for one in largest),
         "status": Outcome.read(says["status"]),
         "reason": str(says["reason"])[:1000],
     }
@@ -188,7 +189,7 @@ def _says(header: Mapping[str, Any]) -> dict[str, Any]:
 def _read_whole(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload) -> ResidualStrategy:
     if not is_whole(workload):
         raise PlanError("its tables are not whole")
-    found, shares = closure(workload), np.asarray(archive.numbers("shares", arrays), dtype=np.float64)
+    found, shares = closure(workload), np.asarray(archive.read_numbers("shares", arrays), dtype=np.float64)
     if len(shares) != found.size or np.any(shares <= 0) or float(shares.sum()) > 1 + ROUNDING:
         raise PlanError("its shares are not those of its components")
     columns = tuple(map(column_of, workload.sizes, workload.factors))
@@ -232,7 +233,7 @@ def _group(
     served = content["tables"]
     if served is not None and not all(isinstance(t, int) and 0 <= t < tables for t in served):
         raise PlanError("a component serves a table that is not there")
-    scale, number = finite("scale", content["scale"], above=0), content["number"]
+    scale, number = check_finite("scale", content["scale"], above=0), content["number"]
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 10**6:
         raise PlanError("a group has no number")
     return Group(tuple(lists), scale, None if served is None else frozenset(served), number)
@@ -302,7 +303,7 @@ class _Reading:
     """An array that is read from its beginning, piece by piece."""
 
     def __init__(self, name: str, arrays: Mapping[str, Any]) -> None:
-        self._content, self._at = np.asarray(archive.numbers(name, arrays), dtype=np.float64), 0
+        self._content, self._at = np.asarray(archive.read_numbers(name, arrays), dtype=np.float64), 0
 
     def next(self, *shape: int) -> Dense:
         """The next entries, in this shape."""

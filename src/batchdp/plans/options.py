@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 from batchdp.bounds.optimality import Objective
 from batchdp.cells import MOST_CELLS
-from batchdp.checks import finite, whole
+from batchdp.checks import check_finite, check_whole
 from batchdp.errors import StrategyError
-from batchdp.mechanism.conversion import checked_delta
+from batchdp.mechanism.conversion import check_delta
 from batchdp.plans.criteria import Criteria, as_criteria, read_criteria
 from batchdp.portfolio import ShapeChoice
 from batchdp.portfolio.options import checked_search, checked_shape
@@ -55,8 +55,8 @@ class Options:
             "seconds": asked.seconds,
             "seed": asked.seed,
             "epsilon": float(Budget(LAPLACE, self.epsilon)),
-            "delta": None if self.delta is None else checked_delta(self.delta),
-            "max_cells": whole("max_cells", self.max_cells, 1),
+            "delta": None if self.delta is None else check_delta(self.delta),
+            "max_cells": check_whole("max_cells", self.max_cells, 1),
             "weights": checked_weights(self.weights),
             "accuracy": None if self.accuracy is None else _criteria(self.accuracy),
             "limits": checked_shape(self.shape, self.privacy, limits),
@@ -90,7 +90,7 @@ def checked_weights(weights: Mapping[str, float] | Iterable[tuple[str, float]] |
     for name, weight in dict(weights).items():
         if not isinstance(name, str):
             raise StrategyError(f"weights holds the name {name!r}; give the name of a statement or query")
-        number = finite(f"the weight of {name}", weight)
+        number = check_finite(f"the weight of {name}", weight)
         if not LEAST_WEIGHT <= number <= LARGEST_WEIGHT:
             raise StrategyError(
                 f"the weight of {name} is {number!r}; it must be from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}: "

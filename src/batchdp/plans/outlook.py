@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from batchdp.errors import ReleaseError
-from batchdp.excerpt import excerpt, titled
+from batchdp.excerpt import excerpt, full_title
 from batchdp.plans.accuracy import epsilon_for
 from batchdp.plans.assuming import Assume, ExpectedDerived, expected_derived
 from batchdp.plans.baselines import ExpectedStatement, beside, explained, simple_variances, tables_alone
@@ -153,7 +153,7 @@ class Outlook:
             for label, row in zip(one.labels[:rows], own, strict=False)
         )
         return ShownTable(
-            title=titled(one.name, one.columns),
+            title=full_title(one.name, one.columns),
             rows_in_all=len(own),
             standard_error=median(row.standard_error for row in own),
             rows=tuple(zip(labels, own, strict=False)),

@@ -15,7 +15,7 @@ from batchdp.asking.marginals import Orders
 from batchdp.derived.expressions import Asked
 from batchdp.domain import Counted, Domain
 from batchdp.domain.counted import what_is_counted
-from batchdp.excerpt import NOTEBOOK, excerpt, titled
+from batchdp.excerpt import NOTEBOOK, excerpt, full_title
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import Excerpt, summary
 from batchdp.mechanism.prepare import caps_of
@@ -34,7 +34,7 @@ from batchdp.plans.statements import Statement
 from batchdp.privacy import Budget, Privacy
 from batchdp.queries.statements import QUERY, tables_of
 from batchdp.strategies.strategy import Strategy
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 from batchdp.workloads.workload import Table
 
 PLANNER = version("batchdp")
@@ -164,7 +164,7 @@ class Plan:
         save_plan(self, path)
 
     def __repr__(self) -> str:
-        table = harmless(repr(self.domain.table))
+        table = sanitise(repr(self.domain.table))
         return f"Plan({_size(self)} over {table}, {self.strategy.method}, {self.privacy})"
 
     def _repr_html_(self) -> str:
@@ -185,7 +185,7 @@ class Plan:
         for one, rows in zip(found, shown, strict=False):
             own = errors[list(one.answers)]
             single = one.columns == (QUERY,)
-            title = f"{titled(one.name, one.columns)} ({len(own):,}), standard error {np.median(own):,.4g}"
+            title = f"{full_title(one.name, one.columns)} ({len(own):,}), standard error {np.median(own):,.4g}"
             listed = [(label, f"{error:,.4g}") for label, error in zip(one.labels[:rows], own, strict=False)]
             headings = ("query", f"standard error at {budget}")
             tables.append(Excerpt(headings, listed, "" if single else title, len(own) - rows))

@@ -15,7 +15,7 @@ import numpy as np
 
 from batchdp import archive
 from batchdp.bounds.optimality import OptimalityBound
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.linalg.matrix import plain
 from batchdp.outcome import Outcome
 from batchdp.portfolio.options import OBJECTIVES
@@ -72,13 +72,13 @@ def _read(bounds: Any, arrays: Mapping[str, Any]) -> Iterator[OptimalityBound]:
         objective = one["objective"]
         if objective not in OBJECTIVES:
             raise ValueError("another objective")
-        lower = finite("lower_bound", one["lower_bound"], least=0)
+        lower = check_finite("lower_bound", one["lower_bound"], least=0)
         yield OptimalityBound(
             objective,
             lower,
-            finite("upper_bound", one["upper_bound"], least=lower * (1 - ROUNDING)),
-            weights=archive.numbers(f"proven_{objective}_v", arrays),
-            query_weights=archive.numbers("proven_max_w", arrays) if objective == "max" else None,
+            check_finite("upper_bound", one["upper_bound"], least=lower * (1 - ROUNDING)),
+            weights=archive.read_numbers(f"proven_{objective}_v", arrays),
+            query_weights=archive.read_numbers("proven_max_w", arrays) if objective == "max" else None,
             rounds=int(one["rounds"]),
             outcome=Outcome.read(one["outcome"]),
         )
@@ -88,7 +88,7 @@ def _digest(workload: MatrixWorkload) -> str:
     """A fingerprint of what a bound depends on: the matrix, the weights of the queries, the blocks."""
     digest = hashlib.sha256(repr(workload.blocks).encode())
     weights = {} if workload.weights is None else {"weights": workload.weights}
-    for name, part in sorted({**archive.parts("W", plain(workload.matrix)), **weights}.items()):
+    for name, part in sorted({**archive.split_matrix("W", plain(workload.matrix)), **weights}.items()):
         array = np.ascontiguousarray(part, dtype=np.float64 if part.dtype.kind == "f" else np.int64)
         digest.update(f"{name} {array.shape} ".encode() + array.tobytes())
     return digest.hexdigest()

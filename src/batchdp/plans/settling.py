@@ -7,7 +7,7 @@ from typing import Any
 
 from batchdp.domain import Domain
 from batchdp.errors import PrivacyParameterError, ReleaseError
-from batchdp.mechanism.neighbours import EVERY_ROW, Neighbours, Relation
+from batchdp.mechanism.measurement import EVERY_ROW, Neighbours, Relation
 from batchdp.mechanism.quantise import can_be_measured
 from batchdp.plans.planned import Plan
 from batchdp.workloads.workload import Workload

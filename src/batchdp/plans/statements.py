@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.queries import Item, Query
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 
 SUGGESTED = 3
 """Names that a wrong one may have meant."""
@@ -59,9 +59,9 @@ def named(
     if not places and name in names:
         places = [names.index(name)]
     if not places and parts:
-        listed = " and ".join(dict.fromkeys(harmless(one.name) for one in parts))
+        listed = " and ".join(dict.fromkeys(sanitise(one.name) for one in parts))
         raise error(
-            f"{argument}: {harmless(name)!r} is computed from other answers, and how accurate it is depends on them; "
+            f"{argument}: {sanitise(name)!r} is computed from other answers, and how accurate it is depends on them; "
             f"name its parts, {listed}"
         )
     if not places:
@@ -74,5 +74,5 @@ def unknown(name: str, names: Sequence[str], statements: Sequence[Statement], *,
     all_names = (*dict.fromkeys(statement.name for statement in statements), *names)
     known = {one.casefold(): one for one in all_names[:MOST_COMPARED]}
     near = [known[one] for one in get_close_matches(name.casefold(), known, SUGGESTED, 0.5)]
-    listed = " or ".join(map(repr, map(harmless, near or all_names[:SUGGESTED])))
-    return f"{argument}: {harmless(name)!r} is neither a statement nor a query of the batch; did you mean {listed}?"
+    listed = " or ".join(map(repr, map(sanitise, near or all_names[:SUGGESTED])))
+    return f"{argument}: {sanitise(name)!r} is neither a statement nor a query of the batch; did you mean {listed}?"

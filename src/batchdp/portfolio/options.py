@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from batchdp.bounds.optimality import Objective
-from batchdp.checks import finite, whole
+from batchdp.checks import check_finite, check_whole
 from batchdp.errors import StrategyError
 from batchdp.privacy import GAUSSIAN, LAPLACE, NOISES
 from batchdp.strategies.account import Progress
@@ -64,8 +64,8 @@ def checked_search(
         raise StrategyError(f"objective={objective!r} must be {' or '.join(map(repr, OBJECTIVES))}")
     return Options(
         objective,
-        None if seconds is None else finite("seconds", seconds, above=0),
-        whole("seed", seed, 0),
-        finite("tolerance", tolerance, above=0, below=1),
+        None if seconds is None else check_finite("seconds", seconds, above=0),
+        check_whole("seed", seed, 0),
+        check_finite("tolerance", tolerance, above=0, below=1),
         progress,
     )

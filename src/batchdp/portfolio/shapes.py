@@ -21,12 +21,14 @@ BITS = 20
 """Of the integers that the time of a draw is estimated with; it does not depend on them."""
 
 
-def shaped_noise(workload: MatrixWorkload, limits: ShapeLimits, seed: int = 0) -> PairStrategy:
+def shaped_noise(
+    workload: MatrixWorkload, limits: ShapeLimits, seed: int = 0, objective: Objective = "sum"
+) -> PairStrategy:
     """Shaped noise for a workload, drawn within the limits; a StrategyError says why there is none."""
     if is_large(workload):
         raise StrategyError("noise is shaped for batches of moderate size, and this one is too large for any search")
     try:
-        return shaped(workload, limits, seed=seed, price=seconds_of)
+        return shaped(workload, limits, objective=objective, seed=seed, price=seconds_of)
     except (LatticeError, np.linalg.LinAlgError) as problem:
         raise StrategyError(f"its body cannot be drawn from: {problem}") from problem
 
@@ -43,7 +45,7 @@ def with_shape(
     if progress is not None and progress(1.0, "noise in the shape of the batch", error_of(pair, objective)):
         return pair
     try:
-        found = shaped_noise(workload, limits, seed)
+        found = shaped_noise(workload, limits, seed, objective)
     except StrategyError as problem:
         return replace(pair, reason=" ".join([pair.reason, f"Laplace noise: {problem}."]).strip())
     error, other = error_of(found, objective), error_of(pair, objective)

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from batchdp.archive import write_atomically
 from batchdp.domain.domain import LONG_KEY
 from batchdp.errors import DossierError
-from batchdp.markup import part
-from batchdp.regular import opened
+from batchdp.markup import render_part
+from batchdp.regular import open_regular
 
 LARGEST_FILE = 200_000
 """Bytes."""
@@ -146,7 +146,7 @@ class About(BaseModel):
 
 def template() -> str:
     """The file to fill in, with every question and no answer."""
-    return str(part("publishing/about.toml"))
+    return str(render_part("publishing/about.toml"))
 
 
 def about_text(path: Path | None) -> str:
@@ -157,7 +157,7 @@ def about_text(path: Path | None) -> str:
         write_atomically(path, template().encode(), DossierError)
         return template()
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise DossierError(f"cannot read {path}: {error.strerror or error}") from error

@@ -8,10 +8,10 @@ from fractions import Fraction
 from math import ulp
 from typing import Any
 
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.errors import BatchDPError, DossierError
 from batchdp.ledger import Entry, Ledger
-from batchdp.ledger.records import Standing
+from batchdp.ledger.chain import Standing
 from batchdp.privacy import UNITS, Noise, shortest
 
 
@@ -51,7 +51,7 @@ class Books(Standing):
         try:
             if not isinstance(content, Mapping) or set(content) != {one.name for one in fields(cls)}:
                 raise DossierError("its fields are others")
-            numbers = {name: finite(name, content[name], least=0) for name in ("total", "spent", "remaining")}
+            numbers = {name: check_finite(name, content[name], least=0) for name in ("total", "spent", "remaining")}
             if content["unit"] not in UNITS or not isinstance(content["head"], str):
                 raise DossierError("no unit, or no head")
             entries = tuple(_entry(one) for one in content["entries"])
@@ -74,5 +74,5 @@ def _entry(content: Any) -> Entry:
     if entry.unit not in UNITS or entry.state not in ("reserved", "released"):
         raise DossierError("a spend of another kind")
     for name in ("requested", "charged"):
-        finite(name, getattr(entry, name), least=0)
+        check_finite(name, getattr(entry, name), least=0)
     return entry

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from batchdp.mechanism.neighbours import CALLER, EVERY_ROW
+from batchdp.mechanism.measurement import CALLER, EVERY_ROW
 from batchdp.publishing.about import About
 from batchdp.publishing.document import Block, Document, Grid, Picture, Section
 from batchdp.publishing.facts import Facts

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from batchdp.errors import DossierError
-from batchdp.regular import opened
+from batchdp.regular import open_regular
 
 LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\0]{1,1000})")
 LARGEST_LIST = 100_000_000
@@ -19,7 +19,7 @@ LARGEST_LIST = 100_000_000
 
 def digest_of(path: Path) -> str:
     """SHA-256 of a file's content."""
-    with opened(path) as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -53,7 +53,7 @@ def read_text(path: Path, most: int) -> str:
     try:
         if path.is_symlink() or not path.is_file():
             raise DossierError(f"{path} is missing: the folder is not a dossier, or was never finished")
-        with opened(path) as file:
+        with open_regular(path) as file:
             content = file.read(most + 1)
         if len(content) > most:
             raise DossierError(f"{path} is larger than {most:,} bytes, which no dossier needs")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from batchdp.markup import part, rendered
-from batchdp.terminal import harmless
+from batchdp.markup import render, render_part
+from batchdp.terminal import sanitise
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
 BEGINNING = re.compile(r"^(\d*)([-+#=.)])(?!\w)")
@@ -88,12 +88,12 @@ def as_page(document: Document, pictures: dict[str, str]) -> str:
         (section.title, [(kinds[type(block)], block) for block in section.blocks]) for section in document.sections
     ]
     return str(
-        rendered(
+        render(
             "publishing/document.html",
             document=document,
             sections=sections,
             pictures=pictures,
-            style=part("reports/page.css"),
+            style=render_part("reports/page.css"),
         )
     )
 
@@ -120,5 +120,5 @@ def _row(cells: tuple[str, ...]) -> str:
 
 def _plain(text: str) -> str:
     """One line in which no character has a meaning of its own."""
-    line = harmless(" ".join(text.split())).replace("&", "&amp;")
+    line = sanitise(" ".join(text.split())).replace("&", "&amp;")
     return BEGINNING.sub(r"\1\\\2", SPECIAL.sub(r"\\\1", line))

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.ledger.curves import Curve, curves
+from batchdp.ledger.curves import Curve, list_curves
 from batchdp.mechanism.conversion import epsilons_at
-from batchdp.mechanism.neighbours import in_words
+from batchdp.mechanism.measurement import describe_neighbours
 from batchdp.privacy import Noise
 from batchdp.publishing.books import Books
 from batchdp.release import Release, TableRelease
@@ -92,7 +92,7 @@ class Facts:
     @property
     def whose(self) -> str:
         """Whose privacy, in words."""
-        return in_words(self.certificate.privacy_unit)
+        return describe_neighbours(self.certificate.privacy_unit)
 
     @property
     def confidence(self) -> str:
@@ -198,7 +198,7 @@ class Facts:
     @cached_property
     def curves(self) -> tuple[Curve, ...]:
         """What the ledger's spends amount to as (ε, δ), each and all together; none without a ledger."""
-        return () if self.books is None else curves(self.books.entries)
+        return () if self.books is None else list_curves(self.books.entries)
 
     @property
     def spent(self) -> str:

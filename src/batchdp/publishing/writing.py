@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from batchdp.archive import checked_folder, whole_folder
+from batchdp.archive import check_folder, write_folder
 from batchdp.errors import DossierError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.progress import Progress
@@ -58,7 +58,7 @@ def dossier(
         overwrite: replace a folder that holds an earlier dossier.
         progress: called with (share, what is being done).
     """
-    target = checked_folder(folder, "dossier", EVIDENCE, DossierError, overwrite=overwrite)
+    target = check_folder(folder, "dossier", EVIDENCE, DossierError, overwrite=overwrite)
     if not isinstance(release, Release | TableRelease):
         raise DossierError(f"release is a {type(release).__name__}; a dossier needs a Release or a TableRelease")
     if format not in ("csv", "parquet"):
@@ -67,7 +67,7 @@ def dossier(
     said = about_text(None if about is None else Path(about))
     answers = read_about(said, source="ABOUT.toml" if about is None else str(about))
     facts = Facts(release, books, installed())
-    with whole_folder(target, DossierError, overwrite=overwrite) as beside:
+    with write_folder(target, DossierError, overwrite=overwrite) as beside:
         release.save(beside / RELEASE)
         order = [f"{TABLES}/{one.name}" for one in export(release, beside / TABLES, format=format, progress=progress)]
         digests = {

@@ -31,14 +31,13 @@ from batchdp.mechanism.components.lattice import ComponentLattice
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.measure import add
-from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement
-from batchdp.mechanism.neighbours import Neighbours, Relation
+from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Neighbours, Relation
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.sample import sample
 from batchdp.mechanism.weighted.lattice import WeightedLattice
 from batchdp.plans import Plan
 from batchdp.plans.settling import settle
-from batchdp.privacy import Budget, rounded_down
+from batchdp.privacy import Budget, round_down
 from batchdp.private import CellCounts, Counts
 from batchdp.progress import Progress
 from batchdp.release.certificate import certify, certify_groups, packed
@@ -239,7 +238,7 @@ def release(
 ) -> Any:
     """`answer`, with room for a test's own noise in `draw`."""
     checked_confidence(confidence)
-    budget = Budget(budget.noise, rounded_down(budget.amount))  # as it is written down: a decimal number
+    budget = Budget(budget.noise, round_down(budget.amount))  # as it is written down: a decimal number
     if getattr(request.strategy, "relaxation", 0) > 0:
         raise ReleaseError("strategy: a relaxed strategy misses its workload by design; optimise without relaxation")
     before = None if release_id is None else ledger.stored(release_id)

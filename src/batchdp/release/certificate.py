@@ -21,7 +21,7 @@ from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.privacy import NAMED, Noise, Privacy
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 
 LONGEST_TEXT = 1000
 SHOWN = 5
@@ -109,7 +109,7 @@ class PrivacyCertificate:
     def __str__(self) -> str:
         letter = self.noise.letter
         moved, scale = ("Δ", "λ") if self.noise.norm == 1 else ("Δ²", "σ")
-        unit = harmless(self.privacy_unit)
+        unit = sanitise(self.privacy_unit)
         lines = [
             f"{self.noise.name} noise, {letter} = {self.budget:g}: {self.neighbours}, unit: {unit}",
             f"{len(self.groups):,} group{'s' * (len(self.groups) != 1)}, {self.measurements:,} measurements; "

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from batchdp.errors import ReleaseError
 from batchdp.ledger import Ledger
-from batchdp.ledger.accounting import charge
-from batchdp.mechanism.neighbours import Neighbours
-from batchdp.privacy import UNITS, Budget, Noise, rounded_down, rounded_up
+from batchdp.ledger.chain import charge
+from batchdp.mechanism.measurement import Neighbours
+from batchdp.privacy import UNITS, Budget, Noise, round_down, round_up
 
 
 @dataclass(frozen=True)
@@ -50,5 +50,5 @@ def cost_of(budget: Budget, ledger: Ledger, release_id: str, neighbours: Neighbo
     unit, there = UNITS[ledger.unit], ledger.exact_remaining
     due = charge(budget, unit)
     used = any(entry.release_id == release_id for entry in ledger.history())
-    figures = rounded_up(due), rounded_down(there), rounded_down(there - due)
+    figures = round_up(due), round_down(there), round_down(there - due)
     return Cost(budget, unit, *figures, neighbours, is_new=not used)

@@ -22,7 +22,7 @@ from batchdp.asking.legend import Legend
 from batchdp.domain import Counted
 from batchdp.linalg.matrix import plain
 from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measurement import IntegerMeasurement
 
@@ -45,6 +45,12 @@ def _(measurement: Lattice) -> Described:
 @describe.register
 def _(measurement: ShapedLattice) -> Described:
     header, arrays = describe.dispatch(Lattice)(measurement)
+    return header | {"shape": measurement.shape.groups_text}, arrays
+
+
+@describe.register
+def _(measurement: ShapedAmounts) -> Described:
+    header, arrays = describe.dispatch(AmountLattice)(measurement)
     return header | {"shape": measurement.shape.groups_text}, arrays
 
 

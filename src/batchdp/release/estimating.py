@@ -10,7 +10,7 @@ from typing import Any
 
 from batchdp.errors import ReleaseError
 from batchdp.ledger.ledger import LARGEST_OUTPUT
-from batchdp.mechanism.neighbours import Relation
+from batchdp.mechanism.measurement import Relation
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.sample import draws_a_second
 from batchdp.plans import Plan

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.archive import checked_folder, whole_folder
+from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
 from batchdp.release.components.tables import TableRelease, columns_of
 from batchdp.release.consistent.notes import unused
@@ -53,14 +53,14 @@ def export(
     """
     if format not in ("parquet", "csv"):
         raise ReleaseError(f'format={format!r} must be "parquet" or "csv"')
-    target = checked_folder(folder, "export", INDEX, ReleaseError, overwrite=overwrite)
+    target = check_folder(folder, "export", INDEX, ReleaseError, overwrite=overwrite)
     agreeing, source = (
         (release, release.release) if isinstance(release, Consistent | ConsistentTables) else (None, release)
     )
     count = len(source.tables)
     notes = (*source.notes, *(() if agreeing is None else agreeing.notes))
     index, written = [], []
-    with whole_folder(target, ReleaseError, overwrite=overwrite) as beside:
+    with write_folder(target, ReleaseError, overwrite=overwrite) as beside:
         for t, (name, columns) in enumerate(tables_of(source)):
             entry = index_entry(t, count, name, columns, format, derived_in(source, t))
             if agreeing is not None:

@@ -81,7 +81,7 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
 
 def unknown_parts(path: str | os.PathLike[str], release: Any) -> list[str]:
     """What a file holds beside, or otherwise than, what the release that was loaded from it would be saved as."""
-    form = str(archive.format_of(path))
+    form = str(archive.read_format(path))
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / "again"
         release.save(again)
@@ -90,7 +90,7 @@ def unknown_parts(path: str | os.PathLike[str], release: Any) -> list[str]:
         size = sum(one.stat().st_size for one in (Path(path), again))
         most = archive.allowance(size)
         header, arrays = archive.load(path, form, ReleaseError, "release", most)
-        expected, numbers = archive.load(again, str(archive.format_of(again)), ReleaseError, "release", most)
+        expected, numbers = archive.load(again, str(archive.read_format(again)), ReleaseError, "release", most)
     others = [name for name, value in header.items() if name not in expected or expected[name] != value]
     return others + [
         name for name, one in arrays.items() if name not in numbers or not np.array_equal(one, numbers[name])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.excerpt import NOTEBOOK, WHOLE, excerpt, titled
+from batchdp.excerpt import NOTEBOOK, WHOLE, excerpt, full_title
 from batchdp.markup import Excerpt, summary
 from batchdp.queries.statements import QUERY, Statement, tables_of
 from batchdp.release.components.tables import TableRelease, columns_of
@@ -99,7 +99,7 @@ def title_of(release: TableRelease, table: int) -> str:
     """A table's title: the name that it was given, else those of its columns."""
     own = release.tables[table]
     columns = [release.column_names[i] for i in own.columns]
-    return titled(own.name, columns) if release.workload.names is not None else " × ".join(columns) or own.name
+    return full_title(own.name, columns) if release.workload.names is not None else " × ".join(columns) or own.name
 
 
 def _seeing(release: Release) -> tuple[list[Statement], Callable[[int, int], Seen]]:
@@ -142,7 +142,7 @@ def _shown(release: Release, one: Statement, rows: int) -> Seen:
     labels, errors = one.labels, shown.standard_errors[kept]
     figures = (shown.values, shown.standard_errors, shown.low, shown.high, shown.derived)
     found = zip([labels[k] for k in top], *(figure[kept[top]].tolist() for figure in figures), strict=True)
-    title, derived = titled(one.name, one.columns), bool(shown.derived[kept].all())
+    title, derived = full_title(one.name, one.columns), bool(shown.derived[kept].all())
     return Seen(title, len(kept), typical_error(errors), list(found), len(kept) - len(top), single, derived)
 
 
@@ -155,7 +155,7 @@ def _statement(release: Release, one: Statement, errors: NDArray[np.float64], ro
     half = law.half_widths(release.confidence)
     found = _rows([labels[k] for k in top], values, errors[kept[top]], values - half, values + half)
     typical = float(np.median(errors[kept]))
-    return Seen(titled(one.name, one.columns), len(kept), typical, list(found), len(kept) - len(top), single)
+    return Seen(full_title(one.name, one.columns), len(kept), typical, list(found), len(kept) - len(top), single)
 
 
 def _table(release: TableRelease, t: int, rows: int) -> Seen:

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from batchdp import archive
 from batchdp.derived.expressions import Asked, parts_of, read, written
-from batchdp.domain.counted import Counted, in_words
+from batchdp.domain.counted import Counted, describe_counted
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.conversion import epsilon_of
@@ -29,7 +29,7 @@ from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import DECODERS, Arrays, Encoded, Header, encode, save_release
 from batchdp.release.statements import statement_frame, statements
 from batchdp.strategies.shape import Shape
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from batchdp.release.consistent.records import Consistent
+
 
 KIND = "cells"
 """What a file calls releases of measured cells."""
@@ -260,7 +261,7 @@ class Release:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is counted, in sentences: what neither the noise nor the intervals are about."""
-        return in_words(self.counted, self.certificate.largest_total)
+        return describe_counted(self.counted, self.certificate.largest_total)
 
     @property
     def said(self) -> dict[str, Any]:
@@ -276,7 +277,7 @@ class Release:
 
     def __repr__(self) -> str:
         c = self.certificate
-        whose = harmless(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
+        whose = sanitise(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
         return f"Release({len(self.shown_names)} answers, {c.strength}, {whose})"
 
     def _repr_html_(self) -> str:
@@ -296,9 +297,9 @@ def _(release: Release) -> Encoded:
     arrays = {
         "values": release.values,
         "measurements": release.measurements,
-        **archive.parts("B", release.law.reconstruct),
-        **archive.parts("L", release.measure),
-        **archive.parts("W", release.workload),
+        **archive.split_matrix("B", release.law.reconstruct),
+        **archive.split_matrix("L", release.measure),
+        **archive.split_matrix("W", release.workload),
         **points,
     }
     return {"kind": KIND, **release.said, "scale": release.law.scale, "shape": shape}, arrays
@@ -310,17 +311,17 @@ def _decode(
     names = header["names"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ReleaseError("names must be texts")
-    law = NoiseLaw(archive.whole("B", arrays, most_bytes), float(header["scale"]), certificate.noise)
+    law = NoiseLaw(archive.join_matrix("B", arrays, most_bytes), float(header["scale"]), certificate.noise)
     if header["shape"] is not None:
-        shape = Shape.read(header["shape"], lambda name: archive.numbers(name, arrays))
+        shape = Shape.read(header["shape"], lambda name: archive.read_numbers(name, arrays))
         law = ShapedLaw(law.reconstruct, law.scale, law.noise, shape)
     return Release(
         names=tuple(names),
-        values=archive.numbers("values", arrays),
+        values=archive.read_numbers("values", arrays),
         law=law,
-        measurements=archive.numbers("measurements", arrays),
-        measure=sparse.csr_array(archive.whole("L", arrays, most_bytes)),
-        workload=sparse.csr_array(archive.whole("W", arrays, most_bytes)),
+        measurements=archive.read_numbers("measurements", arrays),
+        measure=sparse.csr_array(archive.join_matrix("L", arrays, most_bytes)),
+        workload=sparse.csr_array(archive.join_matrix("W", arrays, most_bytes)),
         certificate=certificate,
         confidence=confidence,
         asked=read(header["asked"], len(names)),

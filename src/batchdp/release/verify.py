@@ -19,20 +19,20 @@ from scipy import sparse
 
 from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
-from batchdp.ledger.accounting import charge
-from batchdp.mechanism.cap import MOST_BIAS
+from batchdp.ledger.chain import charge
+from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
-from batchdp.mechanism.measurement import LARGEST
-from batchdp.mechanism.neighbours import CALLER, Neighbours
-from batchdp.privacy import UNITS, Budget, KNorm, Unit, rounded_up
+from batchdp.mechanism.measurement import CALLER, LARGEST, Neighbours
+from batchdp.mechanism.quantise import MOST_BIAS
+from batchdp.privacy import UNITS, Budget, KNorm, Unit, round_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.digests import answers_digest, plan_digest, tell
 from batchdp.release.records import Release
 from batchdp.release.store import Stored, decoded, is_encoded
-from batchdp.strategies.shaped.checking import check_sample
+from batchdp.strategies.shape import check_sample
 
 NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most ([1-9][0-9]{0,6}) rows?")
 PROBES = 4
@@ -106,7 +106,7 @@ def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit
         "table": (certificate.table, entry.table),
         "privacy_unit": (certificate.privacy_unit, entry.privacy_unit),
         "ledger_head": (certificate.ledger_head, entry.head),
-        "charged": (rounded_up(due), entry.charged),
+        "charged": (round_up(due), entry.charged),
     }
     for name, (here, there) in pairs.items():
         if here != there:
@@ -281,8 +281,9 @@ def _(release: Release, factor: int) -> Iterator[str]:
         yield "its noise has not the shape that its certificate says; a repeat takes the plan that was answered"
         return
     bits = {one.bits for one in c.groups}
-    if len(bits) != 1 or not FEWEST_BITS <= min(bits) <= MOST_BITS:
-        yield f"bits={sorted(bits)} are not one number from {FEWEST_BITS} to {MOST_BITS}"
+    most = MOST_BODY_BITS if isinstance(c.noise, KNorm) else MOST_BITS
+    if len(bits) != 1 or not FEWEST_BITS <= min(bits) <= most:
+        yield f"bits={sorted(bits)} are not one number from {FEWEST_BITS} to {most}"
         return
     if any(one.columns for one in c.groups):
         yield "its groups look at columns, and it measured cells"
@@ -301,7 +302,8 @@ def _(release: Release, factor: int) -> Iterator[str]:
 def _false_noise(release: Release, factor: int) -> Iterator[str]:
     c, law, bits = release.certificate, release.law, release.certificate.groups[0].bits
     Q = sparse.csc_array(release.measure) * 2.0**bits
-    if not np.array_equal(Q.data, np.rint(Q.data)) or np.any(np.abs(Q.data) > LARGEST):
+    clamped = LARGEST if not isinstance(law, ShapedLaw) else np.inf
+    if not np.array_equal(Q.data, np.rint(Q.data)) or np.any(np.abs(Q.data) > clamped):
         yield f"what it measured does not lie on a lattice of {bits} bits"
         return
     if isinstance(law, ShapedLaw):
@@ -330,7 +332,7 @@ def _false_shape(c: PrivacyCertificate, law: ShapedLaw, Q: sparse.csc_array, fac
         if abs(law.scale - scale) > ROUNDING * scale:
             yield f"its noise has scale {law.scale!r}, its certificate says {scale!r}"
     try:
-        check_sample(shape, (np.unique(Q[own].toarray(), axis=1) for own, _ in shape.parts))
+        check_sample(shape, shape.columns(Q.toarray()))
     except (StrategyError, np.linalg.LinAlgError):
         yield "what it says of its noise is not about what it measured"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from batchdp.markup import rendered
+from batchdp.markup import render
 from batchdp.plots.scale import Scale, scale_for, symmetric
 from batchdp.release import Answer, Release
 from batchdp.release.consistent.records import Consistent
@@ -26,7 +26,7 @@ def answers_section(release: Release, agreeing: Consistent | None = None) -> Mar
     answers = tuple(plain.answers[q] for q in shown)
     if not answers:
         return None
-    return rendered(
+    return render(
         "reports/answers.html",
         confidence=f"{100 * release.confidence:g} %",
         count=len(answers),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from batchdp.archive import checked_folder, whole_folder
+from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.exporting import INDEX
@@ -27,8 +27,8 @@ def files_beside(release: Release | TableRelease, folder: Path, name: str) -> It
         folder: where they go.
         name: what the page and every part call the release.
     """
-    target = checked_folder(folder, "report", INDEX, ReleaseError, overwrite=True)
-    with whole_folder(target, ReleaseError, overwrite=True) as beside:
+    target = check_folder(folder, "report", INDEX, ReleaseError, overwrite=True)
+    with write_folder(target, ReleaseError, overwrite=True) as beside:
 
         def put(key: str, content: Any) -> None:
             (beside / f"{key}.js").write_text(script_of(name, key, content), encoding="ascii")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from batchdp.ledger import Entry, Ledger
-from batchdp.markup import rendered
+from batchdp.markup import render
 from batchdp.privacy import UNITS
 from batchdp.reports.figures import percent
 
@@ -22,7 +22,7 @@ def budget_section(ledger: Ledger, release_id: str) -> Markup:
     for one in spends[skipped:]:
         rows.append(_spend(one, spent, total, this=one.release_id == release_id))
         spent += one.charged
-    return rendered(
+    return render(
         "reports/budget.html",
         unit=UNITS[ledger.unit].letter,
         spent=ledger.spent,

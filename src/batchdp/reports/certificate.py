@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from markupsafe import Markup
 
-from batchdp.markup import rendered
+from batchdp.markup import render
 from batchdp.release.certificate import CertifiedGroup, PrivacyCertificate
 
 MEANINGS = {
@@ -40,7 +40,7 @@ def certificate_section(certificate: PrivacyCertificate) -> Markup:
     values["groups"] = f"{len(certificate.groups):,}; {certificate.groups_digest}"
     listed = _by_columns(certificate)
     rows = [_row(name, value) for name, value in values.items()]
-    return rendered("reports/certificate.html", rows=rows, groups=listed, letter=certificate.noise.letter)
+    return render("reports/certificate.html", rows=rows, groups=listed, letter=certificate.noise.letter)
 
 
 def _by_columns(certificate: PrivacyCertificate) -> list[tuple[str, ...]]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from batchdp.markup import rendered
+from batchdp.markup import render
 
 
 def counted_section(sentences: Sequence[str]) -> Markup | None:
     """The rules, a point each; None where there are none."""
-    return rendered("reports/counted.html", sentences=sentences) if sentences else None
+    return render("reports/counted.html", sentences=sentences) if sentences else None

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from markupsafe import Markup
 
-from batchdp.excerpt import titled
-from batchdp.markup import rendered
+from batchdp.excerpt import full_title
+from batchdp.markup import render
 from batchdp.queries.statements import QUERY, Statement, tables_of
 from batchdp.release.looking import NOT_DETERMINED
 from batchdp.release.records import Answer, Release
@@ -25,7 +25,7 @@ def derived_section(release: Release) -> Markup | None:
         return None
     tables = [_table(release, one, derived) for one in tables_of([release.asked[q].name for q in derived])]
     missing = sum(not release.answers[q].determined for q in derived)
-    return rendered(
+    return render(
         "reports/derived.html",
         confidence=f"{100 * release.confidence:g} %",
         count=len(derived),
@@ -43,7 +43,7 @@ def _table(release: Release, one: Statement, derived: list[int]) -> dict[str, ob
     decimals = decimals_for(half) if half.size else 0
     shown = list(zip(one.groups, answers, strict=True))[:MOST_ROWS]
     return {
-        "title": "Single answers" if single else titled(one.name, one.columns),
+        "title": "Single answers" if single else full_title(one.name, one.columns),
         "headings": ("Query",) if single or not one.columns else one.columns,
         "rows": [(names or (one.name,), _figures(answer, decimals)) for names, answer in shown],
         "more": len(answers) - len(shown),

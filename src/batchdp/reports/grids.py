@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.excerpt import titled
+from batchdp.excerpt import full_title
 from batchdp.queries.statements import QUERY, tables_of
 from batchdp.release.components.tables import TableRelease, columns_of
 from batchdp.release.consistent.tables import ConsistentTables
@@ -68,7 +68,7 @@ def grids(release: Release | TableRelease, agreeing: ConsistentTables | None = N
             kept = list(one.answers)
             groups = [[own[axis] for own in one.groups] for axis in range(len(one.columns))]
             figures = (release.values[kept], errors[kept], half[kept])
-            yield _placed(titled(one.name, one.columns), one.columns, groups, *figures)
+            yield _placed(full_title(one.name, one.columns), one.columns, groups, *figures)
 
 
 def _grid_of_table(release: TableRelease, t: int, consistent: Dense | None) -> Grid:

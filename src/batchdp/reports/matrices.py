@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from batchdp.linalg.matrix import Matrix, shrunk
-from batchdp.markup import rendered
+from batchdp.markup import render
 from batchdp.release import Release
 from batchdp.reports.figures import significant
 
@@ -26,7 +26,7 @@ HALF = 127
 def matrices_section(release: Release) -> Markup:
     """L and B side by side."""
     (measurements, cells), queries = release.measure.shape, len(release.names)
-    return rendered(
+    return render(
         "reports/matrices.html",
         queries=queries,
         derived=bool(release.asked),

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from markupsafe import Markup
 
-from batchdp.markup import rendered
+from batchdp.markup import render
 from batchdp.reports.figures import percent, significant
 
 
@@ -39,7 +39,7 @@ def methods_section(methods: Sequence[Compared], lower_bound: float | None) -> M
     least = kept[0].expected_squared_error
     longest = max(kept[-1].expected_squared_error, lower_bound or 0.0) or 1.0
     bound = lower_bound if lower_bound is not None and math.isfinite(lower_bound) else None
-    return rendered(
+    return render(
         "reports/methods.html",
         bound=None if bound is None else significant(bound),
         line=None if bound is None else percent(bound / longest),

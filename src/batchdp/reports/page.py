@@ -16,7 +16,7 @@ from markupsafe import Markup
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
-from batchdp.markup import part, rendered
+from batchdp.markup import render, render_part
 from batchdp.privacy import UNITS
 from batchdp.release import Release, TableRelease
 from batchdp.release.consistent.records import Consistent
@@ -133,8 +133,8 @@ def _page(
         "strategy": ("Strategy", None if isinstance(release, TableRelease) else matrices_section(release)),
         "certificate": ("Certificate", certificate_section(release.certificate)),
     }
-    scripts = [part("reports/page.js")] + [part("reports/tables.js")] * (tables.count > 0)
-    content = rendered(
+    scripts = [render_part("reports/page.js")] + [render_part("reports/tables.js")] * (tables.count > 0)
+    content = render(
         "reports/page.html",
         policy=_policy(scripts, beside=bool(tables.folder)),
         title=title or _title(release),
@@ -142,7 +142,7 @@ def _page(
         facts=_facts(release, tables, ledger),
         sections={name: section for name, section in sections.items() if section[1] is not None},
         version=version("batchdp"),
-        style=part("reports/page.css"),
+        style=render_part("reports/page.css"),
         scripts=scripts,
         folder=tables.folder,
     )

@@ -20,7 +20,7 @@ from batchdp.archive import write_atomically
 from batchdp.errors import PlanError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.linalg.matrix import Dense
-from batchdp.markup import part, rendered
+from batchdp.markup import render, render_part
 from batchdp.plans import Plan
 from batchdp.plans.accuracy import margins, needed_by_table
 from batchdp.plans.assuming import ExpectedDerived, expected_derived
@@ -146,9 +146,9 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
         "queries": ("Queries", _queries(prospect, prospect.plan)),
         "counted": ("Counted", counted_section(prospect.plan.counted.sentences(prospect.plan.domain.privacy.max_rows))),
     }
-    script, plan = part("reports/planned.js"), prospect.plan
+    script, plan = render_part("reports/planned.js"), prospect.plan
     return str(
-        rendered(
+        render(
             "reports/page.html",
             policy=_policy([script], beside=False),
             kicker="Before anything is spent",
@@ -158,7 +158,7 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
             facts=_facts(prospect),
             sections={name: section for name, section in sections.items() if section[1] is not None},
             version=version("batchdp"),
-            style=part("reports/page.css"),
+            style=render_part("reports/page.css"),
             scripts=[script],
             folder=None,
         )
@@ -183,7 +183,7 @@ def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
 
 def _dial(prospect: Prospect) -> Any:
     low, high = prospect.ends()
-    return rendered(
+    return render(
         "reports/dial.html",
         letter=prospect.noise.letter,
         norm=prospect.noise.norm,
@@ -220,7 +220,7 @@ def _criteria(prospect: Prospect) -> Any:
             }
         )
     met = sum(row["met"] is True for row in rows)
-    return rendered("reports/criteria.html", letter=prospect.noise.letter, rows=rows, met=met, start=f"{start:g}")
+    return render("reports/criteria.html", letter=prospect.noise.letter, rows=rows, met=met, start=f"{start:g}")
 
 
 def _statements(prospect: Prospect) -> Any:
@@ -239,7 +239,7 @@ def _statements(prospect: Prospect) -> Any:
         for one in prospect.statements
     ]
     budgets = [f"{budget:g}" for budget in few]
-    return rendered(
+    return render(
         "reports/statements.html",
         letter=prospect.noise.letter,
         start=f"{prospect.start:g}",
@@ -276,7 +276,7 @@ def _queries(prospect: Prospect, plan: Plan) -> Any:
             plan.names, np.column_stack([errors, half, alone]).tolist(), needs.tolist(), strict=True
         )
     ]
-    return rendered(
+    return render(
         "reports/queries.html",
         letter=prospect.noise.letter,
         start=f"{start:g}",

@@ -6,8 +6,8 @@ import math
 
 from markupsafe import Markup
 
-from batchdp.markup import rendered
-from batchdp.mechanism.neighbours import EVERY_ROW, in_words
+from batchdp.markup import render
+from batchdp.mechanism.measurement import EVERY_ROW, describe_neighbours
 from batchdp.release import Release, TableRelease
 
 DELTAS = (1e-5, 1e-6, 1e-9)
@@ -27,13 +27,13 @@ def privacy_section(release: Release | TableRelease) -> Markup:
     """What is promised, for whom, in numbers, and what is not promised."""
     c = release.certificate
     pure = c.noise.is_pure
-    return rendered(
+    return render(
         "reports/privacy.html",
         **(_pure(release) if pure else _concentrated(release)),
         budget=c.budget,
         neighbours=c.neighbours,
         every_row=c.privacy_unit == EVERY_ROW,
-        whose=in_words(c.privacy_unit),
+        whose=describe_neighbours(c.privacy_unit),
         growth="k times ε" if pure else "k² times ρ",
     )
 

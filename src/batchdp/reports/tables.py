@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 from markupsafe import Markup
 
-from batchdp.markup import rendered
+from batchdp.markup import render
 from batchdp.release.components.tables import TableRelease
 from batchdp.release.consistent.tables import ConsistentTables
 from batchdp.release.records import Release
@@ -90,7 +90,7 @@ def tables_of_page(
         if progress is not None:
             progress((t + 1) / tables, "writing tables")
     packer.finish()
-    section = rendered(
+    section = render(
         "reports/tables.html",
         tables=tables,
         count=answers,

@@ -8,7 +8,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from batchdp.domain import Integers, Numbers
-from batchdp.domain.grid import Grid
+from batchdp.domain.columns import Grid
 from batchdp.queries import Amount, Choice, Constant, Missing, Negation, Scaled, ValueOf
 from batchdp.sql.conditions import branches, check_branches, condition
 from batchdp.sql.literals import exact_number

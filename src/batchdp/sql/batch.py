@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from batchdp.derived.expressions import Asked
 from batchdp.domain import Domain
-from batchdp.domain.names import folded, skeleton
+from batchdp.domain.names import fold, skeleton
 from batchdp.errors import QueryError
 from batchdp.queries import Query
-from batchdp.regular import opened
+from batchdp.regular import open_regular
 from batchdp.sql.script import MOST_CHARACTERS, Script
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, .
 def load_text(path: str | os.PathLike[str]) -> str:
     """The text of a file of SQL."""
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             content = file.read(4 * MOST_CHARACTERS + 1)
     except (OSError, ValueError) as error:
         raise QueryError(f"cannot read the queries {path}: {getattr(error, 'strerror', None) or error}") from error
@@ -106,4 +106,4 @@ def is_many(selections: Sequence[Selection]) -> bool:
 
 def comparable(name: str) -> str:
     """The form under which two names of queries are the same."""
-    return folded(skeleton(name))
+    return fold(skeleton(name))

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from batchdp.domain import Column, Dates, Integers, Listed
 from batchdp.domain.columns import MOST_VALUES, label
-from batchdp.domain.names import checked_name, checked_text, folded
+from batchdp.domain.names import check_name, check_text, fold
 from batchdp.errors import QueryError
 from batchdp.queries import All, Amount, Choice, Condition, Constant
 from batchdp.queries.statements import ALL
@@ -217,7 +217,7 @@ def _meant(scope: Scope, node: Node) -> Node:
         if not isinstance(inner, exp.Column | exp.Case):
             raise scope.refusal(node, "the position of an item that is no column", "GROUP BY a declared column")
     elif isinstance(inner, exp.Column) and not scope.knows(inner) and inner.args.get("table") is None:
-        meant = [item for item in items if isinstance(item, exp.Alias) and folded(item.alias) == folded(inner.name)]
+        meant = [item for item in items if isinstance(item, exp.Alias) and fold(item.alias) == fold(inner.name)]
         if meant and not isinstance(item_of(meant[0]), exp.Column | exp.Case):
             raise scope.refusal(node, "an alias of something that is no column", "GROUP BY a declared column")
         inner = item_of(meant[0]) if meant else inner
@@ -264,7 +264,7 @@ def _label(scope: Scope, node: Node) -> str | None:
     if not isinstance(inner, exp.Literal):
         raise scope.refusal(node, "a label that is no constant", "write THEN 'label'")
     try:
-        return checked_text(str(inner.this))
+        return check_text(str(inner.this))
     except ValueError as error:
         raise scope.refusal(node, f"a label that cannot be used: {error}", "use plain letters") from None
 
@@ -280,7 +280,7 @@ def alias_name(scope: Scope, item: Node) -> str:
     """The name behind AS."""
     alias = item.args["alias"]
     try:
-        return checked_name(alias.name)
+        return check_name(alias.name)
     except ValueError as error:
         raise scope.refusal(alias, f"a name that cannot be used: {error}", "use plain letters") from None
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from batchdp.derived.expressions import Crossing
 from batchdp.domain import Column, Integers, Numbers
-from batchdp.domain.grid import written
+from batchdp.domain.columns import exact
 from batchdp.queries import Amount, Choice, Constant, Cut, Within
 from batchdp.sql.amounts import constant_of
 from batchdp.sql.conditions import condition
@@ -46,7 +46,7 @@ def crossing(scope: Scope, node: Node) -> Crossing[Amount]:
         found = Choice(Within(name, Cut(column.ends()[0]), high), one, Constant(0.0))
         return found if holds is None else Choice(holds, found, Constant(0.0))
 
-    low, high = (written(end) for end in column.ends())
+    low, high = (exact(end) for end in column.ends())
     half = Fraction(0) if step is None else step / 2
     places = (*(float(edge - half) for edge in edges), float(high + half))
     if any(below >= above for below, above in pairwise(places)):
@@ -66,10 +66,10 @@ def crossing(scope: Scope, node: Node) -> Crossing[Amount]:
 
 def grid(column: Integers | Numbers) -> list[Fraction]:
     """The lower edges of a column's bins: as declared, else one for each of a few values, else of an even width."""
-    low, high = (written(end) for end in column.ends())
+    low, high = (exact(end) for end in column.ends())
     if column.bins is not None:
         declared = column.bins.values() if isinstance(column.bins, dict) else column.bins
-        return [written(edge) for edge in declared]
+        return [exact(edge) for edge in declared]
     steps = column.grid
     if steps is not None and steps.steps < MOST_BINS:
         return [steps.value(place) for place in range(steps.steps + 1)]

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from sqlglot import exp
 
 from batchdp.domain import Column, Domain, Listed
-from batchdp.domain.names import folded
+from batchdp.domain.names import fold
 from batchdp.errors import QueryError
 from batchdp.sql.places import Node, Statement
 from batchdp.sql.script import shown
@@ -23,9 +23,9 @@ class Declared:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self.names = {folded(name): name for name in domain.columns}
+        self.names = {fold(name): name for name in domain.columns}
         self.groupings = {
-            folded(grouping): (name, grouping)
+            fold(grouping): (name, grouping)
             for name, column in domain.columns.items()
             for grouping in column.groupings or ()
         }
@@ -53,24 +53,24 @@ class Scope:
 
     def knows(self, node: Node) -> bool:
         """Whether a name is that of a declared column or grouping."""
-        return folded(node.name) in self.declared.names or folded(node.name) in self.declared.groupings
+        return fold(node.name) in self.declared.names or fold(node.name) in self.declared.groupings
 
     def grouping(self, node: Node) -> tuple[str, str] | None:
         """The column and the grouping of it that a node names, if it names a grouping."""
         self._check_table(node)
-        return self.declared.groupings.get(folded(node.name))
+        return self.declared.groupings.get(fold(node.name))
 
     def column(self, node: Node) -> tuple[str, Column]:
         """The declared column that a node names."""
         self._check_table(node)
-        name = self.declared.names.get(folded(node.name))
-        if name is None and folded(node.name) in self.declared.groupings:
-            of, grouping = self.declared.groupings[folded(node.name)]
+        name = self.declared.names.get(fold(node.name))
+        if name is None and fold(node.name) in self.declared.groupings:
+            of, grouping = self.declared.groupings[fold(node.name)]
             raise self.refusal(
                 node, f"{grouping} is a grouping of {of}", f"GROUP BY {grouping}, or compare {of} itself"
             )
         if name is None:
-            remedy = f"declared are {listed(list(self.domain.columns), folded(node.name))}"
+            remedy = f"declared are {listed(list(self.domain.columns), fold(node.name))}"
             if node.this.args.get("quoted"):
                 remedy = f"texts stand in single quotes; {remedy}"
             raise self.refusal(node, "a column that is not declared", remedy)
@@ -78,7 +78,7 @@ class Scope:
 
     def _check_table(self, node: Node) -> None:
         table = node.args.get("table")
-        if table is not None and folded(table.name) != folded(self.table):
+        if table is not None and fold(table.name) != fold(self.table):
             raise self.refusal(table, "not the table of this query", f"write {self.table}.{node.name}, or {node.name}")
 
 
@@ -91,7 +91,7 @@ def scope_of(statement: Statement, declared: Declared) -> Scope:
     table = source.this
     if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
         raise statement.refusal(source, "not the declared table", f"write FROM {domain.table}")
-    if folded(table.name) != folded(domain.table):
+    if fold(table.name) != fold(domain.table):
         raise statement.refusal(table.this, "a table that is not declared", f"write FROM {domain.table}")
     return Scope(statement, declared, table.alias or table.name)
 
@@ -100,8 +100,8 @@ def listed(names: list[str], near: str = "") -> str:
     """A few of the names, and the closest one if there is any."""
     few = ", ".join(shown(name) for name in names[:MOST_SHOWN])
     more = "" if len(names) <= MOST_SHOWN else f" and {len(names) - MOST_SHOWN} more"
-    by_folded = {folded(name): name for name in names[:MOST_COMPARED]}
-    close = get_close_matches(folded(near), list(by_folded), 1) if near and len(near) < 100 else []
+    by_folded = {fold(name): name for name in names[:MOST_COMPARED]}
+    close = get_close_matches(fold(near), list(by_folded), 1) if near and len(near) < 100 else []
     return f"{few}{more}" + (f"; did you mean {shown(by_folded[close[0]])}?" if close else "")
 
 

@@ -14,13 +14,12 @@ from batchdp.bounds.convex import certify
 from batchdp.bounds.largest_error import certify_worst
 from batchdp.bounds.optimality import Objective, OptimalityBound
 from batchdp.bounds.relaxation import structural_error_bound
-from batchdp.checks import finite
+from batchdp.checks import check_finite
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, Matrix, column_norms, frozen, plain, row_residuals, row_squares, rows_span
 from batchdp.markup import summary
 from batchdp.outcome import Outcome
-from batchdp.privacy import KNORM, LAPLACE, Budget, Noise, noise_of
-from batchdp.privacy import Privacy as Privacy
+from batchdp.privacy import KNORM, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.strategies.factors import is_finite, on_request, real
 from batchdp.strategies.shape import Shape
 from batchdp.strategies.strategy import TOLERANCE, Strategy
@@ -73,7 +72,7 @@ class PairStrategy(Strategy):
         if not isinstance(self.workload, MatrixWorkload):
             raise StrategyError(f"workload is a {type(self.workload).__name__}; wrap it in a Workload")
         W, L, B = self.workload.matrix, real(self.measurement), real(self.reconstruction)
-        object.__setattr__(self, "relaxation", finite("relaxation", self.relaxation, least=0))
+        object.__setattr__(self, "relaxation", check_finite("relaxation", self.relaxation, least=0))
         object.__setattr__(self, "status", Outcome.read(self.status))
         noise = noise_of(self.privacy)
         if len(L.shape) != 2 or len(B.shape) != 2 or (B.shape[0], L.shape[1]) != W.shape or B.shape[1] != L.shape[0]:
@@ -106,12 +105,13 @@ class PairStrategy(Strategy):
         )
 
     def _shaped(self) -> float:
-        """In the norm of the shape: every column is in the body, whose norm is at most the shares of ε."""
+        """In the norm of the shape: what a record adds is in every body, and the norm at most the shares of ε."""
         assert self.shape is not None
         if not noise_of(self.privacy).is_pure:
             raise StrategyError(f"shape: {noise_of(self.privacy).name} noise has no other; shapes are for pure ε alone")
-        if len(self.workload.blocks) > 1 or self.workload.ends:
-            raise StrategyError("shape: the workload has several blocks or amounts between cells; answer it by a pair")
+        met = (self.workload.blocks, self.workload.meetings) if len(self.workload.blocks) > 1 else ((), ())
+        if (self.shape.blocks, self.shape.meetings) != met:
+            raise StrategyError("shape: its blocks, or which of them meet in a record, are not the workload's")
         if sum(self.shape.ranks) != self.measurements:
             raise StrategyError(f"shape: groups of {self.shape.ranks} are not {self.measurements} measurements")
         return 1.0

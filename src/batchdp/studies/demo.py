@@ -107,7 +107,7 @@ def demonstrate(folder: Path, say: Callable[[str], object], progress: Callable[[
     _prepare(folder)
     paths = {name: folder / name for name in FILES}
     say(f"Inventing {RECORDS:,} patient records and writing them to {paths['patients.parquet']}")
-    invent(paths["patients.parquet"])
+    invent_records(paths["patients.parquet"])
     paths["domain.toml"].write_text(DOMAIN, encoding="utf-8")
     paths["queries.sql"].write_text(QUERIES, encoding="utf-8")
     say(f"Planning the queries in {paths['queries.sql']} (no data is read)")
@@ -133,7 +133,7 @@ def demonstrate(folder: Path, say: Callable[[str], object], progress: Callable[[
     return Demonstration(made, tuple(releases), truth(made, paths["patients.parquet"]), ledger, folder)
 
 
-def invent(path: Path) -> None:
+def invent_records(path: Path) -> None:
     """Patient records that look like real ones, with a few missing values; the same ones every time."""
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import parquet

@@ -5,11 +5,10 @@ how another record is read; and no record is looked at before the ledger is char
 engine that cannot promise this is refused by its schema, or its records are read by us.
 
     opening    what the user gave -> Source; only names and types are looked at
-    files      CSV (`separated`) and Parquet     ─┐
-    frames     pandas (`objects`), Polars, Arrow ─┴-> `cleaning`: a few types -> `stream`: our own DuckDB
+    files      CSV (`separated`) and Parquet ─┐
+    frames     pandas, Polars, Arrow         ─┴-> `cleaning`: a few types -> our own DuckDB
     duck, postgres, spark, foreign    tables that stay in their engine
-    kinds      do the table's types fit the declared columns?
-    reading    a column as declared, where an engine holds it; who is one person
+    columns    do the table's types fit the declared columns? a column as declared; who is one person
     codes      the same for whole numbers without a domain, one a column, of whatever type
     coding     a record -> the numbers of its atoms, packed into few integers of 64 bits
     counting   Source + atoms -> how many records there are of every combination, of all columns or of sets of them
@@ -17,8 +16,8 @@ engine that cannot promise this is refused by its schema, or its records are rea
 Of databases only counts come into Python. No error says anything that depends on records.
 """
 
-from batchdp.tables.counting import count, counting, tabulating
+from batchdp.tables.counting import count, prepare_count, prepare_tables
 from batchdp.tables.opening import open_table
 from batchdp.tables.source import Source
 
-__all__ = ["Source", "count", "counting", "open_table", "tabulating"]
+__all__ = ["Source", "count", "open_table", "prepare_count", "prepare_tables"]

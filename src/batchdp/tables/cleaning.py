@@ -31,7 +31,7 @@ Cleaner = Callable[[Any], Any]
 
 def declared_type(dtype: Any) -> Any:
     """What a declared column of this type is counted as; None where it cannot be."""
-    dtype = _within(dtype)
+    dtype = _unwrap_type(dtype)
     if pa.types.is_signed_integer(dtype):
         return pa.int64()
     if pa.types.is_unsigned_integer(dtype):
@@ -53,7 +53,7 @@ def declared_type(dtype: Any) -> Any:
 
 def unit_type(dtype: Any) -> Any:
     """What a privacy unit of this type is told apart by; None where it cannot be."""
-    dtype = _within(dtype)
+    dtype = _unwrap_type(dtype)
     if pa.types.is_null(dtype):
         return dtype
     if pa.types.is_integer(dtype):
@@ -65,13 +65,13 @@ def unit_type(dtype: Any) -> Any:
 
 def can_be_one(types: Iterable[Any]) -> bool:
     """Whether units of these types are told apart alike: moments and bytes only if all parts have one type."""
-    different = {_within(one) for one in types}
+    different = {_unwrap_type(one) for one in types}
     different = {TEXT if is_text(one) else one for one in different if not pa.types.is_null(one)}
     special = [one for one in different if pa.types.is_temporal(one) or is_bytes(one)]
     return not special or len(different) == 1
 
 
-def common(types: Iterable[Any], *, unit: bool = False) -> Any:
+def common_type(types: Iterable[Any], *, unit: bool = False) -> Any:
     """One type for all parts of a column; None where values would then be read otherwise than by themselves.
 
     Where a value is missing, libraries write whole numbers as floats, and texts or truths as whatever holds all: these
@@ -89,37 +89,37 @@ def common(types: Iterable[Any], *, unit: bool = False) -> Any:
 
 
 def as_declared(array: Any, target: Any) -> Any:
-    """A declared column's values, of the type that `declared_type` and `common` gave."""
-    array = plain(array)
+    """A declared column's values, of the type that `declared_type` and `common_type` gave."""
+    array = unwrap(array)
     dtype = array.type
     if pa.types.is_null(dtype) or pa.types.is_time(dtype):
         return pa.nulls(len(array), target)
     if is_text(dtype) or is_bytes(dtype):
-        return texts(array)
+        return as_texts(array)
     if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype):
-        return _cast(_days(array), target)
+        return _cast(_as_days(array), target)
     if pa.types.is_integer(dtype) and not pa.types.is_integer(target):
-        array = _no_rounding(array)
-    return spelled(array) if target == TEXT else _cast(array, target)
+        array = _clear_of_rounding(array)
+    return spell_array(array) if target == TEXT else _cast(array, target)
 
 
 def as_unit(array: Any, target: Any) -> Any:
-    """A privacy unit's values, of the type that `unit_type` and `common` gave."""
-    array = plain(array)
+    """A privacy unit's values, of the type that `unit_type` and `common_type` gave."""
+    array = unwrap(array)
     dtype = array.type
     if pa.types.is_null(dtype):
         return pa.nulls(len(array), target)
     if is_text(dtype):
-        return texts(array)
+        return as_texts(array)
     if pa.types.is_temporal(dtype):
         array = array.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
     elif is_bytes(dtype):
         return pa.array([None if value is None else value.hex() for value in array.to_pylist()], TEXT)
     # Floats and integers of one person are spelled alike, since a missing id makes floats of all.
-    return _cast(array, target) if pa.types.is_integer(target) else spelled(array)
+    return _cast(array, target) if pa.types.is_integer(target) else spell_array(array)
 
 
-def _no_rounding(array: Any) -> Any:
+def _clear_of_rounding(array: Any) -> Any:
     """Whole numbers beyond what is declared, moved to where a float does not round them to a declared one."""
     top, bottom = pa.scalar(LARGEST + 2), pa.scalar(-LARGEST - 2)
     if pa.types.is_unsigned_integer(array.type):
@@ -129,19 +129,19 @@ def _no_rounding(array: Any) -> Any:
     return pc.if_else(pc.less(whole, pa.scalar(-LARGEST)), bottom, whole)
 
 
-def texts(array: Any) -> Any:
+def as_texts(array: Any) -> Any:
     """Texts as they are. Bytes that are none are spelled out: they stay different, and equal nothing declared."""
-    array = array.cast(pa.large_binary()) if is_bytes(array.type) else array.view(_bytes_of(array.type))
+    array = array.cast(pa.large_binary()) if is_bytes(array.type) else array.view(_binary_type(array.type))
     try:
         found = array.cast(TEXT)  # which checks the bytes
     except pa.ArrowInvalid:
         found = None
     if found is not None and not pc.any(pc.starts_with(found, MARK), min_count=0).as_py():
         return found
-    return pa.array([None if value is None else told(value) for value in array.to_pylist()], TEXT)
+    return pa.array([None if value is None else decode(value) for value in array.to_pylist()], TEXT)
 
 
-def told(value: bytes) -> str:
+def decode(value: bytes) -> str:
     """One text for each sequence of bytes: itself, unless it is no UTF-8 or could be taken for such a one."""
     try:
         text = value.decode()
@@ -150,11 +150,11 @@ def told(value: bytes) -> str:
     return f"{MARK}text {text}" if text.startswith(MARK) else text
 
 
-def spelled(array: Any) -> Any:
+def spell_array(array: Any) -> Any:
     """Numbers, truths and days as texts; a whole number is spelled as one, whatever its type."""
     dtype = array.type
     if pa.types.is_decimal(dtype):
-        return pa.array([None if value is None else digits(value) for value in array.to_pylist()], TEXT)
+        return pa.array([None if value is None else spell_decimal(value) for value in array.to_pylist()], TEXT)
     if not pa.types.is_floating(dtype):
         return array.cast(TEXT)
     numbers = np.asarray(array.cast(pa.float64()).to_numpy(zero_copy_only=False))
@@ -171,7 +171,7 @@ def spelled(array: Any) -> Any:
     return pc.if_else(known, text, pa.scalar(None, TEXT))
 
 
-def digits(value: Decimal) -> str:
+def spell_decimal(value: Decimal) -> str:
     """A decimal as any other type would spell the same number: no exponent, no zeros at its end, no sign of 0."""
     if value == 0:
         return "0"
@@ -179,7 +179,7 @@ def digits(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _days(array: Any) -> Any:
+def _as_days(array: Any) -> Any:
     """The day of every moment, in UTC where it has a time zone; days beyond every cut are one day there."""
     dtype = array.type
     if pa.types.is_date32(dtype):
@@ -191,7 +191,7 @@ def _days(array: Any) -> Any:
     return pa.array(np.clip(days, FIRST_DAY, LAST_DAY).astype(np.int32), mask=~known).view(pa.date32())
 
 
-def plain(array: Any) -> Any:
+def unwrap(array: Any) -> Any:
     """One array, without a dictionary or an extension around its values."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
@@ -201,12 +201,12 @@ def plain(array: Any) -> Any:
         array = array.storage
     if not pa.types.is_dictionary(array.type):
         return array
-    values = plain(array.dictionary)
-    values = texts(values) if is_text(values.type) else values  # of 64 bits: repeated, short ones may need them
+    values = unwrap(array.dictionary)
+    values = as_texts(values) if is_text(values.type) else values  # of 64 bits: repeated, short ones may need them
     return values.take(array.indices.cast(pa.int64(), safe=False))
 
 
-def _within(dtype: Any) -> Any:
+def _unwrap_type(dtype: Any) -> Any:
     while pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType):
         dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype.storage_type
     return dtype
@@ -227,7 +227,7 @@ def is_text(dtype: Any) -> bool:
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
 
 
-def _bytes_of(dtype: Any) -> Any:
+def _binary_type(dtype: Any) -> Any:
     if pa.types.is_string_view(dtype):
         return pa.binary_view()
     return pa.large_binary() if pa.types.is_large_string(dtype) else pa.binary()

@@ -18,8 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from batchdp.tables import cleaning
-from batchdp.tables.frames import convert_pandas
-from batchdp.tables.objects import as_text
+from batchdp.tables.frames import as_text, convert_pandas
 
 NUMBERS = "biufc"
 """NumPy's kinds of numbers."""
@@ -39,7 +38,7 @@ def codes_in_pandas(column: Any, size: int) -> Codes:
     """Of a pandas Series."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in NUMBERS:
         return _codes(column.to_numpy(), size)
-    return codes_in_arrow(convert_pandas(column, _spelled), size)
+    return codes_in_arrow(convert_pandas(column, _spell_object), size)
 
 
 def codes_in_polars(column: Any, size: int) -> Codes:
@@ -47,7 +46,7 @@ def codes_in_polars(column: Any, size: int) -> Codes:
     import polars as pl
 
     if column.dtype == pl.Object:
-        return _in_objects(column.to_list(), size)
+        return _codes_in_objects(column.to_list(), size)
     if column.dtype.is_integer():  # of 128 bits, which Arrow does not have; floats only skip what is no code
         column = column.cast(pl.Float64)
     return codes_in_arrow(column.to_arrow(), size)
@@ -55,7 +54,7 @@ def codes_in_polars(column: Any, size: int) -> Codes:
 
 def codes_in_arrow(column: Any, size: int) -> Codes:
     """Of an Arrow array."""
-    array = cleaning.plain(column)
+    array = cleaning.unwrap(column)
     if pa.types.is_run_end_encoded(array.type):
         return codes_in_arrow(pc.run_end_decode(array), size)
     dtype = array.type
@@ -65,13 +64,13 @@ def codes_in_arrow(column: Any, size: int) -> Codes:
     if pa.types.is_floating(dtype):
         return _codes(array.to_numpy(zero_copy_only=False), size)
     if pa.types.is_decimal(dtype):
-        array = cleaning.spelled(array)
+        array = cleaning.spell_array(array)
     elif cleaning.is_bytes(dtype) or cleaning.is_text(dtype):
-        array = cleaning.texts(array)
+        array = cleaning.as_texts(array)
     else:  # nothing, or moments, lists and whatever else is no number
         return np.full(len(array), -1)
     different = array.dictionary_encode()
-    numbers = np.array([np.nan, *map(_number, different.dictionary.to_pylist())])
+    numbers = np.array([np.nan, *map(_parse_number, different.dictionary.to_pylist())])
     return _codes(numbers[np.asarray(pc.fill_null(different.indices.cast(pa.int64()), -1)) + 1], size)
 
 
@@ -88,27 +87,27 @@ def _codes(values: NDArray[Any], size: int) -> Codes:
         case "M":
             return np.full(len(values), -1)
         case kind if kind not in NUMBERS:
-            return _in_objects(map(_counted, values.tolist()), size)
+            return _codes_in_objects(map(_count_time, values.tolist()), size)
     fine = (values >= 0) & (values < min(size, cleaning.LARGEST))
     if values.dtype.kind == "f":
         fine &= np.floor(values) == values
     return np.where(fine, np.where(fine, values, 0).astype(np.int64), -1)
 
 
-def _counted(value: Any) -> Any:
+def _count_time(value: Any) -> Any:
     """An object of a NumPy array; a difference of times as the whole number that it is among others."""
     return int(value.astype(np.int64)) if type(value) is np.timedelta64 else value
 
 
-def _in_objects(values: Iterable[Any], size: int) -> Codes:
-    return codes_in_arrow(pa.array(map(_spelled, values), cleaning.TEXT), size)
+def _codes_in_objects(values: Iterable[Any], size: int) -> Codes:
+    return codes_in_arrow(pa.array(map(_spell_object, values), cleaning.TEXT), size)
 
 
-def _spelled(value: Any) -> str | None:
+def _spell_object(value: Any) -> str | None:
     """An object as a text, which is read like any other: bytes and complex numbers too, unlike in declared columns."""
     with suppress(Exception):  # whatever an object does when it is looked at
         if isinstance(value, bytes):
-            return cleaning.told(value)
+            return cleaning.decode(value)
         if isinstance(value, (complex, np.complexfloating)):
             return repr(complex(value))
     return as_text(value)
@@ -116,15 +115,15 @@ def _spelled(value: Any) -> str | None:
 
 def spelled_number(value: Any) -> int | float:
     """The number that a text, bytes or a complex number stands for, exact if it is a whole one; NaN if none."""
-    text = _spelled(value)
-    number = _number(text)
+    text = _spell_object(value)
+    number = _parse_number(text)
     if abs(number) >= cleaning.LARGEST and math.isfinite(number):
         with suppress(ValueError):
             return int(text or "")
     return number
 
 
-def _number(text: str | None) -> float:
+def _parse_number(text: str | None) -> float:
     """What a text spells: in any way that a reader of CSV files, NumPy or Python takes for a number or a truth."""
     text = (text or "").rstrip("\0").strip().lower()  # NumPy's texts have lost the zeros at their end
     if text in TRUTHS:

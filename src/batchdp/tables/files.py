@@ -21,14 +21,13 @@ from urllib.parse import unquote
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from batchdp.domain import Domain
-from batchdp.domain.names import folded
+from batchdp.domain.names import fold
 from batchdp.errors import TableError
-from batchdp.regular import opened
-from batchdp.tables.kinds import Wanted, find_name, wanted
-from batchdp.tables.separated import Layout, records
-from batchdp.tables.shield import shielded
-from batchdp.tables.source import Source
-from batchdp.tables.stream import Batches, Part, Reading, open_stream, repeated
+from batchdp.regular import open_regular
+from batchdp.tables.columns import Wanted, find_name, wanted_columns
+from batchdp.tables.duck import Batches, Part, Reading, open_stream, repeat
+from batchdp.tables.separated import Layout, read_records
+from batchdp.tables.source import Source, shield
 
 ENDINGS = {".csv": "CSV", ".tsv": "CSV", ".csv.gz": "CSV", ".tsv.gz": "CSV", ".parquet": "Parquet", ".pq": "Parquet"}
 DELIMITERS = ",;\t|"
@@ -42,14 +41,16 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 def open_files(path: Path, domain: Domain, columns: Collection[str] | None) -> Source:
     """A file or folder."""
-    files, kind = found(path)
-    keys = [_keys(file, path.absolute()) for file in files]
+    files, kind = find_files(path)
+    keys = [_folder_keys(file, path.absolute()) for file in files]
     progress = Reading()
-    names, parts = (_csv if kind == "CSV" else _parquet)(files, keys, wanted(domain, columns), progress)
+    names, parts = (_csv_parts if kind == "CSV" else _parquet_parts)(
+        files, keys, wanted_columns(domain, columns), progress
+    )
     return open_stream(str(path), names, parts, domain, progress)
 
 
-def _keys(file: Path, folder: Path) -> dict[str, str | None]:
+def _folder_keys(file: Path, folder: Path) -> dict[str, str | None]:
     """The columns that the names of folders stand for."""
     if file == folder:
         return {}
@@ -57,18 +58,20 @@ def _keys(file: Path, folder: Path) -> dict[str, str | None]:
     return {unquote(key): None if value == NO_VALUE else unquote(value) for key, _, value in parts}
 
 
-def ending(path: Path) -> str | None:
+def kind_of_file(path: Path) -> str | None:
     """The kind of table in a file, by its name."""
     name = path.name.lower()
     return next((kind for end, kind in ENDINGS.items() if name.endswith(end)), None)
 
 
-def found(path: Path) -> tuple[list[Path], str]:
+def find_files(path: Path) -> tuple[list[Path], str]:
     """The files of a table, all of one kind and readable, and the kind."""
     if not path.exists():
         raise TableError(f"there is no file or folder {path}")
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if ending(file) and file.is_file() and not _hidden(file, path))
+        files = sorted(
+            file for file in path.rglob("*") if kind_of_file(file) and file.is_file() and not _is_hidden(file, path)
+        )
         if not files:
             raise TableError(f"the folder {path} holds no table; it should hold files ending in {', '.join(ENDINGS)}")
         if len(files) > MOST_FILES:
@@ -77,7 +80,7 @@ def found(path: Path) -> tuple[list[Path], str]:
         raise TableError(f"{path} is a device, a pipe or a socket; give a regular file or a folder")
     else:
         files = [path]
-    kinds = {ending(file) for file in files}
+    kinds = {kind_of_file(file) for file in files}
     if len(kinds) > 1:
         raise TableError(f"the folder {path} mixes CSV and Parquet files; keep one kind in it")
     kind = kinds.pop()
@@ -89,28 +92,28 @@ def found(path: Path) -> tuple[list[Path], str]:
     return [file.absolute() for file in files], kind
 
 
-def _hidden(file: Path, folder: Path) -> bool:
+def _is_hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
 # ── Parquet ──
 
 
-def parquet_schema(file: Path) -> Any:
+def read_parquet_schema(file: Path) -> Any:
     """The names and types of the columns."""
     from pyarrow import parquet
 
-    return shielded(lambda: parquet.read_schema(file), f"reading the schema of {file}")
+    return shield(lambda: parquet.read_schema(file), f"reading the schema of {file}")
 
 
-def _parquet(
+def _parquet_parts(
     files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Reading
 ) -> tuple[Wanted, list[Part]]:
     parts = []
     for file, beside in zip(files, keys, strict=True):
-        schema = parquet_schema(file)
+        schema = read_parquet_schema(file)
         types = {**dict.fromkeys(beside, pa.string()), **dict(zip(schema.names, schema.types, strict=True))}
-        chosen = _chosen(names, schema.names, beside, file)
+        chosen = _choose_columns(names, schema.names, beside, file)
         inside = {key: name for key, name in chosen.items() if name in schema.names}
         apart = {key: beside[name] for key, name in chosen.items() if key not in inside}
         batches = _ParquetFile(file, inside, apart, progress, len(files))
@@ -135,32 +138,32 @@ class _ParquetFile:
             share = 1 / max(1, opened.metadata.num_rows) / self.files
             for batch in opened.iter_batches(ROWS, columns=list(dict.fromkeys(self.inside.values()))):
                 values = {key: batch.column(name) for key, name in self.inside.items()}
-                yield batch.num_rows, values | repeated(self.apart, batch.num_rows)
+                yield batch.num_rows, values | repeat(self.apart, batch.num_rows)
                 self.progress.advance(batch.num_rows * share)
 
 
-def _chosen(
+def _choose_columns(
     names: Wanted, inside: list[str], beside: Mapping[str, str | None], file: Path, *, secret: bool = False
 ) -> Wanted:
     """What is wanted, in the spelling of the file, or else of its folders."""
-    held = {folded(name) for name in inside}
-    available = [*inside, *(key for key in beside if folded(key) not in held)]
+    held = {fold(name) for name in inside}
+    available = [*inside, *(key for key in beside if fold(key) not in held)]
     return {key: find_name(name, available, str(file), secret=secret) for key, name in names.items()}
 
 
 # ── CSV ──
 
 
-def _csv(
+def _csv_parts(
     files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Reading
 ) -> tuple[Wanted, list[Part]]:
-    titles, layout = header(files[0])
+    titles, layout = read_header(files[0])
     for file in files[1:]:
-        if header(file) != (titles, layout):
+        if read_header(file) != (titles, layout):
             raise TableError(f"{file} has another header than {files[0]}; give all files of a folder the same columns")
     parts = []
     for file, beside in zip(files, keys, strict=True):
-        chosen = _chosen(names, titles, beside, file, secret=True)
+        chosen = _choose_columns(names, titles, beside, file, secret=True)
         inside = {key: titles.index(name) for key, name in chosen.items() if name in titles}
         apart = {key: beside[name] for key, name in chosen.items() if key not in inside}
         batches = _CSVFile(file, layout, inside, apart, progress, len(files))
@@ -182,32 +185,32 @@ class _CSVFile:
     def __call__(self) -> Batches:
         size = max(1, self.file.stat().st_size) * self.files
         places = list(self.inside.values()) or [0]
-        with _readable(self.file) as (opened, raw):
+        with _open_unzipped(self.file) as (opened, raw):
             opened.readline(LONGEST_HEADER + 1)
             done = 0
-            for arrays in records(opened, self.layout, places):
+            for arrays in read_records(opened, self.layout, places):
                 texts = [array.view(pa.string()) for array in arrays]  # as yet unchecked
                 rows = len(texts[0])
-                yield rows, dict(zip(self.inside, texts, strict=False)) | repeated(self.apart, rows)
+                yield rows, dict(zip(self.inside, texts, strict=False)) | repeat(self.apart, rows)
                 self.progress.advance((raw.tell() - done) / size)
                 done = raw.tell()
 
 
 @contextmanager
-def _readable(file: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def _open_unzipped(file: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The file's bytes, unzipped, and the file itself."""
-    with opened(file) as raw:
-        if _zipped(file):
+    with open_regular(file) as raw:
+        if _is_zipped(file):
             with gzip.open(raw, "rb") as unzipped:
                 yield unzipped, raw  # type: ignore[misc]
         else:
             yield raw, raw
 
 
-def header(file: Path) -> tuple[list[str], Layout]:
+def read_header(file: Path) -> tuple[list[str], Layout]:
     """The names in the first line, and what it says about all lines: its delimiter is the one that is there most."""
     try:
-        with _readable(file) as (opened, _):
+        with _open_unzipped(file) as (opened, _):
             line = opened.readline(LONGEST_HEADER + 1)
         if re.search(rb"\r(?!\n)", line):  # before anything that stands behind it is looked at
             raise TableError(f"the header of {file} ends with a carriage return alone; save the file with line feeds")
@@ -228,5 +231,5 @@ def header(file: Path) -> tuple[list[str], Layout]:
     return names, Layout(delimiter, len(names), line.endswith(b"\r\n"))
 
 
-def _zipped(file: Path) -> bool:
+def _is_zipped(file: Path) -> bool:
     return file.name.lower().endswith(".gz")

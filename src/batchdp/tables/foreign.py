@@ -9,9 +9,8 @@ import ibis  # type: ignore[import-untyped]
 
 from batchdp.errors import TableError
 from batchdp.tables.duck import DuckEngine, set_session
-from batchdp.tables.postgres import PostgresEngine, without_nan
-from batchdp.tables.shield import shielded
-from batchdp.tables.source import Engine, Opened, Units, mended
+from batchdp.tables.postgres import PostgresEngine, drop_nan
+from batchdp.tables.source import Engine, Opened, Units, replace_columns, shield
 from batchdp.tables.spark import SparkEngine
 
 
@@ -24,29 +23,29 @@ class _Borrowed(PostgresEngine):
 
 def open_ibis(table: Any) -> Opened:
     """A table of an engine whose rules are known: with others, one value could decide about all."""
-    backend = shielded(table.get_backend, "looking at the ibis table")
+    backend = shield(table.get_backend, "looking at the ibis table")
     description = f"the ibis table on {backend.name}"
     engine: Engine
     units: Units = {}
     match backend.name:
         case "duckdb":
             undo = ExitStack()
-            shielded(lambda: set_session(backend.con.execute, undo), f"looking at {description}")
+            shield(lambda: set_session(backend.con.execute, undo), f"looking at {description}")
             engine = DuckEngine(backend.con, undo)
             # What ibis takes for a decimal of 38 digits may be a whole number of 128 bits, which reaches further.
             huge = [name for name, dtype in table.schema().items() if dtype.is_decimal() and dtype.precision == 38]
             huge = [name for name in huge if table.schema()[name].scale == 0]
-            table, units = mended(
+            table, units = replace_columns(
                 table,
                 {name: table[name].try_cast("float64") for name in huge},
                 {name: table[name].cast("string") for name in huge},
             )
         case "postgres":
             engine = _Borrowed(backend.con)
-            blind = shielded(lambda: _without_case(backend.con, table), f"looking at {description}")
-            table, units = mended(
+            blind = shield(lambda: _find_citext(backend.con, table), f"looking at {description}")
+            table, units = replace_columns(
                 table,
-                {name: without_nan(table[name]) for name, dtype in table.schema().items() if dtype.is_decimal()},
+                {name: drop_nan(table[name]) for name, dtype in table.schema().items() if dtype.is_decimal()},
                 {name: table[name].cast("string").lower() for name in blind},
             )
         case "pyspark":
@@ -59,7 +58,7 @@ def open_ibis(table: Any) -> Opened:
     return Opened(description, table, units, engine)
 
 
-def _without_case(connection: Any, table: Any) -> list[str]:
+def _find_citext(connection: Any, table: Any) -> list[str]:
     """The columns of type `citext`, to which Bob and bob are one; ibis takes them for any other text."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT * FROM ({ibis.to_sql(table, dialect='postgres')}) AS looked_at LIMIT 0")

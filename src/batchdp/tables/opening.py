@@ -9,8 +9,7 @@ from typing import Any
 
 from batchdp.domain import Domain
 from batchdp.errors import TableError
-from batchdp.tables.kinds import check_schema, refuse_type
-from batchdp.tables.reading import PARSING
+from batchdp.tables.columns import PARSING, check_schema, refuse_type
 from batchdp.tables.source import Opened, Source
 
 DATABASES = (".duckdb", ".db", ".ddb")
@@ -43,10 +42,10 @@ def open_table(table: Any, domain: Domain, *, columns: Collection[str] | None = 
         from batchdp.tables.frames import open_frame
 
         return open_frame(table, domain, columns)
-    return _fitting(open_database_table(table, domain), domain, columns)
+    return _check_fit(open_database_table(table, domain), domain, columns)
 
 
-def _fitting(opened: Opened, domain: Domain, columns: Collection[str] | None) -> Source:
+def _check_fit(opened: Opened, domain: Domain, columns: Collection[str] | None) -> Source:
     schema, engine = opened.table.schema(), opened.engine
     try:
         names = check_schema(schema, domain, columns, opened.description, parses=engine.dialect in PARSING)
@@ -70,7 +69,7 @@ def is_database(table: str | os.PathLike[str]) -> bool:
 def open_database_table(table: Any, domain: Domain) -> Opened:
     """A table that an engine holds."""
     if isinstance(table, str) and "://" in table:
-        return _address(table, domain)
+        return _open_address(table, domain)
     if isinstance(table, (str, os.PathLike)):
         from batchdp.tables.duck import open_database
 
@@ -92,7 +91,7 @@ def open_database_table(table: Any, domain: Domain) -> Opened:
     raise TableError(f"table is a {type(table).__module__}.{type(table).__name__}; give {ACCEPTED}")
 
 
-def _address(address: str, domain: Domain) -> Opened:
+def _open_address(address: str, domain: Domain) -> Opened:
     """A database's address, perhaps with `#table` or `#schema.table` behind it."""
     scheme = address.partition("://")[0].lower()
     before, mark, behind = address.rpartition("#")

@@ -10,12 +10,19 @@ import ibis  # type: ignore[import-untyped]
 import numpy as np
 
 from batchdp.domain import Domain
-from batchdp.domain.names import folded
+from batchdp.domain.names import fold
 from batchdp.errors import TableError
-from batchdp.tables.compiling import Query, compiled
-from batchdp.tables.kinds import listing
-from batchdp.tables.shield import shielded
-from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, Units, mended
+from batchdp.tables.columns import list_names
+from batchdp.tables.source import (
+    UNKNOWN_PROGRESS,
+    Columns,
+    Opened,
+    Query,
+    Units,
+    compile_query,
+    replace_columns,
+    shield,
+)
 
 SETTINGS = (
     "SET default_transaction_read_only = on",
@@ -72,7 +79,7 @@ class PostgresEngine:
 
     def check(self, query: Query) -> None:
         """Planned, not run."""
-        self._connection.execute(f"EXPLAIN {compiled(query, self.dialect)}")
+        self._connection.execute(f"EXPLAIN {compile_query(query, self.dialect)}")
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch.
@@ -82,7 +89,7 @@ class PostgresEngine:
         width = query.width
         fields = [(f"{part}{i}", type_) for i in range(width) for part, type_ in (("length", ">i4"), ("value", ">i8"))]
         record = np.dtype([("fields", ">i2"), *fields])
-        copying = f"COPY ({compiled(query, self.dialect)}) TO STDOUT (FORMAT BINARY)"
+        copying = f"COPY ({compile_query(query, self.dialect)}) TO STDOUT (FORMAT BINARY)"
         buffer = bytearray()
         header = COPY_HEADER
         with self._connection.cursor() as cursor, cursor.copy(copying) as copy:
@@ -92,8 +99,8 @@ class PostgresEngine:
                     del buffer[:header]
                     header = 0
                 if len(buffer) >= BATCH_BYTES:
-                    yield _taken(buffer, record, width)
-        yield _taken(buffer, record, width)
+                    yield _take_records(buffer, record, width)
+        yield _take_records(buffer, record, width)
 
     def progress(self) -> float:
         """PostgreSQL does not say."""
@@ -104,7 +111,7 @@ class PostgresEngine:
         self._connection.close()
 
 
-def _taken(buffer: bytearray, record: np.dtype[Any], width: int) -> Columns:
+def _take_records(buffer: bytearray, record: np.dtype[Any], width: int) -> Columns:
     """The whole records at the buffer's start, which are removed from it."""
     whole = len(buffer) // record.itemsize * record.itemsize
     taken = np.frombuffer(bytes(buffer[:whole]), record)
@@ -131,33 +138,33 @@ def open_postgres(address: str, name: str | None, domain: Domain) -> Opened:
                 connection.execute(setting)
             return connection
 
-        connection = shielded(connect, "connecting to the PostgreSQL server")
+        connection = shield(connect, "connecting to the PostgreSQL server")
         description = f"the PostgreSQL database {connection.info.dbname!r}"
-        found = shielded(
-            lambda: _named_table(connection, name or domain.table, description), f"looking into {description}"
+        found = shield(
+            lambda: _find_table(connection, name or domain.table, description), f"looking into {description}"
         )
         undo.pop_all()
         return Opened(description, *found, PostgresEngine(connection))
 
 
-def without_nan(column: Any) -> Any:
+def drop_nan(column: Any) -> Any:
     """A numeric column with NULL for NaN, which it has; casting to a type that ibis can ask for it would overflow."""
     return ibis.ifelse(column.cast("string") == "NaN", ibis.null(), column)
 
 
-def _named_table(connection: Any, name: str, description: str) -> tuple[Any, Units]:
+def _find_table(connection: Any, name: str, description: str) -> tuple[Any, Units]:
     schema, _, bare = name.rpartition(".")
     known = connection.execute(TABLES).fetchall()
-    same = [row for row in known if folded(row[1]) == folded(bare)]
-    same = [row for row in same if (folded(row[0]) == folded(schema) if schema else row[3])]
+    same = [row for row in known if fold(row[1]) == fold(bare)]
+    same = [row for row in same if (fold(row[0]) == fold(schema) if schema else row[3])]
     same = [row for row in same if row[1] == bare] or same
     if not same:
-        names = listing([f"{row[0]}.{row[1]}" for row in known])
+        names = list_names([f"{row[0]}.{row[1]}" for row in known])
         raise TableError(
             f"{description} has no table {name!r}; it has {names}; say which behind #, as in #schema.table"
         )
     if len(same) > 1:
-        names = listing([f"{row[0]}.{row[1]}" for row in same])
+        names = list_names([f"{row[0]}.{row[1]}" for row in same])
         raise TableError(f"{description} has several tables {name!r}: {names}; say which behind #, as in #schema.table")
     place, actual, identity, _ = same[0]
     columns = connection.execute(COLUMNS, [identity]).fetchall()
@@ -171,5 +178,5 @@ def _named_table(connection: Any, name: str, description: str) -> tuple[Any, Uni
         if type_ == "citext":  # to which Bob and bob are one
             units[column] = changed[column].lower()
         if type_ == "numeric":
-            changed[column] = without_nan(table[column])
-    return mended(table, changed, units)
+            changed[column] = drop_nan(table[column])
+    return replace_columns(table, changed, units)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from batchdp.domain import Domain, as_domain
-from batchdp.domain.described import ColumnType, Described
-from batchdp.domain.names import checked_name, plain_name
+from batchdp.domain.draft import ColumnType, Described
+from batchdp.domain.names import check_name, plain_name
 from batchdp.errors import TableError
-from batchdp.tables.files import found, header, parquet_schema
-from batchdp.tables.kinds import listing
+from batchdp.tables.columns import list_names
+from batchdp.tables.files import find_files, read_header, read_parquet_schema
 from batchdp.tables.opening import is_database, open_database_table
 
 Schema = list[Described]
@@ -21,16 +21,16 @@ def read_schema(table: str) -> tuple[str, Schema]:
     """A name for the table, and the name and type of every column; CSV files have names only."""
     if not is_database(table):
         path = Path(table).expanduser()
-        files, kind = found(path)
+        files, kind = find_files(path)
         name = plain_name(path.resolve().name.split(".")[0])
         if kind == "CSV":
-            return name, [Described(column, "unknown") for column in header(files[0])[0]]
-        types = zip((schema := parquet_schema(files[0])).names, schema.types, strict=True)
-        return name, [_described(column, _ibis_type(dtype)) for column, dtype in types]
-    name = _named(table)
+            return name, [Described(column, "unknown") for column in read_header(files[0])[0]]
+        types = zip((schema := read_parquet_schema(files[0])).names, schema.types, strict=True)
+        return name, [_describe(column, _ibis_type(dtype)) for column, dtype in types]
+    name = _name_table(table)
     opened = open_database_table(table, _placeholder(name))
     try:
-        return name, [_described(column, dtype) for column, dtype in opened.table.schema().items()]
+        return name, [_describe(column, dtype) for column, dtype in opened.table.schema().items()]
     finally:
         opened.engine.close()
 
@@ -44,25 +44,25 @@ def _ibis_type(dtype: Any) -> Any:
         return ibis.expr.datatypes.unknown
 
 
-def _named(address: str) -> str:
+def _name_table(address: str) -> str:
     """The table that a database's address names, or the only one of a DuckDB file."""
     scheme, separator, rest = address.rpartition("://")
     _, mark, behind = rest.rpartition("#") if separator else ("", "", "")
     if mark and not set(behind) & set("@/"):
         name = behind.rpartition(".")[2]
     elif scheme.lower() in ("", "duckdb"):
-        name = _only_table(Path(rest).expanduser(), rest)
+        name = _find_only_table(Path(rest).expanduser(), rest)
     else:
         raise TableError(f"{scheme}://… does not say which table; add it, like {scheme}://user@host/database#visits")
     try:
-        return checked_name(name)
+        return check_name(name)
     except ValueError as error:
         raise TableError(f"the name of the table cannot be declared: {error}; make a view with another name") from None
 
 
-def _only_table(path: Path, shown: str) -> str:
+def _find_only_table(path: Path, shown: str) -> str:
     from batchdp.tables.duck import TABLES, own_database
-    from batchdp.tables.shield import shielded
+    from batchdp.tables.source import shield
 
     if not path.is_file():
         raise TableError(f"there is no DuckDB file {path}")
@@ -71,9 +71,9 @@ def _only_table(path: Path, shown: str) -> str:
         with own_database(path) as connection:
             return [row[2] for row in connection.execute(TABLES).fetchall()]
 
-    found = shielded(names, f"opening the DuckDB file {path}")
+    found = shield(names, f"opening the DuckDB file {path}")
     if len(found) != 1:
-        raise TableError(f"{path} holds the tables {listing(found)}; name one of them, like duckdb://{shown}#visits")
+        raise TableError(f"{path} holds the tables {list_names(found)}; name one of them, like duckdb://{shown}#visits")
     return found[0]
 
 
@@ -81,7 +81,7 @@ def _placeholder(name: str) -> Domain:
     return as_domain({"table": name, "columns": {"any": {"values": [True]}}})
 
 
-def _described(name: str, dtype: Any) -> Described:
+def _describe(name: str, dtype: Any) -> Described:
     digits = dtype.scale if dtype.is_decimal() else None
     return Described(name, _type(dtype), step=10.0**-digits if digits else None)
 

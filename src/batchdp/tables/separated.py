@@ -43,7 +43,7 @@ class Layout:
     """Whether lines end with a carriage return before the line feed."""
 
 
-def records(file: BinaryIO, layout: Layout, wanted: Sequence[int]) -> Iterator[list[Any]]:
+def read_records(file: BinaryIO, layout: Layout, wanted: Sequence[int]) -> Iterator[list[Any]]:
     """The wanted fields of all records as Arrow arrays of bytes, block by block; an empty field is NULL.
 
     The file stands behind its header. Records of fewer fields than the header are left out; more are ignored.
@@ -51,21 +51,21 @@ def records(file: BinaryIO, layout: Layout, wanted: Sequence[int]) -> Iterator[l
     rest = b""
     while block := file.read(BLOCK):
         rest += block
-        marks = _marks(rest, layout)
+        marks = _find_marks(rest, layout)
         lines = marks[_bytes(rest)[marks] == LINE_FEED]
         if len(lines):
             end = int(lines[-1]) + 1
-            yield _fields(rest[:end], marks[: np.searchsorted(marks, end)], layout, wanted)
+            yield _cut_fields(rest[:end], marks[: np.searchsorted(marks, end)], layout, wanted)
             rest = rest[end:]
         elif len(rest) > LONGEST_RECORD:
-            rest = _behind(rest, file, layout)
+            rest = _skip_record(rest, file, layout)
     if rest:  # the last line may lack its end
         rest += b"\r\n" if layout.returns else b"\n"
-        marks = _marks(rest, layout)
+        marks = _find_marks(rest, layout)
         lines = marks[_bytes(rest)[marks] == LINE_FEED]
         if len(lines):  # what an open quotation mark at the end swallows stands behind them
             end = int(lines[-1]) + 1
-            yield _fields(rest[:end], marks[: np.searchsorted(marks, end)], layout, wanted)
+            yield _cut_fields(rest[:end], marks[: np.searchsorted(marks, end)], layout, wanted)
 
 
 def _bytes(data: bytes) -> npt.NDArray[np.uint8]:
@@ -75,7 +75,7 @@ def _bytes(data: bytes) -> npt.NDArray[np.uint8]:
 # ── where fields end ──
 
 
-def _marks(data: bytes, layout: Layout) -> Marks:
+def _find_marks(data: bytes, layout: Layout) -> Marks:
     a = _bytes(data)
     marks = np.flatnonzero((a == ord(layout.delimiter)) | (a == LINE_FEED))
     if b'"' not in data:
@@ -83,13 +83,13 @@ def _marks(data: bytes, layout: Layout) -> Marks:
     quotes = np.flatnonzero(a == QUOTE)
     outside = marks[np.searchsorted(quotes, marks) % 2 == 0]
     lines = outside[a[outside] == LINE_FEED]
-    if len(lines) and _as_written(a, quotes[: np.searchsorted(quotes, lines[-1])], layout):
+    if len(lines) and _is_well_formed(a, quotes[: np.searchsorted(quotes, lines[-1])], layout):
         complete: Marks = outside[outside <= lines[-1]]
         return complete
-    return _marks_one_by_one(data, layout)
+    return _find_marks_slowly(data, layout)
 
 
-def _as_written(a: npt.NDArray[np.uint8], quotes: Marks, layout: Layout) -> bool:
+def _is_well_formed(a: npt.NDArray[np.uint8], quotes: Marks, layout: Layout) -> bool:
     """Whether every other quotation mark opens a field at its start, and the ones between end it, or are doubled."""
     opening, closing = quotes[::2], quotes[1::2]
     ends = [ord(layout.delimiter), LINE_FEED]
@@ -104,7 +104,7 @@ def _as_written(a: npt.NDArray[np.uint8], quotes: Marks, layout: Layout) -> bool
     return bool(opens.all() and closes.all())
 
 
-def _marks_one_by_one(data: bytes, layout: Layout) -> Marks:
+def _find_marks_slowly(data: bytes, layout: Layout) -> Marks:
     delimiter = re.escape(layout.delimiter.encode())
     field = re.compile(rb'(?>"[^"]*(?:""[^"]*)*+(?:"|\Z))?+[^' + delimiter + rb"\n]*[" + delimiter + rb"\n]")
     found, place = [], 0
@@ -114,7 +114,7 @@ def _marks_one_by_one(data: bytes, layout: Layout) -> Marks:
     return np.array(found, np.int64)
 
 
-def _behind(data: bytes, file: BinaryIO, layout: Layout) -> bytes:
+def _skip_record(data: bytes, file: BinaryIO, layout: Layout) -> bytes:
     """What follows the record that `data` is the beginning of."""
     delimiter = re.escape(layout.delimiter.encode())
     closing = re.compile(rb'[^"]*+(?:""[^"]*+)*+"')
@@ -142,7 +142,7 @@ def _behind(data: bytes, file: BinaryIO, layout: Layout) -> bytes:
 # ── cutting them out ──
 
 
-def _fields(data: bytes, marks: Marks, layout: Layout, wanted: Sequence[int]) -> list[Any]:
+def _cut_fields(data: bytes, marks: Marks, layout: Layout, wanted: Sequence[int]) -> list[Any]:
     """Whole records, from their marks."""
     last = np.flatnonzero(_bytes(data)[marks] == LINE_FEED)
     first = np.concatenate([[0], last[:-1] + 1])

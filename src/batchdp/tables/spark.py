@@ -14,9 +14,7 @@ from typing import Any
 import ibis  # type: ignore[import-untyped]
 
 from batchdp.errors import TableError
-from batchdp.tables.compiling import Query, compiled
-from batchdp.tables.shield import shielded
-from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, as_columns
+from batchdp.tables.source import UNKNOWN_PROGRESS, Columns, Opened, Query, as_columns, compile_query, shield
 
 BYTEWISE = "UTF8_BINARY"
 
@@ -33,13 +31,13 @@ class SparkEngine:
 
     def check(self, query: Query) -> None:
         """Analysed, not run."""
-        with _quiet():
-            self._session.sql(compiled(query, self.dialect)).schema  # noqa: B018
+        with _silence():
+            self._session.sql(compile_query(query, self.dialect)).schema  # noqa: B018
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
-        with _quiet():
-            result = self._session.sql(compiled(query, self.dialect))
+        with _silence():
+            result = self._session.sql(compile_query(query, self.dialect))
             if hasattr(result, "toArrow"):
                 found = [as_columns(batch) for batch in result.toArrow().to_batches()]
             else:  # before Spark 4
@@ -57,7 +55,7 @@ class SparkEngine:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """Spark's own logger would print an error's message, which may show a record."""
     logger = logging.getLogger("SQLQueryContextLogger")
     before, logger.disabled = logger.disabled, True
@@ -82,7 +80,7 @@ def open_spark(frame: Any) -> Opened:
         undo.callback(session.catalog.dropTempView, name)
 
     with undo:
-        shielded(bind, "looking at the Spark DataFrame")
+        shield(bind, "looking at the Spark DataFrame")
         return Opened(
             "the Spark DataFrame",
             ibis.table(schema, name=name),

@@ -10,9 +10,9 @@ from batchdp.errors import WorkloadError
 
 def whole(**named: int) -> tuple[int, ...]:
     """The values, each checked to be a whole number of at least 1."""
-    return tuple(checks.whole(name, value, 1, WorkloadError) for name, value in named.items())
+    return tuple(checks.check_whole(name, value, 1, WorkloadError) for name, value in named.items())
 
 
 def generator(seed: int) -> np.random.Generator:
     """The random numbers that a seed stands for."""
-    return np.random.default_rng(checks.whole("seed", seed, 0, WorkloadError))
+    return np.random.default_rng(checks.check_whole("seed", seed, 0, WorkloadError))

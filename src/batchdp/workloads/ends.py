@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from batchdp.checks import whole
+from batchdp.checks import check_whole
 from batchdp.errors import WorkloadError
 
 Ends = tuple[tuple[int, int, int], ...]
@@ -18,7 +18,7 @@ def checked_ends(ends: Iterable[tuple[int, int, int]], blocks: tuple[int, ...]) 
     block_of = np.repeat(np.arange(len(blocks)), blocks)
     checked = []
     for pair in ends:
-        low, high, steps = (whole("ends", number, -1, WorkloadError) for number in pair)
+        low, high, steps = (check_whole("ends", number, -1, WorkloadError) for number in pair)
         known = [cell for cell in (low, high) if cell != -1]
         if steps < 1 or low == high or any(cell >= len(block_of) for cell in known):
             raise WorkloadError(f"ends={pair!r} are not two cells with at least one step between them")

@@ -49,7 +49,7 @@ def marginals(shape: Iterable[int], order: int | Iterable[int]) -> MatrixWorkloa
 
 def _orders(order: int | Iterable[int], attributes: int) -> list[int]:
     several = isinstance(order, Iterable) and not isinstance(order, str)
-    orders = [checks.whole("order", k, 0, WorkloadError) for k in (order if several else [order])]  # type: ignore[union-attr]
+    orders = [checks.check_whole("order", k, 0, WorkloadError) for k in (order if several else [order])]  # type: ignore[union-attr]
     if not orders:
         raise WorkloadError("order is empty; give a number of attributes, or several")
     if len(set(orders)) < len(orders):

@@ -243,7 +243,7 @@ class Tables(Sequence[Table]):
 def column_sizes(name: str, sizes: Iterable[int]) -> tuple[int, ...]:
     """The columns' sizes, checked."""
     try:
-        shape = tuple(checks.whole(f"{name}[{i}]", n, 1, WorkloadError) for i, n in enumerate(sizes))
+        shape = tuple(checks.check_whole(f"{name}[{i}]", n, 1, WorkloadError) for i, n in enumerate(sizes))
     except TypeError as error:
         raise WorkloadError(f"{name}={sizes!r} is not a list of sizes, one a column") from error
     if not shape:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from batchdp.checks import whole
+from batchdp.checks import check_whole
 from batchdp.errors import WorkloadError
 from batchdp.linalg.matrix import (
     BLOCK_ENTRIES,
@@ -397,7 +397,7 @@ def _checked_weights(weights: ArrayLike, queries: int) -> Dense:
 
 def _checked_blocks(blocks: Iterable[int], cells: int) -> tuple[int, ...]:
     try:
-        checked = tuple(whole("blocks", size, 1, WorkloadError) for size in blocks)
+        checked = tuple(check_whole("blocks", size, 1, WorkloadError) for size in blocks)
     except TypeError as error:
         raise WorkloadError(f"blocks={blocks!r} is not a list; give the number of cells in each") from error
     if sum(checked) != cells:
@@ -410,7 +410,7 @@ def _checked_meetings(meetings: Iterable[Iterable[int]] | None, blocks: int) -> 
         return (tuple(range(blocks)),)
     try:
         checked = tuple(
-            tuple(sorted({whole("meetings", block, 0, WorkloadError) for block in met})) for met in meetings
+            tuple(sorted({check_whole("meetings", block, 0, WorkloadError) for block in met})) for met in meetings
         )
     except TypeError as error:
         raise WorkloadError(f"meetings={meetings!r} is not a list of lists of blocks' numbers, from 0") from error

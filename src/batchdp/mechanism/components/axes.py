@@ -44,7 +44,7 @@ Axes = Mapping[int, Axis]
 """Of a table's columns, in ascending order."""
 
 
-def recovered(
+def recover(
     part: IntegerPart, columns: tuple[Column, ...], averages: tuple[Dense, ...], axes: Axes, noisy: Integers
 ) -> Dense | None:
     """The part's share in a table's answers, to be broadcast to the table's shape; None where it has none."""
@@ -83,11 +83,13 @@ def recovered(
 def squared_weights(
     part: IntegerPart, columns: tuple[Column, ...], averages: tuple[Dense, ...], axes: Axes
 ) -> Dense | None:
-    """The sum of squares of what `recovered` multiplies the measurements by, for every answer, to be broadcast."""
+    """The sum of squares of what `recover` multiplies the measurements by, for every answer, to be broadcast."""
     return _by_pieces(part, columns, averages, axes, bias=False)
 
 
-def missed(part: IntegerPart, columns: tuple[Column, ...], averages: tuple[Dense, ...], axes: Axes) -> Dense | None:
+def bound_missed(
+    part: IntegerPart, columns: tuple[Column, ...], averages: tuple[Dense, ...], axes: Axes
+) -> Dense | None:
     """A bound on how much of every answer is missing, per record, because integers are truncated."""
     if all(piece.missing is None for piece in part.pieces):
         return None
@@ -113,7 +115,7 @@ def _by_pieces(
         shape = [len(own[piece.matrix.index(i)]) if i in piece.matrix else 1 for i in axes]
         size = np.ones((1,) * len(axes))
         for i, o in piece.spread:
-            size = size * along(axes, i, _spread(axes[i], columns[i], o, bias=bias))
+            size = size * along(axes, i, _spread_axis(axes[i], columns[i], o, bias=bias))
         if not bias:
             whole = whole * np.square(queries @ piece.recover).sum(axis=1).reshape(shape) * size
             continue
@@ -125,7 +127,7 @@ def _by_pieces(
     return np.asarray(whole - kept if bias else whole)
 
 
-def _spread(axis: Axis, column: Column, orbit: int, *, bias: bool) -> Dense:
+def _spread_axis(axis: Axis, column: Column, orbit: int, *, bias: bool) -> Dense:
     n = int(column.counts[orbit])
     members = axis.members(column, orbit)
     if members is None:

@@ -77,7 +77,7 @@ def masses_of(column: Column, average: Dense) -> tuple[Integers, int] | None:
     return None
 
 
-def centred_columns(
+def centre_columns(
     piece: Piece, columns: Sequence[Column], masses: Mapping[int, tuple[Integers, int]]
 ) -> tuple[int, ...]:
     """The matrix columns along which a piece has no average, by measures that are whole numbers."""
@@ -98,7 +98,7 @@ def quantise_piece(
     """The piece on a lattice on which measuring 1 is 2^bits · common; `common` has all the denominators as factors."""
     times = prod(int(columns[i].counts[o]) for i, o in piece.spread)
     basis = integer_basis(piece.measure)
-    centred = centred_columns(piece, columns, masses) if basis is None else ()
+    centred = centre_columns(piece, columns, masses) if basis is None else ()
     fine = 2.0**bits * (common // prod(masses[i][1] for i in centred)) / times
     if basis is None:
         K = np.rint(piece.measure * fine).astype(np.int64)
@@ -114,7 +114,7 @@ def quantise_piece(
             K = (D * wide - average).reshape(K.shape)
     if np.abs(K).max(initial=0) >= 2 ** (2 * LIMB):
         raise LatticeError("a measurement has entries that do not become integers of the lattice's size")
-    return _recovering(piece, K, times, 2.0**bits * common)
+    return _solve_recovery(piece, K, times, 2.0**bits * common)
 
 
 def single_piece(piece: Piece, columns: Sequence[Column], bits: int) -> IntegerPiece:
@@ -179,7 +179,7 @@ def integer_basis(J: Dense) -> Integers | None:
     return H
 
 
-def _recovering(piece: Piece, K: Integers, times: int, size: float) -> IntegerPiece:
+def _solve_recovery(piece: Piece, K: Integers, times: int, size: float) -> IntegerPiece:
     """With what recovers the queries from K itself."""
     if K.shape == (1, 1) and not piece.matrix:
         if K[0, 0] == 0:

@@ -24,7 +24,7 @@ from batchdp.components.whole import Closure
 from batchdp.errors import LatticeError
 from batchdp.mechanism.components.integers import (
     IntegerPiece,
-    centred_columns,
+    centre_columns,
     masses_of,
     quantise_piece,
     scalar_pieces,
@@ -37,6 +37,7 @@ from batchdp.workloads.structure import KroneckerWorkload
 
 if TYPE_CHECKING:
     from batchdp.mechanism.components.tables import TableReader
+
 
 MOST_BITS = 40
 """Of all lists of a group together: noise has its room above."""
@@ -248,7 +249,7 @@ class WholeGroups:
         return np.array(found, dtype=np.int64)
 
 
-def checked_cap(largest_total: int) -> int:
+def check_cap(largest_total: int) -> int:
     """A public cap on the number of records, checked."""
     if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
         raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
@@ -257,11 +258,11 @@ def checked_cap(largest_total: int) -> int:
 
 def quantise_components(strategy: ResidualStrategy, *, largest_total: int, rho: float, factor: int) -> ComponentLattice:
     """The strategy in integers, fine enough for noise of 64 steps and more at this ρ and for these neighbours."""
-    cap = checked_cap(largest_total)
+    cap = check_cap(largest_total)
     if isinstance(strategy.parts, WholeParts):
-        groups: WholeGroups | tuple[IntegerGroup, ...] = _whole(strategy, strategy.parts, rho, factor)
+        groups: WholeGroups | tuple[IntegerGroup, ...] = _quantise_whole(strategy, strategy.parts, rho, factor)
     else:
-        groups = _listed(strategy, strategy.parts, cap)
+        groups = _quantise_listed(strategy, strategy.parts, cap)
     lattice = ComponentLattice(strategy.workload, strategy.columns, strategy.averages, cap, groups)
     _check_room(lattice)
     return lattice
@@ -271,7 +272,7 @@ LEAST_STEPS = 128
 """Of the noise where bits are chosen by it: twice what is needed."""
 
 
-def _whole(strategy: ResidualStrategy, parts: WholeParts, rho: float, factor: int) -> WholeGroups:
+def _quantise_whole(strategy: ResidualStrategy, parts: WholeParts, rho: float, factor: int) -> WholeGroups:
     sizes = np.array([float(c.counts[0]) for c in strategy.columns])
     squares = np.concatenate([np.prod(sizes[rows] * (sizes[rows] - 1), axis=1) for rows in parts.closure.sets])
     steps = factor * np.sqrt(squares / (2 * rho * parts.shares))
@@ -296,15 +297,15 @@ def _check_room(lattice: ComponentLattice) -> None:
         )
 
 
-def _listed(strategy: ResidualStrategy, parts: ListedParts, cap: int) -> tuple[IntegerGroup, ...]:
+def _quantise_listed(strategy: ResidualStrategy, parts: ListedParts, cap: int) -> tuple[IntegerGroup, ...]:
     columns = strategy.columns
     known = {i: masses_of(c, strategy.averages[i]) for i, c in enumerate(columns) if c.orbits > 1}
     masses = {i: found for i, found in known.items() if found is not None}
     room = min(MOST_BITS, (LARGEST // cap).bit_length() - 1)
-    return tuple(_group(group, columns, masses, room) for group in parts.groups)
+    return tuple(_quantise_group(group, columns, masses, room) for group in parts.groups)
 
 
-def _group(
+def _quantise_group(
     group: Group, columns: tuple[Column, ...], masses: dict[int, tuple[NDArray[np.int64], int]], room: int
 ) -> IntegerGroup:
     """A group's lists, each on a lattice of its own; the room is shared alike."""
@@ -331,7 +332,7 @@ def _group(
             squares *= largest_squares(made, columns)
             continue
         top = max((float(np.abs(p.measure).max(initial=0.0)) for p in own), default=0.0) or 1.0
-        common = prod(masses[i][1] for i in sorted({i for p in own for i in centred_columns(p, columns, masses)}))
+        common = prod(masses[i][1] for i in sorted({i for p in own for i in centre_columns(p, columns, masses)}))
         spare = common.bit_length() + int(np.ceil(np.log2(top)))
         each = room // sharing - spare
         if each + common.bit_length() < FEWEST_BITS or each < 6:

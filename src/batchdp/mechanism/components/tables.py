@@ -9,12 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import erfinv
 
 from batchdp.errors import StrategyError
-from batchdp.mechanism.components.axes import (
-    Axis,
-    missed,
-    recovered,
-    squared_weights,
-)
+from batchdp.mechanism.components.axes import Axis, bound_missed, recover, squared_weights
 from batchdp.mechanism.components.lattice import ComponentLattice, WholeGroups
 from batchdp.workloads.structure import KroneckerWorkload
 
@@ -60,7 +55,7 @@ class TableReader:
         found = np.zeros(shape)
         for _, start, part in self.lattice.parts_of(table, axes):
             own = noisy[start : start + int(np.prod(part.shape(self.columns), dtype=np.int64))]
-            share = recovered(part, self.columns, self.averages, axes, own)
+            share = recover(part, self.columns, self.averages, axes, own)
             if share is not None:
                 found += share
         return found
@@ -91,7 +86,7 @@ class TableReader:
                 if weights is None:
                     continue
                 variance = variance + float(self.scales[g]) ** 2 * weights
-                lost = missed(part, self.columns, self.averages, axes)
+                lost = bound_missed(part, self.columns, self.averages, axes)
                 bias = bias if lost is None else bias + lost
                 # Rounding in floats: at most |B| |Q| per record, times the length of the sums.
                 length = 64 + sum(part.shape(self.columns)) + sum(len(p.recover) for p in part.pieces)

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
 from batchdp.errors import LatticeError
-from batchdp.mechanism.components.lattice import SLACK, checked_cap
+from batchdp.mechanism.components.lattice import SLACK, check_cap
 from batchdp.mechanism.measurement import LARGEST
 from batchdp.mechanism.sensitivity import Change, largest_change
-from batchdp.mechanism.weighted.integers import IntegerInside, quantise_inside
-from batchdp.mechanism.weighted.results import IntegerResults, quantise_results
+from batchdp.mechanism.weighted.integers import IntegerInside, IntegerResults, quantise_inside, quantise_results
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.weighted.family import Tables
 from batchdp.weighted.measured import Group, Results
@@ -31,6 +30,7 @@ from batchdp.workloads.structure import KroneckerWorkload
 
 if TYPE_CHECKING:
     from batchdp.mechanism.weighted.tables import WeightedReader
+
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -192,7 +192,7 @@ def quantise_weighted(
     strategy: MarginalStrategy, *, largest_total: int, epsilon: float, factor: int
 ) -> WeightedLattice:
     """The strategy in integers, as fine as the cap and the noise leave room for."""
-    cap = checked_cap(largest_total)
+    cap = check_cap(largest_total)
     bits = min(MOST_BITS, (LARGEST // cap).bit_length() - 1)
     lattice = WeightedLattice(strategy.workload, _measures(strategy, bits), bits, cap)
     over = log2(max(1, lattice.sensitivity) * factor) - log2(epsilon) - MOST_NOISE

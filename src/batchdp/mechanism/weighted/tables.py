@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from batchdp.mechanism.components.tables import ROUNDING, fitting_shape
 from batchdp.mechanism.law import laplace_quantiles
+from batchdp.mechanism.weighted.integers import IntegerResults
 from batchdp.mechanism.weighted.lattice import WeightedLattice
 from batchdp.mechanism.weighted.law import half_widths
 from batchdp.mechanism.weighted.reading import TablesReading
-from batchdp.mechanism.weighted.results import IntegerResults
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -101,7 +101,7 @@ def _header(group: IntegerGroup) -> dict[str, Any]:
 def _decode(
     header: Header, arrays: Arrays, certificate: PrivacyCertificate, confidence: float, most_bytes: int | None
 ) -> TableRelease:
-    noisy, scales = whole_numbers("noisy", arrays), archive.numbers("scales", arrays)
+    noisy, scales = whole_numbers("noisy", arrays), archive.read_numbers("scales", arrays)
     lattice = _lattice(header, arrays, len(noisy))
     names, told = header["column_names"], header["legend"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -128,11 +128,11 @@ def _lattice(header: Header, arrays: Mapping[str, Any], measurements: int) -> Co
         if np.exp2(np.minimum(np.diff(batch.starts), 60)).sum() > ROOM + RATIO * measurements:
             raise ReleaseError("its tables have more components than it has measurements")
         found, bits = closure(batch), whole_numbers("bits", arrays)
-        shares = archive.numbers("shares", arrays)
+        shares = archive.read_numbers("shares", arrays)
         if not len(bits) == len(shares) == found.size or np.any((bits < 0) | (bits > 60)):
             raise ReleaseError("its components are not those of its tables")
         return ComponentLattice(batch, columns, averages, cap, WholeGroups(found, shares, columns, bits))
-    K, recover = Reading(whole_numbers("integers", arrays)), Reading(archive.numbers("recover", arrays))
+    K, recover = Reading(whole_numbers("integers", arrays)), Reading(archive.read_numbers("recover", arrays))
     if sum(prod(map(len, one["lists"])) for one in header["groups"]) > measurements:
         raise ReleaseError("it has more components than measurements")
     groups = tuple(_group(one, columns, len(batch.tables), K, recover) for one in header["groups"])
@@ -143,14 +143,14 @@ def _lattice(header: Header, arrays: Mapping[str, Any], measurements: int) -> Co
 
 def _batch(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> KroneckerWorkload:
     sizes = column_sizes("sizes", header["sizes"])
-    given = Reading(archive.numbers("given", arrays))
+    given = Reading(archive.read_numbers("given", arrays))
     factors = tuple(
         tuple(Factor(n) if rows is None else Factor(n, given.next(rows, n)) for rows in own)
         for n, own in zip(sizes, header["factors"], strict=True)
     )
     given.check_ended()
     starts, columns, chosen = (whole_numbers(name, arrays) for name in ("starts", "columns", "chosen"))
-    weights, names = archive.numbers("weights", arrays), header["names"]
+    weights, names = archive.read_numbers("weights", arrays), header["names"]
     counts = np.array([len(own) for own in factors])
     fits = (
         len(starts) > 1
@@ -184,7 +184,7 @@ def _columns(
     header: Mapping[str, Any], arrays: Mapping[str, Any], sizes: tuple[int, ...]
 ) -> tuple[tuple[Column, ...], tuple[NDArray[np.float64], ...]]:
     value, orbit = Reading(whole_numbers("value", arrays)), Reading(whole_numbers("orbit", arrays))
-    averages = Reading(archive.numbers("averages", arrays))
+    averages = Reading(archive.read_numbers("averages", arrays))
     columns, measures = [], []
     for n, k in zip(sizes, header["distinct"], strict=True):
         own, home = value.next(n), orbit.next(k)

@@ -50,11 +50,11 @@ def reading(batch: Any, plan: Plan, tables: ExitStack, table: Any, progress: Pro
 def _(
     batch: CellBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
 ) -> Callable[[], CellCounts]:
-    from batchdp.tables import counting, open_table
+    from batchdp.tables import open_table, prepare_count
 
     atoms, privacy = batch.atoms, plan.domain.privacy
     source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
-    count = counting(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    count = prepare_count(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: CellCounts(batch.cells.counts(count(progress)))
 
 
@@ -62,17 +62,17 @@ def _(
 def _(
     batch: TableBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
 ) -> Callable[[], Records | Tallies]:
-    from batchdp.tables import counting, open_table, tabulating
+    from batchdp.tables import open_table, prepare_count, prepare_tables
 
     privacy = plan.domain.privacy
     source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in batch.atoms]))
     sets = sets_counted(plan.strategy, batch, privacy.max_rows)
     if sets is None:
-        counted = counting(source, batch.atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+        counted = prepare_count(source, batch.atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
         return lambda: _records(batch, counted(progress))
     atoms = [tuple(sorted({i for c in own for i in batch.columns[c].atoms})) for own in sets]
     each = tuple(dict.fromkeys(atoms))
-    tabled = tabulating(source, batch.atoms, each, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    tabled = prepare_tables(source, batch.atoms, each, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: _tallies(batch, dict(zip(sets, atoms, strict=True)), tabled(progress))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.asking.legend import Legend
-from batchdp.domain.counted import Counted, in_words
+from batchdp.domain.counted import Counted, describe_counted
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.components.tables import TableReader
 from batchdp.mechanism.conversion import epsilon_of
@@ -25,7 +25,7 @@ from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import save_release
 from batchdp.release.records import Answer
 from batchdp.release.statements import headings
-from batchdp.terminal import harmless
+from batchdp.terminal import sanitise
 from batchdp.workloads.structure import KroneckerWorkload
 from batchdp.workloads.workload import Table
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
     from batchdp.release.consistent.tables import ConsistentTables
+
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -85,7 +86,7 @@ class TableRelease:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is counted, in sentences: what neither the noise nor the intervals are about."""
-        return in_words(self.counted, self.certificate.largest_total)
+        return describe_counted(self.counted, self.certificate.largest_total)
 
     @property
     def answers(self) -> LazyAnswers:
@@ -225,7 +226,7 @@ class TableRelease:
 
     def __repr__(self) -> str:
         c = self.certificate
-        whose = harmless(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
+        whose = sanitise(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
         size = f"{self.workload.queries:,} answers in {len(self.tables):,} tables"
         return f"TableRelease({size}, {Budget(c.noise, c.budget)}, {whose})"
 

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from batchdp import archive
 from batchdp.components.columns import Column
 from batchdp.errors import ReleaseError
-from batchdp.mechanism.weighted.integers import IntegerFactor, IntegerInside
+from batchdp.mechanism.weighted.integers import IntegerFactor, IntegerInside, IntegerResults
 from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice
-from batchdp.mechanism.weighted.results import IntegerResults
 from batchdp.release.components.arrays import Reading, whole_numbers
 from batchdp.weighted.family import Tables
 from batchdp.workloads.structure import KroneckerWorkload
@@ -99,7 +98,7 @@ def _checked_weights(weights: NDArray[np.int64]) -> NDArray[np.int64]:
 def _results(
     header: Mapping[str, Any], arrays: Mapping[str, Any], batch: KroneckerWorkload, K: Reading, weights: Reading
 ) -> IntegerResults:
-    scales = iter(archive.numbers("scaled", arrays).tolist())
+    scales = iter(archive.read_numbers("scaled", arrays).tolist())
     factors = tuple(
         tuple(
             IntegerFactor(one, None if one.given is None else _entries(K, one.rows, one.size), next(scales))

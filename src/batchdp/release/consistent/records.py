@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.consistency.cells import closest_cells
-from batchdp.consistency.rounding import controlled
+from batchdp.consistency.rounding import round_controlled
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.queries.statements import Statement
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
     from batchdp.release.records import Release
+
 
 Dense = NDArray[np.float64]
 
@@ -87,7 +88,7 @@ def consistent_answers(release: Release, *, whole: bool, progress: Progress | No
     values = np.asarray(W @ fitted.x)
     if not whole:
         return Consistent(release, release.evaluated(values), fitted.status)
-    rounded, _ = controlled(fitted.x, counted(W))
+    rounded, _ = round_controlled(fitted.x, counted(W))
     answers = np.asarray(W @ rounded.astype(np.float64))
     moves = np.abs(answers - values)
     rounding = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.consistency.cells import closest_cells
-from batchdp.consistency.components import Columns, closure, maximal, split, spread
-from batchdp.consistency.rounding import controlled
+from batchdp.consistency.faces import Columns, closure, maximal, split_table, spread
+from batchdp.consistency.rounding import round_controlled
 from batchdp.consistency.tables import closest_tables
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.components.lattice import WholeGroups
-from batchdp.mechanism.weighted.results import IntegerResults
+from batchdp.mechanism.weighted.integers import IntegerResults
 from batchdp.outcome import Outcome
 from batchdp.progress import Progress
 from batchdp.release.consistent.notes import Rounding, beside, notes
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
     from batchdp.release.components.tables import TableRelease
+
 
 Dense = NDArray[np.float64]
 
@@ -156,7 +157,7 @@ def estimates(release: TableRelease, tables: Sequence[int]) -> tuple[dict[Column
     if known is not None:
         first: dict[Columns, Dense] = {}
         for own in maximal(asked):  # tables agree on them already
-            parts = split(release.values(tables[asked.index(own)]), own)
+            parts = split_table(release.values(tables[asked.index(own)]), own)
             first.update((C, z) for C, z in parts.items() if C not in first)
         return first, {C: 1 / known[C] if known.get(C, 0.0) > 0 else 1.0 for C in first}
     sizes, same = release.workload.sizes, _measured_together(release)
@@ -164,7 +165,7 @@ def estimates(release: TableRelease, tables: Sequence[int]) -> tuple[dict[Column
     total, best = dict.fromkeys(closure(asked), 0.0), dict.fromkeys(closure(asked), 0.0)
     for t, table in zip(tables, asked, strict=True):
         variance = max(float(np.square(release.standard_errors(t)).mean()), 1e-300)
-        for C, part in split(release.values(t), table).items():
+        for C, part in split_table(release.values(t), table).items():
             precision = 1 / variance / spread(C, table, sizes)
             total[C] += precision
             best[C] = max(best[C], precision)
@@ -201,7 +202,7 @@ def _from_cells(release: TableRelease, *, whole: bool, progress: Progress | None
     fitted = closest_cells(*in_units_of_noise(W, np.concatenate(values), np.concatenate(errors)), progress=progress)
     x, rounding = fitted.x, None
     if whole:
-        x = controlled(fitted.x, counted(W))[0].astype(np.float64)
+        x = round_controlled(fitted.x, counted(W))[0].astype(np.float64)
         moves = np.abs(W @ x - W @ fitted.x)
         rounding = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))
 

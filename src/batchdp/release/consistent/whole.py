@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.consistency.components import Columns, maximal, subsets
-from batchdp.consistency.rounding import controlled, onto_margins, whole_margin
+from batchdp.consistency.faces import Columns, maximal, subsets
+from batchdp.consistency.rounding import round_controlled, round_margin, round_onto_margins
 from batchdp.progress import Progress
 from batchdp.release.consistent.notes import Rounding
 
@@ -45,9 +45,9 @@ def whole_tables(read: Read, asked: Sequence[Columns], names: Sequence[str], pro
 def _from_one(table: Dense, columns: Columns, asked: Sequence[Columns]) -> list[Integers]:
     """Of one table all others are margins: they are summed from its whole cells."""
     if table.ndim <= 2:
-        whole = controlled(table.reshape(-1), _totals(table.shape))[0].reshape(table.shape)
+        whole = round_controlled(table.reshape(-1), _totals(table.shape))[0].reshape(table.shape)
     else:
-        whole = onto_margins(table, _margins(table, whole_margin(table.reshape(-1), _rounded(table)).sum()))
+        whole = round_onto_margins(table, _margins(table, round_margin(table.reshape(-1), _rounded(table)).sum()))
     return [_margin(whole, columns, own) for own in asked]
 
 
@@ -62,11 +62,11 @@ def _one_by_one(read: Read, asked: Sequence[Columns], progress: Progress | None)
         for axis, i in enumerate(own):
             if i not in margins:
                 others = tuple(a for a in range(values.ndim) if a != axis)
-                margins[i] = whole_margin(values.sum(axis=others), total)
+                margins[i] = round_margin(values.sum(axis=others), total)
         if len(own) < 2:
             found.append(margins[own[0]] if own else np.array(total))
         else:
-            found.append(onto_margins(values, [margins[i] for i in own]))
+            found.append(round_onto_margins(values, [margins[i] for i in own]))
         if progress is not None:
             progress((t + 1) / len(asked), "rounding tables")
     return found
@@ -78,7 +78,7 @@ def _rounded(table: Dense) -> int:
 
 def _margins(table: Dense, total: int) -> list[Integers]:
     axes = range(table.ndim)
-    return [whole_margin(table.sum(axis=tuple(a for a in axes if a != axis)), total) for axis in axes]
+    return [round_margin(table.sum(axis=tuple(a for a in axes if a != axis)), total) for axis in axes]
 
 
 def _margin(table: Integers, columns: Columns, own: Columns) -> Integers:

@@ -8,7 +8,7 @@ from typing import Any, final
 from numpy.typing import ArrayLike
 
 from batchdp.bounds.convex import Progress, solve
-from batchdp.checks import finite, whole
+from batchdp.checks import check_finite, check_whole
 from batchdp.privacy import GAUSSIAN
 from batchdp.strategies.blocks import block_by_block
 from batchdp.strategies.family import Family
@@ -33,8 +33,8 @@ def gaussian(
     true answer ends the search.
     """
     workload = as_workload(workload)
-    tolerance = finite("tolerance", tolerance, above=0, below=1)
-    max_rounds = whole("max_rounds", max_rounds, 1)
+    tolerance = check_finite("tolerance", tolerance, above=0, below=1)
+    max_rounds = check_whole("max_rounds", max_rounds, 1)
     reduction = reduce(workload)
     ended = solve(reduction.reduced, tolerance=tolerance, max_rounds=max_rounds, progress=progress)
     return PairStrategy.lifted(reduction, ended.pair, method="gaussian", noise=GAUSSIAN, proven=(ended.bound,))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from batchdp.checks import whole
+from batchdp.checks import check_whole
 from batchdp.linalg.matrix import Dense, Indices, dense
 from batchdp.strategies.family import Family
 from batchdp.strategies.over_cells import Sizes, Tree, over_cells
@@ -28,7 +28,7 @@ def hierarchical(workload: MatrixWorkload | ArrayLike | Any, *, branching: int =
         branching: how many children a node has; the last node of a level may have fewer.
     """
     workload = as_workload(workload)
-    branching = whole("branching", branching, 2)
+    branching = check_whole("branching", branching, 2)
     levels = tree_levels(workload.cells, branching)
     L = tree(workload.cells, levels)
     B = tree_reconstruct(dense(workload.matrix), levels)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchdp.checks import finite, whole
+from batchdp.checks import check_finite, check_whole
 from batchdp.linalg.cone import inside, project
 from batchdp.linalg.matrix import Dense, check_size, dense
 from batchdp.linalg.threads import one_thread
@@ -47,7 +47,10 @@ def matrix_mechanism(
     (Formula 14), by a spectral projected gradient; L = M^½ and B = W M^-½.
     """
     workload = as_workload(workload)
-    max_rounds, smoothing = whole("max_rounds", max_rounds, 0), finite("smoothing", smoothing, above=0, below=1)
+    max_rounds, smoothing = (
+        check_whole("max_rounds", max_rounds, 0),
+        check_finite("smoothing", smoothing, above=0, below=1),
+    )
     check_size(workload.cells, workload.cells)
     W = dense(workload.weighted)
     n = workload.cells

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchdp.checks import finite, whole
+from batchdp.checks import check_finite, check_whole
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
@@ -53,8 +53,8 @@ def low_rank(
         return block_by_block(low_rank)(workload, algorithm=algorithm, seed=seed, progress=progress)
     if algorithm not in ALGORITHMS:
         raise StrategyError(f'algorithm={algorithm!r} must be "fast" or "paper"')
-    relaxation = finite("relaxation", relaxation, least=0)
-    seed = whole("seed", seed, 0)
+    relaxation = check_finite("relaxation", relaxation, least=0)
+    seed = check_whole("seed", seed, 0)
     # ‖W − B L‖_F counts every cell, so a relaxed problem keeps them all.
     reduction = reduce(workload, merge=algorithm == "fast" and relaxation == 0)
     R, k = reduction.reduced, reduction.rank
@@ -129,7 +129,7 @@ def solve_fast(
 def _checked_rank(rank: int | None, rank_of_workload: int, relaxation: float) -> int:
     if rank is None:
         return max(1, ceil(1.2 * rank_of_workload))
-    rank = whole("rank", rank, 1)
+    rank = check_whole("rank", rank, 1)
     if rank < rank_of_workload and relaxation == 0:
         raise StrategyError(
             f"rank={rank} is below the workload's rank {rank_of_workload}: no such pair reproduces it; "

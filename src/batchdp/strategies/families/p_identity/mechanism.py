@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchdp.checks import whole
+from batchdp.checks import check_whole
 from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads, one_thread
@@ -49,8 +49,8 @@ def p_identity(
         max_rounds: of the quasi-Newton method, for each start that is run to the end.
     """
     workload = as_workload(workload)
-    shared = None if shared is None else whole("shared", shared, 1)
-    seed, max_rounds = whole("seed", seed, 0), whole("max_rounds", max_rounds, 1)
+    shared = None if shared is None else check_whole("shared", shared, 1)
+    seed, max_rounds = check_whole("seed", seed, 0), check_whole("max_rounds", max_rounds, 1)
     reduction = reduce(workload)
     if reduction.rank == 0:
         return PairStrategy.lifted(reduction, Pair(np.zeros((0, 0)), np.zeros((0, 0))), method="p-identity")

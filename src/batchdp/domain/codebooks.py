@@ -1,23 +1,27 @@
-"""A codebook from a JSON file. Only that file is read: references to others are refused, and nothing is fetched."""
+"""A codebook from a JSON file, as a start for a domain file. Only that file is read: references to others are refused,
+and nothing is fetched.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import ValidationError
 
-from batchdp.domain.codebooks import csvw, frictionless
-from batchdp.domain.codebooks.parts import shown
-from batchdp.domain.described import Described
-from batchdp.domain.names import LONGEST, folded, plain_name
+from batchdp.domain import codebook_formats
+from batchdp.domain.codebook_formats import shorten
+from batchdp.domain.draft import ColumnType, Described
+from batchdp.domain.names import LONGEST, fold, plain_name
 from batchdp.errors import DomainError
-from batchdp.regular import opened
+from batchdp.regular import open_regular
+
+# ── A codebook from a JSON file. Only that file is read: references to others are refused, and nothing is fetched.
 
 LARGEST_FILE = 5_000_000
 """Bytes."""
@@ -45,28 +49,28 @@ def read_codebook(given: str, *, table: str | None = None) -> Codebook:
         table: what the table is called otherwise, to choose among several.
     """
     path, asked = (given, None) if "#" not in given or Path(given).exists() else given.rsplit("#", 1)
-    content = _content(Path(path).expanduser())
+    content = _read_json(Path(path).expanduser())
     try:
-        name, columns = _chosen(list(_tables(content)), asked, table)
-        return Codebook(name, tuple(_distinct(columns())))
+        name, columns = _choose_table(list(_find_tables(content)), asked, table)
+        return Codebook(name, tuple(_check_distinct(columns())))
     except ValidationError as error:
-        raise DomainError(f"{path}: {_explained(error)}") from None
+        raise DomainError(f"{path}: {_explain(error)}") from None
     except ValueError as error:
         raise DomainError(f"{path}: {error}") from None
     except RecursionError:
         raise DomainError(f"{path} is nested too deeply; a codebook is {EXPECTED}") from None
 
 
-def _content(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise DomainError(f"cannot read the codebook {path}: {getattr(error, 'strerror', None) or error}") from error
     if len(content) > LARGEST_FILE:
         raise DomainError(f"{path} is larger than {LARGEST_FILE // 10**6} MB; keep the table that you ask about")
     try:
-        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_refused)
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_check_keys, parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
         raise DomainError(f"{path} is not a text in UTF-8 ({error.reason} at byte {error.start})") from error
     except RecursionError:
@@ -75,17 +79,17 @@ def _content(path: Path) -> Any:
         raise DomainError(f"{path} is not JSON: {error}; a codebook is {EXPECTED}") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object, in which nothing is said twice: readers differ in which of the two they believe."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {shown(repr(twice))} stands twice in one object")
+        raise ValueError(f"the key {shorten(repr(twice))} stands twice in one object")
     return found
 
 
-def _refused(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no number of JSON")
 
 
@@ -93,7 +97,7 @@ Table = tuple[str, Callable[[], list[Described]]]
 """A name, and what reads its columns."""
 
 
-def _tables(content: Any) -> Iterator[Table]:
+def _find_tables(content: Any) -> Iterator[Table]:
     """The tables that a document describes: a schema alone, a table with its schema, or several of these."""
     if not isinstance(content, dict):
         raise ValueError(f"not an object; a codebook is {EXPECTED}")
@@ -102,16 +106,16 @@ def _tables(content: Any) -> Iterator[Table]:
         if not isinstance(part, dict):
             raise ValueError(f"{several} holds something that is no object; a codebook is {EXPECTED}")
         if "fields" in part:
-            yield _name(part), partial(frictionless.columns, part)
+            yield _name(part), partial(codebook_formats.frictionless_columns, part)
         elif "columns" in part:
-            yield _name(part), partial(csvw.columns, part, {})
+            yield _name(part), partial(codebook_formats.csvw_columns, part, {})
         elif "schema" in part:
-            yield _name(part), partial(frictionless.columns, _within(part, "schema"))
+            yield _name(part), partial(codebook_formats.frictionless_columns, _schema_in(part, "schema"))
         elif "tableSchema" in part:
-            yield _name(part), partial(csvw.columns, _within(part, "tableSchema"), part)
+            yield _name(part), partial(codebook_formats.csvw_columns, _schema_in(part, "tableSchema"), part)
 
 
-def _within(part: dict[str, Any], key: str) -> dict[str, Any]:
+def _schema_in(part: dict[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(part[key], dict):
         raise ValueError(
             f"{key} is not an object but perhaps the name of another file; put its content here, or give it"
@@ -125,10 +129,10 @@ def _name(part: dict[str, Any]) -> str:
     return plain_name(re.split(r"[/\\]", called)[-1].split(".")[0][:LONGEST])
 
 
-def _chosen(tables: list[Table], asked: str | None, table: str | None) -> Table:
+def _choose_table(tables: list[Table], asked: str | None, table: str | None) -> Table:
     if not tables:
         raise ValueError(f"no columns are described; a codebook is {EXPECTED}")
-    named = [one for one in tables if folded(one[0]) == folded(plain_name(asked or table or ""))]
+    named = [one for one in tables if fold(one[0]) == fold(plain_name(asked or table or ""))]
     if len(named) == 1:
         return named[0]
     if len(tables) == 1 and asked is None:
@@ -137,18 +141,49 @@ def _chosen(tables: list[Table], asked: str | None, table: str | None) -> Table:
     raise ValueError(f"describes the tables {names}; name one of them, like --codebook codebook.json#{tables[0][0]}")
 
 
-def _distinct(columns: list[Described]) -> list[Described]:
+def _check_distinct(columns: list[Described]) -> list[Described]:
     seen: dict[str, str] = {}
     for column in columns:
-        if folded(column.name) in seen:
-            raise ValueError(f"describes {shown(repr(column.name))} twice, upper or lower case; keep one of them")
-        seen[folded(column.name)] = column.name
+        if fold(column.name) in seen:
+            raise ValueError(f"describes {shorten(repr(column.name))} twice, upper or lower case; keep one of them")
+        seen[fold(column.name)] = column.name
     return columns
 
 
-def _explained(error: ValidationError) -> str:
+def _explain(error: ValidationError) -> str:
     """The first complaint, and its place."""
     first = error.errors(include_url=False)[0]
-    place = ".".join(shown(part) for part in first["loc"] if not str(part).startswith("function-"))
+    place = ".".join(shorten(part) for part in first["loc"] if not str(part).startswith("function-"))
     more = "" if error.error_count() == 1 else f" (and {error.error_count() - 1} more)"
     return f"{place or 'file'}: {first['msg'].removeprefix('Value error, ')}{more}"
+
+
+# ── A table's own columns, with what a codebook says about them.
+
+WORDS: dict[ColumnType, str] = {
+    "text": "texts",
+    "number": "numbers",
+    "whole": "whole numbers",
+    "date": "days",
+    "boolean": "true and false",
+}
+
+
+def join_codebook(columns: Iterable[Described], codebook: Codebook) -> list[Described]:
+    """The columns under their own names: the table decides which there are, the codebook what they hold."""
+    known = {fold(other): column for column in codebook.columns for other in column.also}
+    known |= {fold(column.name): column for column in codebook.columns}
+    return [_join_column(column, known.get(fold(column.name))) for column in columns]
+
+
+def _join_column(column: Described, entry: Described | None) -> Described:
+    if entry is None or column.kind == "other":
+        return column
+    found = replace(entry, name=column.name, step=column.step)
+    if entry.kind in ("unknown", "other") or (column.kind == "boolean" and len(entry.values) == 2):
+        return replace(found, kind=column.kind, values=())
+    numeric = {column.kind, entry.kind} <= {"number", "whole"}
+    if column.kind == "unknown" or column.kind == entry.kind or numeric:
+        return found
+    clash = f"EDIT: the codebook has {WORDS[entry.kind]} here, the table {WORDS[column.kind]}."
+    return replace(found, notes=(*found.notes, clash))
