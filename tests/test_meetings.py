@@ -307,7 +307,7 @@ def test_a_repeat_takes_the_cap_that_was_drawn_for_and_no_other_meetings(
     table = pd.DataFrame({"g": ["a", "b", "a"], "y": [1, 2, 3]})
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=10**5)
     with monkeypatch.context() as before:
-        before.setattr("batchdp.cells.batch.cells.meetings", lambda *_: None)
+        before.setattr("batchdp.cells.cells.meetings", lambda *_: None)
         unknowing = load_plan(tmp_path / "a.plan")
     assert unknowing.lattice.column_sums > made.lattice.column_sums
     first = answer(unknowing, table, epsilon=epsilon, ledger=ledger, release_id="r")
