@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from batchdp.mechanism import sample as sampling
-from batchdp.mechanism.knorm.integers import solved
+from batchdp.mechanism.knorm.gauge import solved
 from batchdp.mechanism.prepare import Mechanism
 
 Matrix = NDArray[Any]

@@ -16,8 +16,8 @@ import batchdp
 from batchdp.cells.splitting import possible
 from batchdp.components import groups
 from batchdp.domain import as_domain
-from batchdp.plans.componentwise import ComponentCells, component_cells, componentwise
-from batchdp.sql import read_queries
+from batchdp.plans.componentwise import ComponentCells, component_cells, componentwise, query_tables
+from batchdp.sql import read_batch
 from cases import every_number
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -60,17 +60,18 @@ def visits(count: int, seed: int = 0) -> pd.DataFrame:
 @given(st.sets(st.sampled_from(QUERIES), min_size=1), st.integers(0, 10**6))
 def test_components_count_the_same_queries(chosen: set[str], seed: int) -> None:
     domain = as_domain(DOMAIN)
-    queries = read_queries(";\n".join(sorted(chosen)), domain)
-    made = componentwise(queries, domain, 8192)
+    batch = read_batch(";\n".join(sorted(chosen)), domain)
+    queries = batch.queries
+    made = componentwise(batch, domain, 8192)
     assert made is not None
     cells, strategy = made
     plain = every_number(queries, domain)
     rng = np.random.default_rng(seed)
     alive = [np.flatnonzero(possible(atoms)) for atoms in cells.atoms]
     rows = np.column_stack([rng.choice(own, 50) for own in alive]) if alive else np.zeros((50, 0), dtype=np.int64)
-    batch = [(rows, rng.integers(1, 9, 50))]
-    truth = plain.matrix @ plain.counts(batch)
-    assert np.allclose(cells.matrix @ cells.counts(batch), truth, atol=1e-8 * max(1.0, float(np.abs(truth).max())))
+    records = [(rows, rng.integers(1, 9, 50))]
+    truth = plain.matrix @ plain.counts(records)
+    assert np.allclose(cells.matrix @ cells.counts(records), truth, atol=1e-8 * max(1.0, float(np.abs(truth).max())))
     assert np.allclose(strategy.reconstruct @ strategy.measure, cells.matrix.toarray(), atol=1e-9)
     # Its sensitivity over blocks covers every record.
     moved = [strategy.measure @ cells.counts([(row[None], np.ones(1, dtype=np.int64))]) for row in rows]
@@ -138,18 +139,17 @@ def test_a_plan_by_components_is_saved_answered_audited_and_repeated(dashboard: 
 
 
 def test_components_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
-    from batchdp.components.asking import asked
-
     domain = as_domain(DOMAIN)
-    queries = read_queries(QUERIES[3], domain)
-    made = componentwise(queries, domain, 8192)
+    batch = read_batch(QUERIES[3], domain)
+    queries, tables = batch.queries, query_tables(batch, domain)
+    made = componentwise(batch, domain, 8192)
     assert made is not None
     cells, _ = made
     with pytest.raises(batchdp.QueryError, match="not the sum of its components"):
-        component_cells(queries, asked(queries, domain), cells.sets[1:], cells.averages, 8192)
+        component_cells(queries, tables, cells.sets[1:], cells.averages, 8192)
     with pytest.raises(batchdp.QueryError, match="measures"):
-        component_cells(queries, asked(queries, domain), cells.sets, [2 * mu for mu in cells.averages], 8192)
-    assert component_cells(queries, asked(queries, domain), cells.sets, cells.averages, 2) is None
+        component_cells(queries, tables, cells.sets, [2 * mu for mu in cells.averages], 8192)
+    assert component_cells(queries, tables, cells.sets, cells.averages, 2) is None
 
 
 # ── Batches of all sizes have a plan ──

@@ -13,15 +13,21 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 import batchdp
-from batchdp import Ledger, MatrixWorkload, ReleaseError, TableRelease, answer, load_release, optimize
+from batchdp import Ledger, ReleaseError, TableRelease, answer, load_release, optimize
 from batchdp.archive import load, save
-from batchdp.domain.counted import ALONE, CODES, COUNTS, LARGE, SHOWN, Counted, what_is_counted
 from batchdp.domain.domain import as_domain
 from batchdp.reports.page import page
 from batchdp.reports.planned import Prospect, plan_page
 from batchdp.workloads.marginals import marginals
 from commands import succeeds
-from test_components import structure
+
+ALONE = "Standard errors and intervals are of the noise alone: they do not cover what these rules change."
+CODES = "A record with a code that is missing, no whole number or out of range is not counted."
+COUNTS = (
+    "The counts are the caller's: a text is the number that it spells, one that is no whole number is rounded down, "
+    "one that is no number, missing, infinite or below 0 is taken as 0, and one above 2^62 as 2^62."
+)
+"""Written out, not imported: code that does not say them fails by what it says."""
 
 DOMAIN = """
 table = "ratings"
@@ -54,15 +60,18 @@ SELECT course, COUNT(*) AS by_course, AVG(fee) AS mean_fee, MEDIAN(fee) AS middl
 SELECT SUM(rating) AS stars FROM ratings;
 """
 SENTENCES = (
-    "At most 20 rows of each student are counted, chosen by lot where there are more; rows whose student is NULL are "
-    "left out.",
+    "At most 20 rows of each student are counted, chosen by lot where there are more, so that counts may be too low; "
+    "rows whose student is NULL are left out.",
     "Left out are rows whose hours is a fraction within 0 to 40 or NULL; whose taken is not within 2020-01-01 to "
     "2025-12-31 or NULL.",
-    "Values beyond an end of their range count as the nearer end: fee (0 to 2,000).",
-    "Values are rounded to the nearest step: fee (to 0.01).",
+    "Values beyond an end of their range count as the nearer end, in conditions such as WHERE too: fee (0 to 2,000).",
+    "Values are rounded to the nearest step, in conditions too: fee (to 0.01).",
     "Counted, but in no group, sum, average or quantile of that column are rows whose course is not declared or NULL; "
     "whose rating is not within 1 to 5 or NULL; whose fee is NULL.",
-    "Sums and averages leave out values that are no whole numbers: rating.",
+    "Conditions such as WHERE take a value that is not declared as it is.",
+    "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or group of a "
+    "single number: rating.",
+    "What is no number, or no date where dates are declared, is NULL: rating, fee, hours, taken.",
     "If there are more than 1,000,000 rows, answers may be too low.",
     ALONE,
 )
@@ -73,6 +82,8 @@ FALSE = (
     "holds the true",
     "holds its truth",
     "off apart",
+    "Every answer carries",
+    "Nothing was rounded",
 )
 """What no text says of such a release."""
 
@@ -195,13 +206,15 @@ def test_a_table_release_says_it_and_its_digest_covers_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize("given", [[1.5, -1.0, np.nan], [1, 2, 3], [5, "<5", [3]], np.array([3, 4, 5])])
 def test_counts_have_the_same_note_whatever_they_are(given: Any, tmp_path: Path) -> None:
     """Which would tell about them otherwise."""
-    strategy = optimize(MatrixWorkload(np.eye(3)))
+    strategy = optimize(np.eye(3))
     done = answer(strategy, given, epsilon=1.0, ledger=Ledger.create(tmp_path / "b.db", epsilon=1), max_rows=10**6)
     assert done.notes == (COUNTS, "If there are more than 1,000,000 records, answers may be too low.", ALONE)
     assert "one that is no number, missing, infinite or below 0 is taken as 0" in page(done)
 
 
 def test_codes_have_a_note_of_their_own(tmp_path: Path) -> None:
+    from test_components import structure
+
     ledger = Ledger.create(tmp_path / "b.db", rho=2)
     plain = marginals([3, 2], [1])
     for planned in (optimize(plain, privacy="zcdp"), optimize(structure(plain), privacy="zcdp")):
@@ -212,22 +225,26 @@ def test_codes_have_a_note_of_their_own(tmp_path: Path) -> None:
 
 
 def test_only_what_applies_is_said() -> None:
+    from batchdp.domain.counted import LARGE, SHOWN, what_is_counted
+
     plain = {"table": "t", "columns": {"a": {"values": [1, 2], "other": "drop"}, "b": {"integers": [0, 9]}}}
     none = what_is_counted(as_domain({"table": "t", "columns": {"a": {"values": [1]}}}), ())
     assert none.sentences(LARGE) == ()
     some = what_is_counted(as_domain(plain), ()).sentences()
     assert some == ("Left out are rows whose a is not declared or NULL.", ALONE)
-    both = what_is_counted(as_domain(plain), {"b"}, summed={"b"}).sentences()
-    assert len(both) == 4
+    both = what_is_counted(as_domain(plain), {"b"}).sentences()
+    assert len(both) == 6
     many = {"table": "t", "columns": {f"c{i}": {"values": [1]} for i in range(SHOWN + 5)}}
-    (listed, _) = what_is_counted(as_domain(many), set(many["columns"])).sentences()
+    (listed, _, _) = what_is_counted(as_domain(many), set(many["columns"])).sentences()
     assert listed.endswith("(and 5 columns more, alike).")
     once = {"table": "t", "privacy": {"unit": "p"}, "columns": {"a": {"values": [1]}}}
     assert what_is_counted(as_domain(once), ()).sentences()[0].startswith("At most 1 row of each p is counted")
 
 
 def test_rules_are_read_as_they_were_written_and_nothing_else_is() -> None:
-    rules = what_is_counted(as_domain(DOMAIN), {"course", "rating", "fee"}, summed={"rating", "fee"})
+    from batchdp.domain.counted import Counted, what_is_counted
+
+    rules = what_is_counted(as_domain(DOMAIN), {"course", "rating", "fee"})
     written = json.loads(json.dumps(rules.header()))
     assert Counted.read(written) == rules
     assert Counted.read({}) == Counted()
@@ -248,6 +265,69 @@ def test_a_file_with_rules_that_are_none_is_refused(study: Path, tmp_path: Path)
     save(tmp_path / "x.release", header | {"counted": {"given": "guesses"}}, arrays, ReleaseError)
     with pytest.raises(ReleaseError, match="damaged"):
         load_release(tmp_path / "x.release")
+
+
+def test_answers_in_csv_have_what_is_counted_beside_them(study: Path) -> None:
+    beside = json.loads((study / "out.csv-metadata.json").read_text())
+    assert beside["@context"] == "http://www.w3.org/ns/csvw"
+    assert beside["url"] == "out.csv"
+    assert tuple(beside["rdfs:comment"]) == SENTENCES
+    titles = [one["titles"] for one in beside["tableSchema"]["columns"]]
+    assert ",".join(titles) == (study / "out.csv").read_text().splitlines()[0]
+
+
+def test_page_notebook_note_and_record_count_the_same_tables(study: Path) -> None:
+    release = load_release(study / "out.release")
+    assert len(release.tables) == 5
+    assert "Release of 11 private answers in 5 tables" in release._repr_html_()
+    assert "11 answers in 5 tables" in words(study / "pub/note.md")
+    assert "11 answers in 5 tables" in words(study / "pub/record.yaml")
+    assert "1 of 5 tables, by group, with 3 answers; the others are single answers or derived." in words(
+        study / "page.html"
+    )
+
+
+RULES = """
+table = "t"
+privacy = { max_rows = 1000 }
+columns.kept = { integers = [0, 10] }
+columns.ends = { integers = [0, 10], outside = "clip" }
+columns.line = { range = [0, 10], step = 0.5, bins = [0, 5] }
+columns.day = { dates = ["2020-01-01", "2020-12-31"] }
+columns.name = { values = ["x", "y"] }
+"""
+ODD = {
+    **{name: [3, 2.5, 12, 12.5, -1, "n/k", None, 2.75] for name in ("kept", "ends", "line")},
+    "day": ["2020-03-01", "2019-01-01", "2021-05-05", "n/k", None, "2020-12-31", "2020-08-01", "2020-08-02"],
+    "name": ["x", "y", "z", None, "X", "y", "x", "x"],
+}
+FOUND = {
+    "SELECT COUNT(*) AS n FROM t WHERE kept > 10": 2,  # as they are, though not declared
+    "SELECT COUNT(*) AS n FROM t WHERE kept > 2 AND kept < 3": 2,
+    "SELECT COUNT(*) AS n FROM t WHERE ends > 10": 0,  # clipped in conditions too
+    "SELECT COUNT(*) AS n FROM t WHERE ends = 10": 2,
+    "SELECT COUNT(*) AS n FROM t WHERE line = 3": 2,  # rounded in conditions too
+    "SELECT COUNT(*) AS n FROM t WHERE line > 10": 2,
+    "SELECT COUNT(*) AS n FROM t WHERE kept IS NULL": 2,  # a text too
+    "SELECT COUNT(*) AS n FROM t WHERE ends IS NULL": 2,
+    "SELECT COUNT(*) AS n FROM t WHERE day IS NULL": 2,
+    "SELECT COUNT(*) AS n FROM t WHERE day < '2020-06-01'": 2,
+    "SELECT COUNT(*) AS n FROM t WHERE name <> 'x'": 4,
+    "SELECT SUM(kept) AS n FROM t": 3,  # whole numbers within the range alone
+    "SELECT SUM(ends) AS n FROM t": 23,
+    "SELECT MEDIAN(ends) AS n FROM t": 2.5,  # 0, 2 (2.5 and 2.75), 3, 10, 10: fractions count in quantiles
+}
+
+
+@pytest.mark.parametrize("sql", FOUND)
+def test_conditions_sums_and_quantiles_see_what_the_sentences_say(sql: str, tmp_path: Path) -> None:
+    pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in ODD.items()}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    ledger = Ledger.create(tmp_path / "b.db", epsilon=1e5)
+    made = batchdp.plan(sql, RULES, seconds=0.3, cache=False)
+    (found,) = answer(made, tmp_path / "t.csv", epsilon=1e4, ledger=ledger).answers
+    assert found.value == pytest.approx(FOUND[sql], abs=0.51 if "MEDIAN" in sql else 0.1)
 
 
 def test_the_rules_are_those_by_which_rows_are_counted(tmp_path: Path) -> None:

@@ -304,6 +304,36 @@ POSTGRES = (
 )
 
 
+NO_HEADER = (
+    "NY,4711,CANARY",
+    "CANARY,2020-01-01",
+    "CANARY,",
+    "CANARY,CANARY",
+    "true,CANARY",
+    "CANARY,-3.5",
+    "CANARY,n/a",
+)
+
+
+@pytest.mark.parametrize("line", NO_HEADER)
+def test_a_first_line_that_may_be_a_record_is_not_written_down(folder: Path, line: str) -> None:
+    Path("visits.csv").write_text(f"{line}\nNJ,3,x\n")
+    with unchanged(folder):
+        told = refused("init", "visits.csv")
+    assert "CANARY" not in told
+    assert "may be a record" in told
+    assert "--header" in told
+
+
+def test_somebody_can_say_that_the_first_line_names_the_columns(folder: Path) -> None:
+    Path("visits.csv").write_text("clinic,2020,2021\nnorth,CANARY,3\n")
+    shown = succeeds("init", "visits.csv", "--header")
+    assert list(batchdp.load_domain("domain.toml").columns) == ["clinic", "2020", "2021"]
+    assert "The columns are called what the first line of visits.csv says" in shown
+    assert "CANARY" not in shown + written()
+    assert "first line" not in succeeds("init", "--force")
+
+
 def test_from_a_folder_of_files(folder: Path) -> None:
     Path("visits").mkdir()
     for part in ("a", "b"):

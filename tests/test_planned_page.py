@@ -289,7 +289,7 @@ def test_the_first_paint_of_two_thousand_queries_takes_less_than_a_second(browse
     asked = read_batch(sql, domain)
     cells = cells_of(asked.queries, domain)
     strategy = batchdp.STRATEGIES["noise-on-data"](MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes))
-    plan = Plan(sql, None, domain, CellBatch.of(cells, asked), strategy)
+    plan = Plan(sql, None, domain, CellBatch(cells, asked), strategy)
     assert len(plan.names) == 2000
     page = report_plan(plan, tmp_path / "page.html", criteria={"n": {"margin": 5}})
     times = []

@@ -16,12 +16,12 @@ import pytest
 from scipy.stats import chi2, chi2_contingency
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.mechanism.knorm import drawing, survey
+from batchdp.mechanism.knorm import body as bodies
+from batchdp.mechanism.knorm import drawing
 from batchdp.mechanism.knorm.ball import Box, box
-from batchdp.mechanism.knorm.bits import Bits, Uniform, below
+from batchdp.mechanism.knorm.bits import Bits, Gamma, Uniform, below, exponential
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.drawing import Point, _accepted, draw, draws
-from batchdp.mechanism.knorm.exponential import Gamma, exponential
 from batchdp.mechanism.knorm.gauge import Found
 from batchdp.privacy import LAPLACE
 from mechanisms import calibrated
@@ -163,8 +163,8 @@ def test_points_of_the_ball_are_uniform() -> None:
 
 def few_directions(patch: pytest.MonkeyPatch) -> None:
     """Other half-spaces, from which searches start elsewhere."""
-    patch.setattr(survey, "SEED", 1)
-    patch.setattr(survey, "DIRECTIONS", 7)
+    patch.setattr(bodies, "SEED", 1)
+    patch.setattr(bodies, "DIRECTIONS", 7)
 
 
 def nothing_rejected_early(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import test_shaped_body as bodies
 import test_shaped_draws as drawing_tests
-from batchdp.mechanism.knorm import ball, body, drawing, ellipsoid, exponential, survey
+from batchdp.mechanism.knorm import ball, bits, body, drawing
 from batchdp.mechanism.knorm.ball import Box
 from batchdp.mechanism.knorm.bits import Bits
 from batchdp.mechanism.knorm.body import Body
@@ -58,7 +58,7 @@ def inward_root(patch: Patch) -> None:
 
 def inward_ball(patch: Patch) -> None:
     """The smallest ellipsoid, and a little smaller."""
-    original = ellipsoid.rounded
+    original = body.rounded
 
     def shrunk(columns: Any) -> Any:
         found = original(columns)
@@ -84,7 +84,7 @@ def bits_in_store(patch: Patch) -> None:
 
 def wrong_shape(patch: Patch) -> None:
     """R is the sum of k exponential numbers."""
-    patch.setattr(drawing, "Gamma", lambda shape, stream: exponential.Gamma(shape - 1, stream))
+    patch.setattr(drawing, "Gamma", lambda shape, stream: bits.Gamma(shape - 1, stream))
 
 
 def unverified_certificate(patch: Patch) -> None:
@@ -94,7 +94,6 @@ def unverified_certificate(patch: Patch) -> None:
         normal = tuple(round(x) for x in (prices * 2.0**20).tolist())
         return Cut(normal, round(2.0**20 * float(max(1, np.abs(columns).max())) / 2))
 
-    patch.setattr(survey, "cut", believed)
     patch.setattr(body, "cut", believed)
 
 
@@ -115,17 +114,17 @@ def straddling_rejected(patch: Patch) -> None:
 
 def margin_inside(patch: Patch) -> None:
     """Floats may reject what is barely inside."""
-    patch.setattr(survey, "MARGIN", -survey.MARGIN)
+    patch.setattr(body, "MARGIN", -body.MARGIN)
 
 
 def no_margin(patch: Patch) -> None:
     """Floats are believed to the last bit."""
-    patch.setattr(survey, "MARGIN", 0.0)
+    patch.setattr(body, "MARGIN", 0.0)
 
 
 def margin_of_one_operation(patch: Patch) -> None:
     """As if floats were off by one rounding, and no square root had made that more."""
-    patch.setattr(survey, "MARGIN", 2.0**-50)
+    patch.setattr(body, "MARGIN", 2.0**-50)
 
 
 def no_doubt(patch: Patch) -> None:
@@ -136,7 +135,7 @@ def no_doubt(patch: Patch) -> None:
 
 def short_comparisons(patch: Patch) -> None:
     """Numbers whose first bits are the same are not looked at further."""
-    patch.setattr(exponential, "below", lambda one, other, stream: one.value < other.value)
+    patch.setattr(bits, "below", lambda one, other, stream: one.value < other.value)
 
 
 def stale_bits(patch: Patch) -> None:

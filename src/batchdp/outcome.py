@@ -57,7 +57,7 @@ _ADVICE = {
     Outcome.STALLED: "rounding allows no smaller gap; ask for a larger tolerance",
     Outcome.OUT_OF_ROUNDS: "give more max_rounds, or ask for a larger tolerance",
     Outcome.PENALTY_AT_LIMIT: "the pair is exact but may be far from the best; try another seed or a larger rank",
-    Outcome.OUT_OF_TIME: "the machine was much slower than planned with; give more seconds",
+    Outcome.OUT_OF_TIME: "the work that was planned with is done, and more of it would have come closer",
     Outcome.CANCELLED: "the best so far; let the search end for a better one",
     Outcome.START: "nothing better than the start was found; try another seed, a larger rank or optimize",
     Outcome.QUERIES: "nothing better than the queries was found; try another seed, a larger rank or optimize",

@@ -96,6 +96,11 @@ class AskedTables(Sequence[Asked[int]]):
         """How many groups every key of an item has."""
         return tuple(len(self.legend.keys[k].titles) for k in run.keys)
 
+    def part(self, table: int) -> Part:
+        """A table as a part: its answers in their own order."""
+        shape = self.legend.shape(self.workload, table)
+        return Part(int(self.starts[table]), tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))))
+
     def numbers(self, run: Run) -> Combination[Indices] | Crossing[Indices]:
         """How an item is computed, with the numbers of the linear answers for all of its groups at once."""
         assert run.of is not None

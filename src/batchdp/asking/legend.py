@@ -46,10 +46,14 @@ class Legend:
     def __post_init__(self) -> None:
         self.axes.flags.writeable = False
 
+    def numbers_of(self, batch: KroneckerWorkload, table: int) -> tuple[int, ...]:
+        """The numbers of the group columns of a table, in the order of its axes."""
+        own = self.axes[batch.starts[table] : batch.starts[table + 1]].tolist()
+        return tuple(k for kind in own for k in self.kinds[kind])
+
     def keys_of(self, batch: KroneckerWorkload, table: int) -> list[Key]:
         """The group columns of a table, in the order of its axes."""
-        own = self.axes[batch.starts[table] : batch.starts[table + 1]].tolist()
-        return [self.keys[k] for kind in own for k in self.kinds[kind]]
+        return [self.keys[k] for k in self.numbers_of(batch, table)]
 
     def shape(self, batch: KroneckerWorkload, table: int) -> tuple[int, ...]:
         """How many groups every group column of a table has; their product is the number of its answers."""
@@ -67,8 +71,7 @@ class Legend:
 
     def row(self, batch: KroneckerWorkload, table: int, place: int) -> str:
         """What one of a table's rows is called: column=group, …; nothing where it has no group columns."""
-        own = self.axes[batch.starts[table] : batch.starts[table + 1]].tolist()
-        return self.called([k for kind in own for k in self.kinds[kind]], place)
+        return self.called(self.numbers_of(batch, table), place)
 
     def called(self, keys: Sequence[int], place: int) -> str:
         """What one of the combinations of some group columns is called, the last column fastest."""

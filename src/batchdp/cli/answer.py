@@ -62,8 +62,9 @@ def command(
     """Spend some of the budget and write private answers: name, value, standard_error, low, high, derived.
 
     The budget is charged before the table is read. A .release file with everything that `batchdp report` needs is
-    written beside the answers. With --consistent the last columns have answers that agree and are not negative, and
-    that the intervals are those of value.
+    written beside the answers, and beside a CSV file one that says what its columns are and what is counted
+    (answers.csv-metadata.json, CSV on the Web). With --consistent the last columns have answers that agree and are not
+    negative, and that the intervals are those of value.
     """
     either(epsilon, rho)
     from batchdp.cli.agreeing import made_consistent
@@ -112,11 +113,13 @@ def command(
 
 def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
     """Refuse an output that could not be written, or would become a part of what is read."""
-    from batchdp.cli.files import RELEASE_ENDINGS, check_output
+    from batchdp.cli.files import RELEASE_ENDINGS, check_output, described
     from batchdp.errors import ReleaseError
 
     for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
         check_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
+    if output.suffix.lower() == ".csv":
+        check_output(described(output), ReleaseError, inputs=(plan, table, ledger))
     if Path(table).is_dir() and output.resolve().is_relative_to(Path(table).resolve()):
         raise ReleaseError(f"{output} would become a part of the table in {table}; name an output outside of it")
 

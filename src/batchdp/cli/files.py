@@ -87,6 +87,40 @@ def write_answers(release: Release, output: Path, agreeing: Consistent | Consist
             derived = str(row["derived"]).lower()
             writer.writerow((no_formula(row.pop("name")), *{**row, "derived": derived}.values()))
         write_atomically(output, text.getvalue().encode(), ReleaseError)
+        write_atomically(described(output), _description(release, output, agreeing).encode(), ReleaseError)
+
+
+def described(output: Path) -> Path:
+    """Where programs look for what is said of a CSV file (CSV on the Web): beside it, under its name."""
+    return output.with_name(f"{output.name}-metadata.json")
+
+
+def _description(release: Release, output: Path, agreeing: Consistent | ConsistentTables | None) -> str:
+    """What the columns of answers are and what is counted, which has no place in the file itself."""
+    of_noise = f"of the {100 * release.confidence:g} % interval around value, which is of the noise alone"
+    said = {
+        "name": "what the answer is called",
+        "value": "the private answer: what is counted, plus noise, or computed from such",
+        "standard_error": "of the noise in value",
+        "low": f"lower end {of_noise}",
+        "high": f"upper end {of_noise}",
+        "derived": "whether value is computed from other answers",
+    }
+    if agreeing is not None:
+        said |= {
+            "consistent": "an answer that agrees with the others and is not negative",
+            "interval_of": "which column the interval is of",
+        }
+    notes = [*release.notes, *(agreeing.notes if agreeing is not None else ())]
+    content = {
+        "@context": "http://www.w3.org/ns/csvw",
+        "url": output.name,
+        "dc:title": f"Private answers about {release.certificate.table}",
+        "dc:identifier": release.certificate.release_id,
+        **({"rdfs:comment": notes} if notes else {}),
+        "tableSchema": {"columns": [{"titles": name, "dc:description": text} for name, text in said.items()]},
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def _list_rows(release: Release, agreeing: Consistent | ConsistentTables | None) -> Iterator[dict[str, Any]]:

@@ -41,12 +41,17 @@ def command(
     folder: Annotated[
         Path, typer.Option(help="Where to write domain.toml and queries.sql.", metavar="FOLDER", readable=False)
     ] = Path(),
+    header: Annotated[
+        bool, typer.Option("--header", help="The first line of the CSV file names its columns.", metavar="")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there already.", metavar="")] = False,
 ) -> None:
     """Write a commented domain file and a query file to start from.
 
     Only the names and types of the table's columns are looked at, never its values: the domain must not depend on them.
-    A codebook adds values and ends; make sure that these were not looked up in the data either.
+    A codebook adds values and ends; make sure that these were not looked up in the data either. Of a CSV file the first
+    line is read: one that does not look like names of columns may be a record and is refused, unless --header says
+    that it names them.
     """
     from batchdp.archive import write_atomically
     from batchdp.cli.files import check_output
@@ -64,7 +69,7 @@ def command(
     if table is not None:
         from batchdp.tables.schema import read_schema
 
-        name, columns = read_schema(table)
+        name, columns = read_schema(table, has_header=header)
     if codebook is not None:
         book = read_codebook(codebook, table=None if table is None else name)
         if table is None:
@@ -77,9 +82,21 @@ def command(
     write_atomically(queries, drafted.queries.encode(), DomainError)
     plan = re.sub(r"\W+", "_", name)
     say(
-        f"{remarks}Wrote {domain} and {queries}. Edit both: declare what is public about each column, from what you "
-        "know and not from the data, and write your queries. Then run\n"
+        f"{remarks}{_first_line(table)}Wrote {domain} and {queries}. Edit both: declare what is public about each "
+        "column, from what you know and not from the data, and write your queries. Then run\n"
         f"  batchdp plan {quote(str(queries))} --domain {quote(str(domain))} -o {quote(f'{plan}.plan')}"
+    )
+
+
+def _first_line(table: str | None) -> str:
+    """Where the names of a CSV file's columns are from: a line of words can be a record too."""
+    from batchdp.tables.schema import is_csv
+
+    if table is None or not is_csv(table):
+        return ""
+    return (
+        f"The columns are called what the first line of {table} says; if that is a record, delete what is written and "
+        "add a line with names.\n"
     )
 
 

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from batchdp.components.columns import Column, without_rounding
 from batchdp.components.lenses import Lens
 from batchdp.components.pieces import Piece, kron
-from batchdp.components.solver import Block, Watch, solve, solve_one
+from batchdp.components.solver import Block, solve, solve_one
 from batchdp.errors import StrategyError
+from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 
 Dense = NDArray[np.float64]
 Kinds = tuple[tuple[int, int], ...]
@@ -40,6 +41,10 @@ LOST = (
     "the tables' weights or factors are of so different sizes that some queries would be lost in rounding; "
     "give weights closer to one another, or rescale the factors"
 )
+GROUP_SECONDS = 3e-5
+"""Nominal seconds of a group, for each of its tables and columns; measured, as the next is."""
+ASSEMBLY_SECONDS = 8e-4
+"""Nominal seconds of the matrix of a block whatever its size."""
 SMALLEST_MATRIX = 1000
 """Classes of a single block from which the solver for one matrix is the quicker one."""
 
@@ -100,13 +105,14 @@ def _weighed(weight: float, factors: Iterable[float]) -> float:
 
 
 def solve_group(
-    terms: Terms, lenses: Mapping[int, Lens], *, tolerance: float = 1e-3, watch: Watch | None = None
+    terms: Terms, lenses: Mapping[int, Lens], *, tolerance: float = 1e-3, account: Account = UNLIMITED
 ) -> Answer:
     """The best strategy for the tables of a group; `lenses` has the columns that the group looks at."""
+    account.charge(GROUP_SECONDS * (1 + len(lenses) + len(terms)))
     terms, apart = separated(terms, lenses)
-    answers = [one_column(i, kind, lenses[i], tolerance, watch) for i, kind in apart]
+    answers = [one_column(i, kind, lenses[i], tolerance, account) for i, kind in apart]
     shared = sorted(i for i, own in lenses.items() if own.rows is not None and i not in dict(apart))
-    rest = _solve_rest(terms, lenses, shared, tolerance, watch)
+    rest = _solve_rest(terms, lenses, shared, tolerance, account)
     answers.append(rest)
     return Answer(
         float(np.prod([one.upper for one in answers])),
@@ -142,15 +148,17 @@ def separated(terms: Terms, lenses: Mapping[int, Lens]) -> tuple[Terms, list[tup
 
 
 def one_column(
-    i: int, kind: int, own: Lens, tolerance: float, watch: Watch | None, start: Dense | None = None
+    i: int, kind: int, own: Lens, tolerance: float, account: Account = UNLIMITED, start: Dense | None = None
 ) -> Answer:
     """The best strategy for one factor on one column; `start` has weights of its classes to begin with."""
-    return _solve_rest(alone(i, {kind: 1.0}), {i: own}, [i] * (own.rows is not None), tolerance, watch, start)
+    return _solve_rest(alone(i, {kind: 1.0}), {i: own}, [i] * (own.rows is not None), tolerance, account, start)
 
 
-def weighed_column(i: int, weights: Mapping[int, float], own: Lens, tolerance: float) -> Answer:
+def weighed_column(
+    i: int, weights: Mapping[int, float], own: Lens, tolerance: float, account: Account = UNLIMITED
+) -> Answer:
     """The best strategy for several factors on one column, each with its weight."""
-    return _solve_rest(alone(i, weights), {i: own}, [i] * (own.rows is not None), tolerance, None)
+    return _solve_rest(alone(i, weights), {i: own}, [i] * (own.rows is not None), tolerance, account)
 
 
 def alone(i: int, weights: Mapping[int, float]) -> Terms:
@@ -163,7 +171,7 @@ def _solve_rest(
     lenses: Mapping[int, Lens],
     shared: list[int],
     tolerance: float,
-    watch: Watch | None,
+    account: Account,
     start: Dense | None = None,
 ) -> Answer:
     """Blocks, each by the spreads that it keeps, solved together over the classes of the shared columns."""
@@ -176,15 +184,16 @@ def _solve_rest(
     if not shared:
         return _closed_form(found, lenses)
     made = [assembled(key, own, lenses, shared) for key, own in found.items()]
+    account.charge(sum(assembly_price(one) for one in made))
     for one, own in zip(made, found.values(), strict=True):
         _check_spanned(own, [_rows(lenses[i]) for i in one.matrix], one.R)
     made = [one for one in made if len(one.R)]
     if not made:  # nothing is left of any query
         return Answer(0.0, 0.0, ((),))
     if len(made) == 1 and classes >= SMALLEST_MATRIX and len(made[0].matrix) == len(shared):
-        answer = solve_one(made[0].block.R, tolerance, watch)
+        answer = solve_one(made[0].block.R, tolerance, account)
     else:
-        answer = solve([one.block for one in made], classes, tolerance=tolerance, watch=watch, start=start)
+        answer = solve([one.block for one in made], classes, tolerance=tolerance, account=account, start=start)
     pieces = []
     for one, K, inverse in zip(made, answer.measure, answer.recover, strict=True):
         root = np.sqrt(one.times)
@@ -284,6 +293,11 @@ def assembled(
         if i in spreading:
             column = np.where(classes[place] == spreading[i], column, -1)
     return Assembled(key, matrix, R, pseudo, centred, times, norm, Block(np.sqrt(times * norm) * R, column))
+
+
+def assembly_price(one: Assembled) -> float:
+    """What a block's matrix takes: the singular values of its rows."""
+    return float(ASSEMBLY_SECONDS + 20.0 * len(one.R) * one.R.shape[1] ** 2 / FLOPS)
 
 
 def _rows(own: Lens) -> tuple[Dense, ...]:

@@ -15,13 +15,12 @@ is the nuclear norm of K = W diag(μ)^½. Three ways to get at it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.bounds.convex import solve as solve_matrix
 from batchdp.components.columns import Column, without_rounding
 from batchdp.components.groups import (
     MOST_CLASSES,
@@ -30,6 +29,7 @@ from batchdp.components.groups import (
     TooManyClassesError,
     alone,
     assembled,
+    assembly_price,
     blocks_of,
     group_terms,
     separated,
@@ -38,6 +38,8 @@ from batchdp.components.groups import (
 from batchdp.components.lenses import Lens
 from batchdp.components.pieces import kron
 from batchdp.components.search import Batch
+from batchdp.components.solver import certify
+from batchdp.strategies.account import UNLIMITED, Account
 
 Dense = NDArray[np.float64]
 
@@ -45,21 +47,27 @@ ANGLES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, np.pi / 2)
 """From F μ to what it has outside of the rest's range."""
 RECORDS = 300
 """That are drawn."""
+SAMPLE_SECONDS = 1.5e-3
+"""Nominal seconds of their inner products, for every factor of a table; measured."""
 MOST_TERMS_ALONE = 2000
 
 
 def limit_of(
-    batch: Batch, terms: Terms, measures: Sequence[Mapping[int, Dense]], over: Callable[[], bool], seed: int = 0
+    batch: Batch,
+    terms: Terms,
+    measures: Sequence[Mapping[int, Dense]],
+    account: Account = UNLIMITED,
+    seed: int = 0,
 ) -> float:
     """The best limit that is found: by products of each of the measures, by a sample of records, by single tables."""
-    found = 0.0
+    found, lasting = 0.0, account.lasting_share()
     for mu in measures:
         best = 0.0
         for angle in ANGLES:
-            if over() and found > 0:
+            if account.over() and found > 0:
                 return found
             try:
-                value = by_products(batch, terms, mu, angle)
+                value = by_products(batch, terms, mu, angle, lasting)
             except TooManyClassesError:
                 break
             if value < best:  # the angles have one best between them
@@ -69,13 +77,15 @@ def limit_of(
     uniform = {i: batch.uniform(i) for i in range(len(batch.columns))}
     for kinds, weight in list(terms.items())[:MOST_TERMS_ALONE] if found == 0 else []:
         with suppress(TooManyClassesError):
-            found = max(found, by_one_table(batch, kinds, weight))
-    if not over() and (found == 0 or len(batch.wide()) > 0):
-        found = max(found, by_sample(batch, terms, {**uniform, **(measures[0] if measures else {})}, seed))
+            found = max(found, by_one_table(batch, kinds, weight, lasting))
+    if not account.over() and (found == 0 or len(batch.wide()) > 0):
+        found = max(found, by_sample(batch, terms, {**uniform, **(measures[0] if measures else {})}, seed, lasting))
     return found
 
 
-def by_products(batch: Batch, terms: Terms, measures: Mapping[int, Dense], angle: float) -> float:
+def by_products(
+    batch: Batch, terms: Terms, measures: Mapping[int, Dense], angle: float, account: Account = UNLIMITED
+) -> float:
     """The limit of a product of columns' measures; the columns without one are taken uniformly."""
     wide = {i: measures.get(i, batch.uniform(i)) for i in batch.wide()}
     turned = {i: _turned(batch.columns[i], mu, angle) for i, mu in wide.items()}
@@ -87,8 +97,8 @@ def by_products(batch: Batch, terms: Terms, measures: Mapping[int, Dense], angle
         rest, apart = separated(own, lenses)
         value = 1.0
         for i, kind in apart:
-            value *= _nuclear(alone(i, {kind: 1.0}), {i: lenses[i]}, wide)
-        value *= _nuclear(rest, {i: one for i, one in lenses.items() if i not in dict(apart)}, wide)
+            value *= _nuclear(alone(i, {kind: 1.0}), {i: lenses[i]}, wide, account)
+        value *= _nuclear(rest, {i: one for i, one in lenses.items() if i not in dict(apart)}, wide, account)
         total += value
     return total**2
 
@@ -116,24 +126,28 @@ def _turned(column: Column, mu: Dense, angle: float) -> tuple[Lens, dict[int, fl
     return Lens(tuple(rows), np.zeros(0), column.spread, column.counts), ratios
 
 
-def _nuclear(terms: Terms, lenses: Mapping[int, Lens], measures: Mapping[int, Dense]) -> float:
+def _nuclear(terms: Terms, lenses: Mapping[int, Lens], measures: Mapping[int, Dense], account: Account) -> float:
     """The sum of the blocks' nuclear norms at the product measure."""
     shared = [i for i, own in lenses.items() if own.rows is not None]
     if not shared:
-        return float(np.sqrt(solve_group(terms, lenses).upper))
+        return float(np.sqrt(solve_group(terms, lenses, account=account).upper))
     if np.prod([lenses[i].classes for i in shared]) > MOST_CLASSES:
         raise TooManyClassesError
     v = kron(measures[i][None] for i in shared)[0]
     total = 0.0
     for key, own in blocks_of(terms, lenses, shared).items():
-        block = assembled(key, own, lenses, shared).block
+        made = assembled(key, own, lenses, shared)
+        account.charge(2 * assembly_price(made))
+        block = made.block
         there = block.column >= 0
         weights = np.bincount(block.column[there], v[there], minlength=block.R.shape[1])
         total += float(np.linalg.svd(block.R * np.sqrt(weights), compute_uv=False).sum())
     return total
 
 
-def by_sample(batch: Batch, terms: Terms, measures: Mapping[int, Dense], seed: int) -> float:
+def by_sample(
+    batch: Batch, terms: Terms, measures: Mapping[int, Dense], seed: int, account: Account = UNLIMITED
+) -> float:
     """The best distribution on some records that are drawn: every one of these is a distribution on all."""
     rng = np.random.default_rng(seed)
     drawn: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
@@ -152,7 +166,8 @@ def by_sample(batch: Batch, terms: Terms, measures: Mapping[int, Dense], seed: i
     squares, U = np.linalg.eigh(G)
     there = squares > 1e-10 * squares[-1]
     R = np.sqrt(squares[there])[:, None] * U[:, there].T
-    return float(solve_matrix(R, tolerance=1e-2, max_rounds=60).bound.lower_bound)
+    account.charge(SAMPLE_SECONDS * sum(map(len, terms)))
+    return float(certify(R, 1e-2, account, max_rounds=60).bound.lower_bound)
 
 
 def _inner(column: Column, kind: int, orbit: NDArray[np.int64], member: NDArray[np.int64]) -> Dense:
@@ -165,6 +180,6 @@ def _inner(column: Column, kind: int, orbit: NDArray[np.int64], member: NDArray[
     return together + np.where(same, -(spread / column.counts[orbit])[:, None], 0.0) + np.where(alike, spread, 0.0)
 
 
-def by_one_table(batch: Batch, kinds: Kinds, weight: float) -> float:
+def by_one_table(batch: Batch, kinds: Kinds, weight: float, account: Account = UNLIMITED) -> float:
     """What no strategy for one table by itself is below."""
-    return solve_group({kinds: weight}, {i: batch.lens(i, None) for i, _ in kinds}).lower
+    return solve_group({kinds: weight}, {i: batch.lens(i, None) for i, _ in kinds}, account=account).lower

@@ -8,7 +8,8 @@ of the column's optimum, S = R diag(v) Rᵀ and R = F (I − μ 1ᵀ), the gradi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from batchdp.components.columns import Column
 from batchdp.components.groups import Terms, group_terms, one_column, separated, solve_group
 from batchdp.components.lenses import lens
 from batchdp.components.search import Batch
+from batchdp.strategies.account import UNLIMITED, Account
 
 Dense = NDArray[np.float64]
 Forces = dict[tuple[int, int], float]
@@ -35,12 +37,20 @@ SMALLEST = 1e-6
 """Of a measure, relative to the uniform one."""
 
 
+@dataclass(eq=False)
+class _Known:
+    """Columns' optima, by column, factor and measure, so that each is found once; and who pays for them."""
+
+    account: Account
+    optima: dict[tuple[int, int, bytes], float] = field(default_factory=dict)
+
+
 def improved(
-    batch: Batch, terms: Terms, measures: Mapping[int, Dense], over: Callable[[], bool]
+    batch: Batch, terms: Terms, measures: Mapping[int, Dense], account: Account = UNLIMITED
 ) -> dict[int, Dense] | None:
     """Better measures for the same split; None where columns of a group are tied to one another."""
     measures = dict(measures)
-    known: dict[tuple[int, int, bytes], float] = {}
+    known = _Known(account.lasting_share())
     best = _total(batch, terms, measures, {}, known)
     if best is None:
         return None
@@ -52,13 +62,15 @@ def improved(
         _total(batch, terms, measures, {}, known, beta)
         found: dict[int, Dense] = {}
         for twins in alike:
-            if over():
+            if account.over():
                 return measures if best < start else None
             i = twins[0]
             kinds = range(1, len(batch.columns[i].rows))
             alpha = {kind: _force(batch, terms, measures, [(j, kind) for j in twins], best, known) for kind in kinds}
             own = {kind: sum(beta.get((j, kind), 0.0) for j in twins) for kind in kinds}
-            made = _column(batch.columns[i], alpha, {kind: b for kind, b in own.items() if b > 0}, i, measures[i])
+            made = _column(
+                batch.columns[i], alpha, {kind: b for kind, b in own.items() if b > 0}, i, measures[i], known
+            )
             found |= dict.fromkeys(twins, made)
         for step in (1.0, 0.5, 0.2):  # the forces are those of the start: not so far if it does not pay
             moved = {i: (1 - step) * mu + step * found[i] for i, mu in measures.items()}
@@ -93,7 +105,7 @@ def _total(
     terms: Terms,
     measures: Mapping[int, Dense],
     nudged: Mapping[tuple[int, int], float],
-    known: dict[tuple[int, int, bytes], float],
+    known: _Known,
     beta: Forces | None = None,
 ) -> float | None:
     """Σ √E_g, some averages nudged; `beta` collects how it moves with the logarithm of every kept column's optimum."""
@@ -110,11 +122,11 @@ def _total(
         value = 1.0
         for i, kind in apart:
             key = first[i], kind, measures[i].tobytes() if i in measures else b""
-            if key not in known:
-                known[key] = one_column(i, kind, lenses[i], LOOSE, None).lower
-            value *= known[key]
+            if key not in known.optima:
+                known.optima[key] = one_column(i, kind, lenses[i], LOOSE, known.account).lower
+            value *= known.optima[key]
         plain = {i: one for i, one in lenses.items() if i not in dict(apart)}
-        root = float(np.sqrt(value * solve_group(rest, plain).upper))
+        root = float(np.sqrt(value * solve_group(rest, plain, account=known.account).upper))
         roots += root
         if beta is not None:
             for pair in apart:
@@ -128,7 +140,7 @@ def _force(
     measures: Mapping[int, Dense],
     pairs: list[tuple[int, int]],
     now: float,
-    known: dict[tuple[int, int, bytes], float],
+    known: _Known,
 ) -> float:
     """How Σ √E_g moves with log s of a factor, on all columns that are alike."""
     there = _total(batch, terms, measures, dict.fromkeys(pairs, 1 + NUDGE), known)
@@ -146,7 +158,9 @@ def _twins(batch: Batch, columns: list[int]) -> list[list[int]]:
     return list(found.values())
 
 
-def _column(column: Column, alpha: Mapping[int, float], beta: Mapping[int, float], i: int, start: Dense) -> Dense:
+def _column(
+    column: Column, alpha: Mapping[int, float], beta: Mapping[int, float], i: int, start: Dense, known: _Known
+) -> Dense:
     """The measure of one column for the least Σ α log s + β log E, from a start."""
     uniform = column.counts / column.counts.sum()
     warm: dict[int, Dense] = {}
@@ -166,7 +180,7 @@ def _column(column: Column, alpha: Mapping[int, float], beta: Mapping[int, float
                 gradient += force * 2 * (F.T @ (F @ mu)) / s
         for kind, force in beta.items():
             seen = lens(column, mu)
-            answer = one_column(i, kind, seen, LOOSE, None, warm.get(kind))
+            answer = one_column(i, kind, seen, LOOSE, known.account, warm.get(kind))
             assert answer.weights is not None
             warm[kind] = answer.weights
             total += force * np.log(answer.lower)

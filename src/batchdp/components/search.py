@@ -28,7 +28,7 @@ from batchdp.components.groups import (
 )
 from batchdp.components.lenses import Lens, lens
 from batchdp.components.pieces import Group
-from batchdp.components.solver import Watch
+from batchdp.strategies.account import UNLIMITED, Account
 from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
@@ -100,29 +100,34 @@ class Batch:
 
 
 def split_by(
-    batch: Batch, terms: Terms, measures: Mapping[int, Dense], *, tolerance: float = 1e-3, watch: Watch | None = None
+    batch: Batch,
+    terms: Terms,
+    measures: Mapping[int, Dense],
+    *,
+    tolerance: float = 1e-3,
+    account: Account = UNLIMITED,
 ) -> Found:
-    """Components with some columns split; `TooManyClassesError` if a group does not fit even so, or the time is over.
+    """Components with some columns split; `TooManyClassesError` if a group does not fit even so, or the work is done.
 
-    With all columns split the groups are as small as they get: that is done whatever the time.
+    With all columns split the groups are as small as they get: that is done whatever the work.
     """
     smallest = len(measures) == len(batch.wide())
     unsplit = {i: batch.lens(i, None) for i in range(len(batch.columns)) if i not in measures}
     answers = []
     for kept, own in group_terms(terms, batch.columns, measures):
-        if not smallest and watch is not None and watch(0.0, np.inf):
-            raise TooManyClassesError("the time is over")
+        if not smallest and account.over():
+            raise TooManyClassesError("the work is done")
         looked = {i for kinds in own for i, _ in kinds}
         lenses = {i: one for i, one in unsplit.items() if i in looked or one.rows is not None}
         lenses |= {i: batch.lens(i, measures[i]) for i in kept}
-        answers.append(solve_group(own, lenses, tolerance=tolerance, watch=watch))
+        answers.append(solve_group(own, lenses, tolerance=tolerance, account=account))
     total = sum(np.sqrt(answer.upper) for answer in answers) ** 2
     limit = 0.0 if measures else answers[0].lower
     method = "components" if measures or len(answers[0].choices[-1]) > 1 or len(answers[0].choices) == 1 else "product"
     return Found(float(total), limit, method, measures, tuple((answer, None) for answer in answers))
 
 
-def one_product(batch: Batch, terms: Terms, *, tolerance: float = 1e-3) -> Found:
+def one_product(batch: Batch, terms: Terms, *, tolerance: float = 1e-3, account: Account = UNLIMITED) -> Found:
     """One product of columns' strategies for all tables, each column in turn at its best for the others'."""
     lenses = {i: batch.lens(i, None) for i in range(len(batch.columns))}
     looked = sorted({i for kinds in terms for i, _ in kinds} | {i for i, one in lenses.items() if one.rows is not None})
@@ -136,7 +141,7 @@ def one_product(batch: Batch, terms: Terms, *, tolerance: float = 1e-3) -> Found
                 there = dict(kinds)
                 others = prod(float(cost[j][there.get(j, 0)]) for j in looked if j != i)
                 weights[there.get(i, 0)] = weights.get(there.get(i, 0), 0.0) + weight * others
-            answers[i] = weighed_column(i, weights, lenses[i], tolerance)
+            answers[i] = weighed_column(i, weights, lenses[i], tolerance, account)
             cost[i] = _costs(answers[i], lenses[i])
         before, total = total, _priced(terms, cost)
         if total > before * (1 - 1e-4):
@@ -145,12 +150,12 @@ def one_product(batch: Batch, terms: Terms, *, tolerance: float = 1e-3) -> Found
     return Found(total, 0.0, "product", {}, ((Answer(total, 0.0, choices), None),))
 
 
-def tables_apart(batch: Batch, terms: Terms, *, tolerance: float = 1e-3) -> Found:
+def tables_apart(batch: Batch, terms: Terms, *, tolerance: float = 1e-3, account: Account = UNLIMITED) -> Found:
     """Every distinct table as a group of its own, at its optimum: a product of the columns' optima."""
     groups = []
     for kinds, weight in terms.items():
         lenses = {i: batch.lens(i, None) for i, _ in kinds}
-        groups.append((solve_group({kinds: weight}, lenses, tolerance=tolerance), frozenset({kinds})))
+        groups.append((solve_group({kinds: weight}, lenses, tolerance=tolerance, account=account), frozenset({kinds})))
     total = sum(np.sqrt(answer.upper) for answer, _ in groups) ** 2
     return Found(float(total), 0.0, "tables apart", {}, tuple(groups))
 

@@ -9,7 +9,6 @@ log v moves by a multiple of log q, extrapolated, and P⁻¹ is moved to where a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,19 +19,23 @@ from scipy.linalg.lapack import dtrtri
 from batchdp.bounds.convex import LOWEST, PACE
 from batchdp.bounds.convex import solve as solve_matrix
 from batchdp.bounds.ellipsoid import root
+from batchdp.bounds.optimality import Optimum
 from batchdp.linalg.fixed_point import FixedPoint
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.threads import one_thread
+from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 
 Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]
-Watch = Callable[[float, float], bool]
-"""Told lower and upper bound after every round; ends the search by answering True."""
 
 MOST_ACTIVE = 3000
 """Classes for which P⁻¹ is moved: a square matrix of this size is solved."""
 EVERY = 4
 """Rounds between two such moves."""
+ROUND_SECONDS, BLOCK_SECONDS = 4e-4, 1e-4
+"""Nominal seconds of a round whatever its size, and for each of its blocks. Measured, as the next is."""
+EIGENVALUES = 15.0
+"""Operations that the eigenvalues of a matrix take, as a multiple of its rows' third power."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +79,7 @@ def solve(
     *,
     tolerance: float = 1e-3,
     max_rounds: int = 500,
-    watch: Watch | None = None,
+    account: Account = UNLIMITED,
     start: Dense | None = None,
 ) -> Solved:
     """Minimise Σ tr P_b over all blocks; `tolerance` is the relative gap between the bounds, `start` a guess at v."""
@@ -89,9 +92,11 @@ def solve(
     loop = FixedPoint(guess, PACE)
     lower, upper = 0.0, np.inf
     v = np.ones(classes)
+    price = ROUND_SECONDS + sum(block_price(*block.R.shape) for block in blocks)
     best: tuple[list[Dense], list[Dense]] | None = None
     for rounds in range(1, max_rounds + 1):
         u = loop.u
+        account.charge(price)
         point = _at(blocks, np.exp(u))
         c = point.trace / float(np.exp(u).sum())  # v is scaled so that Σv = Σ tr P, where the bound is Σ tr P itself
         point = _Point([l * c for l in point.l], point.U, [L / np.sqrt(c) for L in point.L], point.q / c)
@@ -105,10 +110,12 @@ def solve(
         if bound * largest < upper:
             upper, best = bound * largest, _plain(point, largest)
         if rounds % EVERY == 0 or upper <= lower * (1 + 10 * tolerance):
-            tight = _tightened(blocks, point, np.exp(u))
+            active = np.flatnonzero((np.exp(u) > 1e-2 * bound / classes) | (point.q > 1))
+            account.charge((2.0 * sum(map(len, point.l)) * active.size**2 + active.size**3 / 3) / FLOPS)
+            tight = _tightened(blocks, point, active)
             if tight is not None and tight[0] < upper:
                 upper, best = tight[0], tight[1:]
-        if upper <= lower * (1 + tolerance) or (watch is not None and watch(lower * scale**2, upper * scale**2)):
+        if upper <= lower * (1 + tolerance) or account.over():
             break
         if not loop.move(np.log(bound / classes) + LOWEST):
             break
@@ -122,13 +129,25 @@ def solve(
     )
 
 
-def solve_one(R: Dense, tolerance: float, watch: Watch | None = None) -> Solved:
+def block_price(rows: int, columns: int) -> float:
+    """What a block adds to a round, in nominal seconds."""
+    return BLOCK_SECONDS + (4.0 * rows * rows * columns + EIGENVALUES * rows**3) / FLOPS
+
+
+def certify(R: Dense, tolerance: float, account: Account, max_rounds: int = 500) -> Optimum:
+    """The optimum for one matrix by `bounds.convex`, its rounds entered in the account."""
+    price = ROUND_SECONDS + block_price(*R.shape)
+
+    def watch(_round: int, _lower: float, _upper: float) -> bool:
+        account.charge(price)
+        return account.over()
+
+    return solve_matrix(R, tolerance=tolerance, max_rounds=max_rounds, progress=watch)
+
+
+def solve_one(R: Dense, tolerance: float, account: Account = UNLIMITED) -> Solved:
     """One block whose every class has a column of its own: `bounds.convex` is quicker where it is large."""
-    ended = solve_matrix(
-        R,
-        tolerance=tolerance,
-        progress=None if watch is None else lambda _round, lower, upper: watch(lower, upper),
-    )
+    ended = certify(R, tolerance, account)
     bound, pair = ended.bound, ended.pair
     K = np.asarray(np.linalg.lstsq(R.T, dense(pair.measure).T, rcond=None)[0].T, dtype=np.float64)
     v = np.maximum(bound.weights, 0.0)
@@ -155,9 +174,8 @@ def _plain(point: _Point, largest: float) -> tuple[list[Dense], list[Dense]]:
     return measure, [U * (np.sqrt(l) * size) for l, U in zip(point.l, point.U, strict=True)]
 
 
-def _tightened(blocks: list[Block], point: _Point, v: Dense) -> tuple[float, list[Dense], list[Dense]] | None:
+def _tightened(blocks: list[Block], point: _Point, active: Indices) -> tuple[float, list[Dense], list[Dense]] | None:
     """P'⁻¹ = P^-½ (I − L_A diag(w) L_Aᵀ) P^-½ in every block, w such that every active class has q = 1."""
-    active = np.flatnonzero((v > 1e-2 * point.trace / len(v)) | (point.q > 1))
     if len(active) > MOST_ACTIVE or active.size == 0:
         return None
     H = np.zeros((len(active), len(active)))
@@ -173,7 +191,7 @@ def _tightened(blocks: list[Block], point: _Point, v: Dense) -> tuple[float, lis
         triangles = [cholesky(np.eye(len(A)) - (A * w) @ A.T, lower=True, check_finite=False) for A in own]
     except LinAlgError:
         return None
-    q, trace = np.zeros(len(v)), 0.0
+    q, trace = np.zeros(len(point.q)), 0.0
     inverses = []
     for block, L, l, C in zip(blocks, point.L, point.l, triangles, strict=True):
         M = C.T @ L

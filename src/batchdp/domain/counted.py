@@ -51,8 +51,6 @@ class ColumnRule:
     """Whether rows with anything else are left out."""
     asked: bool = True
     """Whether a query looks at it."""
-    summed: bool = False
-    """Whether one sums or averages it."""
 
     @property
     def span(self) -> str:
@@ -108,8 +106,8 @@ class Counted:
             return []
         rows = f"{self.rows_per_unit:,} rows of each {self.unit} are" if self.rows_per_unit > 1 else ""
         return [
-            f"At most {rows or f'1 row of each {self.unit} is'} counted, chosen by lot where there are more; rows "
-            f"whose {self.unit} is NULL are left out."
+            f"At most {rows or f'1 row of each {self.unit} is'} counted, chosen by lot where there are more, so that "
+            f"counts may be too low; rows whose {self.unit} is NULL are left out."
         ]
 
     def _columns(self) -> list[str]:
@@ -118,14 +116,18 @@ class Counted:
         rounded = [f"{one.name} (to {_number(one.step)})" for one in asked if one.step is not None]
         dropping = [one.undeclared for one in self.columns if one.drop]
         keeping = [one.undeclared for one in asked if not one.drop]
-        fractions = [one.name for one in asked if one.whole and one.summed and not one.drop]
+        fractions = [one.name for one in asked if one.whole and not one.drop]
+        lines = [one.name for one in self.columns if one.low is not None]
         found = []
         if dropping:
             found.append(f"Left out are rows {_join_words(dropping, '; ')}.")
         if clipped:
-            found.append(f"Values beyond an end of their range count as the nearer end: {_join_words(clipped)}.")
+            found.append(
+                "Values beyond an end of their range count as the nearer end, in conditions such as WHERE too: "
+                f"{_join_words(clipped)}."
+            )
         if rounded:
-            found.append(f"Values are rounded to the nearest step: {_join_words(rounded)}.")
+            found.append(f"Values are rounded to the nearest step, in conditions too: {_join_words(rounded)}.")
         if keeping:
             apart = ", but in no"
             if self.own_rows:
@@ -133,8 +135,15 @@ class Counted:
             found.append(
                 f"Counted{apart} group, sum, average or quantile of that column are rows {_join_words(keeping, '; ')}."
             )
+        if not self.own_rows and any(not (one.drop or one.clip) for one in asked):
+            found.append("Conditions such as WHERE take a value that is not declared as it is.")
         if fractions:
-            found.append(f"Sums and averages leave out values that are no whole numbers: {_join_words(fractions)}.")
+            found.append(
+                "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or "
+                f"group of a single number: {_join_words(fractions)}."
+            )
+        if lines:
+            found.append(f"What is no number, or no date where dates are declared, is NULL: {_join_words(lines)}.")
         return found
 
     def header(self) -> dict[str, Any]:
@@ -154,19 +163,16 @@ class Counted:
         return cls(**found, columns=tuple(ColumnRule(**_check_fields(ColumnRule, one)) for one in columns))
 
 
-def what_is_counted(
-    domain: Domain, asked: Collection[str], *, summed: Collection[str] = (), own_rows: bool = False
-) -> Counted:
+def what_is_counted(domain: Domain, asked: Collection[str], *, own_rows: bool = False) -> Counted:
     """The rules of a domain for a batch.
 
     Args:
         domain: what is public about the table.
         asked: the columns that the batch looks at.
-        summed: those that it sums or averages.
         own_rows: whether its tables have rows for anything else and for NULL.
     """
     rules = tuple(
-        _rule(name, column, asked=name in asked, summed=name in summed)
+        _rule(name, column, asked=name in asked)
         for name, column in domain.columns.items()
         if name in asked or column.other == "drop"
     )
@@ -180,8 +186,8 @@ def describe_counted(counted: Counted | None, cap: int | None = None) -> tuple[s
     return (UNKNOWN, ALONE) if counted is None else counted.sentences(cap)
 
 
-def _rule(name: str, column: Column, *, asked: bool, summed: bool) -> ColumnRule:
-    rule = ColumnRule(name, drop=column.other == "drop", asked=asked, summed=summed)
+def _rule(name: str, column: Column, *, asked: bool) -> ColumnRule:
+    rule = ColumnRule(name, drop=column.other == "drop", asked=asked)
     if isinstance(column, Listed):
         return rule
     if isinstance(column, Dates):

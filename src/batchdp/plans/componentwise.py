@@ -7,7 +7,7 @@ record has one cell in each. So the plan is an ordinary one, with blocks of its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -15,25 +15,30 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from batchdp.asking import TableBatch, tables_of
+from batchdp.asking.parting import alive_of
+from batchdp.asking.queries import query_of_answer, weigh_answers
 from batchdp.bounds.optimality import OptimalityBound
 from batchdp.cells import Cells
 from batchdp.cells.blocks import Block
 from batchdp.cells.classes import Classes
 from batchdp.cells.splitting import parts_of
-from batchdp.components.asking import Asked, Weigh, asked
 from batchdp.components.columns import Column, column_of
 from batchdp.components.coordinates import searched
 from batchdp.components.groups import TooManyClassesError
 from batchdp.components.measures import improved
 from batchdp.components.optimizing import _strategy, optimize_products
 from batchdp.components.pieces import Part, measured, recovered
-from batchdp.components.search import Batch, split_by
+from batchdp.components.search import Batch as SearchBatch
+from batchdp.components.search import split_by
 from batchdp.components.strategy import ResidualStrategy
 from batchdp.domain import Domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.privacy import GAUSSIAN
 from batchdp.queries import Query, ValueOf
+from batchdp.sql import Batch
 from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.structure import KroneckerWorkload
 from batchdp.workloads.workload import MatrixWorkload
 
 Dense = NDArray[np.float64]
@@ -51,6 +56,10 @@ CHECKED = 64
 ROUNDING = 1e-9
 
 
+Weigh = Callable[[Dense], Dense | None]
+"""From the most that one record can change every query to the queries' weights."""
+
+
 @dataclass(frozen=True, eq=False)
 class ComponentCells(Cells):
     """Cells of components: blocks that are tables of some columns, and the measures that queries are averaged by."""
@@ -59,8 +68,21 @@ class ComponentCells(Cells):
     averages: tuple[Dense, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class QueryTables:
+    """Queries as answers of tables, whose weights are the queries'."""
+
+    encoded: TableBatch
+    workload: KroneckerWorkload
+    """The same tables, in pieces where their answers count unlike."""
+    places: tuple[tuple[int, int], ...]
+    """For every query its table, and its place among the table's answers."""
+    weights: Dense | None
+    """Of the queries, if they have any."""
+
+
 def componentwise(
-    queries: Sequence[Query],
+    batch: Batch,
     domain: Domain,
     most: int,
     seconds: float | None = None,
@@ -69,34 +91,60 @@ def componentwise(
 ) -> tuple[ComponentCells, PairStrategy] | None:
     """The cells and the strategy by components for the least weighted sum of squared errors; None if there are none."""
     try:
-        batch = asked(queries, domain, weigh)
-        summed = {part.column for query in queries for part in parts_of(query.amount) if isinstance(part, ValueOf)}
-        if any(one.size > MOST_SUMMED for one in batch.atoms if one.column in summed):
+        tables = query_tables(batch, domain, weigh)
+        looking = (part for query in batch.queries for part in parts_of(query.amount))
+        summed = {part.column for part in looking if isinstance(part, ValueOf)}
+        if any(one.size > MOST_SUMMED for one in tables.encoded.atoms if one.column in summed):
             return None
-        found = optimize_products(batch.batch, seconds=seconds, seed=seed)
-        best = _all_split(batch, found.limit)
+        found = optimize_products(tables.workload, seconds=seconds, seed=seed)
+        best = _all_split(tables.workload, found.limit)
         sets = tuple(sorted({part.columns for part in best.parts}))
-        cells = component_cells(queries, batch, sets, best.averages, most)
+        cells = component_cells(batch.queries, tables, sets, best.averages, most)
     except (BatchDPError, TooManyClassesError):  # tied, too wide or too large: blocks of queries are the other way
         return None
-    return None if cells is None else (cells, _as_strategy(cells, batch, best))
+    return None if cells is None else (cells, _as_strategy(cells, tables, best))
 
 
-def _all_split(batch: Asked, limit: float) -> ResidualStrategy:
+def query_tables(batch: Batch, domain: Domain, weigh: Weigh = lambda _: None) -> QueryTables:
+    """The tables of some SQL, and where its queries are; a `QueryError` where one is no product of small factors."""
+    encoded = tables_of(batch.selections, None, domain)
+    home = query_of_answer(batch, encoded.asked)
+    numbers = np.zeros(len(batch.queries), dtype=np.int64)
+    numbers[home[::-1]] = np.arange(len(home))[::-1]
+    weights = weigh(_tops(encoded.workload)[numbers])
+    each = np.ones(len(batch.queries)) if weights is None else weights
+    # A query that several tables have counts once.
+    shared = each[home] / np.bincount(home, minlength=len(batch.queries))[home]
+    workload, at = weigh_answers(encoded.workload, shared)
+    return QueryTables(encoded, workload, tuple(at[n] for n in numbers.tolist()), weights)
+
+
+def _tops(workload: KroneckerWorkload) -> Dense:
+    """For every answer the most that one record can change it."""
+    found = []
+    for t in range(len(workload.tables)):
+        own = np.ones(1)
+        for factor in workload.factors_of(t).values():
+            own = np.multiply.outer(own, np.abs(factor.matrix).max(axis=1)).reshape(-1)
+        found.append(own)
+    return np.concatenate(found)
+
+
+def _all_split(workload: KroneckerWorkload, limit: float) -> ResidualStrategy:
     """Every column of several orbits split, by the best measures; `TooManyClassesError` where too many are tied."""
-    known = Batch(batch.batch)
-    terms = known.terms(batch.batch.weights)
+    known = SearchBatch(workload)
+    terms = known.terms(workload.weights)
     measures = {i: known.uniform(i) for i in known.wide()}
-    better = improved(known, terms, measures, lambda: False) if measures else None
-    best = split_by(known, terms, better) if better is not None else searched(known, terms, measures, lambda: False)
+    better = improved(known, terms, measures) if measures else None
+    best = split_by(known, terms, better) if better is not None else searched(known, terms, measures)
     return _strategy(known, best, min(limit, best.total))
 
 
 def component_cells(
-    queries: Sequence[Query], batch: Asked, sets: Sets, averages: Sequence[Dense], most: int
+    queries: Sequence[Query], batch: QueryTables, sets: Sets, averages: Sequence[Dense], most: int
 ) -> ComponentCells | None:
     """The blocks of these sets of columns; None where one has more than `most` cells."""
-    columns = tuple(map(column_of, batch.batch.sizes, batch.batch.factors))
+    columns = tuple(map(column_of, batch.workload.sizes, batch.workload.factors))
     if len(averages) != len(columns) or any(
         len(mu) != len(c.orbit) or abs(float(mu.sum()) - 1) > 1e-12 for mu, c in zip(averages, columns, strict=True)
     ):
@@ -111,47 +159,50 @@ def component_cells(
             return None
         amounts = _amounts(batch, columns, averages, own)
         rows = np.flatnonzero(np.abs(amounts).max(axis=1) > 0)
-        named = frozenset(batch.atoms[i].column for c in own for i in batch.columns[c])
+        named = frozenset(batch.encoded.atoms[i].column for c in own for i in batch.encoded.columns[c].atoms)
         classes = Classes(transitions, sparse.csc_array(amounts[rows]))
         blocks.append(Block(tuple(int(q) for q in rows), named, classes))
     names = tuple(query.name for query in queries)
-    cells = ComponentCells(names, batch.atoms, tuple(blocks), sets, tuple(averages))
+    cells = ComponentCells(names, batch.encoded.atoms, tuple(blocks), sets, tuple(averages))
     _check_sums(cells, batch)
     return cells
 
 
 def _transitions(
-    batch: Asked, columns: Sequence[Column], own: tuple[int, ...]
+    batch: QueryTables, columns: Sequence[Column], own: tuple[int, ...]
 ) -> tuple[NDArray[np.int32] | None, ...] | None:
     """From a record's atoms to the cell of its values; atoms that no record has count as the first."""
-    looked = sorted(i for c in own for i in batch.columns[c])
-    sizes = {i: len(batch.alive[i]) for i in looked}
+    atoms = batch.encoded.atoms
+    looked = sorted(i for c in own for i in batch.encoded.columns[c].atoms)
+    alive = {i: alive_of(atoms[i]) for i in looked}
+    sizes = {i: len(alive[i]) for i in looked}
     if prod(sizes.values()) > MOST_STATES:
         return None
-    found: list[NDArray[np.int32] | None] = [None] * len(batch.atoms)
+    found: list[NDArray[np.int32] | None] = [None] * len(atoms)
     states = 1
     for i in looked:
-        place = np.zeros(batch.atoms[i].size, dtype=np.int32)
-        place[batch.alive[i]] = np.arange(sizes[i], dtype=np.int32)
+        place = np.zeros(atoms[i].size, dtype=np.int32)
+        place[alive[i]] = np.arange(sizes[i], dtype=np.int32)
         table = np.arange(states, dtype=np.int32)[:, None] * np.int32(sizes[i]) + place
         found[i] = table.astype(np.int32)
         states *= sizes[i]
     if not looked:
         return tuple(found)
-    at = dict(zip(looked, np.unravel_index(np.arange(states), [sizes[i] for i in looked]), strict=True))
+    at = np.unravel_index(np.arange(states), [sizes[i] for i in looked])
+    codes = np.zeros((states, len(atoms)), dtype=np.int64)
+    for i, own_place in zip(looked, at, strict=True):
+        codes[:, i] = alive[i][own_place]
+    values = batch.encoded.values(codes, only=own)
     cell = np.zeros(states, dtype=np.int64)
     for c in own:
-        value = np.zeros(states, dtype=np.int64)
-        for i in batch.columns[c]:
-            value = value * sizes[i] + at[i]
-        cell = cell * len(columns[c].orbit) + columns[c].value[value]
+        cell = cell * len(columns[c].orbit) + columns[c].value[values[:, c]]
     last = found[looked[-1]]
     assert last is not None
     found[looked[-1]] = cell[last].astype(np.int32)
     return tuple(found)
 
 
-def _amounts(batch: Asked, columns: Sequence[Column], averages: Sequence[Dense], own: tuple[int, ...]) -> Dense:
+def _amounts(batch: QueryTables, columns: Sequence[Column], averages: Sequence[Dense], own: tuple[int, ...]) -> Dense:
     """Every query's component on the table of these columns: query × cell."""
     found = np.zeros((len(batch.places), prod(len(columns[c].orbit) for c in own)))
     made: dict[int, Dense | None] = {}
@@ -166,9 +217,9 @@ def _amounts(batch: Asked, columns: Sequence[Column], averages: Sequence[Dense],
 
 
 def _component(
-    batch: Asked, columns: Sequence[Column], averages: Sequence[Dense], own: tuple[int, ...], table: int
+    batch: QueryTables, columns: Sequence[Column], averages: Sequence[Dense], own: tuple[int, ...], table: int
 ) -> Dense | None:
-    factors = batch.batch.factors_of(table)
+    factors = batch.workload.factors_of(table)
     if not set(own) <= set(factors):
         return None
     rows = np.ones((1, 1))
@@ -186,40 +237,34 @@ def _centred(F: Dense, mean: Dense) -> Dense:
     return np.where((np.abs(left).max(axis=1) <= 1e-13 * np.abs(F).max(axis=1))[:, None], 0.0, left)
 
 
-def _check_sums(cells: ComponentCells, batch: Asked) -> None:
+def _check_sums(cells: ComponentCells, batch: QueryTables) -> None:
     """Refuse cells whose components do not add up to the queries, on records that are drawn by a fixed seed."""
     rng = np.random.default_rng(0)
-    atoms = (
-        np.column_stack([rng.choice(own, CHECKED) for own in batch.alive]) if batch.alive else np.zeros((CHECKED, 0))
-    )
-    values = []
-    for own in batch.columns:
-        value = np.zeros(CHECKED, dtype=np.int64)
-        for i in own:
-            value = value * len(batch.alive[i]) + np.searchsorted(batch.alive[i], atoms[:, i])
-        values.append(value)
+    alive = [alive_of(one) for one in cells.atoms]
+    atoms = np.column_stack([np.zeros((CHECKED, 0), dtype=np.int64), *(rng.choice(own, CHECKED) for own in alive)])
+    values = batch.encoded.values(atoms)
     total = np.zeros((len(cells.names), CHECKED))
     for block in cells.blocks:
-        classes = block.classes.of(atoms.astype(np.int64))
+        classes = block.classes.of(atoms)
         there = np.flatnonzero(classes >= 0)
         total[np.ix_(np.array(block.queries, dtype=np.int64), there)] += block.classes.matrix.toarray()[
             :, classes[there]
         ]
     for q, (table, place) in enumerate(batch.places):
-        factors = batch.batch.factors_of(table)
+        factors = batch.workload.factors_of(table)
         shape = [factor.rows for factor in factors.values()]
         truth = np.ones(CHECKED)
         for (c, factor), row in zip(factors.items(), np.unravel_index(place, shape) if shape else (), strict=True):
-            truth = truth * factor.matrix[row][values[c]]
+            truth = truth * factor.matrix[row][values[:, c]]
         if np.abs(total[q] - truth).max() > ROUNDING * max(1.0, float(np.abs(truth).max())):
             raise QueryError(f"query {cells.names[q]!r} is not the sum of its components")
 
 
-def _as_strategy(cells: ComponentCells, batch: Asked, found: ResidualStrategy) -> PairStrategy:
+def _as_strategy(cells: ComponentCells, batch: QueryTables, found: ResidualStrategy) -> PairStrategy:
     """L and B over the blocks, part by part."""
     columns, L, B = found.columns, [], []
     factors: dict[int, list[Dense]] = {}
-    for table in range(len(batch.batch.tables)):
+    for table in range(len(batch.workload.tables)):
         known = found._factors(table)
         factors[table] = [known.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(columns)]
     by_set: dict[tuple[int, ...], list[Part]] = {}

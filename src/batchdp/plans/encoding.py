@@ -25,7 +25,7 @@ from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
 from batchdp.plans.statements import Statement, statements_of
-from batchdp.queries import Query, ValueOf
+from batchdp.queries import Query
 from batchdp.queries.statements import QUERY
 from batchdp.queries.statements import statements_of as by_name
 from batchdp.sql.batch import Batch
@@ -53,18 +53,21 @@ class CellBatch:
 
     Args:
         cells: what is counted.
-        queries: what is added up for each answer.
-        asked: what is shown, in order.
+        statements: the SQL, as queries and what is computed from them.
     """
 
     cells: Cells
-    queries: tuple[Query, ...] = field(repr=False)
-    asked: tuple[Asked[int], ...] = field(repr=False)
+    statements: Batch = field(repr=False)
 
-    @classmethod
-    def of(cls, cells: Cells, batch: Batch) -> CellBatch:
-        """The queries of some SQL over these cells."""
-        return cls(cells, batch.queries, batch.asked)
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """What is added up for each answer."""
+        return self.statements.queries
+
+    @property
+    def asked(self) -> tuple[Asked[int], ...]:
+        """What is shown, in order."""
+        return self.statements.asked
 
     @property
     def atoms(self) -> tuple[Atoms, ...]:
@@ -210,21 +213,19 @@ def _(batch: CellBatch, workload: Workload, domain: Domain, options: Options) ->
 
 
 @singledispatch
-def columns_looked_at(batch: Any, *, in_sql: bool) -> tuple[set[str], set[str]]:
-    """The columns that are looked at, and those of them that may be summed."""
+def columns_looked_at(batch: Any) -> set[str]:
+    """The columns of the table that anything looks at."""
     raise PlanError(f"nothing says what a {type(batch).__name__} looks at")
 
 
 @columns_looked_at.register
-def _(batch: CellBatch, *, in_sql: bool) -> tuple[set[str], set[str]]:
-    parts = {part for query in batch.queries for part in parts_of(query.amount)}
-    return {part.column for part in parts}, {part.column for part in parts if isinstance(part, ValueOf)}
+def _(batch: CellBatch) -> set[str]:
+    return {part.column for query in batch.queries for part in parts_of(query.amount)}
 
 
 @columns_looked_at.register
-def _(batch: TableBatch, *, in_sql: bool) -> tuple[set[str], set[str]]:
-    asked = {batch.atoms[i].column for column in batch.columns for i in column.atoms}
-    return asked, asked if in_sql else set()
+def _(batch: TableBatch) -> set[str]:
+    return {batch.atoms[i].column for column in batch.columns for i in column.atoms}
 
 
 def iterate_derived(items: Items) -> Iterator[Asked[int]]:

@@ -19,11 +19,10 @@ from batchdp.asking import checked_orders, tables_of
 from batchdp.cells import cells_of
 from batchdp.cells.classes import MOST_AMOUNTS
 from batchdp.checks import check_finite
-from batchdp.components.asking import asked
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, PlanError
 from batchdp.plans import keeping, proven
-from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells
+from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells, query_tables
 from batchdp.plans.encoding import CellBatch, Encoding
 from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
@@ -116,18 +115,18 @@ def _over_cells(
 ) -> tuple[Encoding, Strategy]:
     """The queries over the cells of a file, and the pair for them."""
     if "components" not in header:
-        batch = CellBatch.of(cells_of(found.queries, domain, most=options.max_cells, partition=header["blocks"]), found)
+        batch = CellBatch(cells_of(found.queries, domain, most=options.max_cells, partition=header["blocks"]), found)
         return batch, keeping.read(header, arrays, weighed(batch, options), most_bytes)
     ends = np.cumsum(header["measures"])
     averages = np.split(archive.read_numbers("averages", arrays), ends[:-1])
     sets = tuple(tuple(int(c) for c in own) for own in header["components"])
     # Weighed by the most that a record can change a query, which the blocks of components do not show.
     by = Weighing([query.name for query in found.queries], statements_of(found.queries), options)
-    factored = asked(found.queries, domain, by)
+    factored = query_tables(found, domain, by)
     cells = component_cells(found.queries, factored, sets, averages, options.max_cells)
     if cells is None:
         raise PlanError("its blocks are larger than max_cells")
-    batch = CellBatch.of(cells, found)
+    batch = CellBatch(cells, found)
     strategy = keeping.read(header, arrays, batch.workload(factored.weights), most_bytes)
     assert isinstance(strategy, PairStrategy)
     return batch, _limited(strategy, header["limit"])

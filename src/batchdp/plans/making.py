@@ -122,7 +122,7 @@ def encode(
     asked = batch_of(selections)
     # Which refuses unknown names before anything takes long.
     Weighing([query.name for query in asked.queries], statements_of(asked.queries), options).check_names()
-    return CellBatch.of(cells_of(asked.queries, domain, most=options.max_cells, progress=progress), asked)
+    return CellBatch(cells_of(asked.queries, domain, most=options.max_cells, progress=progress), asked)
 
 
 @singledispatch
@@ -146,7 +146,7 @@ def _(
     strategy = optimize(workload, **options.of_search(), progress=_watching(progress))
     if options.privacy == GAUSSIAN.privacy and options.searched == "sum" and len(workload.blocks) > 1:
         by = weighing(batch, workload.names, options)
-        other = componentwise(batch.queries, domain, options.max_cells, options.seconds, options.seed, by)
+        other = componentwise(batch.statements, domain, options.max_cells, options.seconds, options.seed, by)
         budget = GAUSSIAN.reference.arguments
         if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
             return replace(batch, cells=other[0]), other[1]

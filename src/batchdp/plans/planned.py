@@ -103,8 +103,8 @@ class Plan:
     @cached_property
     def counted(self) -> Counted:
         """What is counted: which rows will be left out, and which values will count as others."""
-        asked, summed = columns_looked_at(self.batch, in_sql=self.sql is not None)
-        return what_is_counted(self.domain, asked, summed=summed, own_rows=self.marginals is not None)
+        looked = columns_looked_at(self.batch)
+        return what_is_counted(self.domain, looked, own_rows=self.marginals is not None)
 
     @property
     def privacy(self) -> Privacy:

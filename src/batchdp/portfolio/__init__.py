@@ -26,7 +26,7 @@ from batchdp.portfolio.largest_error import optimize_max
 from batchdp.portfolio.many_columns import OVER_COLUMNS, as_tables
 from batchdp.portfolio.options import ANY, Options, checked_search, checked_shape
 from batchdp.portfolio.rows import by_rows, is_large, may_group
-from batchdp.portfolio.shapes import with_shape
+from batchdp.portfolio.shapes import add_shape
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.strategies import families_for
@@ -40,7 +40,6 @@ from batchdp.workloads.structure import KroneckerWorkload
 from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 ShapeChoice = Literal["pair", "any"]
-NOT_TABLES = "Laplace noise: noise is shaped for matrices of queries, and this is a batch of tables."
 TIE = 1e-12
 """Errors that differ by less, relative, are the same but for rounding."""
 NEAREST = 1e-5
@@ -148,8 +147,8 @@ def optimize(
             and the bound of `objective="max"`. The search under Laplace noise for the least sum has none and goes by
             `seconds`.
         shape: "pair" for Laplace or Gaussian noise on a pair; "any" for noise in the shape of the batch where its
-            simulated error is clearly below that of the best pair, under pure ε and for one block of cells; the
-            strategy's `reason` says what was found.
+            simulated error is clearly below that of the best pair, under pure ε; the strategy's `reason` says what was
+            found, or why there is none.
         limits: up to which rank and time of a draw noise is shaped. What a shape is simulated for comes on top of
             `seconds`: a second for a few hundred columns, some for a thousand.
         progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
@@ -175,17 +174,6 @@ def best_strategy(workload: Any, noise: Noise, options: Options) -> Any:
 @best_strategy.register
 def _(workload: KroneckerWorkload, noise: Noise, options: Options) -> Strategy:
     return OVER_COLUMNS[noise](workload, options)  # never multiplied out
-
-
-@singledispatch
-def add_shape(workload: Any, found: Any, options: Options, limits: ShapeLimits) -> Any:
-    """The strategy, or noise in the shape of the batch where that is clearly better; `reason` says which."""
-    return with_shape(as_workload(workload), found, options.objective, limits, options.seed, options.progress)
-
-
-@add_shape.register
-def _(workload: KroneckerWorkload, found: MarginalStrategy, options: Options, limits: ShapeLimits) -> MarginalStrategy:
-    return replace(found, reason=NOT_TABLES)
 
 
 def _of_blocks(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:

@@ -14,6 +14,7 @@ from batchdp.linalg.matrix import Dense, dense
 from batchdp.portfolio.options import Options
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
+from batchdp.strategies.account import Account
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.strategy import Strategy
 from batchdp.weighted.optimizing import optimize_products as by_weighted_tables
@@ -59,11 +60,12 @@ class _ColumnStrategies:
         self.seconds, self.seed = SECONDS_A_COLUMN if seconds is None else min(seconds, SECONDS_A_COLUMN), seed
         self.known: dict[bytes, Dense] = {}
 
-    def __call__(self, queries: Dense) -> Dense | None:
+    def __call__(self, queries: Dense, account: Account) -> Dense | None:
         size = float(np.linalg.norm(queries))
         gram = np.round(queries.T @ queries / size**2, 9)
         key = gram.tobytes()
         if key not in self.known:
+            account.charge(self.seconds)
             found = optimize_sum(MatrixWorkload(queries / size), self.seconds, self.seed, None)
             self.known[key] = dense(found.measurement)
         return self.known[key]

@@ -1,8 +1,13 @@
-"""The best pair, or noise in the shape of the batch where that is clearly better."""
+"""The best strategy with Laplace noise, or noise in the shape of the batch where that is clearly better.
+
+One line a kind of workload in `add_shape`: what is multiplied out may have a shape, what is not says why it has none.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
@@ -10,12 +15,15 @@ from batchdp.bounds.optimality import Objective
 from batchdp.errors import LatticeError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.knorm.body import Body
+from batchdp.portfolio.options import Options
 from batchdp.portfolio.rows import is_large
 from batchdp.strategies.account import Progress
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import ShapeLimits, shaped
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 BITS = 20
 """Of the integers that the time of a draw is estimated with; it does not depend on them."""
@@ -31,6 +39,22 @@ def shaped_noise(
         return shaped(workload, limits, objective=objective, seed=seed, price=seconds_of)
     except (LatticeError, np.linalg.LinAlgError) as problem:
         raise StrategyError(f"its body cannot be drawn from: {problem}") from problem
+
+
+@singledispatch
+def add_shape(workload: Any, found: Any, options: Options, limits: ShapeLimits) -> Any:
+    """The strategy, or noise in the shape of the batch where that is clearly better; `reason` says which."""
+    return with_shape(as_workload(workload), found, options.objective, limits, options.seed, options.progress)
+
+
+@add_shape.register
+def _(workload: KroneckerWorkload, found: MarginalStrategy, options: Options, limits: ShapeLimits) -> MarginalStrategy:
+    most = limits.rank * limits.groups
+    if found.measurements > most:
+        why = f"{found.measurements:,} measurements of tables are made, and noise can be shaped for {most} at the most"
+    else:
+        why = "tables of many columns are never multiplied out, and bodies are made of single cells; ask by SQL instead"
+    return replace(found, reason=f"Laplace noise: {why}.")
 
 
 def with_shape(

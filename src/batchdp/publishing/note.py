@@ -31,7 +31,7 @@ def note(facts: Facts, about: About) -> Document:
     return Document(
         title=f"{name}: how to use these numbers",
         lead=(
-            f"{facts.answers:,} answers in {len(facts.tables):,} tables. Each is a count or sum with noise"
+            f"{facts.answers:,} answers in {len(facts.tables):,} tables. They are counts and sums with noise"
             f"{', or computed from such' if facts.derived else ''}, which limits what the numbers tell about any one "
             "person."
         ),
@@ -63,7 +63,7 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
         f"whose privacy: {facts.whose}.",
         f"{'A count or sum' if facts.derived else 'Every value'} is what is counted plus noise whose law is known. The "
         "noise is as likely to be above as below 0, so that on average it adds nothing; the lattice that it is drawn "
-        "on moves a value by less than 1 % of its standard error. Nothing was rounded to whole numbers or cut off at "
+        "on moves a value by less than 1 % of its standard error. No answer was rounded to whole numbers or cut off at "
         "0, so that a count can be negative or a fraction; that is no error, and it is what keeps sums right.",
     )
 
@@ -82,7 +82,7 @@ def _width(facts: Facts) -> list[Block]:
     blocks: list[Block] = [
         "The columns low and high are an interval that holds what the answer is without noise with "
         f"{facts.confidence} confidence, one answer at a time: of {facts.intervals:,} intervals "
-        f"{'at most ' * bool(facts.derived)}about {missed:.2g} can be expected to miss."
+        f"at most about {missed:.2g} can be expected to miss."
         + " They cover the noise and not the rules above."
         * bool(facts.release.notes),
         Grid((*headings, f"typical ± at {facts.confidence}"), rows),

@@ -90,8 +90,7 @@ def in_notebook(release: Release | TableRelease) -> str:
         for one in look.tables
     ]
     title = f"Release of {len(release.answers):,} private answers"
-    count = len(tables) + look.more
-    title += f" in {count:,} tables" if count > 1 else ""
+    title += f" in {len(release.tables):,} tables" if len(release.tables) > 1 else ""
     return summary(title, facts, tables=tables, more_tables=look.more)
 
 

@@ -18,7 +18,7 @@ def guarantee(release: Release | TableRelease) -> str:
     c = release.certificate
     strength = c.strength if c.noise.is_pure else f"{c.strength} (zCDP)"
     return (
-        "Every answer carries random noise, which limits what the page tells about any one person. "
+        "The answers carry random noise, which limits what the page tells about any one person. "
         f"Differentially private with {strength}; the exact counts appear nowhere."
     )
 

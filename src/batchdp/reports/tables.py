@@ -93,6 +93,7 @@ def tables_of_page(
     section = render(
         "reports/tables.html",
         tables=tables,
+        of_all=len(release.tables),
         count=answers,
         confidence=f"{100 * release.confidence:g} %",
         release=identity(release),

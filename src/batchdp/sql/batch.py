@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from batchdp.derived.expressions import Asked
@@ -25,6 +25,8 @@ class Batch:
 
     queries: tuple[Query, ...]
     asked: tuple[Asked[int], ...]
+    selections: tuple[Selection, ...] = field(default=(), repr=False, compare=False)
+    """The statements that ask for them."""
 
 
 def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, ...]:

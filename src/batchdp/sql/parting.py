@@ -47,7 +47,7 @@ class Parts:
     def batch(self, selections: Sequence[Selection]) -> Batch:
         """All queries, and what every item asks of them, in the order of the statements."""
         asked = [one for selected in selections for item in selected.counted for one in self._asked(selected, item)]
-        return Batch(tuple(self._queries), tuple(asked))
+        return Batch(tuple(self._queries), tuple(asked), tuple(selections))
 
     def _asked(self, selected: Selection, item: Counted) -> Iterator[Asked[int]]:
         expression = item.amount

@@ -45,6 +45,8 @@ class Account:
     best: float = np.inf
     cancelled: bool = False
     """Whether the observer asked to end."""
+    lasting: bool = False
+    """Whether it is never over: what is begun with it is done to its end."""
 
     @property
     def left(self) -> float:
@@ -55,6 +57,10 @@ class Account:
         """An account of its own for some part of the work."""
         return Account(seconds, within=self)
 
+    def lasting_share(self) -> Account:
+        """An account for work that is done to its end once it is begun, and charged all the same."""
+        return Account(within=self, lasting=True)
+
     def charge(self, seconds: float) -> None:
         """Enter work."""
         self.spent += seconds
@@ -63,8 +69,6 @@ class Account:
 
     def tell(self) -> bool:
         """Report to the observer; whether they ask, or have asked, to end."""
-        if self.within is not None:
-            return self.within.tell()
         if self.progress is not None and not self.cancelled:
             share = self.spent / self.budget if self.budget > 0 else 1.0
             self.cancelled = bool(self.progress(min(1.0, share), self.trying, self.best))
@@ -72,8 +76,9 @@ class Account:
 
     def over(self) -> bool:
         """Whether to stop: the work is done, here or where this is a share of, or the observer asks to end."""
-        told = self.tell()
-        return told or self.left <= 0 or (self.within is not None and self.within.left <= 0)
+        if self.lasting:
+            return False
+        return self.left <= 0 or (self.tell() if self.within is None else self.within.over())
 
     def outcome(self, found: float, proven: float) -> Outcome:
         """How a search ended whose best is this, where what is at most `proven` is optimal."""
@@ -82,6 +87,10 @@ class Account:
         if self.cancelled:
             return Outcome.CANCELLED
         return Outcome.BUDGET_SPENT if self.left <= 0 else Outcome.CONVERGED
+
+
+UNLIMITED = Account()
+"""Nobody's: for work that is not counted."""
 
 
 class EndedError(Exception):

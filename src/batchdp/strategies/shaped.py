@@ -133,9 +133,9 @@ def shaped(
     """
     problem: StrategyError | None = None
     best: tuple[float, list[Found], float] | None = None
-    for ways in _ways(workload, limits):
+    for bundles in _ways(workload, limits):
         try:
-            found, seconds = _search_all(workload, ways, limits, seed, price)
+            found, seconds = _search_all(bundles, limits, seed, price)
         except StrategyError as refused:
             problem = refused
             continue
@@ -143,47 +143,48 @@ def shaped(
         if best is None or error < best[0]:
             best = error, found, seconds
     if best is None:
-        raise problem or StrategyError("a batch that asks for nothing has no shape but Laplace noise")
+        assert problem is not None
+        raise problem
     return _strategy(workload, best[1], limits, objective, seed, best[2])
 
 
-def _ways(workload: MatrixWorkload, limits: ShapeLimits) -> Iterator[list[Blocks]]:
-    """Ways to put blocks together that are worth a try: all of them, as many as fit, each by itself."""
+def _ways(workload: MatrixWorkload, limits: ShapeLimits) -> Iterator[list[_Bundle]]:
+    """Ways to put blocks together that are worth a try: as many as fit, then each by itself."""
     if len(workload.blocks) == 1:
-        yield [(0,)]
+        yield [_bundle(workload, (0,))]
         return
     starts = np.cumsum((0, *workload.blocks[:-1])).tolist()
-    ranks, columns = {}, {}
-    for _, cells, part in workload.parts():
+    alone: dict[int, _Bundle] = {}
+    for _, cells, _ in workload.parts():
         block = starts.index(cells.start)
-        reduction = reduce(part)
-        ranks[block], columns[block] = reduction.rank, len(_multiples(reduction))
+        alone[block] = _bundle(workload, (block,))
+        _check(alone[block].reduction, limits)
+    columns = {block: len(_multiples(own.reduction)) for block, own in alone.items()}
 
     def fits(blocks: Blocks) -> bool:
         sums = (prod(1 + columns[b] for b in met if b in blocks) for met in workload.meetings)
-        return sum(ranks[b] for b in blocks) <= limits.rank and sum(sums) <= min(JOINT, limits.columns)
+        rank = sum(alone[b].reduction.rank for b in blocks)
+        return rank <= limits.rank and sum(sums) <= min(JOINT, limits.columns)
 
-    bundles: list[Blocks] = []
-    for block in sorted(ranks, key=lambda b: (columns[b], b)):
-        place = next((i for i, own in enumerate(bundles) if fits((*own, block))), None)
+    together: list[Blocks] = []
+    for block in sorted(alone, key=lambda b: (columns[b], b)):
+        place = next((i for i, own in enumerate(together) if fits((*own, block))), None)
         if place is None:
-            bundles.append((block,))
+            together.append((block,))
         else:
-            bundles[place] = tuple(sorted((*bundles[place], block)))
-    if any(len(own) > 1 for own in bundles):
-        yield bundles
-    yield [(block,) for block in ranks]
+            together[place] = tuple(sorted((*together[place], block)))
+    if any(len(own) > 1 for own in together):
+        yield [alone[own[0]] if len(own) == 1 else _bundle(workload, own) for own in together]
+    yield list(alone.values())
 
 
 def _search_all(
-    workload: MatrixWorkload, ways: list[Blocks], limits: ShapeLimits, seed: int, price: Price | None
+    bundles: list[_Bundle], limits: ShapeLimits, seed: int, price: Price | None
 ) -> tuple[list[Found], float]:
     """The best groups of every bundle, and the seconds that a draw of all of them takes."""
-    bundles = [_bundle(workload, blocks) for blocks in ways]
-    if sum(one.reduction.rank for one in bundles) < 2:
-        raise StrategyError(
-            f"a batch of rank {sum(one.reduction.rank for one in bundles)} has no shape but Laplace noise"
-        )
+    rank = sum(one.reduction.rank for one in bundles)
+    if rank < 2:
+        raise StrategyError(f"a batch of rank {rank} has no shape but Laplace noise")
     if len(bundles) > MOST_BODIES:
         raise StrategyError(f"{len(bundles)} blocks of cells are more than {MOST_BODIES} bodies")
     found, seconds = [], 0.0

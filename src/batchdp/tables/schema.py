@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,32 @@ Schema = list[Described]
 """Names need not be distinct in a CSV file."""
 
 
-def read_schema(table: str) -> tuple[str, Schema]:
-    """A name for the table, and the name and type of every column; CSV files have names only."""
+NAME = re.compile(r"[^\W\d].*", re.DOTALL)
+"""What the name of a column looks like: it begins with a letter, or a line below."""
+VALUES = frozenset(["true", "false", "t", "f", "yes", "no", "y", "n", "na", "n/a", "nan", "nat", "null", "none", "inf"])
+"""What begins like a name and hardly is one."""
+
+
+def read_schema(table: str, *, has_header: bool = False) -> tuple[str, Schema]:
+    """A name for the table, and the name and type of every column; CSV files have names only.
+
+    Args:
+        table: a file or folder, or the address of a database.
+        has_header: whether somebody says that the first line of a CSV file names its columns. Otherwise a line with a
+            number, a date, nothing, or the same twice is refused: it may be a record, which nobody may write down.
+    """
     if not is_database(table):
         path = Path(table).expanduser()
         files, kind = find_files(path)
         name = plain_name(path.resolve().name.split(".")[0])
         if kind == "CSV":
-            return name, [Described(column, "unknown") for column in read_header(files[0])[0]]
+            titles, _ = read_header(files[0])
+            if not has_header and not _are_names(titles):
+                raise TableError(
+                    f"the first line of {files[0]} does not look like names of columns, so it may be a record, which "
+                    "must not be written down; add a line with names, or say --header if it is one"
+                )
+            return name, [Described(column, "unknown") for column in titles]
         types = zip((schema := read_parquet_schema(files[0])).names, schema.types, strict=True)
         return name, [_describe(column, _ibis_type(dtype)) for column, dtype in types]
     name = _name_table(table)
@@ -33,6 +52,16 @@ def read_schema(table: str) -> tuple[str, Schema]:
         return name, [_describe(column, dtype) for column, dtype in opened.table.schema().items()]
     finally:
         opened.engine.close()
+
+
+def is_csv(table: str) -> bool:
+    """Whether this names one CSV file, or a folder of them."""
+    return not is_database(table) and find_files(Path(table).expanduser())[1] == "CSV"
+
+
+def _are_names(titles: list[str]) -> bool:
+    words = [title.strip().casefold() for title in titles]
+    return len(set(words)) == len(words) and all(NAME.fullmatch(word) and word not in VALUES for word in words)
 
 
 def _ibis_type(dtype: Any) -> Any:

@@ -16,6 +16,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from batchdp.components.columns import Column, without_rounding
+from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 
 Dense = NDArray[np.float64]
 
@@ -25,6 +26,8 @@ MOST_ROUNDING = 1e-11
 """Of the inverse: answers would be off by as much, and a strategy is refused from 1e-9 on."""
 NOTHING = 1e-14
 """What rounding may leave of FᵀF where all values have the same, relative to its size."""
+ROUND_SECONDS, OPERATIONS = 3e-4, 8.0
+"""Nominal seconds of an evaluation whatever its size, and its operations as a multiple of n² (n + p); measured."""
 SCREENING = 25
 """Rounds for a start that is only looked at."""
 
@@ -128,7 +131,9 @@ class Wanted:
         return total, gradient + by_tau
 
 
-def fitted(wanted: Wanted, starts: list[Dense], rounds: int, polished: int = 2) -> tuple[Dense, float]:
+def fitted(
+    wanted: Wanted, starts: list[Dense], rounds: int, polished: int = 2, account: Account = UNLIMITED
+) -> tuple[Dense, float]:
     """The best p-Identity from several shared queries Θ: L = [I; Θ] with columns of norm 1, and its error."""
     n = len(wanted.grams[0])
     eye = np.eye(n)
@@ -154,6 +159,7 @@ def fitted(wanted: Wanted, starts: list[Dense], rounds: int, polished: int = 2) 
             bounds=[(0, None)] * T.size,
             options={"maxiter": most, "ftol": 1e-9, "gtol": 1e-9},
         )
+        account.charge(ended.nfev * (ROUND_SECONDS + OPERATIONS * n**2 * (n + len(T)) / FLOPS))
         return float(ended.fun), ended.x.reshape(T.shape)
 
     looked = sorted((run(T, SCREENING) for T in starts), key=lambda one: one[0])

@@ -8,11 +8,10 @@ one another are made, and the weights fitted anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
+from batchdp.strategies.account import Account
 from batchdp.weighted.family import Asked, Dense, Fitted, Flags, Tables, fit, seen, sizes_of
 
 GRID = (0.3, 0.5, 0.75, 1.0, 1.4)
@@ -26,14 +25,14 @@ FEW_COLUMNS = 10
 """Up to which all sets of columns are tried as one more table."""
 ANY = 200
 """Sets of columns that are tried so where there are more."""
+PRICE = 1 / 4e8
+"""Nominal seconds an operation of pricing changes and fitting weights; measured."""
 ONE_MORE = 0.2
 """What the weight of one more table is relative to, all others having 1 together."""
 
 
-def improve(
-    asked: Asked, start: Fitted, rng: np.random.Generator, over: Callable[[float], bool], *, patience: int = 2
-) -> Fitted:
-    """Change tables until no change pays; `over` is told what each round cost and says when to stop."""
+def improve(asked: Asked, start: Fitted, rng: np.random.Generator, account: Account, *, patience: int = 2) -> Fitted:
+    """Change tables until no change pays, or the account is over."""
     best, at_once, failed = start, 64, 0
     while failed < patience:
         new, gone, gain, weight = _priced(asked, best, rng)
@@ -53,7 +52,8 @@ def improve(
                 at_once = max(1, len(chosen) // 4)
         failed = 0 if better else failed + 1
         at_once = min(64, 2 * at_once) if better else at_once
-        if over(work):
+        account.charge(work * PRICE)
+        if account.over():
             break
     return best
 

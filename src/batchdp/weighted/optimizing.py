@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from batchdp.components.groups import Terms, TooManyClassesError
 from batchdp.components.limits import limit_of
-from batchdp.components.optimizing import Clock, Progress
+from batchdp.components.optimizing import DEFAULT_SECONDS
 from batchdp.components.search import Batch, split_by
 from batchdp.components.whole import closure, is_whole, least_sum
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.privacy import LAPLACE
+from batchdp.strategies.account import Account, Progress
 from batchdp.weighted.covering import starts
 from batchdp.weighted.family import Fitted, fit, plain, value_of
 from batchdp.weighted.groups import partitions, sub_batch
@@ -28,7 +29,7 @@ from batchdp.weighted.inside import each_value
 from batchdp.weighted.measured import Group, Results
 from batchdp.weighted.problem import asked_of, asked_of_whole
 from batchdp.weighted.results import largest_change
-from batchdp.weighted.search import ColumnSolver, Weighted, Work, weighted_tables
+from batchdp.weighted.search import ColumnSolver, Weighted, weighted_tables
 from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.structure import KroneckerWorkload
 
@@ -38,7 +39,7 @@ MOST_COMPONENTS = 4000
 """Up to which tables are changed one by one."""
 MOST_TABLES = 20_000
 NOMINAL_SECONDS = 12.0
-"""Of a search, where the caller gives none."""
+"""For changing tables one by one, where the caller gives none."""
 FEW_ROUNDS = 60
 ROUNDS = 5
 """How often tables are weighed anew for the least largest variance."""
@@ -65,9 +66,9 @@ def optimize_products(
     solver: ColumnSolver | None = None,
 ) -> MarginalStrategy:
     """The best strategy with Laplace noise, by the (weighted) sum of squared errors or the largest variance."""
-    clock = Clock(seconds, progress)
+    account = Account(seconds or DEFAULT_SECONDS, progress)
     work = NOMINAL_SECONDS if seconds is None else 0.6 * seconds
-    search = _Search(workload, clock, work, seed, solver)
+    search = _Search(workload, account, work, seed, solver)
     if objective == "max":
         return _largest(search)
     found = search.best(workload.weights)
@@ -78,9 +79,9 @@ class _Search:
     """What a search knows before it begins, and how it ends."""
 
     def __init__(
-        self, workload: KroneckerWorkload, clock: Clock, work: float, seed: int, solver: ColumnSolver | None
+        self, workload: KroneckerWorkload, account: Account, work: float, seed: int, solver: ColumnSolver | None
     ) -> None:
-        self.workload, self.clock, self.work, self.seed, self.solver = workload, clock, work, seed, solver
+        self.workload, self.account, self.work, self.seed, self.solver = workload, account, work, seed, solver
         self.whole = is_whole(workload)
         large = self.whole and len(workload.starts) - 1 > MOST_TABLES
         self.large = large or (self.whole and closure(workload).size > MOST_COMPONENTS)
@@ -91,12 +92,12 @@ class _Search:
         found = [self._supersets(weights)] if self.large else self._members(weights)
         found.append(self._results(weights))
         best = min(found, key=lambda one: one.total)
-        self.clock.best = best.total
+        self.account.best = best.total
         return best
 
     def _members(self, weights: Dense) -> list[_Found]:
         workload, everything = self.workload, tuple(range(len(self.workload.tables)))
-        self.clock.trying = "weighted tables"
+        self.account.trying = "weighted tables"
         known: dict[tuple[int, ...], tuple[Weighted, Batch]] = {}
 
         def solved(tables: Sequence[int], *, thorough: bool = False) -> tuple[Weighted, Batch]:
@@ -105,21 +106,19 @@ class _Search:
                 whole = key == everything
                 batch = self.batch if whole else Batch(sub_batch(workload, key))
                 terms: Terms = batch.terms(weights[list(key)])
-                work = Work(self.work / (1 if thorough else 8), self.clock.over)
-                own = weighted_tables(
-                    batch, terms, work, self.seed, self.solver if thorough else None, thorough=thorough
-                )
+                solver, work = (self.solver, self.work) if thorough else (None, self.work / 8)
+                own = weighted_tables(batch, terms, self.account, work, self.seed, solver, thorough=thorough)
                 if key not in known or own.value < known[key][0].value:
                     known[key] = own, batch
             return known[key]
 
         found = [self._together([(everything, *solved(everything, thorough=True))])]
-        self.clock.best = found[0].total
-        self.clock.trying = "groups of tables"
+        self.account.best = found[0].total
+        self.account.trying = "groups of tables"
         best, chosen = found[0].total, [list(everything)]
         for partition in partitions(self.batch):
             for split in _coarser(partition):
-                if self.clock.over():
+                if self.account.over():
                     break
                 total = sum(solved(own)[0].value ** (1 / 3) for own in split) ** 3
                 if total < best:
@@ -147,16 +146,16 @@ class _Search:
 
     def _supersets(self, weights: Dense) -> _Found:
         """Whole tables, more than can be changed one by one."""
-        self.clock.trying = "supersets of tables"
+        self.account.trying = "supersets of tables"
         workload = self.workload
         asked = asked_of_whole(_weighed(workload, weights))
         apart = np.zeros((len(workload.tables), len(workload.sizes)), dtype=bool)
         apart[np.repeat(np.arange(len(apart)), np.diff(workload.starts)), workload.columns] = True
         best: Fitted | None = None
         for tables, theta in starts(asked, plain(apart)):
-            if best is not None and self.clock.over():
+            if best is not None and self.account.over():
                 break
-            own = fit(asked, tables, theta, FEW_ROUNDS)
+            own = fit(asked, tables, theta, FEW_ROUNDS, self.account)
             best = own if best is None or own.value < best.value else best
         assert best is not None
         insides = tuple(each_value(column) for column in self.batch.columns)
@@ -182,19 +181,19 @@ class _Search:
 
     def limit(self, weights: Dense) -> float:
         """What no Laplace strategy is below: the Gaussian limit at ρ = ½, in the unit of `total`."""
-        self.clock.trying = "limit"
+        self.account.trying = "limit"
         if self.whole:
             return least_sum(closure(self.workload), weights)[1]
         terms = self.batch.terms(weights)
         try:
-            exact = split_by(self.batch, terms, {}, tolerance=1e-2, watch=self.clock.watch)
+            exact = split_by(self.batch, terms, {}, tolerance=1e-2, account=self.account)
             return exact.limit
         except TooManyClassesError:
             uniform = {i: self.batch.uniform(i) for i in self.batch.wide()}
-            return limit_of(self.batch, terms, [uniform], self.clock.over, self.seed)
+            return limit_of(self.batch, terms, [uniform], self.account, self.seed)
 
     def strategy(self, found: _Found, limit: float) -> MarginalStrategy:
-        status = Outcome.CANCELLED if self.clock.outcome(1.0, 0.0) is Outcome.CANCELLED else Outcome.BEST_OF_STARTS
+        status = Outcome.CANCELLED if self.account.cancelled else Outcome.BEST_OF_STARTS
         return MarginalStrategy(
             workload=self.workload,
             groups=found.groups,
@@ -225,7 +224,7 @@ def _weighed(workload: KroneckerWorkload, weights: Dense) -> KroneckerWorkload:
 
 def _largest(search: _Search) -> MarginalStrategy:
     """Weights on tables, more on those whose worst cell is above the mean; every set of weights gives a limit."""
-    workload, clock = search.workload, search.clock
+    workload, account = search.workload, search.account
     sizes = workload.table_sizes()
     y = 1 / (sizes * len(sizes))
     search.work /= ROUNDS
@@ -241,7 +240,7 @@ def _largest(search: _Search) -> MarginalStrategy:
             lower = max(lower, strategy.limit)
             if float(worst.max()) < upper:
                 best, upper = strategy, float(worst.max())
-        if clock.over() or not worst.any():
+        if account.over() or not worst.any():
             break
         y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
     assert best is not None

@@ -11,6 +11,7 @@ from scipy.linalg import LinAlgError
 
 from batchdp.components.groups import Terms
 from batchdp.components.search import Batch
+from batchdp.strategies.account import Account
 from batchdp.weighted.family import Asked, Fitted, Tables, fit, plain, value_of
 from batchdp.weighted.inside import (
     MOST_VALUES,
@@ -27,8 +28,8 @@ from batchdp.weighted.problem import asked_of, looked_at, wanted_of
 
 Dense = NDArray[np.float64]
 
-ColumnSolver = Callable[[Dense], Dense | None]
-"""From a matrix of queries on one column to a measure for it."""
+ColumnSolver = Callable[[Dense, Account], Dense | None]
+"""From a matrix of queries on one column, and who pays for the search, to a measure for it."""
 
 ROUNDS = 150
 QUICK_ROUNDS = 50
@@ -38,22 +39,6 @@ SWEEPS = 3
 LEAST_GAIN = 1e-3
 LEAST_SOLVED = 40
 """Values of a column from which a search for it alone is worth its time beside the starts here."""
-PRICE = 1 / 4e8
-"""Nominal seconds an operation."""
-
-
-@dataclass(eq=False)
-class Work:
-    """Nominal seconds that may be spent: the same on every machine, so that the same seed finds the same tables."""
-
-    left: float
-    over: Callable[[], bool]
-    """Whether somebody asked to end."""
-
-    def spent(self, operations: float) -> bool:
-        """Enter work; whether it is time to end."""
-        self.left -= operations * PRICE
-        return self.left <= 0 or self.over()
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +54,8 @@ class Weighted:
 def weighted_tables(
     batch: Batch,
     terms: Terms,
-    work: Work,
+    account: Account,
+    work: float,
     seed: int,
     solver: ColumnSolver | None = None,
     *,
@@ -77,15 +63,17 @@ def weighted_tables(
 ) -> Weighted:
     """The best found: with each value by itself, and with strategies for columns that ask for more.
 
+    `work` is how many nominal seconds are spent on changing tables, out of the account, which pays for all else too.
     Never worse than the table of all columns, which is noise on data with values merged that are never told apart.
     """
+    moves = account.share(work)
     plainly = tuple(each_value(column) for column in batch.columns)
     grams = columns_grams(batch)
     many = STARTS if thorough else 1
     asked = asked_of(terms, plainly)
     if not len(asked.amount):  # queries that are 0 whatever the data: one number is enough to measure
         return Weighted(0.0, plain(np.zeros((1, len(batch.columns)), dtype=bool)), np.ones(1), plainly)
-    best = _tables(asked, looked_at(batch), work, seed, many)
+    best = _tables(asked, looked_at(batch), moves, seed, many)
     everything = plain(np.ones((1, len(batch.columns)), dtype=bool))
     on_data = value_of(asked, everything, np.ones(1))
     found = Weighted(best.value, best.tables, best.theta, plainly)
@@ -96,18 +84,18 @@ def weighted_tables(
     rng = np.random.default_rng([seed, 1])
     # Strategies inside that suit the best plain tables, and such that suit one product of all columns.
     for tables, theta in ((best.tables, best.theta), (everything, np.ones(1))):
-        insides = _improved(batch, terms, plainly, grams, tables, theta, rng, solver, thorough=thorough)
+        insides = _improved(batch, terms, plainly, grams, tables, theta, rng, account, solver, thorough=thorough)
         for _ in range(SWEEPS if thorough else 1):
             asked = asked_of(terms, insides)
             starts = looked_at(batch).with_(everything).with_(tables)
-            step = _tables(asked, starts.chosen(starts.distinct()), work, seed, many)
+            step = _tables(asked, starts.chosen(starts.distinct()), moves, seed, many)
             tables, theta = step.tables, step.theta
             gain = found.value - step.value
             if step.value < found.value:
                 found = Weighted(step.value, tables, theta, insides)
-            if gain < LEAST_GAIN * found.value or work.spent(0.0):
+            if gain < LEAST_GAIN * found.value or moves.over():
                 break
-            insides = _improved(batch, terms, insides, grams, tables, theta, rng, None)
+            insides = _improved(batch, terms, insides, grams, tables, theta, rng, account)
     return found
 
 
@@ -124,20 +112,21 @@ def columns_grams(batch: Batch) -> dict[int, list[Dense]]:
     return found
 
 
-def _tables(asked: Asked, tables: Tables, work: Work, seed: int, starts: int) -> Fitted:
+def _tables(asked: Asked, tables: Tables, moves: Account, seed: int, starts: int) -> Fitted:
     """From several starts."""
     best: Fitted | None = None
+    account = moves.within or moves
     for start in range(starts):
         rng = np.random.default_rng([seed, start])
         theta = np.exp((0.1, 1.0)[start % 2] * rng.standard_normal(len(tables)))
-        begun = fit(asked, tables, theta, ROUNDS)
-        done = improve(asked, begun, rng, work.spent)
+        begun = fit(asked, tables, theta, ROUNDS, account)
+        done = improve(asked, begun, rng, moves)
         if best is None or done.value < best.value:
             best = done
-        if work.spent(0.0):
+        if moves.over():
             break
     assert best is not None
-    return fit(asked, best.tables, best.theta, 4 * ROUNDS)
+    return fit(asked, best.tables, best.theta, 4 * ROUNDS, account)
 
 
 def _improved(
@@ -148,7 +137,8 @@ def _improved(
     tables: Tables,
     theta: Dense,
     rng: np.random.Generator,
-    solver: ColumnSolver | None,
+    account: Account,
+    solver: ColumnSolver | None = None,
     *,
     thorough: bool = True,
 ) -> tuple[Inside, ...]:
@@ -165,14 +155,14 @@ def _improved(
         if known is not None:
             starts = [known]
         try:
-            L, _ = fitted(wanted, starts, ROUNDS if thorough else QUICK_ROUNDS, 2 if thorough else 1)
+            L, _ = fitted(wanted, starts, ROUNDS if thorough else QUICK_ROUNDS, 2 if thorough else 1, account)
         except LinAlgError:  # queries of so different sizes that nothing can be solved for: as it is
             continue
         if (shared := shared_of(L)) is not None:
             alike.setdefault(key, shared)
         candidates = [by_strategy(L, own)]
         if solver is not None and len(own[0]) >= LEAST_SOLVED:
-            candidates.append(_solved(wanted, solver))
+            candidates.append(_solved(wanted, solver, account))
         if before.inverse is not None:
             candidates.append(before)
         usable = [one for one in candidates if one is not None and one.inverse is not None]
@@ -181,7 +171,7 @@ def _improved(
     return tuple(now)
 
 
-def _solved(wanted: Wanted, solver: ColumnSolver) -> Inside | None:
+def _solved(wanted: Wanted, solver: ColumnSolver, account: Account) -> Inside | None:
     """What a search over one column by itself finds, as if no table added up over it."""
     n = len(wanted.grams[0])
     S = np.zeros((n, n))
@@ -190,5 +180,5 @@ def _solved(wanted: Wanted, solver: ColumnSolver) -> Inside | None:
         S += float((wanted.weight[own] / wanted.apart[own]).sum()) * gram
     squares, U = np.linalg.eigh(S)
     there = squares > 1e-12 * squares[-1]
-    measure = solver(np.sqrt(squares[there])[:, None] * U[:, there].T)
+    measure = solver(np.sqrt(squares[there])[:, None] * U[:, there].T, account)
     return None if measure is None else by_strategy(measure, wanted.grams)

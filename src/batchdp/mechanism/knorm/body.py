@@ -15,14 +15,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense
+from batchdp.linalg.threads import one_thread
 from batchdp.mechanism.knorm.ball import Box, cube_share
-from batchdp.mechanism.knorm.ellipsoid import Rounded, rounded
-from batchdp.mechanism.knorm.gauge import WEIGHT_BITS, Cut, Found, cut, exact_norm, residual, searched
-from batchdp.mechanism.knorm.integers import Integers, identity, independent_columns, solved, whole_matrix
-from batchdp.mechanism.knorm.survey import Survey, surveyed
+from batchdp.mechanism.knorm.gauge import (
+    WEIGHT_BITS,
+    Basis,
+    Cut,
+    Found,
+    Integers,
+    cut,
+    exact_norm,
+    identity,
+    independent_columns,
+    residual,
+    searched,
+    solved,
+    whole_matrix,
+)
 
 MOST_RANK = 20
 """Of a body: beyond it no draw would end."""
@@ -33,6 +46,150 @@ DRAW, CELL, PROGRAM = 3e-3, 4e-8, 2e-4
 NUDGE = 2.0**-36
 CLOSE = 2.0**-30
 """Where a box is larger than this, it is cheaper to look at more bits than to decide exactly."""
+GAP = 1e-3
+"""Of the dual problem, at which the ellipsoid is small enough: less than 1 % of volume."""
+MOST_STEPS = 20_000
+FINE = 22
+"""Bits by which the new coordinates are finer than the columns."""
+SEED = 20100
+DIRECTIONS = 400
+MARGIN = 2.0**-24
+"""By which a float must be behind a cut, a unit of ‖y‖₁: 64 times what it can be off, see `ball.nearly`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rounded:
+    """S and what it does to the columns: b = S a has length 2^bits at most, for every one."""
+
+    change: Integers
+    """S, k × k, invertible."""
+    inverse: Integers
+    """S⁻¹ · `divisor`."""
+    divisor: int
+    columns: Integers
+    """b = S a."""
+    bits: int
+
+
+def rounded(columns: Integers) -> Rounded:
+    """Coordinates in which the smallest ellipsoid around the columns is nearly the unit ball.
+
+    Floats propose, integers verify: ‖b‖² ≤ 4^bits for every column, and S has an inverse. So the ball that is used
+    holds every column, whatever the floats found; only the share of points that are accepted depends on it.
+    """
+    k = len(columns)
+    largest = max(abs(int(x)) for x in columns.flat)
+    bits = largest.bit_length() + k.bit_length() + FINE
+    try:
+        floats = _unit_ball(columns.astype(np.float64) / 2.0 ** largest.bit_length()) / 2.0 ** largest.bit_length()
+    except (LinAlgError, OverflowError, FloatingPointError):
+        floats = np.full((k, k), np.nan)
+    for shrink in (2.0**-20, 2.0**-10, 2.0**-5, 0.5, 0.75):
+        if not np.isfinite(floats).all():
+            break
+        S = np.array([[round(x * (1 - shrink)) for x in row] for row in np.ldexp(floats, bits).tolist()], dtype=object)
+        b = S @ columns
+        inverse, divisor = solved(S, identity(k))
+        if divisor and max((b * b).sum(axis=0)) <= 4**bits:
+            return Rounded(S, inverse, divisor, b, bits)
+    raise LatticeError(
+        "vertices=… are of so different size that no ellipsoid around them can be computed; scale the queries alike"
+    )
+
+
+def _unit_ball(columns: Dense) -> Dense:
+    """T with max ‖T a‖ = 1 and the largest determinant, nearly: Khachiyan's steps, and away from columns (Wolfe).
+
+    Weights p ≥ 0, Σ p = 1, maximise det Σ p a aᵀ; at the optimum aᵀ (Σ p a aᵀ)⁻¹ a ≤ k for every column.
+    """
+    k, c = columns.shape
+    G, R = qr(columns.T, mode="economic")
+    G = np.ascontiguousarray(G.T)  # whitened: columns = Rᵀ G, and no condition number is squared
+    p = np.full(c, 1.0 / c)
+    for step in range(MOST_STEPS):
+        if step % 50 == 0:
+            inverse = np.linalg.inv((G * p) @ G.T)
+            g = np.einsum("ij,ij->j", G, inverse @ G)
+        most = int(np.argmax(g))
+        least = int(np.argmin(np.where(p > 0, g, np.inf)))
+        up, down = g[most] / k - 1, 1 - g[least] / k
+        if max(up, down) <= GAP or k == 1:
+            break
+        j = most if up >= down else least
+        size = (g[j] / k - 1) / (g[j] - 1) if g[j] > 1 else -np.inf
+        size = max(size, -p[j] / (1 - p[j]))  # no weight below zero
+        a = inverse @ G[:, j]
+        p *= 1 - size
+        p[j] = max(p[j] + size, 0.0)
+        fraction = size / (1 - size + size * g[j])
+        inverse = (inverse - fraction * np.outer(a, a)) / (1 - size)
+        g = (g - fraction * np.square(a @ G)) / (1 - size)
+    C = cholesky(np.linalg.inv((G * p) @ G.T), lower=False)
+    T = C / np.sqrt(np.square(C @ G).sum(axis=0).max())
+    # T G = T R⁻ᵀ columns
+    return np.asarray(solve_triangular(R, T.T, lower=False).T)
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """Verified cuts, the same in floats in coordinates of the unit ball, and what was seen."""
+
+    cuts: tuple[Cut, ...]
+    bases: tuple[Basis, ...]
+    """For every cut the columns that it rests on: where a search starts."""
+    normals: Dense
+    """One a row, such that |normal · x| ≤ 1 in the body."""
+    share: float
+    """Of the ball, that the body fills: the mean of ‖d‖^-k over directions d."""
+    programs: float
+    """Points of the ball that no cut rejects, for one that is inside; at least, because all cuts have seen more."""
+
+    @cached_property
+    def limits(self) -> Dense:
+        """What |normal · x| of a float must exceed.
+
+        A float point is off by at most 2⁻³⁰ in every coordinate, which moves the product by 2⁻³⁰ ‖y‖₁; rounding y and
+        the product itself, in whatever order, by less than 2⁻⁴⁴ ‖y‖₁ up to rank 20.
+        """
+        return np.asarray(1 + MARGIN * np.abs(self.normals).sum(axis=1))
+
+    def nearest(self, point: Dense) -> Basis:
+        """The basis of the cut that says most of a point."""
+        return self.bases[int(np.argmax(np.abs(self.normals @ point)))]
+
+
+def in_floats(cuts: Sequence[Cut], bits: int) -> Dense:
+    """Cuts of columns of length 2^bits as normals in coordinates of the unit ball."""
+    return np.array([[(y << bits) / one.bound for y in one.normal] for one in cuts])
+
+
+@one_thread
+def surveyed(columns: Integers, floats: Dense, bits: int, start: Basis) -> Survey:
+    """From `DIRECTIONS` random directions: the facet that each goes through, verified.
+
+    It is made for plans and for speed, in floats with a generator of its own, so that a plan is the same every time. No
+    noise comes from it, and of what it finds only cuts that are verified in whole numbers decide anything.
+    """
+    k = len(floats)
+    cuts: list[Cut] = []
+    bases: list[Basis] = []
+    normals = np.zeros((0, k))
+    norms, bounds = np.zeros(DIRECTIONS), np.zeros(DIRECTIONS)
+    for i, direction in enumerate(np.random.default_rng(SEED).standard_normal((DIRECTIONS, k))):
+        direction /= np.linalg.norm(direction)
+        values = np.abs(normals @ direction)
+        found = searched(floats, direction, bases[int(values.argmax())] if bases else start)
+        norms[i], bounds[i] = found.high, values.max(initial=0.0)
+        new = not bases or bounds[i] < found.high * (1 - 1e-6)
+        made = cut(columns, found.prices) if new else None
+        if made is not None:
+            cuts.append(made)
+            bases.append(found.basis)
+            normals = np.vstack([normals, in_floats([made], bits)])
+    half = DIRECTIONS // 2
+    share = float(np.mean(norms**-k))
+    programs = float(np.mean(bounds[half:] ** -k) / np.mean(norms[half:] ** -k))
+    return Survey(tuple(cuts), tuple(bases), normals, share, max(programs, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +241,6 @@ class Body:
         """Independent columns, as many as there are."""
         A = self._columns
         if A.shape[1] >= self.rank:
-            from scipy.linalg import qr
-
             likely = qr(A.astype(np.float64), mode="r", pivoting=True)[1][: self.rank].tolist()
             if solved(A[:, likely], identity(self.rank))[1]:
                 return list(likely)

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.threads import one_thread
 from batchdp.mechanism.knorm.ball import Box, box, nearly
-from batchdp.mechanism.knorm.bits import START, Bits
+from batchdp.mechanism.knorm.bits import START, Bits, Gamma
 from batchdp.mechanism.knorm.body import Body
-from batchdp.mechanism.knorm.exponential import Gamma
 from batchdp.progress import Progress
 
 LARGEST_BLOCK = 1 << 14
