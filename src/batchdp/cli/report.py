@@ -48,9 +48,9 @@ def command(
     left in the ledger; nothing is read or spent.
     """
     from batchdp.archive import read_format
-    from batchdp.plans import file, tabled_file
+    from batchdp.plans import file
 
-    if read_format(release) in (file.FORMAT, tabled_file.FORMAT):
+    if read_format(release) == file.FORMAT:
         if plan is not None:
             raise typer.BadParameter("a plan is shown by itself; leave --plan out", param_hint="--plan")
         _before(release, output, criteria, ledger, title)
