@@ -124,7 +124,7 @@ def widths(strategy: Any, factor: int, max_rows: int | None) -> Widths:
 @widths.register
 def _(strategy: PairStrategy, factor: int, max_rows: int | None) -> Widths:
     lattice = lattice_of(strategy, largest_total=caps_of(strategy, max_rows)[-1])
-    law = lattice.reader(_scales(lattice, factor, 1.0))
+    law = lattice.law(_scales(lattice, factor, 1.0))
     starts = np.concatenate([[0], np.cumsum(strategy.workload.table_sizes())]).astype(np.int64)
 
     def of(tables: Sequence[int], confidence: float | None) -> Dense:

@@ -62,7 +62,7 @@ def _(
 def _(
     batch: TableBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
 ) -> Callable[[], Records | Tallies]:
-    from batchdp.tables import open_table, prepare_count, prepare_tables
+    from batchdp.tables import open_table, prepare_count
 
     privacy = plan.domain.privacy
     source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in batch.atoms]))
@@ -72,7 +72,7 @@ def _(
         return lambda: _records(batch, counted(progress))
     atoms = [tuple(sorted({i for c in own for i in batch.columns[c].atoms})) for own in sets]
     each = tuple(dict.fromkeys(atoms))
-    tabled = prepare_tables(source, batch.atoms, each, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    tabled = prepare_count(source, batch.atoms, sets=each, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: _tallies(batch, dict(zip(sets, atoms, strict=True)), tabled(progress))
 
 
