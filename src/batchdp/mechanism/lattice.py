@@ -30,6 +30,7 @@ from batchdp.linalg.matrix import (
 from batchdp.linalg.product import Product
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measurement import LARGEST, Integers, check_cap
+from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.sensitivity import cell_squares, cell_sums, over_blocks, root_above
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
@@ -112,11 +113,21 @@ class OneGroup(ABC):
         """Measurements, or answers, that are made at a time."""
         return max(self.measurements, self.workload.queries)
 
-    def reader(self, scales: Dense) -> NoiseLaw:
-        """The law of the noise in the answers, for noise of this scale on the lattice."""
+    @property
+    @abstractmethod
+    def measure(self) -> sparse.csr_array:
+        """L, what is measured of the cells."""
+
+    def law(self, scales: Dense) -> NoiseLaw:
+        """Of the noise in the answers, for noise of this scale on the lattice."""
         return NoiseLaw(self.reconstruct, float(scales[0]) / 2.0**self.bits, self.noise)
 
-    def worst_bias(self, reader: NoiseLaw) -> tuple[float, str]:
+    def reader(self, scales: Dense) -> CellReader:
+        """How answers are read from measurements with noise of this scale on the lattice."""
+        W = self.workload
+        return CellReader(W.names, self.measure, plain(W.matrix), self.law(scales), self.bits)
+
+    def worst_bias(self, reader: CellReader) -> tuple[float, str]:
         """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
         bias, errors = self.bias_bound, reader.standard_errors
         # What is not a number is not small either.
