@@ -65,6 +65,10 @@ class ListedParts:
                 if spread <= looked:
                     yield part
 
+    def table_variances(self, tables: int) -> Dense | None:
+        """None: the answers of a table differ."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class WholeParts:
@@ -86,6 +90,10 @@ class WholeParts:
                 found = self.closure.find(columns)
                 if found is not None:
                     yield self._part(found)
+
+    def table_variances(self, tables: int) -> Dense | None:
+        """For every table the variance that all of its answers have."""
+        return cell_variances(self.closure, self.shares, tables)
 
     def _part(self, component: int) -> ResidualTerm:
         columns = self.closure.columns_of(component)
@@ -133,13 +141,13 @@ class ResidualStrategy(FactoredStrategy):
 
     def mean_variances(self) -> Dense:
         """For every table the mean of its answers' variances; those of a whole table are all alike."""
-        if isinstance(self.parts, WholeParts):
-            return cell_variances(self.parts.closure, self.parts.shares, len(self.workload.tables))
-        return super().mean_variances()
+        alike = self.parts.table_variances(len(self.workload.tables))
+        return super().mean_variances() if alike is None else alike
 
     def worst_variances(self) -> Dense:
         """For every table the largest variance of its answers."""
-        return self.mean_variances() if isinstance(self.parts, WholeParts) else super().worst_variances()
+        alike = self.parts.table_variances(len(self.workload.tables))
+        return super().worst_variances() if alike is None else alike
 
     @cached_property
     def _largest(self) -> float:

@@ -117,6 +117,14 @@ class MarginalGroup:
             found = found + term
         return np.asarray(found)
 
+    def table_variances(self, workload: KroneckerWorkload) -> Dense | None:
+        """For every table the variance that all of its answers have, as `variances` has it; None where they differ."""
+        if not is_whole(workload):
+            return None
+        found, problem = closure(workload), whole_problem(workload)
+        parts = found.freedom / self.eigenvalues(problem.needed)
+        return np.asarray(found.down(parts, 1, len(workload.tables)) / workload.table_sizes())
+
     def _parts(self, i: int, factor: Factor) -> tuple[Dense, Dense]:
         """Of every query of a factor the parts in the average and in the rest."""
         n = len(self.columns[i].orbit)
@@ -261,6 +269,10 @@ class Results:
         """Of every answer of a table, where the noise on each measurement has the variance 1; to be broadcast."""
         return np.full((1,) * len(workload.tables[table].shape), 1 / self.scale**2)
 
+    def table_variances(self, workload: KroneckerWorkload) -> Dense | None:
+        """The same for every answer."""
+        return np.full(len(workload.tables), 1 / self.scale**2)
+
     def reproduced(self, workload: KroneckerWorkload, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
         """B L of one asked table for each record alone: what is asked, times the scale and divided by it."""
         return (self.scale * workload.answers_of(table, record) / self.scale for record in records)
@@ -316,14 +328,9 @@ class MarginalStrategy(FactoredStrategy):
 
     def worst_variances(self) -> Dense:
         """For every table the largest variance of its answers, in the unit of `total`."""
-        group = self.groups[0]
-        if isinstance(group, MarginalGroup) and is_whole(self.workload) and len(self.groups) == 1:
-            found, asked = closure(self.workload), whole_problem(self.workload)
-            parts = found.freedom / group.eigenvalues(asked.needed)
-            tables = found.down(parts, 1, len(self.workload.tables))
-            return np.asarray(self.sensitivity**2 * tables / self.workload.table_sizes())
-        if isinstance(group, Results):  # each answer has the same
-            return np.full(len(self.workload.tables), (self.sensitivity / group.scale) ** 2)
+        alike = self.groups[0].table_variances(self.workload) if len(self.groups) == 1 else None
+        if alike is not None:
+            return np.asarray(self.sensitivity**2 * alike)
         return np.array([float(self.distinct_variances(t).max()) for t in range(len(self.workload.tables))])
 
     @property
