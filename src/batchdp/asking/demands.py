@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,6 @@ class Demands:
     """Of the statements, each with its tables."""
     _keys: dict[tuple[Key, tuple[int, ...], bytes, bool], int] = field(default_factory=dict)
     _amounts: dict[Amount, int | None] = field(default_factory=dict)
-    _tables: dict[tuple[tuple[int, ...], int | None], int] = field(default_factory=dict)
 
     def key(self, key: Key, parting: Parting) -> int:
         """The number of a key, the same for the same."""
@@ -106,12 +106,19 @@ class Demands:
     def table(self, name: str, keys: tuple[int, ...], amount: int | None = None) -> int:
         """The number of one more table."""
         self.tables.append(Demand(name, keys, amount))
-        return self._tables.setdefault((keys, amount), len(self.tables) - 1)
+        return len(self.tables) - 1
 
     def part(self, name: str, keys: tuple[int, ...], amount: int | None) -> int:
         """The number of a table with these keys and this amount, which there may be already."""
-        known = self._tables.get((keys, amount))
-        return self.table(name, keys, amount) if known is None else known
+        known = self._parts.get((keys, amount))
+        if known is None:
+            known = self._parts[keys, amount] = self.table(name, keys, amount)
+        return known
+
+    @cached_property
+    def _parts(self) -> dict[tuple[tuple[int, ...], int | None], int]:
+        """The tables that parts can be; made where there are parts, since there may be millions of tables."""
+        return {(own.keys, own.amount): t for t, own in reversed([*enumerate(self.tables)])}
 
     def item(self, item: Item, table: int) -> None:
         """Note that a table belongs to an item."""
