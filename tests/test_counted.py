@@ -13,15 +13,21 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 import batchdp
-from batchdp import Ledger, MatrixWorkload, ReleaseError, TableRelease, answer, load_release, optimize
+from batchdp import Ledger, ReleaseError, TableRelease, answer, load_release, optimize
 from batchdp.archive import load, save
-from batchdp.domain.counted import ALONE, CODES, COUNTS, LARGE, SHOWN, Counted, what_is_counted
 from batchdp.domain.domain import as_domain
 from batchdp.reports.page import page
 from batchdp.reports.planned import Prospect, plan_page
 from batchdp.workloads.marginals import marginals
 from commands import succeeds
-from test_components import structure
+
+ALONE = "Standard errors and intervals are of the noise alone: they do not cover what these rules change."
+CODES = "A record with a code that is missing, no whole number or out of range is not counted."
+COUNTS = (
+    "The counts are the caller's: a text is the number that it spells, one that is no whole number is rounded down, "
+    "one that is no number, missing, infinite or below 0 is taken as 0, and one above 2^62 as 2^62."
+)
+"""Written out, not imported: code that does not say them fails by what it says."""
 
 DOMAIN = """
 table = "ratings"
@@ -200,13 +206,15 @@ def test_a_table_release_says_it_and_its_digest_covers_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize("given", [[1.5, -1.0, np.nan], [1, 2, 3], [5, "<5", [3]], np.array([3, 4, 5])])
 def test_counts_have_the_same_note_whatever_they_are(given: Any, tmp_path: Path) -> None:
     """Which would tell about them otherwise."""
-    strategy = optimize(MatrixWorkload(np.eye(3)))
+    strategy = optimize(np.eye(3))
     done = answer(strategy, given, epsilon=1.0, ledger=Ledger.create(tmp_path / "b.db", epsilon=1), max_rows=10**6)
     assert done.notes == (COUNTS, "If there are more than 1,000,000 records, answers may be too low.", ALONE)
     assert "one that is no number, missing, infinite or below 0 is taken as 0" in page(done)
 
 
 def test_codes_have_a_note_of_their_own(tmp_path: Path) -> None:
+    from test_components import structure
+
     ledger = Ledger.create(tmp_path / "b.db", rho=2)
     plain = marginals([3, 2], [1])
     for planned in (optimize(plain, privacy="zcdp"), optimize(structure(plain), privacy="zcdp")):
@@ -217,6 +225,8 @@ def test_codes_have_a_note_of_their_own(tmp_path: Path) -> None:
 
 
 def test_only_what_applies_is_said() -> None:
+    from batchdp.domain.counted import LARGE, SHOWN, what_is_counted
+
     plain = {"table": "t", "columns": {"a": {"values": [1, 2], "other": "drop"}, "b": {"integers": [0, 9]}}}
     none = what_is_counted(as_domain({"table": "t", "columns": {"a": {"values": [1]}}}), ())
     assert none.sentences(LARGE) == ()
@@ -232,6 +242,8 @@ def test_only_what_applies_is_said() -> None:
 
 
 def test_rules_are_read_as_they_were_written_and_nothing_else_is() -> None:
+    from batchdp.domain.counted import Counted, what_is_counted
+
     rules = what_is_counted(as_domain(DOMAIN), {"course", "rating", "fee"})
     written = json.loads(json.dumps(rules.header()))
     assert Counted.read(written) == rules
