@@ -35,15 +35,15 @@ def records(count: int, seed: int = 1) -> NDArray[np.int64]:
     return codes
 
 
-def squared_error(release: batchdp.TableRelease, codes: NDArray[np.int64]) -> float:
+def squared_error(release: batchdp.Release, codes: NDArray[np.int64]) -> float:
     """Over all answers, against the exact tables."""
     total = 0.0
     for t, table in enumerate(release.tables):
         place = np.zeros(len(codes), dtype=np.int64)
         for i, n in zip(table.columns, table.shape, strict=True):
-            place = place * n + codes[:, i]
+            place = place * n + codes[:, release.column_names.index(i)]
         exact = np.bincount(place, minlength=table.queries).reshape(table.shape)
-        total += float(np.square(release.values(t) - exact).sum())
+        total += float(np.square(release.array(t) - exact).sum())
     return total
 
 

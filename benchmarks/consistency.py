@@ -25,6 +25,7 @@ import time
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ def one_run(strategy: batchdp.ResidualStrategy, codes: Counts, rho: float) -> tu
     with tempfile.TemporaryDirectory() as folder:
         ledger = batchdp.Ledger.create(Path(folder) / "ledger.db", rho=rho)
         release = batchdp.answer(strategy, codes, rho=rho, ledger=ledger)
-    assert isinstance(release, batchdp.TableRelease)
+    assert isinstance(release, batchdp.Release)
     start = time.process_time()
     consistent = release.consistent()
     seconds = time.process_time() - start
@@ -75,7 +76,11 @@ def one_run(strategy: batchdp.ResidualStrategy, codes: Counts, rho: float) -> tu
     for t, table in enumerate(release.tables):
         if len(table.columns) < most:
             continue
-        truth, raw, ours = exact(codes, table.columns), release.values(t), consistent.values(t)
+        truth, raw, ours = (
+            exact(codes, tuple(release.column_names.index(one) for one in table.columns)),
+            release.array(t),
+            consistent.array(t),
+        )
         assert ours.min() >= 0
         each = (np.ones(truth.shape), abs(raw - truth), abs(np.maximum(raw, 0) - truth), abs(ours - truth))
         for c, (low, high) in enumerate(CLASSES):
@@ -86,13 +91,13 @@ def one_run(strategy: batchdp.ResidualStrategy, codes: Counts, rho: float) -> tu
     return found, seconds, said
 
 
-def disagreement(consistent: batchdp.ConsistentTables) -> float:
+def disagreement(consistent: batchdp.Consistent) -> float:
     """The largest difference between what two tables say of a margin over all their columns but one, as a share of it
     or of one record where it is less."""
-    margins: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    margins: dict[tuple[str, ...], NDArray[np.float64]] = {}
     worst = 0.0
     for t, table in enumerate(consistent.tables):
-        values = consistent.values(t)
+        values = consistent.array(t)
         for axis in range(values.ndim):
             own = table.columns[:axis] + table.columns[axis + 1 :]
             margin = values.sum(axis=axis)
@@ -128,8 +133,9 @@ def by_shape(folder: Path, runs: int, *, real: bool) -> None:
                 if real:
                     done = release_of(strategy, counts)
                 else:
-                    y = first.measure @ counts + rng.laplace(scale=first.law.scale, size=len(first.measurements))
-                    done = replace(first, measurements=y, values=first.law.reconstruct @ y)
+                    reader: Any = first.reader
+                    y = reader.measure @ counts + rng.laplace(scale=reader.noise_law.scale, size=len(first.noisy))
+                    done = replace(first, noisy=np.rint(y * 2.0**reader.bits), given=None)
                 truth = workload.matrix @ counts
                 errors += [np.square(own - truth) / runs for own in (done.values, done.consistent().values)]
             noisy, consistent = errors.mean(axis=1)

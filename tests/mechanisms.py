@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -75,3 +75,9 @@ def released(
     """What `answer` does with what `read` counts, at this ε or ρ, with a test's own noise: none, unless it is given."""
     request = Request(strategy, read, neighbours or Neighbours(), max_rows, label, column_names=names, legend=legend)
     return release(request, Budget(strategy.noise, amount), ledger=ledger, draw=draw, **options)
+
+
+def reread(release: Any, law: dict[str, Any] | None = None, **reader: Any) -> Any:
+    """A release of measured cells that is read otherwise: with another law of the noise, or other matrices."""
+    own = {"noise_law": replace(release.reader.noise_law, **law)} if law else {}
+    return replace(release, reader=replace(release.reader, **own, **reader), given=None)

@@ -81,7 +81,7 @@ def test_a_release_is_refused_or_made_whatever_one_record_holds(tmp_path: Path) 
     ledger = batchdp.Ledger.create(tmp_path / "budget.db", rho=10)
     for more in ("", "99999999999999999999,1,1\n", "n/k,1,1\n", "1,,\n"):
         frame = pd.read_csv(io.StringIO("a,b,c\n0,1,2\n" + more))
-        assert len(batchdp.answer(planned, frame, rho=0.1, ledger=ledger).values(0)) == 5
+        assert len(batchdp.answer(planned, frame, rho=0.1, ledger=ledger).array(0)) == 5
 
 
 ARROW_TYPES = (

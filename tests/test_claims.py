@@ -36,7 +36,7 @@ from batchdp.release import verify as claims
 from batchdp.release.file import FORMAT
 from batchdp.terminal import sanitise
 from commands import run
-from mechanisms import calibrated
+from mechanisms import calibrated, reread
 
 COLUMNS = {"a": {"values": ["x", "y"]}}
 TABLE = "who,a\n1,x\n1,y\n2,x\n"
@@ -131,7 +131,7 @@ def test_every_figure_edited_to_fit_is_found_by_the_ledger_alone(ledger: Ledger,
     loss, times = math.nextafter(0.025, 0), 20 * (1 + 2.0**-50)  # the float 0.025 is a little more than the number
     less = replace(c, budget=0.025, loss=loss, groups=(replace(group, loss=loss, scale=times * group.scale),))
     scale = times * group.scale / 2.0**group.bits
-    forged = replace(done, certificate=less, law=NoiseLaw(done.law.reconstruct, scale, LAPLACE))
+    forged = replace(reread(done, {"scale": scale}), certificate=less)
     forged.save(tmp_path / "forged.release")
     loaded = load_release(tmp_path / "forged.release")
     with pytest.raises(ReleaseError, match=r"budget=0\.025 where budget\.db has 0\.5; one of them was edited"):
@@ -143,11 +143,11 @@ def test_every_figure_edited_to_fit_is_found_by_the_ledger_alone(ledger: Ledger,
 
 def test_other_measurements_are_not_those_of_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
     done = made(ledger)
-    moved = replace(done, measurements=done.measurements + 1, values=done.values + 1)
+    moved = replace(done, noisy=done.noisy + 2**40, given=None)
     with pytest.raises(ReleaseError, match="its measurements are not those"):
         report(moved, tmp_path / "page.html", ledger=ledger)
     with pytest.raises(ReleaseError, match="answers do not follow from its measurements"):
-        report(replace(done, values=done.values + 1), tmp_path / "page.html")
+        report(replace(done, given=done.values + 1), tmp_path / "page.html")
 
 
 def test_a_release_of_another_ledger_is_said_to_be_none_of_this_one(ledger: Ledger, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_large_output_is_a_file_whose_digest_is_in_the_chain(ledger: Ledger) -> None:
     done = made(ledger)
     (kept,) = outputs.folder_of(ledger.path).iterdir()
-    assert np.array_equal(made(ledger).measurements, done.measurements)
+    assert np.array_equal(made(ledger).noisy, done.noisy)
     ledger.verify()
     claims.check_ledger(ledger)
 
@@ -307,7 +307,7 @@ def test_a_large_output_is_a_file_whose_digest_is_in_the_chain(ledger: Ledger) -
     ledger.verify()  # all spends are there
     assert ledger.spent == 0.5
     kept.write_bytes(content)
-    assert np.array_equal(made(ledger).measurements, done.measurements)
+    assert np.array_equal(made(ledger).noisy, done.noisy)
 
 
 @pytest.mark.usefixtures("small_rows")
@@ -367,9 +367,10 @@ def test_a_death_between_the_file_and_its_entry_wastes_the_budget_and_shows_noth
 def test_answers_of_other_queries_are_refused(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "l.db", epsilon=1)
     release = answer(optimize(workloads.prefix(4)), np.arange(4), epsilon=0.5, ledger=ledger)
-    y = release.measurements
+    reader: Any = release.reader
+    y = reader.in_records(release.noisy)
     B = np.outer(np.full(4, 123456.0), y) / (y @ y)
-    forged = replace(release, law=replace(release.law, reconstruct=B), values=B @ y)
+    forged = reread(release, {"reconstruct": B})
     with pytest.raises(ReleaseError, match="is not the query"):
         claims.check_release(forged)
     claims.check_release(release)

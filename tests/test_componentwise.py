@@ -123,7 +123,7 @@ def test_a_plan_by_components_is_saved_answered_audited_and_repeated(dashboard: 
     )
     ledger = batchdp.Ledger.create(tmp_path / "ledger.db", rho=200)
     release = batchdp.answer(loaded, frame, rho=100, ledger=ledger, release_id="exact")
-    largest = float(np.max(release.law.standard_errors))
+    largest = float(np.max(release.standard_errors))
     table = release.table("month", name="by_month").set_index("month")["value"]
     truth = frame.groupby("month").size()
     assert np.abs(table.to_numpy() - truth.loc[table.index.astype(int)].to_numpy()).max() < 6 * largest

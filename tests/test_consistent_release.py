@@ -53,7 +53,7 @@ def table_release(
     codes: NDArray[np.int64] | None = None,
     rho: float = 0.05,
     batch: Any = None,
-) -> batchdp.TableRelease:
+) -> batchdp.Release:
     rng = np.random.default_rng(0)
     given = np.column_stack([rng.integers(0, max(1, n // 2), 60) for n in sizes]) if codes is None else codes
     chosen = structure(batchdp.workloads.marginals(sizes, list(order)) if batch is None else batch)
@@ -61,7 +61,7 @@ def table_release(
     assert isinstance(strategy, ResidualStrategy)
     ledger = batchdp.Ledger.create(tmp_path / "ledger.db", rho=rho)
     done = batchdp.answer(strategy, given, rho=rho, ledger=ledger)
-    assert isinstance(done, batchdp.TableRelease)
+    assert isinstance(done, batchdp.Release)
     return done
 
 
@@ -72,8 +72,8 @@ def ordinary(tmp_path: Path, rows: Any, counts: list[int]) -> batchdp.Release:
     return done
 
 
-def check_agreement(found: batchdp.ConsistentTables) -> None:
-    made = [found.values(t) for t in range(len(found.tables))]
+def check_agreement(found: batchdp.Consistent) -> None:
+    made = [found.array(t) for t in range(len(found.tables))]
     for (t, first), (s, second) in combinations(enumerate(found.tables), 2):
         shared = set(first.columns) & set(second.columns)
         ours, theirs = (
@@ -89,11 +89,11 @@ def check_agreement(found: batchdp.ConsistentTables) -> None:
 @pytest.mark.parametrize("order", [(0, 1, 2), (2,), (1, 3), (0,), (1,)])
 def test_tables_agree_and_are_not_negative(order: tuple[int, ...], tmp_path: Path) -> None:
     done = table_release(tmp_path, order=order)
-    before = [done.values(t).copy() for t in range(len(done.tables))]
+    before = [done.array(t).copy() for t in range(len(done.tables))]
     found = done.consistent()
-    assert all(found.values(t).min() >= 0 for t in range(len(done.tables)))
+    assert all(found.array(t).min() >= 0 for t in range(len(done.tables)))
     check_agreement(found)
-    assert all(np.array_equal(done.values(t), before[t]) for t in range(len(before)))
+    assert all(np.array_equal(done.array(t), before[t]) for t in range(len(before)))
     assert "intervals belong to the noisy answers" in found.notes[0]
 
 
@@ -103,10 +103,10 @@ def test_frames_have_both_values_and_no_interval(tmp_path: Path) -> None:
     frame = found.table("a2", "a1")
     assert list(frame.columns) == ["a2", "a1", "value", "raw"]
     assert np.array_equal(frame["raw"], done.table("a2", "a1")["value"])
-    assert np.array_equal(frame["value"], found.values(done.find("a1", "a2")).reshape(-1))
+    assert np.array_equal(frame["value"], found.array(done.find("a1", "a2")).reshape(-1))
     assert np.array_equal(frame["value"], np.rint(frame["value"]))
     with pytest.raises(ReleaseError, match="not one of"):
-        found.values(99)
+        found.array(99)
 
 
 def test_one_two_way_table_keeps_all_totals_when_whole(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_one_two_way_table_keeps_all_totals_when_whole(tmp_path: Path) -> None:
     assert whole.rounding.adds_up
     check_agreement(whole)
     for t in range(len(done.tables)):
-        assert np.array_equal(whole.values(t), np.rint(whole.values(t)))
-        assert np.abs(whole.values(t) - plain.values(t)).max() < 1
-        assert whole.values(t).min() >= 0
+        assert np.array_equal(whole.array(t), np.rint(whole.array(t)))
+        assert np.abs(whole.array(t) - plain.array(t)).max() < 1
+        assert whole.array(t).min() >= 0
     assert whole.rounding.largest_move < 1
 
 
@@ -127,9 +127,9 @@ def test_several_tables_keep_one_way_margins_when_whole(order: tuple[int, ...], 
     sizes = (6, 5, 4, 3)
     done = table_release(tmp_path, sizes=sizes, order=order)
     plain, whole = done.consistent(), done.consistent(whole=True)
-    margins: dict[int, NDArray[np.float64]] = {}
+    margins: dict[str, NDArray[np.float64]] = {}
     for t, table in enumerate(done.tables):
-        values = whole.values(t)
+        values = whole.array(t)
         assert np.array_equal(values, np.rint(values))
         assert values.min() >= 0
         for axis, i in enumerate(table.columns):
@@ -137,7 +137,7 @@ def test_several_tables_keep_one_way_margins_when_whole(order: tuple[int, ...], 
             assert np.array_equal(margins.setdefault(i, own), own)
     rounding = whole.rounding
     assert rounding is not None
-    moves = max(float(np.abs(whole.values(t) - plain.values(t)).max()) for t in range(len(done.tables)))
+    moves = max(float(np.abs(whole.array(t) - plain.array(t)).max()) for t in range(len(done.tables)))
     assert rounding.largest_move == pytest.approx(moves, abs=1e-6)
     disagreeing = False
     try:
@@ -155,7 +155,7 @@ def test_no_records_and_tables_without_overlap(tmp_path: Path) -> None:
     for whole in (False, True):
         found = done.consistent(whole=whole)
         check_agreement(found)
-        assert min(found.values(t).min() for t in range(2)) >= 0
+        assert min(found.array(t).min() for t in range(2)) >= 0
 
 
 def test_ranges_come_from_cells_that_are_not_negative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,10 +166,10 @@ def test_ranges_come_from_cells_that_are_not_negative(tmp_path: Path, monkeypatc
     done = table_release(tmp_path, batch=batch)
     for whole in (False, True):
         found = done.consistent(whole=whole)
-        first = found.values(0)
+        first = found.array(0)
         assert np.all(np.diff(np.vstack([np.zeros(5), first]), axis=0) >= -1e-9)
-        assert np.allclose(np.diff(np.append(0, first.sum(axis=1))), found.values(1), atol=1e-6)
-    assert np.array_equal(found.values(0), np.rint(found.values(0)))
+        assert np.allclose(np.diff(np.append(0, first.sum(axis=1))), found.array(1), atol=1e-6)
+    assert np.array_equal(found.array(0), np.rint(found.array(0)))
     monkeypatch.setattr(fitting, "MOST_CELLS", 10)
     with pytest.raises(ReleaseError, match="ask also for a whole table"):
         done.consistent()
@@ -186,7 +186,7 @@ def test_groups_within_whole_tables_are_sums_of_consistent_cells(tmp_path: Path,
     monkeypatch.setattr(fitting, "MOST_CELLS", 10)
     for whole in (False, True):
         found = done.consistent(whole=whole)
-        counties, by_age, alone, other = (found.values(t) for t in range(4))
+        counties, by_age, alone, other = (found.array(t) for t in range(4))
         assert min(own.min() for own in (counties, by_age, alone, other)) >= 0
         assert np.allclose(states @ counties, by_age)
         assert np.allclose(by_age.sum(axis=1), alone)
@@ -194,7 +194,7 @@ def test_groups_within_whole_tables_are_sums_of_consistent_cells(tmp_path: Path,
         assert found.table(name=done.tables[1].name).shape[0] == 15
     assert found.rounding is not None
     plain = done.consistent()
-    moves = max(float(np.abs(found.values(t) - plain.values(t)).max()) for t in range(4))
+    moves = max(float(np.abs(found.array(t) - plain.array(t)).max()) for t in range(4))
     assert found.rounding.largest_move == pytest.approx(moves)
 
 
@@ -202,8 +202,8 @@ def test_saved_releases_give_the_same(tmp_path: Path) -> None:
     done = table_release(tmp_path)
     done.save(tmp_path / "tables.release")
     loaded = batchdp.load_release(tmp_path / "tables.release")
-    assert isinstance(loaded, batchdp.TableRelease)
-    assert np.array_equal(loaded.consistent().values(1), done.consistent().values(1))
+    assert isinstance(loaded, batchdp.Release)
+    assert np.array_equal(loaded.consistent().array(1), done.consistent().array(1))
 
 
 def test_too_many_cells_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,22 +220,22 @@ def test_without_what_the_release_knows_the_metric_is_that_of_the_standard_error
     monkeypatch.setattr(fitting, "component_variances", lambda _: None)
     found = done.consistent()
     check_agreement(found)
-    assert min(found.values(t).min() for t in range(3)) >= 0
+    assert min(found.array(t).min() for t in range(3)) >= 0
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_tables_with_laplace_noise(kind: str, tmp_path: Path) -> None:
     ledger = batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=0.5)
     done = batchdp.answer(KINDS[kind](), laplace_codes(), epsilon=0.5, ledger=ledger)
-    assert isinstance(done, batchdp.TableRelease)
+    assert isinstance(done, batchdp.Release)
     found = done.consistent()
     assert found.status in ("converged", "optimal")
-    assert all(found.values(t).min() >= 0 for t in range(len(done.tables)))
+    assert all(found.array(t).min() >= 0 for t in range(len(done.tables)))
     if kind == "whole":
         check_agreement(found)
     whole = done.consistent(whole=True)
     if kind != "rounded":
-        assert all(np.array_equal(whole.values(t), np.rint(whole.values(t))) for t in range(len(done.tables)))
+        assert all(np.array_equal(whole.array(t), np.rint(whole.array(t))) for t in range(len(done.tables)))
 
 
 def test_tables_that_were_measured_apart_are_averaged_by_their_precision(tmp_path: Path) -> None:
@@ -243,9 +243,9 @@ def test_tables_that_were_measured_apart_are_averaged_by_their_precision(tmp_pat
     strategy = of_groups(batch, Results(batch, 0.5))
     ledger = batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=1)
     done = batchdp.answer(strategy, np.zeros((50, 2), dtype=np.int64), epsilon=1, ledger=ledger)
-    assert isinstance(done, batchdp.TableRelease)
+    assert isinstance(done, batchdp.Release)
     y, p = fitting.estimates(done, [0, 1])
-    margin, alone = done.values(0).sum(axis=1), done.values(1)
+    margin, alone = done.array(0).sum(axis=1), done.array(1)
     assert join_components(y, (0,), (3, 4)) == pytest.approx((margin / 4 + alone) / (1 / 4 + 1))
     assert p[0,] == pytest.approx(p[0, 1] * (1 / 4 + 1))
     check_agreement(done.consistent())
@@ -283,11 +283,12 @@ def test_consistent_ranges_of_few_records_are_closer_than_noisy_ones(name: str, 
     ledger = batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=1)
     done = batchdp.answer(strategy, counts, epsilon=0.1, ledger=ledger)
     assert isinstance(done, batchdp.Release)
+    reader: Any = done.reader
     truth = batch.matrix @ counts
     noisy, consistent = 0.0, 0.0
     for _ in range(20):  # the same release with noise from a seed
-        y = done.measure @ counts + rng.laplace(scale=done.law.scale, size=len(done.measurements))
-        own = replace(done, measurements=y, values=done.law.reconstruct @ y)
+        y = reader.measure @ counts + rng.laplace(scale=reader.noise_law.scale, size=reader.measurements)
+        own = replace(done, noisy=np.rint(y * 2.0**reader.bits), given=None)
         noisy += float(np.square(own.values - truth).mean())
         consistent += float(np.square(own.consistent().values - truth).mean())
     assert consistent < noisy
@@ -311,8 +312,8 @@ def test_files_have_both_and_say_whose_the_intervals_are(tmp_path: Path) -> None
         files = batchdp.export(found, tmp_path / format_, format=format_)  # type: ignore[arg-type]
         frame = read(files[0])
         assert list(frame.columns) == ["a1", "a2", "value", "standard_error", "low", "high", "consistent"]
-        assert np.allclose(frame["consistent"], found.values(0).reshape(-1))
-        assert np.allclose(frame["value"], done.values(0).reshape(-1))
+        assert np.allclose(frame["consistent"], found.array(0).reshape(-1))
+        assert np.allclose(frame["value"], done.array(0).reshape(-1))
         index = json.loads((tmp_path / format_ / "tables.json").read_text())
         assert index["notes"] == [*done.notes, *found.notes]
         assert index["tables"][0]["columns"] == ["a1", "a2"]
@@ -405,10 +406,10 @@ def test_ctrl_c_while_tables_are_made_to_agree_writes_the_best_so_far(tmp_path: 
         for column in frame.columns[:-5]:
             margins.setdefault(column, []).append(frame.groupby(column)["consistent"].sum().to_numpy())
     for i, column in enumerate(("a1", "a2", "a3", "a4")):
-        t = next(t for t, own in enumerate(done.tables) if i in own.columns)
-        others = tuple(axis for axis, k in enumerate(done.tables[t].columns) if k != i)
+        t = next(t for t, own in enumerate(done.tables) if column in own.columns)
+        others = tuple(axis for axis, k in enumerate(done.tables[t].columns) if k != column)
         for own in margins[column]:
-            off = np.abs(own - exact.values(t).sum(axis=others)).mean()
+            off = np.abs(own - exact.array(t).sum(axis=others)).mean()
             assert off <= 2 * SLACK * p[i,] ** -0.5 + 1e-5
 
 
@@ -443,8 +444,8 @@ def test_the_page_of_tables_has_both_and_says_whose_the_intervals_are(tmp_path: 
         kept = dict(zip(FIELDS, entry, strict=True))
         words = np.frombuffer(base64.b64decode(parts[f"part-{kept['part']}"]), "<i4")[kept["word"] :]
         own = words[: kept["answers"] * kept["stride"]].reshape(-1, kept["stride"])
-        assert np.array_equal(own[:, -1] * kept["step"], found.values(t).reshape(-1))
-        assert np.allclose(own[:, 0] * kept["step"], done.values(t).reshape(-1), atol=kept["step"])
+        assert np.array_equal(own[:, -1] * kept["step"], found.array(t).reshape(-1))
+        assert np.allclose(own[:, 0] * kept["step"], done.array(t).reshape(-1), atol=kept["step"])
 
 
 def test_a_page_refuses_the_consistent_tables_of_another_release(tmp_path: Path) -> None:
@@ -458,6 +459,6 @@ def test_a_page_refuses_the_consistent_tables_of_another_release(tmp_path: Path)
 
 def test_a_page_refuses_the_consistent_answers_of_another_release(tmp_path: Path) -> None:
     done = ordinary(tmp_path, [[1, 0], [0, 1]], [3, 4])
-    other = batchdp.Release(**{**done._fields(), "confidence": 0.9})
+    other = done.with_confidence(0.9)
     with pytest.raises(ReleaseError, match="another release"):
         batchdp.report(done, tmp_path / "page.html", consistent=other.consistent())

@@ -128,6 +128,6 @@ def test_a_ledger_is_given_open_or_by_its_path(ledger: Ledger, tmp_path: Path) -
     batchdp.verify(folder, ledger=ledger.path)
     for wrong, said in ((None, "missing"), (3, "a int"), (b"budget.db", "a bytes")):
         with pytest.raises(LedgerError, match=f"ledger is {said}; give a Ledger, or the path of a file"):
-            answer(made, table, epsilon=0.5, ledger=wrong)  # type: ignore[call-overload]
+            answer(made, table, epsilon=0.5, ledger=wrong)  # type: ignore[arg-type]
     with pytest.raises(LedgerError, match="does not exist"):
         answer(made, table, epsilon=0.5, ledger="elsewhere.db")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 import batchdp
-from batchdp import Ledger, ReleaseError, TableRelease, answer, load_release, optimize
+from batchdp import Ledger, Release, ReleaseError, answer, load_release, optimize
 from batchdp.archive import load, save
 from batchdp.domain.domain import as_domain
 from batchdp.reports.page import page
@@ -156,7 +156,7 @@ def test_the_notebook_the_release_and_parquet_files_say_it_too(study: Path) -> N
     assert "95 %, of the noise" in release._repr_html_()
     for path in (study / "tables").glob("*.parquet"):
         assert pq.read_schema(path).metadata[b"notes"].decode() == " ".join(SENTENCES)
-    assert release.linear.notes == release.with_confidence(0.9).notes == SENTENCES
+    assert release.notes == release.with_confidence(0.9).notes == SENTENCES
 
 
 def test_the_record_tells_linear_answers_from_derived_ones(study: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_table_release_says_it_and_its_digest_covers_it(tmp_path: Path) -> Non
     made = batchdp.plan(domain=small, marginals=1, privacy="zcdp", cache=False)
     ledger = Ledger.create(tmp_path / "b.db", rho=1)
     done = answer(made, ratings(), rho=0.5, ledger=ledger, release_id="t")
-    assert isinstance(done, TableRelease)
+    assert isinstance(done, Release)
     rows = "Counted as “anything else” or “NULL”, where a table has such rows, and in no other group, sum, average or "
     assert (
         f"{rows}quantile of that column are rows whose course is not declared or NULL; whose fee is NULL." in done.notes

@@ -40,6 +40,7 @@ from batchdp.release.exporting import tables_of
 from batchdp.release.store import Stored, decoded, encoded
 from batchdp.release.verify import check_charged, check_release
 from batchdp.reports.figures import significant
+from mechanisms import reread as exchange
 
 NAMES = ("young", "old", "all", "young again")
 W = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
@@ -101,31 +102,34 @@ def resummed(folder: Path) -> None:
 
 
 def plain_b(release: Release) -> Any:
-    return sparse.csr_array(release.law.reconstruct).toarray()
+    reader: Any = release.reader
+    return sparse.csr_array(reader.reconstruct).toarray()
 
 
 def moved(release: Release) -> Release:
-    noisy = release.measurements + 1
-    return replace(release, measurements=noisy, values=plain_b(release) @ noisy)
+    (group,) = release.certificate.groups
+    return replace(release, noisy=release.noisy + 2**group.bits, given=None)
 
 
-def renamed(release: Release) -> Release:
-    return replace(release, names=("old", "young", *release.names[2:]))
+def renamed(release: Release) -> Any:
+    reader: Any = release.reader
+    return exchange(release, names=("old", "young", *reader.names[2:]))
 
 
-def exchanged(release: Release) -> Release:
+def exchanged(release: Release) -> Any:
     """Other queries under the same names, each answered as it should be."""
     rows = [1, 0, 2, 3]
-    law = replace(release.law, reconstruct=plain_b(release)[rows])
-    return replace(release, law=law, values=release.values[rows], workload=release.workload[rows])
+    reader: Any = release.reader
+    return exchange(release, {"reconstruct": plain_b(release)[rows]}, queries=reader.workload[rows])
 
 
-def reread(release: Release) -> Release:
+def reread(release: Release) -> Any:
     """The same measurements, read as a forger likes."""
-    B, L = plain_b(release), release.measure.toarray()
+    reader: Any = release.reader
+    B, L = plain_b(release), reader.measure.toarray()
     free = np.eye(4) - L @ np.linalg.pinv(L)  # what sees no record, noise alone
     B[0] += 5 * free[0]
-    return replace(release, law=replace(release.law, reconstruct=B), values=B @ release.measurements)
+    return exchange(release, {"reconstruct": B})
 
 
 @pytest.mark.parametrize(
@@ -165,10 +169,12 @@ def test_the_digest_is_of_numbers_and_names_not_of_how_they_are_kept(case: Case,
     release = case.release
     release.save(tmp_path / "r")
     again = load_release(tmp_path / "r")
-    digests = {answers_digest(one.said, (one.measure, one.workload)) for one in (release, again)}
+    told, whose = release.said.told(), release.certificate.neighbours
+    digests = {answers_digest(one.reader, one.said.told(), whose) for one in (release, again)}
     assert digests == {case.ledger.history()[1].answers_digest}
-    assert answers_digest({**release.said, "asked": ["x"]}, (release.measure, release.workload)) not in digests
-    assert answers_digest(release.said, (release.measure, 2 * release.workload)) not in digests
+    assert answers_digest(release.reader, {**told, "asked": ["x"]}, whose) not in digests
+    reader: Any = release.reader
+    assert answers_digest(replace(reader, queries=2 * reader.queries), told, whose) not in digests
 
 
 def test_an_entry_that_does_not_say_what_the_answers_are_is_refused(case: Case, tmp_path: Path) -> None:
@@ -180,9 +186,8 @@ def test_an_entry_that_does_not_say_what_the_answers_are_is_refused(case: Case, 
     )
     assert isinstance(reserved, Reservation)
     own = replace(c, release_id="old", ledger_head=reserved.head)
-    (group,) = c.groups
-    noisy = np.rint(case.release.measurements * 2.0**group.bits).astype(np.int64)
-    ledger.complete(reserved, encoded(Stored(own, noisy, case.release.values, case.release.standard_errors)))
+    figures = case.release.values, case.release.standard_errors
+    ledger.complete(reserved, encoded(Stored(own, case.release.noisy, *figures)))
     release = replace(case.release, certificate=own)
     with pytest.raises(ReleaseError, match="its queries, or what they are called, are not those"):
         check_charged(release, ledger)

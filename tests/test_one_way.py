@@ -39,7 +39,7 @@ def released(name: str, ledger: Ledger, **options: Any) -> Any:
 
 
 def noisy(release: Any) -> list[Any]:
-    found: list[Any] = (release.noisy if hasattr(release, "noisy") else release.measurements).tolist()
+    found: list[Any] = release.noisy.tolist()
     return found
 
 

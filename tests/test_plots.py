@@ -68,11 +68,11 @@ def test_large_sparse_matrices_are_drawn_without_a_dense_one() -> None:
 def test_every_release_can_be_drawn_and_shown(name: str, ledger: Ledger) -> None:
     release = released(small_workloads()[name], ledger)
     texts = drawn(release.plot())
-    assert all(name in texts for name in release.names)
+    assert all(name in texts for name in [one.name for one in release.answers])
     assert "95 % interval" in texts
     shown = release._repr_html_()
     assert f"{release.answers[0].high:,.6g}" in shown
-    rows = len(release.names) if len(release.names) <= NOTEBOOK else excerpt([len(release.names)], NOTEBOOK)[0]
+    rows = len(release.answers) if len(release.answers) <= NOTEBOOK else excerpt([len(release.answers)], NOTEBOOK)[0]
     assert shown.count("<tr>") == 7 + 1 + rows
 
 

@@ -230,7 +230,7 @@ def test_a_factored_strategy_answers(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=1)
     release = answer(strategy, x, epsilon=1, ledger=ledger)
     truth = dense(strategy.workload.matrix) @ x
-    assert np.all(np.abs(release.values - truth) < 12 * release.law.standard_errors)
+    assert np.all(np.abs(release.values - truth) < 12 * release.standard_errors)
     with pytest.raises(Exception, match="500"):
         answer(strategy, x[:40], epsilon=1, ledger=ledger)
 

@@ -77,13 +77,13 @@ def test_answers_without_noise_are_right_to_the_bias_bound(
     budget, books = ({"epsilon": 0.1}, ledger) if strategy.privacy == "pure" else ({"rho": 0.01}, rho_ledger)
     done = without_noise(strategy, counts, books, **budget)
     truth = dense(workload.matrix) @ counts
-    bias = done.certificate.bias_share * done.law.standard_errors
+    bias = done.certificate.bias_share * done.standard_errors
     assert np.all(np.abs(done.values - truth) <= bias + 1e-12 * np.abs(truth))
 
 
 def test_a_large_budget_gives_the_truth(ledger: Ledger) -> None:
     done = answer(best(), COUNTS, epsilon=900.0, ledger=ledger, max_rows=10**6)
-    errors = done.law.standard_errors
+    errors = done.standard_errors
     assert np.all(np.abs(done.values - dense(W.matrix) @ COUNTS) <= (12 + done.certificate.bias_share) * errors)
     assert errors.max() < 0.02
 
@@ -138,8 +138,8 @@ def test_an_impossible_confidence_is_refused(confidence: Any, ledger: Ledger) ->
 
 def test_covariance_and_standard_errors_agree(ledger: Ledger) -> None:
     done = answer(best(), COUNTS, epsilon=1.0, ledger=ledger)
-    assert np.sqrt(np.diag(done.covariance)) == pytest.approx(done.law.standard_errors)
-    assert [one.standard_error for one in done.answers] == pytest.approx(done.law.standard_errors)
+    assert np.sqrt(np.diag(done.covariance)) == pytest.approx(done.standard_errors)
+    assert [one.standard_error for one in done.answers] == pytest.approx(done.standard_errors)
     first = done.answers[0]
     assert (first.low + first.high) / 2 == pytest.approx(first.value)
     assert all(wide.high >= one.high for one, wide in zip(done.answers, done.simultaneous(), strict=True))
@@ -267,10 +267,10 @@ def test_replacing_and_more_rows_need_more_noise(ledger: Ledger) -> None:
     strategy = STRATEGIES["noise-on-data"](np.eye(2))
     relations: list[tuple[Any, int]] = [("add-remove", 1), ("add-remove", 3), ("replace", 1), ("replace", 3)]
     scales = [
-        answer(strategy, [1, 2], epsilon=1.0, ledger=ledger, neighbours=relation, rows_per_unit=rows).law.scale
+        answer(strategy, [1, 2], epsilon=1.0, ledger=ledger, neighbours=relation, rows_per_unit=rows).standard_errors[0]
         for relation, rows in relations
     ]
-    assert scales == pytest.approx([1, 3, 2, 6])
+    assert scales == pytest.approx(np.sqrt(2) * np.array([1, 3, 2, 6]))
 
 
 def test_releases_are_saved_and_loaded_whole(ledger: Ledger, tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_epsilon_for_is_the_least_that_is_accurate_enough(privacy: Any, ledger: 
     for goal in goals:
         budget: dict[str, Any] = {name: epsilon_for(strategy, **goal)}
         done = answer(strategy, COUNTS, **budget, ledger=books)
-        reached = done.law.standard_errors if "standard_error" in goal else done.law.half_widths(0.9)
+        reached = done.standard_errors if "standard_error" in goal else done.with_confidence(0.9).half_widths
         wanted = next(iter(goal.values()))
         assert wanted * 0.9999 <= reached.max() <= wanted
     one = epsilon_for(strategy, standard_error=10.0, query="q1")
@@ -341,7 +341,7 @@ def test_epsilon_for_is_enough_on_the_lattice_that_is_measured(method: str, goal
     counts = np.zeros(strategy.workload.cells, int)
     books = Ledger.create(tmp_path / "large.db", epsilon=1e9)
     done = answer(strategy, counts, epsilon=epsilon_for(strategy, standard_error=goal), ledger=books)
-    assert done.law.standard_errors.max() <= goal
+    assert done.standard_errors.max() <= goal
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ from batchdp.reports.privacy import privacy_section
 from batchdp.studies.comparison import Row, compare
 from browser import MISSING, chromium, show
 from cases import small_workloads
+from mechanisms import reread
 from needs import need
 
 NAMES = (
@@ -188,7 +189,7 @@ def test_every_field_of_every_section_is_text(privacy: str, ledger: Ledger) -> N
 
     def sections(text: str) -> dict[str, Nesting]:
         certificate = in_every_text(release.certificate, text, privacy)
-        told = replace(release, names=(text, text + " again"), certificate=certificate)
+        told = replace(reread(release, names=(text, text + " again")), certificate=certificate)
         entries = [replace(one, release_id=text, table=text, time=text) for one in ledger.history()]
         books: Any = SimpleNamespace(history=lambda: entries, total=3, spent=1, remaining=2, unit="epsilon")
         parts = {
@@ -234,7 +235,7 @@ def test_every_release_has_a_page(name: str, tmp_path: Path) -> None:
     books = Ledger.create(tmp_path / "b.db", rho=1e9)
     for privacy, budget in (("pure", {"epsilon": 0.1}), ("zcdp", {"rho": 0.1})):
         strategy = PairStrategy(workload, np.eye(workload.cells), workload.matrix, privacy=privacy)  # type: ignore[arg-type]
-        done = answer(strategy, np.arange(workload.cells), **budget, ledger=books, max_rows=1000)  # type: ignore[call-overload]
+        done = answer(strategy, np.arange(workload.cells), **budget, ledger=books, max_rows=1000)  # type: ignore[arg-type]
         done.save(tmp_path / "r.npz")
         content = page(load_release(tmp_path / "r.npz"), ledger=books)
         parsed(content)

@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 import batchdp
-from batchdp import Ledger, MatrixWorkload, PairStrategy, Release, ReleaseError, TableRelease, answer
+from batchdp import Ledger, MatrixWorkload, PairStrategy, Release, ReleaseError, answer
 from batchdp.private import Records
 from batchdp.reports import page, report, tables
 from batchdp.reports.grids import Grid, grids
@@ -35,11 +35,11 @@ COLUMNS = ("month", "weekday", "origin", "age")
 SIZES = (12, 7, 5, 30)
 
 
-def release_of(sizes: tuple[int, ...], orders: list[int], folder: Path, names: Any = None) -> TableRelease:
+def release_of(sizes: tuple[int, ...], orders: list[int], folder: Path, names: Any = None) -> Release:
     """Noise by NumPy: quick, and about no person."""
     rng = np.random.default_rng(0)
     records = np.column_stack([np.minimum((rng.random(20_000) ** 2 * n).astype(np.int64), n - 1) for n in sizes])
-    found: TableRelease = released(
+    found: Release = released(
         batchdp.optimize(structure(batchdp.workloads.marginals(sizes, orders)), privacy="zcdp"),
         lambda: Records(records),
         Ledger.create(folder / "budget.db", rho=2),
@@ -206,7 +206,7 @@ def test_larger_releases_have_a_folder_beside_the_page(tmp_path: Path, monkeypat
     assert not list(tmp_path.glob(".*"))
 
 
-def release_again(folder: Path) -> TableRelease:
+def release_again(folder: Path) -> Release:
     (folder / "again").mkdir()
     return release_of(SIZES, [0, 1, 2, 3], folder / "again", COLUMNS)
 
@@ -300,7 +300,7 @@ def rows(details: Any) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module", params=["inside", "beside"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TableRelease]:
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Release]:
     """The same tables inside a page and beside it, under a name with odd characters."""
     folder = tmp_path_factory.mktemp("page")
     release = release_of(SIZES, [0, 1, 2, 3], folder, COLUMNS)
@@ -310,7 +310,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return report(release, folder / "a ü%20#?'<b>.html"), release
 
 
-def test_every_kind_of_table_opens_with_its_figures(browser: Chrome, both: tuple[Path, TableRelease]) -> None:
+def test_every_kind_of_table_opens_with_its_figures(browser: Chrome, both: tuple[Path, Release]) -> None:
     written, release = both
     show(browser, written)
     for columns in ((), (0,), (0, 1), (0, 3), (1, 2, 3)):
@@ -333,13 +333,13 @@ def test_consistent_figures_stand_beside_in_the_browser(browser: Chrome, tmp_pat
     details = opened(browser, "month × origin")
     shown = rows(details)
     t = release.find("month", "origin")
-    assert [float(row[-1]) for row in shown] == found.values(t).reshape(-1).tolist()
-    assert float(shown[0][-5]) == pytest.approx(release.values(t)[0, 0], abs=0.1)
+    assert [float(row[-1]) for row in shown] == found.array(t).reshape(-1).tolist()
+    assert float(shown[0][-5]) == pytest.approx(release.array(t)[0, 0], abs=0.1)
     headings = [th.text for th in details.find_elements(By.CSS_SELECTOR, ".answers-of thead th")]
     assert headings[-1] == "Consistent"
 
 
-def test_columns_can_be_chosen_and_held(browser: Chrome, both: tuple[Path, TableRelease]) -> None:
+def test_columns_can_be_chosen_and_held(browser: Chrome, both: tuple[Path, Release]) -> None:
     written, release = both
     show(browser, written)
     details = opened(browser, "month × weekday × origin")
@@ -370,7 +370,7 @@ def test_columns_can_be_chosen_and_held(browser: Chrome, both: tuple[Path, Table
     assert "weekday = 3" in details.text
 
 
-def test_rows_sort_filter_and_come_in_parts(browser: Chrome, both: tuple[Path, TableRelease]) -> None:
+def test_rows_sort_filter_and_come_in_parts(browser: Chrome, both: tuple[Path, Release]) -> None:
     written, release = both
     show(browser, written)
     details = opened(browser, "month × age")
@@ -390,7 +390,7 @@ def test_rows_sort_filter_and_come_in_parts(browser: Chrome, both: tuple[Path, T
     assert "12 of 360 shown" in details.text
 
 
-def test_a_map_is_read_with_the_keyboard(browser: Chrome, both: tuple[Path, TableRelease]) -> None:
+def test_a_map_is_read_with_the_keyboard(browser: Chrome, both: tuple[Path, Release]) -> None:
     written, release = both
     show(browser, written)
     details = opened(browser, "month × age")
@@ -403,7 +403,7 @@ def test_a_map_is_read_with_the_keyboard(browser: Chrome, both: tuple[Path, Tabl
 
 
 @pytest.mark.parametrize("width", [320, 1200])
-def test_the_page_fits_the_screen(browser: Chrome, both: tuple[Path, TableRelease], width: int) -> None:
+def test_the_page_fits_the_screen(browser: Chrome, both: tuple[Path, Release], width: int) -> None:
     show(browser, both[0], width=width, height=800)
     for title in ("month × age", "month × weekday", "weekday × origin × age"):
         opened(browser, title)
@@ -411,9 +411,7 @@ def test_the_page_fits_the_screen(browser: Chrome, both: tuple[Path, TableReleas
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_without_javascript_there_is_a_list_with_the_first_tables(
-    browser: Chrome, both: tuple[Path, TableRelease]
-) -> None:
+def test_without_javascript_there_is_a_list_with_the_first_tables(browser: Chrome, both: tuple[Path, Release]) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         show(browser, both[0])

@@ -51,7 +51,7 @@ from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped import shaped
 from batchdp.workloads.products import in_factors
 from commands import refused, succeeds
-from mechanisms import measured, prepared
+from mechanisms import measured, prepared, reread
 from shaped_truth import epsilons_of, noise_of
 
 FLAGS = np.array([one for one in product((0, 1), repeat=3) if any(one)], dtype=float).T
@@ -269,11 +269,11 @@ def test_a_release_repeats_loads_and_says_its_shape(tmp_path: Path) -> None:
 
 
 def forged_scale(release: Any) -> Any:
-    return replace(release, law=replace(release.law, scale=release.law.scale / 2))
+    return reread(release, {"scale": release.reader.noise_law.scale / 2})
 
 
 def forged_sample(release: Any) -> Any:
-    return replace(release, law=replace(release.law, shape=release.law.shape.scaled(0.5)))
+    return reread(release, {"shape": release.reader.noise_law.shape.scaled(0.5)})
 
 
 def forged_kind(release: Any) -> Any:
@@ -296,19 +296,19 @@ def forged_sensitivity(release: Any) -> Any:
 
 
 def forged_both(release: Any) -> Any:
-    law = replace(release.law, shape=release.law.shape.scaled(0.5))
-    return replace(release, law=law, certificate=replace(release.certificate, shape=law.shape_text))
+    made = forged_sample(release)
+    return replace(made, certificate=replace(release.certificate, shape=made.reader.shape_text))
 
 
 def claimed(release: Any, group: Any) -> Any:
     """A release with this sample, and a certificate that agrees."""
-    law = replace(release.law, shape=replace(release.law.shape, groups=(group,)))
-    return replace(release, law=law, certificate=replace(release.certificate, shape=law.shape_text))
+    made = reread(release, {"shape": replace(release.reader.noise_law.shape, groups=(group,))})
+    return replace(made, certificate=replace(release.certificate, shape=made.reader.shape_text))
 
 
 def forged_places(release: Any) -> Any:
     """Points that look right at even distances."""
-    (group,) = release.law.shape.groups
+    (group,) = release.reader.noise_law.shape.groups
     points, weights = 1e-3 * group.points, group.weights.copy()
     kept = np.linspace(0, len(points) - 1, 16).astype(int)
     points[kept], weights[kept] = group.points[kept], 0.0
@@ -317,7 +317,7 @@ def forged_places(release: Any) -> Any:
 
 def forged_weights(release: Any) -> Any:
     """Only the points next to the middle."""
-    (group,) = release.law.shape.groups
+    (group,) = release.reader.noise_law.shape.groups
     weights = np.zeros_like(group.weights)
     weights[np.argsort(np.linalg.norm(group.points, axis=1))[:200]] = 1 / 200
     return claimed(release, replace(group, weights=weights))
@@ -490,7 +490,7 @@ def test_noise_is_drawn_for_one_release_and_added_once(tmp_path: Path) -> None:
     exactly = np.array(measured(lattice, counts), dtype=object)
     for name in ("one", "two"):
         done = release(request, made.budget, ledger=ledger, release_id=name, draw=draw)
-        assert (done.measurements * 2.0**lattice.bits).tolist() == (exactly + drawn[-1]).astype(float).tolist()
+        assert done.noisy.tolist() == (exactly + drawn[-1]).tolist()
     release(request, made.budget, ledger=ledger, release_id="one", draw=draw)  # stored: nothing is drawn
     assert len(drawn) == 2
     assert not np.any(drawn[0] == drawn[1])
@@ -600,19 +600,16 @@ def test_consistent_answers_are_fitted_in_units_of_the_noise(tmp_path: Path) -> 
     assert np.abs(agreeing.values - done.values).max() < 60
     # Other coordinates of the same measurements have another covariance and the same fit.
     turn = np.array([[2.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, -1.0, 3.0]])
-    law = done.law
+    reader: Any = done.reader
+    law = reader.noise_law
     assert isinstance(law, ShapedLaw)
     (group,) = law.shape.groups
-    turned = replace(
-        done,
-        measure=sparse.csr_array(turn @ done.measure.toarray()),
-        measurements=turn @ done.measurements,
-        law=replace(
-            law,
-            reconstruct=np.asarray(law.reconstruct) @ np.linalg.inv(turn),
-            shape=Shape((replace(group, points=group.points @ turn.T),)),
-        ),
-    )
+    other = {
+        "reconstruct": np.asarray(law.reconstruct) @ np.linalg.inv(turn),
+        "shape": Shape((replace(group, points=group.points @ turn.T),)),
+    }
+    measure = sparse.csr_array(turn @ reader.measure.toarray())
+    turned = replace(reread(done, other, measure=measure), noisy=turn @ done.noisy.astype(np.float64))
     assert turned.consistent().values == pytest.approx(done.consistent().values, abs=1e-3)
 
 
@@ -641,7 +638,7 @@ def test_the_audit_of_a_batch_that_asks_for_nothing() -> None:
 
 
 def test_a_ratio_of_answers_with_shaped_noise_has_the_error_of_their_covariance() -> None:
-    law: ShapedLaw = prepared(FLAGGED, Neighbours(), 1.0, None).measurement.reader(np.array([2.0]))
+    law: ShapedLaw = prepared(FLAGGED, Neighbours(), 1.0, None).measurement.law(np.array([2.0]))  # type: ignore[attr-defined]
     values, (n, d) = np.array([900.0, 1000.0, 800.0, 700.0])[: FLAGGED.workload.queries], (0, 1)
     one: Asked[int] = Asked(
         "r", Combination(Affine[int](), (Ratio(Affine(0.0, ((1.0, n),)), Affine(0.0, ((1.0, d),))),))

@@ -99,9 +99,9 @@ def ledger(tmp_path: Path) -> batchdp.Ledger:
     return batchdp.Ledger.create(tmp_path / "ledger.db", rho=10_000)
 
 
-def without_noise(made: TablePlan, table: Any, ledger: batchdp.Ledger, **options: Any) -> batchdp.TableRelease:
+def without_noise(made: TablePlan, table: Any, ledger: batchdp.Ledger, **options: Any) -> batchdp.Release:
     with ExitStack() as opened:
-        found: batchdp.TableRelease = released(
+        found: batchdp.Release = released(
             made.strategy,
             reading(made, opened, table, None),
             ledger,
@@ -355,9 +355,9 @@ def test_a_release_is_saved_loaded_exported_and_repeated_with_its_titles(
     assert index["tables"][1]["columns"] == ["age", "smoker"]
     written = pd.read_csv(files[0], keep_default_na=False)
     assert list(written["state"]) == ["NY", "NJ", "CA", "(NULL)"]
-    other = planned(sql=SQL.replace("age >= 18", "age >= 19"))
+    changed = planned(sql=SQL.replace("age >= 18", "age >= 19"))
     with pytest.raises(batchdp.BatchDPError, match="one"):
-        batchdp.answer(other, frame, rho=1, ledger=ledger, release_id="one")
+        batchdp.answer(changed, frame, rho=1, ledger=ledger, release_id="one")
 
 
 def test_the_domain_says_whose_privacy_it_is(ledger: batchdp.Ledger) -> None:

@@ -51,15 +51,15 @@ def ledger(tmp_path: Path) -> batchdp.Ledger:
     return batchdp.Ledger.create(tmp_path / "ledger.db", rho=100)
 
 
-def without_noise(planned: ResidualStrategy, read: Any, ledger: batchdp.Ledger, **options: Any) -> batchdp.TableRelease:
-    found: batchdp.TableRelease = released(planned, read, ledger, 0.5, **options)
+def without_noise(planned: ResidualStrategy, read: Any, ledger: batchdp.Ledger, **options: Any) -> batchdp.Release:
+    found: batchdp.Release = released(planned, read, ledger, 0.5, **options)
     return found
 
 
 def test_a_release_has_tables_frames_and_answers(ledger: batchdp.Ledger) -> None:
     given = codes()
     release = batchdp.answer(strategy(), given, rho=50, ledger=ledger, release_id="one")
-    assert isinstance(release, batchdp.TableRelease)
+    assert isinstance(release, batchdp.Release)
     assert [table.name for table in release.tables][:2] == ["total", "a1"]
     frame = release.table(0, 2)
     assert list(frame) == ["a1", "a3", "value", "standard_error", "low", "high"]
@@ -68,16 +68,16 @@ def test_a_release_has_tables_frames_and_answers(ledger: batchdp.Ledger) -> None
     assert np.all((frame["low"] < frame["value"]) & (frame["value"] < frame["high"]))
     assert release.table("a3", "a1").columns[:2].tolist() == ["a3", "a1"]
     assert np.allclose(frame["standard_error"] ** 2, strategy().variances("a1 × a3", rho=50)[0, 0])
-    assert len(release.answers) == release.workload.queries == sum(1 for _ in release.answers)
+    assert len(release.answers) == len(release.values) == 60 == sum(1 for _ in release.answers)
     assert release.answers[-1] == list(release.answers)[-1]
     assert [one.name for one in release.answers[:3]] == ["total", "a1 0", "a1 1"]
-    assert release.answers[1].value == release.values(1)[0]
+    assert release.answers[1].value == release.array(1)[0]
     with pytest.raises(IndexError):
         release.answers[10**6]
     wide = release.with_confidence(0.99).table(0)
     assert np.all(wide["high"] > release.table(0)["high"])
     assert "5 more" in str(release.certificate) or "2 more" in str(release.certificate)
-    assert "TableRelease" in repr(release)
+    assert "Release(60 answers in 7 tables" in repr(release)
     assert release._repr_html_().count("<tr>") > 3
     assert release.epsilon_at(1e-6) > 0
 
@@ -101,7 +101,7 @@ def test_tables_are_found_by_columns_and_names(ledger: batchdp.Ledger) -> None:
     with pytest.raises(ReleaseError, match="'z' is not one of 'x', 'y'"):
         release.table("z")
     with pytest.raises(ReleaseError, match="not one of 3 tables"):
-        release.values(7)
+        release.array(7)
 
 
 def test_the_covariance_is_that_of_explicit_matrices_or_refused(ledger: batchdp.Ledger) -> None:
@@ -187,7 +187,7 @@ def test_counts_of_all_cells_are_records_too(ledger: batchdp.Ledger) -> None:
     counts = np.bincount(np.ravel_multi_index(given.T, SIZES), minlength=60)
     release = batchdp.answer(planned, counts, rho=50, ledger=ledger)
     truth = np.bincount(given[:, 0], minlength=4)
-    assert np.all(np.abs(release.values(1) - truth) < 6 * release.standard_errors(1))
+    assert np.all(np.abs(release.array(1) - truth) < 6 * release.figures(1).standard_errors)
     with pytest.raises(PrivacyParameterError, match="60 cells"):
         batchdp.answer(planned, counts[:5], rho=1, ledger=ledger)
     many = batchdp.optimize(batchdp.workloads.marginals((10,) * 12, [1]), privacy="zcdp")
@@ -280,10 +280,10 @@ def test_saved_releases_load_as_they_were(listed: bool, ledger: batchdp.Ledger, 
     release = batchdp.answer(planned, codes(), rho=0.5, ledger=ledger)
     release.save(tmp_path / "a.release")
     loaded = batchdp.load_release(tmp_path / "a.release")
-    assert isinstance(loaded, batchdp.TableRelease)
+    assert isinstance(loaded, batchdp.Release)
     for t in range(len(release.tables)):
-        assert np.array_equal(loaded.values(t), release.values(t))
-        assert np.array_equal(loaded.standard_errors(t), release.standard_errors(t))
+        assert np.array_equal(loaded.array(t), release.array(t))
+        assert np.array_equal(loaded.figures(t).standard_errors, release.figures(t).standard_errors)
     assert loaded.certificate == release.certificate
     assert check_charged(loaded, ledger)
 
@@ -351,7 +351,7 @@ def test_tables_are_exported_one_file_each(ledger: batchdp.Ledger, tmp_path: Pat
     assert len(files) == len(release.tables)
     assert told[-1] == 1
     for t, file in enumerate(files):
-        assert np.array_equal(pq.read_table(file)["value"].to_numpy(), release.values(t).reshape(-1))
+        assert np.array_equal(pq.read_table(file)["value"].to_numpy(), release.array(t).reshape(-1))
     index = json.loads((tmp_path / "tables" / "tables.json").read_text())
     assert index["tables"][-1]["columns"] == ["a2", "a3"]
     with pytest.raises(ReleaseError, match="holds files already"):
@@ -408,4 +408,4 @@ def test_batches_that_are_no_strategy_are_still_refused(ledger: batchdp.Ledger) 
     batch = strategy().workload
     assert isinstance(batch, KroneckerWorkload)
     with pytest.raises(ReleaseError, match="KroneckerWorkload"):
-        batchdp.answer(batch, codes(), rho=0.5, ledger=ledger)  # type: ignore[call-overload]
+        batchdp.answer(batch, codes(), rho=0.5, ledger=ledger)  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_group_columns_may_be_called_like_the_columns_of_answers(ledger: batchdp
     release = batchdp.answer(strategy(), frame("value", "low", "value_"), rho=0.5, ledger=ledger)
     found = release.table("low", "value")
     assert list(found) == ["low_", "value_", "value", "standard_error", "low", "high"]
-    assert np.array_equal(found["value"], release.values(release.find(0, 1)).reshape(-1))
+    assert np.array_equal(found["value"], release.array(release.find(0, 1)).reshape(-1))
     assert found["low_"].tolist() == [0, 1, 2] * 4
     assert list(release.table("value", "value_"))[:2] == ["value__", "value_"]
     files = batchdp.export(release, tmp_path / "tables")

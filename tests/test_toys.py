@@ -79,8 +79,9 @@ def test_what_the_toys_draw_is_their_own(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=3000)
     strategy: Any = CountEverybody(MatrixWorkload(np.ones((1, 3))))
     done: Any = answer(strategy, [5, 6, 7], epsilon=1000, ledger=ledger)
-    assert abs(done.value - 18) < 0.1
+    assert done.values == pytest.approx([18], abs=0.1)
+    assert [(one.name, one.low < one.value < one.high) for one in done.answers] == [("total", True)]
     assert done.certificate.groups[0].bits == BITS
     one: Any = answer(identity(2), [3, 4], epsilon=1000, ledger=ledger)
     assert one.values == pytest.approx([3, 4], abs=0.1)
-    assert one.law.noise == GEOMETRIC
+    assert one.reader.noise == GEOMETRIC

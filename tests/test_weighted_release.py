@@ -73,8 +73,8 @@ def ledger(tmp_path: Path) -> batchdp.Ledger:
     return batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=1000)
 
 
-def without_noise(planned: MarginalStrategy, read: Any, ledger: batchdp.Ledger) -> batchdp.TableRelease:
-    found: batchdp.TableRelease = released(planned, read, ledger, 0.5)
+def without_noise(planned: MarginalStrategy, read: Any, ledger: batchdp.Ledger) -> batchdp.Release:
+    found: batchdp.Release = released(planned, read, ledger, 0.5)
     return found
 
 
@@ -84,7 +84,7 @@ def test_every_kind_is_answered_saved_and_loaded(kind: str, ledger: batchdp.Ledg
     exact = without_noise(planned, lambda: Records(given), ledger)
     counts = np.bincount(np.ravel_multi_index(given.T, SIZES), minlength=planned.workload.cells)
     truth = planned.workload.matrix @ counts
-    assert np.concatenate([exact.values(t).reshape(-1) for t in range(len(exact.tables))]) == pytest.approx(
+    assert np.concatenate([exact.array(t).reshape(-1) for t in range(len(exact.tables))]) == pytest.approx(
         truth, abs=1e-6
     )
     release = batchdp.answer(planned, given, epsilon=50, ledger=ledger, release_id="one")
@@ -94,11 +94,11 @@ def test_every_kind_is_answered_saved_and_loaded(kind: str, ledger: batchdp.Ledg
     assert not np.array_equal(values, truth)
     release.save(tmp_path / "a.release")
     loaded = batchdp.load_release(tmp_path / "a.release")
-    assert isinstance(loaded, batchdp.TableRelease)
+    assert isinstance(loaded, batchdp.Release)
     for t in range(len(release.tables)):
-        assert np.array_equal(loaded.values(t), release.values(t))
-        assert np.array_equal(loaded.standard_errors(t), release.standard_errors(t))
-        assert np.array_equal(loaded.half_widths(t), release.half_widths(t))
+        assert np.array_equal(loaded.array(t), release.array(t))
+        assert np.array_equal(loaded.figures(t).standard_errors, release.figures(t).standard_errors)
+        assert np.array_equal(loaded.figures(t).half_widths, release.figures(t).half_widths)
     assert loaded.certificate == release.certificate
     assert check_charged(loaded, ledger)
     check_ledger(ledger)
@@ -113,7 +113,8 @@ def test_the_certificate_says_what_an_auditor_needs(ledger: batchdp.Ledger) -> N
     c = release.certificate
     (noise,) = c.groups
     assert (c.privacy, c.noise.name, c.budget) == ("pure", "Laplace", 0.5)
-    assert noise.moved == 2 * release.reader.lattice.groups[0].moved
+    reader: Any = release.reader
+    assert noise.moved == 2 * reader.lattice.groups[0].moved
     assert noise.moved / noise.scale <= c.loss <= 0.5
     assert "Laplace noise, ε = 0.5" in str(c)
     assert f"Δ = {noise.moved}, λ = " in str(c)
@@ -125,12 +126,13 @@ def test_the_certificate_says_what_an_auditor_needs(ledger: batchdp.Ledger) -> N
 
 def test_intervals_are_those_of_laplace_draws(ledger: batchdp.Ledger) -> None:
     release = batchdp.answer(results(), codes(), epsilon=1.0, ledger=ledger)
-    ratio = release.half_widths(0) / release.standard_errors(0)
+    ratio = release.figures(0).half_widths / release.figures(0).standard_errors
     assert ratio == pytest.approx(np.log(20) / np.sqrt(2), rel=2e-3)  # one draw
     other = release.with_confidence(0.5)
-    assert other.half_widths(0) / release.standard_errors(0) == pytest.approx(np.log(2) / np.sqrt(2), rel=2e-3)
+    ratio = other.figures(0).half_widths / release.figures(0).standard_errors
+    assert ratio == pytest.approx(np.log(2) / np.sqrt(2), rel=2e-3)
     frame = release.table(1, 2)
-    assert np.allclose(frame["high"] - frame["value"], release.half_widths(1).reshape(-1))
+    assert np.allclose(frame["high"] - frame["value"], release.figures(1).half_widths.reshape(-1))
 
 
 def test_a_ledger_in_rho_is_charged_what_epsilon_implies(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_tables_are_exported(ledger: batchdp.Ledger, tmp_path: Path) -> None:
     release = batchdp.answer(inside(), codes(), epsilon=0.5, ledger=ledger)
     files = batchdp.export(release, tmp_path / "tables")
     for t, file in enumerate(files):
-        assert np.array_equal(pq.read_table(file)["value"].to_numpy(), release.values(t).reshape(-1))
+        assert np.array_equal(pq.read_table(file)["value"].to_numpy(), release.array(t).reshape(-1))
 
 
 FORGERIES: dict[str, Any] = {

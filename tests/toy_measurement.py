@@ -5,28 +5,27 @@ Every function says one thing about it, where everything else asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 
-from batchdp import MatrixWorkload, archive
+from batchdp import MatrixWorkload, Release
 from batchdp.audits.attack import movements
 from batchdp.audits.exact import check_arithmetic, rederive, take_apart
 from batchdp.audits.finding import Finding
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measure import clamp, measure
 from batchdp.mechanism.quantise import quantise
+from batchdp.mechanism.reader import Reader
 from batchdp.privacy import LAPLACE, Budget, Noise
 from batchdp.private import CellCounts
-from batchdp.release.answering import Request, answered, present, say
-from batchdp.release.certificate import PrivacyCertificate
-from batchdp.release.digests import answers_digest, describe
-from batchdp.release.file import DECODERS, encode, save_release
-from batchdp.release.store import Stored
-from batchdp.release.verify import answers_digest_of, contradictions, has_measured, other_values
+from batchdp.release.digests import answers_digest, describe, digest_of
+from batchdp.release.file import DECODERS, encode
+from batchdp.release.verify import contradictions
 
 BITS = 20
 
@@ -71,30 +70,43 @@ class Total:
     def sizes(self) -> Any:
         return np.array([1], dtype=np.int64)
 
-    def reader(self, scales: Any) -> NoiseLaw:
-        return NoiseLaw(np.eye(1), float(scales[0]) / 2.0**BITS, self.noise)
+    def reader(self, scales: Any) -> TotalReader:
+        return TotalReader(float(scales[0]))
 
-    def worst_bias(self, reader: NoiseLaw) -> tuple[float, str]:
+    def worst_bias(self, reader: Any) -> tuple[float, str]:
         return 0.0, "the total"
 
 
 @dataclass(frozen=True, eq=False)
-class TotalRelease:
-    """What the caller gets."""
+class TotalReader(Reader):
+    """How the one answer is read."""
 
-    noisy: Any
-    certificate: PrivacyCertificate
-    confidence: float
+    scale: float
+    names: tuple[str, ...] = ("total",)
+    noise: ClassVar[Noise] = LAPLACE
+    measurements: ClassVar[int] = 1
 
     @property
-    def value(self) -> float:
-        return float(self.noisy[0]) / 2.0**BITS
+    def sizes(self) -> Any:
+        return np.array([1], dtype=np.int64)
 
-    def save(self, path: Any) -> None:
-        save_release(self, path)
+    def shape(self, table: int) -> tuple[int, ...]:
+        return (1,)
 
+    def values(self, table: int, noisy: Any) -> Any:
+        return noisy.astype(np.float64) / 2.0**BITS
 
-SAID = {"names": ["total"]}
+    def variances(self, table: int) -> Any:
+        return self.law(self.rows([0])).standard_errors ** 2
+
+    def half_widths(self, table: int, confidence: float) -> Any:
+        return self.law(self.rows([0])).half_widths(confidence)
+
+    def rows_of(self, table: int, places: Any) -> sparse.csr_array:
+        return sparse.csr_array(np.full((len(places), 1), self.scale / 2.0**BITS))
+
+    def law(self, rows: Any, times: Any = None) -> NoiseLaw:
+        return NoiseLaw(rows, 1.0, LAPLACE, times)
 
 
 @quantise.register
@@ -112,53 +124,23 @@ def _(measurement: Total) -> Any:
     return {"kind": "total", "cells": measurement.workload.cells}, {}
 
 
-@say.register
-def _(measurement: Total, request: Request, digest: str) -> str:
-    return answers_digest(SAID)
-
-
-@present.register
-def _(measurement: Total, request: Request, reader: Any, stored: Stored, confidence: float) -> TotalRelease:
-    return TotalRelease(stored.noisy, stored.certificate, confidence)
-
-
-@answered.register
-def _(release: TotalRelease) -> Any:
-    return np.array([release.value]), np.array([1.0])
+@answers_digest.register
+def _(reader: TotalReader, told: Mapping[str, Any], neighbours: str) -> str:
+    return digest_of({"names": ["total"], **told})
 
 
 @encode.register
-def _(release: TotalRelease) -> Any:
-    return {"kind": "total"}, {"noisy": release.noisy}
+def _(reader: TotalReader) -> Any:
+    return {"kind": "total", "scale": reader.scale}, {}
 
 
-def _decode(header: Any, arrays: Any, certificate: PrivacyCertificate, confidence: float, most: Any) -> TotalRelease:
-    return TotalRelease(archive.read_numbers("noisy", arrays), certificate, confidence)
-
-
-DECODERS["total"] = _decode
-
-
-@answers_digest_of.register
-def _(release: TotalRelease) -> str:
-    return answers_digest(SAID)
-
-
-@has_measured.register
-def _(release: TotalRelease, noisy: Any) -> bool:
-    return np.array_equal(release.noisy, noisy)
-
-
-@other_values.register
-def _(release: TotalRelease, values: Any, standard_errors: Any) -> Iterator[str]:
-    if values.tolist() != [release.value]:
-        yield "its answers"
+DECODERS["total"] = lambda header, arrays, certificate, most: TotalReader(float(header["scale"]))
 
 
 @contradictions.register
-def _(release: TotalRelease, factor: int) -> Iterator[str]:
-    if [one.moved for one in release.certificate.groups] != [factor << BITS]:
-        yield "its sensitivity is another"
+def _(reader: TotalReader, release: Release, factor: int) -> Iterator[str]:
+    if [(one.moved, one.scale) for one in release.certificate.groups] != [(factor << BITS, reader.scale)]:
+        yield "its sensitivity, or its noise, is another"
 
 
 @rederive.register

@@ -34,9 +34,7 @@ from .publishing import dossier as dossier
 from .publishing import verify as verify
 from .release import Answer as Answer
 from .release import Consistent as Consistent
-from .release import ConsistentTables as ConsistentTables
 from .release import Release as Release
-from .release import TableRelease as TableRelease
 from .release import answer as answer
 from .release import estimate as estimate
 from .release import export as export

@@ -194,11 +194,6 @@ class Budget:
         """The budget as the keyword argument that public functions take."""
         return {self.noise.unit: float(self)}
 
-    @property
-    def certain(self) -> Fraction:
-        """What noise is made for: not above the amount, and not above its float, which may be a little less or more."""
-        return min(self.amount, Fraction(float(self)))
-
     def __float__(self) -> float:
         return float(self.amount)
 

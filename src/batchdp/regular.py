@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
+from batchdp.errors import BatchDPError
+
 NOT_REGULAR = "It is a device, a pipe or a socket, not a regular file"
 
 
@@ -20,6 +22,30 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     with open(place, "rb", opener=_open_unwaiting) as file:
         _check(os.fstat(file.fileno()))
         yield file
+
+
+def read_text(path: str | os.PathLike[str], named: str, largest: int, advice: str, error: type[BatchDPError]) -> str:
+    """The text in UTF-8 of a file of at most `largest` bytes; an `error` says what is wrong with it otherwise.
+
+    Args:
+        path: the file.
+        named: what errors call it, such as "the domain file ".
+        largest: bytes that are read at most.
+        advice: what to do about a larger file.
+        error: the kind of error.
+    """
+    try:
+        with open_regular(path) as file:
+            content = file.read(largest + 1)
+    except (OSError, ValueError) as problem:
+        raise error(f"cannot read {named}{path}: {getattr(problem, 'strerror', None) or problem}") from problem
+    if len(content) > largest:
+        size = f"{largest // 10**6} MB" if largest >= 10**6 else f"{largest // 1000} kB"
+        raise error(f"{path} is larger than {size}; {advice}")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise error(f"{path} is not a text in UTF-8 ({problem.reason} at byte {problem.start})") from problem
 
 
 def _open_unwaiting(path: str, flags: int) -> int:

@@ -25,7 +25,7 @@ from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError
 from batchdp.queries.conditions import Cut
 from batchdp.release.given import given_counts
-from batchdp.tables import open_table, prepare_count, prepare_tables
+from batchdp.tables import open_table, prepare_count
 from batchdp.workloads import products
 from batchdp.workloads.workload import MatrixWorkload
 from boundary.domains import Case
@@ -106,7 +106,7 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
             capped: dict[str, Any] = {"unit": privacy.unit, "rows_per_unit": privacy.rows_per_unit}
             if case.sets:
                 sets = [own if tables == 1 else (*own, len(atoms) - 1) for own in case.sets]
-                run = prepare_tables(source, atoms, sets, **capped)
+                run = prepare_count(source, atoms, sets=sets, **capped)
             else:
                 run = prepare_count(source, atoms, **capped)
         except BatchDPError as error:

@@ -26,11 +26,11 @@ from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.lattice import OneGroup
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism, prepare
+from batchdp.mechanism.reader import CellReader
 from batchdp.plans import keeping
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.private import CellCounts, Records, Tallies
 from batchdp.release.answering import Request, release
-from batchdp.release.components.tables import TableRelease
 from batchdp.release.records import Release
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
@@ -168,20 +168,22 @@ def answer_with_noise(given: Given, noise: list[int], folder: Path) -> dict[str,
     return {**_answers(done), "certificate": _certificate(done), "charged": str(ledger.spent)}
 
 
-def _answers(done: Release | TableRelease) -> dict[str, Any]:
+def _answers(done: Release) -> dict[str, Any]:
     rows = [(one.name, one.value, one.standard_error, one.low, one.high) for one in done.answers]
     names, values, errors, low, high = map(list, zip(*rows, strict=True))
     ends = [[v - a, b - v] for v, a, b in zip(values, low, high, strict=True)]
     found: dict[str, Any] = {"names": names, "values": values, "standard_errors": errors, "half_widths": ends}
     if len(values) <= MOST_JOINT:
-        found["covariance_sums"] = done.covariance.sum(axis=1).tolist()
-        if isinstance(done, Release):
+        reader = done.reader  # of all linear answers, parts of derived ones among them
+        covariance = reader.law(reader.rows(range(reader.answers))).covariance
+        found["covariance_sums"] = covariance.sum(axis=1).tolist()
+        if isinstance(reader, CellReader):
             together = done.simultaneous()
             found["simultaneous"] = [[one.value - one.low, one.high - one.value] for one in together]
     return found
 
 
-def _certificate(done: Release | TableRelease) -> dict[str, Any]:
+def _certificate(done: Release) -> dict[str, Any]:
     """What is said of the release as a whole; what is said of each group is what `calibrate` says."""
     said = done.certificate
     found: dict[str, Any] = {
@@ -196,11 +198,11 @@ def _certificate(done: Release | TableRelease) -> dict[str, Any]:
     }
     shape = said.shape.partition("; sample")[0]
     groups: list[Any] = [[list(one.columns), one.bits, one.moved, one.scale.hex()] for one in said.groups]
-    if isinstance(done, Release):  # of which there was one, with a sensitivity that was no square
+    if isinstance(done.reader, CellReader):  # of which there was one, with a sensitivity that was no square
         first = said.groups[0]
         scale = first.scale
         if shape:
-            scale = float(Fraction(scale) * done.law.shape.groups[0].share)  # type: ignore[attr-defined]
+            scale = float(Fraction(scale) * done.reader.noise_law.shape.groups[0].share)  # type: ignore[attr-defined]
         groups = [[shape, first.bits, _root(first.moved, said.noise.norm), scale.hex()]]
         return {**found, "measurements": said.measurements, "derived": said.derived, "groups": groups}
     return {**found, "measurements": said.measurements, "groups": groups}

@@ -98,7 +98,7 @@ def keep(release: batchdp.Release, path: Path, expected: dict[str, Any]) -> None
     expected["releases"][path.stem] = {
         "certificate": vars(release.certificate),
         "answers": [[one.name, one.value, one.standard_error, one.low, one.high] for one in release.answers],
-        "measurements": release.measurements.tolist(),
+        "noisy": release.noisy.tolist(),
     }
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from batchdp.cli.show import progress
-from batchdp.release import Release, TableRelease
-from batchdp.release.consistent.records import Consistent
-from batchdp.release.consistent.tables import ConsistentTables
+from batchdp.release import Consistent, Release
 
 
-def made_consistent(release: Release | TableRelease, *, whole: bool) -> Consistent | ConsistentTables:
+def made_consistent(release: Release, *, whole: bool) -> Consistent:
     """What `release.consistent()` gives."""
     with progress("Making answers agree (Ctrl-C: the best so far)") as bar:
         return release.consistent(whole=whole, progress=bar)

@@ -16,9 +16,7 @@ from batchdp.cli.options import All, AsJson, Epsilon, Plan, Rho, WantConsistent,
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.release import Release, TableRelease
-    from batchdp.release.consistent.records import Consistent
-    from batchdp.release.consistent.tables import ConsistentTables
+    from batchdp.release import Consistent, Release
     from batchdp.release.cost import Cost
     from batchdp.release.looking import Seen
 
@@ -125,13 +123,13 @@ def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
 
 
 def _say_the_rest(
-    done: Release | TableRelease,
+    done: Release,
     books: Ledger,
     *,
     stored: bool,
     output: Path,
     release_file: Path,
-    agreeing: Consistent | ConsistentTables | None,
+    agreeing: Consistent | None,
 ) -> None:
     """Where the answers are, whose privacy it is, what is left and counted, and what consistent answers are not."""
     from batchdp.cli.show import figure, say
@@ -148,9 +146,7 @@ def _say_the_rest(
         say(note)
 
 
-def show_answers(
-    done: Release | TableRelease, agreeing: Consistent | ConsistentTables | None = None, *, everything: bool = False
-) -> None:
+def show_answers(done: Release, agreeing: Consistent | None = None, *, everything: bool = False) -> None:
     """The tables with their typical errors and top rows, or with every answer and its interval."""
     from batchdp.cli.show import Part, console, parts, pieces, table
     from batchdp.release.looking import look_at

@@ -25,9 +25,7 @@ from batchdp.workloads.workload import MatrixWorkload
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.release import Answer, Release
-    from batchdp.release.consistent.records import Consistent
-    from batchdp.release.consistent.tables import ConsistentTables
+    from batchdp.release import Answer, Consistent, Release
 
 
 READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
@@ -71,7 +69,7 @@ def write_release(release: Release, output: Path) -> Path:
     return release_file
 
 
-def write_answers(release: Release, output: Path, agreeing: Consistent | ConsistentTables | None = None) -> None:
+def write_answers(release: Release, output: Path, agreeing: Consistent | None = None) -> None:
     """The answers, with consistent ones beside them if there are; a .release holds neither."""
     if output.suffix.lower() == ".json":
         rows = [dict(row) for row in _list_rows(release, agreeing)]
@@ -95,7 +93,7 @@ def described(output: Path) -> Path:
     return output.with_name(f"{output.name}-metadata.json")
 
 
-def _description(release: Release, output: Path, agreeing: Consistent | ConsistentTables | None) -> str:
+def _description(release: Release, output: Path, agreeing: Consistent | None) -> str:
     """What the columns of answers are and what is counted, which has no place in the file itself."""
     of_noise = f"of the {100 * release.confidence:g} % interval around value, which is of the noise alone"
     said = {
@@ -123,7 +121,7 @@ def _description(release: Release, output: Path, agreeing: Consistent | Consiste
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def _list_rows(release: Release, agreeing: Consistent | ConsistentTables | None) -> Iterator[dict[str, Any]]:
+def _list_rows(release: Release, agreeing: Consistent | None) -> Iterator[dict[str, Any]]:
     """The answers as dictionaries; where there are two values, each row says which of them the interval is of."""
     if agreeing is None:
         yield from map(_row, release.answers)
@@ -141,9 +139,7 @@ def _known(figure: Any) -> Any:
     return None if isinstance(figure, float) and math.isnan(figure) else figure
 
 
-def answers_as_json(
-    release: Release, ledger: Ledger, agreeing: Consistent | ConsistentTables | None = None
-) -> dict[str, Any]:
+def answers_as_json(release: Release, ledger: Ledger, agreeing: Consistent | None = None) -> dict[str, Any]:
     """The answers with their certificate."""
     return {
         "answers": list(_list_rows(release, agreeing)),

@@ -19,7 +19,7 @@ from batchdp.domain.codebook_formats import shorten
 from batchdp.domain.draft import ColumnType, Described
 from batchdp.domain.names import LONGEST, fold, plain_name
 from batchdp.errors import DomainError
-from batchdp.regular import open_regular
+from batchdp.regular import read_text
 
 # ── A codebook from a JSON file. Only that file is read: references to others are refused, and nothing is fetched.
 
@@ -62,17 +62,9 @@ def read_codebook(given: str, *, table: str | None = None) -> Codebook:
 
 
 def _read_json(path: Path) -> Any:
+    content = read_text(path, "the codebook ", LARGEST_FILE, "keep the table that you ask about", DomainError)
     try:
-        with open_regular(path) as file:
-            content = file.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        raise DomainError(f"cannot read the codebook {path}: {getattr(error, 'strerror', None) or error}") from error
-    if len(content) > LARGEST_FILE:
-        raise DomainError(f"{path} is larger than {LARGEST_FILE // 10**6} MB; keep the table that you ask about")
-    try:
-        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_check_keys, parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise DomainError(f"{path} is not a text in UTF-8 ({error.reason} at byte {error.start})") from error
+        return json.loads(content, object_pairs_hook=_check_keys, parse_constant=_refuse_constant)
     except RecursionError:
         raise DomainError(f"{path} is nested too deeply; a codebook is {EXPECTED}") from None
     except ValueError as error:  # JSONDecodeError, and integers of thousands of digits

@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from batchdp.domain.columns import Column
 from batchdp.domain.names import check_name, fold
 from batchdp.errors import DomainError
-from batchdp.regular import open_regular
+from batchdp.regular import read_text
 
 LARGEST_FILE = 10_000_000
 """Bytes."""
+TOO_LARGE = "declare ranges instead of long lists"
 MOST_COLUMNS = 1000
 LONG_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++\s*+\.\s*+){100}""")
 """Names joined by dots, which take time by the square of their number to read."""
@@ -114,24 +115,14 @@ class Domain(BaseModel):
 
 def load_domain(path: str | os.PathLike[str]) -> Domain:
     """The domain in a TOML file."""
-    try:
-        with open_regular(path) as file:
-            content = file.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        raise DomainError(f"cannot read the domain file {path}: {getattr(error, 'strerror', None) or error}") from error
-    if len(content) > LARGEST_FILE:
-        raise DomainError(f"{path} is larger than {LARGEST_FILE // 10**6} MB; declare ranges instead of long lists")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise DomainError(f"{path} is not a text in UTF-8 ({error.reason} at byte {error.start})") from error
+    text = read_text(path, "the domain file ", LARGEST_FILE, TOO_LARGE, DomainError)
     return read_domain(text, source=str(path))
 
 
 def read_domain(text: str, *, source: str = "domain") -> Domain:
     """The domain in a TOML text; `source` names it in errors."""
     if len(text) > LARGEST_FILE:
-        raise DomainError(f"{source} is larger than {LARGEST_FILE // 10**6} MB; declare ranges instead of long lists")
+        raise DomainError(f"{source} is larger than {LARGEST_FILE // 10**6} MB; {TOO_LARGE}")
     if LONG_KEY.search(text):
         raise DomainError(f"{source} holds a key of very many parts; it should look like: {_show_example('columns')}")
     try:

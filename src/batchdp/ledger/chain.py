@@ -54,11 +54,6 @@ def charge(budget: Budget, ledger: Noise) -> Fraction:
     return Fraction(math.ceil(due * 10**PLACES), 10**PLACES)
 
 
-def in_billionths(cost: Fraction) -> Fraction:
-    """What earlier versions charged: the least whole billionths that are not below."""
-    return Fraction(math.ceil(cost * BILLION), BILLION)
-
-
 def as_decimal(amount: Fraction, places: int = PLACES) -> str:
     """An amount as a decimal number, cut off behind so many places."""
     whole, rest = divmod(math.floor(amount * 10**places), 10**places)

@@ -82,7 +82,7 @@ class LedgerFile:
 
     def create(self, first: Event) -> None:
         """Make the file, with its first entry; whatever is there already stays as it is."""
-        with self._explained(), _ONE_AT_A_TIME, self._new_file(), closing(self._connect()) as connection:
+        with self._explain(), _ONE_AT_A_TIME, self._new_file(), closing(self._connect()) as connection:
             connection.execute("BEGIN IMMEDIATE")
             create_schema(connection)
             Books(connection).append(first)
@@ -98,12 +98,10 @@ class LedgerFile:
             new: where there is no file yet.
             check: looks at the new entries before anything counts.
         """
-        with self._explained(), _ONE_AT_A_TIME:
-            self._look()
-            if not self._writable():
-                raise LedgerError(f"path={str(self.path)!r} {_REFUSALS[sqlite3.SQLITE_READONLY]}")
+        with self._explain(), _ONE_AT_A_TIME:
+            self._look(writable=True)
             self._convert()
-            with new._new_file(), closing(new._connected()) as connection:
+            with new._new_file(), closing(new._open()) as connection:
                 connection.execute("ATTACH ? AS old", (f"{self.path.as_uri()}?mode=rw",))
                 connection.execute("PRAGMA old.synchronous = EXTRA")
                 with self._transaction(connection):
@@ -111,18 +109,16 @@ class LedgerFile:
                         connection.execute(f"PRAGMA {name}.journal_mode").fetchone()[0] for name in ("main", "old")
                     }
                     if modes != {"delete"}:  # else a crash could finish one file alone
-                        raise LedgerError(f"path={str(self.path)!r} {_LOCKED.format(timeout=f'{self.timeout:g}')}")
-                    self._recognise_earlier(connection, "old")
+                        raise LedgerError(f"{self._named} {_LOCKED.format(timeout=f'{self.timeout:g}')}")
+                    self._recognise(connection, earlier="old")
                     carry_over(connection, str(new.path))
                     check(Books(connection))
 
     @contextmanager
     def writing(self) -> Iterator[Books]:
         """One immediate transaction: no other process writes meanwhile; on the disk when the block is left."""
-        with self._explained(), _ONE_AT_A_TIME:
-            self._look()
-            if not self._writable():
-                raise LedgerError(f"path={str(self.path)!r} {_REFUSALS[sqlite3.SQLITE_READONLY]}")
+        with self._explain(), _ONE_AT_A_TIME:
+            self._look(writable=True)
             with closing(self._connect()) as connection, self._transaction(connection):
                 self._recognise(connection)
                 yield Books(connection)
@@ -130,7 +126,7 @@ class LedgerFile:
     @contextmanager
     def reading(self) -> Iterator[Books]:
         """One consistent view of the entries."""
-        with self._explained(), _ONE_AT_A_TIME:
+        with self._explain(), _ONE_AT_A_TIME:
             self._look()
             with closing(self._connect()) as connection:
                 connection.execute("BEGIN")
@@ -140,8 +136,8 @@ class LedgerFile:
     @contextmanager
     def _new_file(self) -> Iterator[None]:
         """An empty file, which is gone again if the block fails and leaves it so."""
-        named = f"path={str(self.path)!r}"
-        with self._explained():
+        named = self._named
+        with self._explain():
             for beside in (self._beside("-journal"), self._beside("-wal")):
                 if beside.exists():  # SQLite would delete it, or write what it holds into the new file
                     raise LedgerError(
@@ -164,15 +160,15 @@ class LedgerFile:
     def _connect(self) -> sqlite3.Connection:
         if not self._writable():
             if self._logged():  # to which even a reader adds two files, which would be its own and lock the owner out
-                raise LedgerError(f"path={str(self.path)!r} {EARLIER}")
-            return self._connected("?mode=ro")
-        connection = self._connected()
+                raise LedgerError(f"{self._named} {EARLIER}")
+            return self._open("?mode=ro")
+        connection = self._open()
         with _closed_on_failure(connection):
             if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
-                raise LedgerError(f"path={str(self.path)!r} {EARLIER}")
+                raise LedgerError(f"{self._named} {EARLIER}")
         return connection
 
-    def _connected(self, mode: str = "?mode=rw") -> sqlite3.Connection:
+    def _open(self, mode: str = "?mode=rw") -> sqlite3.Connection:
         connection = sqlite3.connect(self.path.as_uri() + mode, uri=True, timeout=self.timeout, isolation_level=None)
         with _closed_on_failure(connection):
             # A commit returns when the disk has it; EXTRA: and has forgotten the journal, which would take it back.
@@ -195,32 +191,31 @@ class LedgerFile:
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Wait for the lock with the same short pauses for all; SQLite's grow, so that who waits long waits longer."""
-        patience = time.monotonic() + self.timeout
         connection.execute("PRAGMA busy_timeout = 0")
+        self._wait_for(lambda: connection.execute("BEGIN IMMEDIATE"))
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * self.timeout)}")
+
+    def _convert(self) -> None:
+        """From a write-ahead log, which holds nothing, to a journal; SQLite does not wait for others that use it."""
+
+        def convert() -> None:
+            with closing(self._open()) as connection:
+                self._recognise(connection, earlier="main")
+                connection.execute("PRAGMA journal_mode = DELETE")
+
+        self._wait_for(convert)
+
+    def _wait_for(self, action: Callable[[], object]) -> None:
+        """Try again while another process has the file, until the time is over."""
+        patience = time.monotonic() + self.timeout
         while True:
             try:
-                connection.execute("BEGIN IMMEDIATE")
-                break
+                action()
+                return
             except sqlite3.OperationalError as error:
                 if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
                     raise
                 time.sleep(random.uniform(0.0005, 0.005))
-        connection.execute(f"PRAGMA busy_timeout = {int(1000 * self.timeout)}")
-
-    def _convert(self) -> None:
-        """From a write-ahead log, which holds nothing, to a journal."""
-        patience = time.monotonic() + self.timeout
-        while True:
-            try:
-                with closing(self._connected()) as connection:
-                    self._recognise_earlier(connection)
-                    connection.execute("PRAGMA journal_mode = DELETE")
-                return
-            except sqlite3.OperationalError as error:
-                # SQLite does not wait by itself for others that use the log.
-                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
-                    raise
-                time.sleep(0.01)
 
     def _writable(self) -> bool:
         return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
@@ -228,9 +223,13 @@ class LedgerFile:
     def _beside(self, ending: str) -> Path:
         return Path(f"{self.path}{ending}")
 
-    def _look(self) -> None:
+    @property
+    def _named(self) -> str:
+        return f"path={str(self.path)!r}"
+
+    def _look(self, *, writable: bool = False) -> None:
         """What SQLite would not say, or say unclearly."""
-        named = f"path={str(self.path)!r}"
+        named = self._named
         try:
             status = self.path.stat()
         except FileNotFoundError:
@@ -249,29 +248,26 @@ class LedgerFile:
                 f"{named}: its last spends are in {wal.name}; open it once with batchdp 0.2, which checks them and "
                 "takes them into the file; then carry it over with `batchdp budget OLD --migrate NEW`"
             )
+        if writable and not self._writable():
+            raise LedgerError(f"{named} {_REFUSALS[sqlite3.SQLITE_READONLY]}")
 
     def _logged(self) -> bool:
         """Whether the ledger is in write-ahead mode, as those of version 0.1 are."""
         with self.path.open("rb") as file:
             return file.read(20)[18:] == LOGGED
 
-    def _recognise(self, connection: sqlite3.Connection) -> None:
-        difference = difference_from_schema(connection)
-        if difference is None and schema_version(connection) < VERSION:
-            difference = EARLIER
-        if difference is not None:
-            raise LedgerError(f"path={str(self.path)!r} {difference}")
-
-    def _recognise_earlier(self, connection: sqlite3.Connection, database: str = "main") -> None:
+    def _recognise(self, connection: sqlite3.Connection, *, earlier: str | None = None) -> None:
+        """Refuse what is no ledger of this version; or in the database `earlier`, of an earlier one."""
+        database = earlier or "main"
         difference = difference_from_schema(connection, database)
-        if difference is None and schema_version(connection, database) == VERSION:
-            difference = "is a ledger of this version already; use it as it is"
+        if difference is None and (schema_version(connection, database) == VERSION) == (earlier is not None):
+            difference = EARLIER if earlier is None else "is a ledger of this version already; use it as it is"
         if difference is not None:
-            raise LedgerError(f"path={str(self.path)!r} {difference}")
+            raise LedgerError(f"{self._named} {difference}")
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        named = f"path={str(self.path)!r}"
+    def _explain(self) -> Iterator[None]:
+        named = self._named
         try:
             yield
         except BrokenChainError as error:

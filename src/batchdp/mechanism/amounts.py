@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima, row_squares
+from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima
 from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, refit
 from batchdp.mechanism.sensitivity import amount_changes, over_blocks
 from batchdp.privacy import Noise
@@ -152,11 +152,6 @@ class AmountLattice(OneGroup):
         B = sparse.csr_array(self.reconstruct)
         sizes = np.add.reduceat(np.append(np.abs(B.data), 0.0), B.indptr[:-1]) * (np.diff(B.indptr) > 0)
         return np.asarray(self.bias_per_record * self.largest_total + sizes / 2.0**self.bits)  # totals are cut
-
-    @cached_property
-    def row_squares(self) -> Dense:
-        """‖B_i‖² of every query."""
-        return row_squares(self.reconstruct)
 
 
 def quantise_amounts(strategy: PairStrategy, *, largest_total: int, cut: bool = True) -> AmountLattice:

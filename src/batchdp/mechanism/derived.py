@@ -8,20 +8,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.derived.expressions import Affine, Asked, Combination, Crossing
 from batchdp.derived.quantiles import quantile
 from batchdp.derived.ratios import combined_intervals
-from batchdp.linalg.matrix import Dense
+from batchdp.linalg.matrix import Dense, Plain
 from batchdp.mechanism.law import NoiseLaw, checked_confidence
+from batchdp.privacy import GAUSSIAN
 
 AT_ONCE = 256
 """Expressions whose noise is looked at together."""
+MOST_WEIGHTS = 20_000_000
+"""Of sums on measurements that are held at a time."""
+MANY = 1_000
+"""Weights of a sum beyond which equal ones are taken together."""
+ALIKE = 1e-12
+"""Of the largest weight: what is nearer is equal."""
+
+
+class Joint(Protocol):
+    """The noise in linear answers, together: a reader of measurements, or the law of a matrix."""
+
+    @property
+    def shape_text(self) -> str:
+        """Of the noise; nothing where it is independent on every measurement."""
+
+    def rows(self, numbers: Sequence[int] | NDArray[np.int64]) -> sparse.csr_array:
+        """The weights of some answers on draws of scale 1."""
+
+    def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
+        """Of the noise in sums with such weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +59,13 @@ class Estimates:
     high: Dense
 
 
-def estimates(asked: Sequence[Asked[int]], values: Dense, law: NoiseLaw, confidence: float) -> Estimates:
+def estimates(asked: Sequence[Asked[int]], values: Dense, law: Joint, confidence: float) -> Estimates:
     """All that was asked for, from the answers to the queries and the law of the noise in them."""
     checked_confidence(confidence)
     found = np.full((4, len(asked)), np.nan)
     plain = [i for i, one in enumerate(asked) if isinstance(one.of, int)]
     own = [one.of for one in asked if isinstance(one.of, int)]
-    part = replace(law, reconstruct=law.reconstruct[own])
+    part = law.law(law.rows(own))
     half = part.half_widths(confidence)
     found[:, plain] = values[own], part.standard_errors, values[own] - half, values[own] + half
     noise = _Noise(law, confidence)
@@ -89,18 +111,22 @@ def _combined(some: Sequence[Combination[int]], values: Dense, noise: _Noise) ->
     """Value, standard error, low and high of each; all have as many terms."""
     sides = [_sides(one) for one in some]
     N, D = (np.array([[_of(own[at], values) for own in each] for each in sides]).T for at in (0, 1))
-    rows = noise.rows([[one for own in each for one in own] for each in sides])  # expression × side × measurement
+    rows, times = noise.rows([[one for own in each for one in own] for each in sides])  # expression × side × draw
 
-    def weighed(a: Any, b: Any) -> Dense:
-        return np.asarray(np.einsum("jk,kjr->kr", a, rows[:, 0::2]) + np.einsum("jk,kjr->kr", b, rows[:, 1::2]))
+    def weighed(a: Any, b: Any) -> NoiseLaw:
+        sums = np.einsum("jk,kjr->kr", a, rows[:, 0::2]) + np.einsum("jk,kjr->kr", b, rows[:, 1::2])
+        return noise.law(sums, times)
 
     low, high = combined_intervals(
-        N, D, lambda a, b: noise.margin(weighed(a, b)), deviation=lambda a, b: noise.deviation(weighed(a, b))
+        N,
+        D,
+        lambda a, b: weighed(a, b).half_widths(noise.confidence),
+        deviation=lambda a, b: weighed(a, b).standard_errors,
     )
     known = ~np.isnan(low)
     D = np.where(known, D, 1.0)
     theta = N / D
-    error = noise.deviation(weighed(1 / D, -theta / D))
+    error = weighed(1 / D, -theta / D).standard_errors
     constants = np.array([one.plain.constant for one in some])
     return np.where(known, np.stack([theta.sum(axis=0), error, low, high]), np.nan) + np.outer((1, 0, 1, 1), constants)
 
@@ -108,8 +134,7 @@ def _combined(some: Sequence[Combination[int]], values: Dense, noise: _Noise) ->
 def _crossed(one: Crossing[int], values: Dense, noise: _Noise) -> tuple[float, float, float, float]:
     """The quantile, no standard error, low and high."""
     sums = [Affine(0.0, ((1.0, part), (-one.share, one.total))) for part in one.below]
-    (rows,) = noise.rows([[*sums, Affine(0.0, ((1.0, one.total),))]])
-    margins = noise.margin(rows)
+    margins = noise.margins([*sums, Affine(0.0, ((1.0, one.total),))])
     band = np.concatenate([[0.0], margins[:-1], [0.0]])  # of each by itself: see `quantile`
     found = quantile(_totals(one, values), one.edges, one.share, band, margin_of_total=float(margins[-1]))
     if found is None:
@@ -137,40 +162,49 @@ def _of(one: Affine[int], values: Dense) -> float:
 
 
 class _Noise:
-    """The noise in sums of answers: as rows of weights on the measurements, with what these say of its size."""
+    """The noise in sums of answers: as weights on draws of noise, with what these say of its size."""
 
-    def __init__(self, law: NoiseLaw, confidence: float) -> None:
-        self._B = sparse.csr_array(law.reconstruct)
-        self._law, self._confidence = law, confidence
+    def __init__(self, joint: Joint, confidence: float) -> None:
+        self._joint, self.confidence = joint, confidence
+        self.law = joint.law
 
-    def rows(self, sums: Sequence[Sequence[Affine[int]]]) -> Dense:
-        """Of several sums for every expression: expression × sum × measurement, those that an expression does not
-        use left out."""
+    def rows(self, sums: Sequence[Sequence[Affine[int]]]) -> tuple[Dense, Dense | None]:
+        """Of several sums for every expression: expression × sum × kind of draw; and how many draws are of each kind,
+        expression × kind, where it is not one."""
         packed = [self._packed(own) for own in sums]
-        found = np.zeros((len(packed), len(sums[0]), max(one.shape[1] for one in packed)))
-        for into, one in zip(found, packed, strict=True):
+        wide = max(one.shape[1] for one, _ in packed)
+        found, times = np.zeros((len(packed), len(sums[0]), wide)), np.ones((len(packed), wide))
+        for into, often, (one, counts) in zip(found, times, packed, strict=True):
             into[:, : one.shape[1]] = one
-        return found
+            often[: one.shape[1]] = counts
+        return found, None if np.all(times == 1) else times
 
-    def _packed(self, sums: Sequence[Affine[int]]) -> Dense:
-        parts = sorted({part for one in sums for part in one.parts})
-        B = self._B[parts]
-        # Measurements that share a body have to stay together.
-        used = np.arange(B.shape[1]) if self._law.shape_text else np.unique(B.indices)
-        place = {part: i for i, part in enumerate(parts)}
-        weights = np.zeros((len(sums), len(parts)))
-        for row, one in zip(weights, sums, strict=True):
-            for factor, part in one.terms:
-                row[place[part]] += factor
-        return np.asarray(weights @ B[:, used].toarray())
-
-    def deviation(self, rows: Dense) -> Dense:
-        """The standard deviation of each."""
-        return self._of(rows).standard_errors.reshape(rows.shape[:-1])
-
-    def margin(self, rows: Dense) -> Dense:
+    def margins(self, sums: Sequence[Affine[int]]) -> Dense:
         """The half width of each."""
-        return self._of(rows).half_widths(self._confidence).reshape(rows.shape[:-1])
+        weights, B = self._weights(sums)
+        step = max(1, MOST_WEIGHTS // max(1, B.shape[1]))
+        laws = (self.law((weights[own : own + step] @ B).toarray()) for own in range(0, len(sums), step))
+        return np.concatenate([one.half_widths(self.confidence) for one in laws])
 
-    def _of(self, rows: Dense) -> NoiseLaw:
-        return replace(self._law, reconstruct=rows.reshape(-1, rows.shape[-1]))
+    def _packed(self, sums: Sequence[Affine[int]]) -> tuple[Dense, Dense]:
+        """The weights of sums that are looked at together, sum × kind of draw, and how many are of each kind."""
+        weights, B = self._weights(sums)
+        rows = (weights @ B).toarray()
+        if self._joint.shape_text or rows.shape[1] <= MANY:
+            return rows, np.ones(rows.shape[1])
+        if self.law(rows[:, :1]).noise == GAUSSIAN:  # of which the covariances are all there is to know
+            return np.asarray(np.linalg.qr(rows.T).R.T), np.ones(min(rows.shape))
+        alike = np.rint(rows / (ALIKE * np.abs(rows).max(axis=1, keepdims=True, initial=1e-300)))
+        _, first, counts = np.unique(alike, axis=1, return_index=True, return_counts=True)
+        return rows[:, first], counts.astype(np.float64)
+
+    def _weights(self, sums: Sequence[Affine[int]]) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """What the sums make of their parts, and these of the measurements, those left out that none uses."""
+        parts = sorted({part for one in sums for part in one.parts})
+        B = self._joint.rows(parts)
+        if not self._joint.shape_text:  # measurements that share a body have to stay together
+            B = sparse.csr_array(B[:, np.unique(B.indices)])
+        place = {part: i for i, part in enumerate(parts)}
+        entries = [(i, place[part], factor) for i, one in enumerate(sums) for factor, part in one.terms]
+        rows, columns, factors = zip(*entries, strict=True) if entries else ((), (), ())
+        return sparse.csr_array(sparse.coo_array((factors, (rows, columns)), shape=(len(sums), len(parts)))), B

@@ -24,13 +24,13 @@ from batchdp.linalg.matrix import (
     dense_product,
     plain,
     row_maxima,
-    row_squares,
     rows_span,
     shared_cell_map,
 )
 from batchdp.linalg.product import Product
 from batchdp.mechanism.law import NoiseLaw
-from batchdp.mechanism.measurement import LARGEST, Integers
+from batchdp.mechanism.measurement import LARGEST, Integers, check_cap
+from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.sensitivity import cell_squares, cell_sums, over_blocks, root_above
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
@@ -113,11 +113,21 @@ class OneGroup(ABC):
         """Measurements, or answers, that are made at a time."""
         return max(self.measurements, self.workload.queries)
 
-    def reader(self, scales: Dense) -> NoiseLaw:
-        """The law of the noise in the answers, for noise of this scale on the lattice."""
+    @property
+    @abstractmethod
+    def measure(self) -> sparse.csr_array:
+        """L, what is measured of the cells."""
+
+    def law(self, scales: Dense) -> NoiseLaw:
+        """Of the noise in the answers, for noise of this scale on the lattice."""
         return NoiseLaw(self.reconstruct, float(scales[0]) / 2.0**self.bits, self.noise)
 
-    def worst_bias(self, reader: NoiseLaw) -> tuple[float, str]:
+    def reader(self, scales: Dense) -> CellReader:
+        """How answers are read from measurements with noise of this scale on the lattice."""
+        W = self.workload
+        return CellReader(W.names, self.measure, plain(W.matrix), self.law(scales), self.bits)
+
+    def worst_bias(self, reader: CellReader) -> tuple[float, str]:
         """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
         bias, errors = self.bias_bound, reader.standard_errors
         # What is not a number is not small either.
@@ -216,18 +226,11 @@ class Lattice(OneGroup):
         """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
         return self.bias_per_record * self.largest_total
 
-    @cached_property
-    def row_squares(self) -> Dense:
-        """‖B_i‖² of every query."""
-        return row_squares(self.reconstruct)
-
 
 def bits_for(workload: MatrixWorkload, largest_total: int) -> int:
     """How many bits measurements of at most 1 can have so that so many records stay in 64."""
-    if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
-        raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
     times = len(workload.blocks)  # a record is counted once in every block
-    bits = min(MOST_BITS, (LARGEST // (int(largest_total) * times)).bit_length() - 1)
+    bits = min(MOST_BITS, (LARGEST // (check_cap(largest_total) * times)).bit_length() - 1)
     if bits < FEWEST_BITS:
         raise LatticeError(
             f"largest_total={largest_total} leaves {bits} bits for the measurements, fewer than {FEWEST_BITS}; "

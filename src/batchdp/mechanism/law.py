@@ -7,10 +7,14 @@ characteristic function Π 1 / (1 + λ² B_ik² t²) is inverted numerically.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import erfinv
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import brentq
+from scipy.special import erfcinv, erfinv
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.matrix import Dense, Plain, dense, row_squares
@@ -38,6 +42,8 @@ class NoiseLaw:
     scale: float
     """Of each η_k: the Laplace scale λ or the Gaussian σ, in units of the measurements."""
     noise: Noise
+    times: Dense | None = None
+    """For every weight of B how many draws have it, answer × kind of draw; one each if left out."""
 
     @property
     def shape_text(self) -> str:
@@ -48,7 +54,9 @@ class NoiseLaw:
     def standard_errors(self) -> Dense:
         """Of every answer."""
         factor = np.sqrt(self.noise.variance_at_one)
-        return np.asarray(factor * self.scale * np.sqrt(row_squares(self.reconstruct)))
+        B, often = self.reconstruct, self.times
+        squares = row_squares(B) if often is None else (np.square(dense(B)) * often).sum(axis=1)
+        return np.asarray(factor * self.scale * np.sqrt(squares))
 
     @property
     def covariance(self) -> Dense:
@@ -62,7 +70,15 @@ class NoiseLaw:
         sigma = self.standard_errors
         if self.noise == GAUSSIAN:
             return np.asarray(sigma * np.sqrt(2) * erfinv(confidence))
-        return laplace_quantiles(dense(self.reconstruct), confidence) * self.scale
+        return laplace_quantiles(dense(self.reconstruct), confidence, self.times) * self.scale
+
+    def rows(self, numbers: Sequence[int] | NDArray[np.int64]) -> sparse.csr_array:
+        """The weights of some answers on draws of scale 1."""
+        return sparse.csr_array(sparse.csr_array(self.reconstruct[numbers]) * self.scale)
+
+    def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
+        """Of the noise in sums with such weights."""
+        return replace(self, reconstruct=rows, scale=1.0, times=times)
 
     def simultaneous_half_widths(self, confidence: float = 0.95) -> Dense:
         """For every answer an h such that all |noise_i| ≤ h_i at once with this probability, by simulation.
@@ -83,6 +99,37 @@ class NoiseLaw:
             noise = rng.laplace(size=shape) if self.noise == LAPLACE else rng.standard_normal(shape)
             largest.append(np.abs(C @ noise).max(axis=0))
         return np.asarray(sigma * np.quantile(np.concatenate(largest), confidence))
+
+
+def bounded_widths(noise: Noise, errors: Dense, confidence: float, count: int) -> Dense:
+    """Half widths of one of `count` answers such that all hold at once with this probability, whatever ties them.
+
+    Each may miss with the probability (1 − confidence) / count. A sum of Gaussian draws is Gaussian. The moment
+    generating function of a sum of Laplace draws is at most that of a single draw of its variance, 1 / (1 − σ² t² / 2),
+    and the best t bounds the tail (Chernoff). K-norm noise is log-concave, of which no more than e^(1 − h/σ) is beyond
+    h (Lovász and Vempala 2007, lemma 5.17).
+
+    Args:
+        noise: the kind of noise.
+        errors: the standard errors.
+        confidence: that all hold.
+        count: of all the answers that are looked at.
+    """
+    checked_confidence(confidence)
+    missed = (1 - confidence) / max(1, count)
+    if noise == GAUSSIAN:
+        wide = float(np.sqrt(2) * erfcinv(missed))
+    elif noise == LAPLACE:
+        wide = float(brentq(lambda h: _laplace_tail(h) - np.log(missed), 1e-3, 1e3))
+    else:
+        wide = float(1 - np.log(missed))
+    return np.asarray(wide * errors)
+
+
+def _laplace_tail(h: float) -> float:
+    """The logarithm of Chernoff's bound on P(|Y| > h), of a Laplace draw of variance 1."""
+    t = (np.sqrt(1 + 2 * h**2) - 1) / h
+    return float(np.log(2) - t * h - np.log1p(-(t**2) / 2))
 
 
 def checked_confidence(confidence: float) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.errors import PrivacyParameterError
+from batchdp.errors import LatticeError, PrivacyParameterError
 
 if TYPE_CHECKING:
     from batchdp.privacy import Noise
@@ -26,6 +26,22 @@ Dense = NDArray[np.float64]
 
 LARGEST = 2**61
 """Measurements are clamped to this magnitude, which leaves noise its room in 64 bits."""
+
+
+def check_cap(largest_total: int) -> int:
+    """A public cap on the number of records, checked."""
+    if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
+        raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
+    return int(largest_total)
+
+
+def check_room(largest: int, cap: int) -> None:
+    """Refuse where a measurement of as many records as the cap allows could leave 61 bits, by its largest integer."""
+    if largest * cap > LARGEST:
+        raise LatticeError(
+            f"largest_total={cap} leaves too few bits for the measurements; lower the public cap max_rows to at most "
+            f"{LARGEST // largest}"
+        )
 
 
 class NoiseGroup(Protocol):

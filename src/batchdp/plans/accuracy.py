@@ -108,7 +108,7 @@ def law_at(plan: Plan, budget: Budget) -> NoiseLaw:
 def _law(strategy: PairStrategy, relation: Neighbours, max_rows: int | None, budget: float = 1.0) -> NoiseLaw:
     """Of the answers at an ε or ρ, on the finest lattice of those that `answer` may take."""
     lattice = lattice_of(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
-    return lattice.reader(_scales(lattice, relation.factor, budget))
+    return lattice.law(_scales(lattice, relation.factor, budget))
 
 
 def _scales(measurement: IntegerMeasurement, factor: int, budget: float) -> Dense:

@@ -25,7 +25,7 @@ from batchdp.errors import AccuracyError
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.plans.statements import Statement, named
 from batchdp.privacy import MOST
-from batchdp.regular import open_regular
+from batchdp.regular import read_text
 from batchdp.terminal import sanitise
 
 LARGEST_FILE = 10_000_000
@@ -140,17 +140,9 @@ def as_criteria(
 
 def load_criteria(path: str | os.PathLike[str]) -> Criteria:
     """The criteria in a file of TOML."""
+    text = read_text(path, "the accuracies ", LARGEST_FILE, "name statements instead of queries", AccuracyError)
     try:
-        with open_regular(path) as file:
-            content = file.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        raise AccuracyError(
-            f"cannot read the accuracies {path}: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    if len(content) > LARGEST_FILE:
-        raise AccuracyError(f"{path} is larger than {LARGEST_FILE // 10**6} MB; name statements instead of queries")
-    try:
-        return read_criteria(tomllib.loads(content.decode()), str(path))
+        return read_criteria(tomllib.loads(text), str(path))
     except AccuracyError:
         raise
     except (ValueError, RecursionError) as error:

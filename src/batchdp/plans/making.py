@@ -110,7 +110,7 @@ def plan(
         weights: how much the squared errors of statements or queries, by name, count on top of that; 1 each if left
             out. `SELECT /*+ weight(3) */ …` says the same in the SQL.
         max_cells: the most classes of records in one block; a batch with more is split into blocks.
-        shape, limits: as in `optimize`; "any" shapes the noise of a batch in one block of cells where that is better.
+        shape, limits: as in `optimize`; "any" shapes the noise of a batch where that is better, under pure ε.
         cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
         prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
             keep it.

@@ -17,11 +17,18 @@ MOST_NAMED = 60
 
 
 def plot_release(
-    names: Sequence[str], values: Dense, half_widths: Dense, *, confidence: float, axes: Axes | None = None
+    names: Sequence[str],
+    values: Dense,
+    half_widths: Dense,
+    *,
+    confidence: float,
+    more: int = 0,
+    axes: Axes | None = None,
 ) -> Figure:
     """Answers with intervals, on axes of one's own if given; else also the intervals around 0, where they show.
 
-    Half widths are one a name, or two: how far an interval goes below and above its answer.
+    Half widths are one a name, or two: how far an interval goes below and above its answer; `more` is how many answers
+    are not drawn.
     """
     largest = half_widths if half_widths.ndim == 1 else half_widths.max(axis=0)
     if axes is None:
@@ -37,7 +44,8 @@ def plot_release(
         axes.set_ylabel(f"{len(names):,} queries, the first on top", color=GREY)
         axes.set_ylim(len(names), -1)
     kind = "" if scale.unit is None else ", logarithmic scale"
-    axes.set_xlabel(f"answer, {100 * confidence:g} % interval{kind}", color=GREY)
+    left = f"; {more:,} more are not drawn" if more else ""
+    axes.set_xlabel(f"answer, {100 * confidence:g} % interval{kind}{left}", color=GREY)
     return owner(axes)
 
 

@@ -14,7 +14,7 @@ from batchdp.archive import write_atomically
 from batchdp.domain.domain import LONG_KEY
 from batchdp.errors import DossierError
 from batchdp.markup import render_part
-from batchdp.regular import open_regular
+from batchdp.regular import read_text
 
 LARGEST_FILE = 200_000
 """Bytes."""
@@ -156,17 +156,7 @@ def about_text(path: Path | None) -> str:
     if not path.exists() and not path.is_symlink():
         write_atomically(path, template().encode(), DossierError)
         return template()
-    try:
-        with open_regular(path) as file:
-            content = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise DossierError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(content) > LARGEST_FILE:
-        raise DossierError(f"{path} is larger than {LARGEST_FILE // 1000} kB; say it in fewer words")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise DossierError(f"{path} is not a text in UTF-8 ({error.reason} at byte {error.start})") from error
+    return read_text(path, "", LARGEST_FILE, "say it in fewer words", DossierError)
 
 
 def read_about(text: str, *, source: str = "ABOUT.toml") -> About:

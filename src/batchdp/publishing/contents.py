@@ -112,6 +112,6 @@ def _covariances(facts: Facts) -> str:
     writer.writerow(("answer", *range(1, len(facts.covariance) + 1)))
     sigma = np.sqrt(np.diag(facts.covariance))  # counts stand beside sums of amounts, which are far larger
     C = np.where(np.abs(facts.covariance) <= 1e-12 * np.outer(sigma, sigma), 0.0, facts.covariance)
-    for answer, row in zip(facts.linear.answers, C.tolist(), strict=True):
-        writer.writerow((no_formula(answer.name), *(f"{one:.9g}" for one in row)))
+    for name, row in zip(facts.linear, C.tolist(), strict=True):
+        writer.writerow((no_formula(name), *(f"{one:.9g}" for one in row)))
     return text.getvalue()

@@ -18,7 +18,8 @@ from batchdp.mechanism.conversion import epsilons_at
 from batchdp.mechanism.measurement import describe_neighbours
 from batchdp.privacy import Noise
 from batchdp.publishing.books import Books
-from batchdp.release import Release, TableRelease
+from batchdp.release import Release
+from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.exporting import derived_in, tables_of
 
 DELTAS = (1e-5, 1e-6, 1e-9)
@@ -43,6 +44,8 @@ class TableFacts:
     """Half of an interval; both typical figures are medians, and not numbers where no answer has them."""
     derived: bool = False
     """Whether its answers are computed from others."""
+    kinds: tuple[str, ...] = ()
+    """Of the groups in every column: texts, or whole numbers."""
 
     @property
     def title(self) -> str:
@@ -55,25 +58,24 @@ class TableFacts:
 class Facts:
     """A release, the moment of the ledger that it is published with, and the versions that wrote it down."""
 
-    release: Release | TableRelease
+    release: Release
     books: Books | None
     versions: Mapping[str, str]
 
     @property
-    def certificate(self) -> Any:
-        """The release's own; both kinds have the fields that are used here."""
+    def certificate(self) -> PrivacyCertificate:
+        """The release's own."""
         return self.release.certificate
 
     @property
     def noise(self) -> Noise:
         """The kind of noise."""
-        found: Noise = self.certificate.noise
-        return found
+        return self.certificate.noise
 
     @cached_property
     def budget(self) -> float:
         """ε or ρ as it was written: the noise may be drawn for the float just below."""
-        held: float = self.certificate.budget
+        held = self.certificate.budget
         above = math.nextafter(held, math.inf)
         return above if len(repr(above)) < len(repr(held)) else held
 
@@ -120,31 +122,29 @@ class Facts:
     @cached_property
     def intervals(self) -> int:
         """How many answers have one: those that are determined."""
-        if isinstance(self.release, TableRelease):
-            return self.answers
-        return int(np.isfinite(self.release.shown.values).sum())
+        return self.answers - (int(np.isnan(self.release.values).sum()) if self.release.asked else 0)
 
     @property
     def measurements(self) -> int:
         """Noisy numbers that the answers were computed from."""
-        held: int = self.certificate.measurements
-        return held
+        return self.certificate.measurements
 
     @cached_property
-    def linear(self) -> Release | TableRelease:
-        """The answers that are not computed from others."""
-        return self.release.linear if isinstance(self.release, Release) else self.release
+    def linear(self) -> tuple[str, ...]:
+        """The names of the answers that are not computed from others, where they are few."""
+        if not 0 < self.answers - self.derived <= MOST_COVARIANCES:
+            return ()
+        return tuple(one.name for one in self.release.answers if not one.derived)
 
     @property
     def derived(self) -> int:
-        """How many answers are computed from others; tables of many columns have none."""
-        held: int = self.certificate.derived
-        return held
+        """How many answers are computed from others."""
+        return self.certificate.derived
 
     @cached_property
     def covariance(self) -> NDArray[np.float64] | None:
         """Of all answers that are not computed from others, where they are few."""
-        return self.linear.covariance if 0 < len(self.linear.answers) <= MOST_COVARIANCES else None
+        return self.release.covariance if self.linear else None
 
     @property
     def distribution(self) -> str:
@@ -219,10 +219,10 @@ def installed() -> dict[str, str]:
 def _table(name: str, columns: Mapping[str, NDArray[Any]], *, derived: bool) -> TableFacts:
     errors, half = columns["standard_error"], (columns["high"] - columns["low"]) / 2
     errors, half = (some[~np.isnan(some)] if np.isnan(some).any() else some for some in (errors, half))
-    rows = len(columns["value"])
+    rows, kinds = len(columns["value"]), tuple(_kind(own) for own in list(columns.values())[:-4])
     if not len(errors) or not len(half):  # quantiles have no standard errors
         margin = _six(np.median(half)) if len(half) else math.nan
-        return TableFacts(name, tuple(columns)[:-4], rows, math.nan, math.nan, math.nan, margin, derived)
+        return TableFacts(name, tuple(columns)[:-4], rows, math.nan, math.nan, math.nan, margin, derived, kinds)
     return TableFacts(
         name=name,
         columns=tuple(columns)[:-4],
@@ -232,7 +232,13 @@ def _table(name: str, columns: Mapping[str, NDArray[Any]], *, derived: bool) -> 
         largest_error=_six(np.max(errors)),
         typical_margin=_six(np.median(half)),
         derived=derived,
+        kinds=kinds,
     )
+
+
+def _kind(groups: NDArray[Any]) -> str:
+    """What a table schema calls the groups of a column."""
+    return "string" if groups.dtype == object else "integer"
 
 
 def _six(value: float) -> float:

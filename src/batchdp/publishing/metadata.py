@@ -10,7 +10,6 @@ from typing import Any
 from batchdp.publishing.about import About
 from batchdp.publishing.facts import Facts, TableFacts
 from batchdp.publishing.note import COVARIANCE
-from batchdp.release import TableRelease
 
 MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 MEANINGS = {
@@ -60,10 +59,9 @@ def _guarantee(facts: Facts) -> dict[str, Any]:
 
 
 def _resources(facts: Facts, files: Mapping[str, str], order: Sequence[str]) -> Iterator[dict[str, Any]]:
-    # A group of a statement is a text; that of a batch over many columns may be a number.
-    groups = "any" if isinstance(facts.release, TableRelease) else "string"
     for number, (path, table) in enumerate(zip(order, facts.tables, strict=True), start=1):
-        named = [{"name": name, "type": groups, "description": "the group"} for name in table.columns]
+        kinds = zip(table.columns, table.kinds, strict=True)
+        named = [{"name": name, "type": kind, "description": "the group"} for name, kind in kinds]
         meanings = MEANINGS | ({"value": DERIVED} if table.derived else {})
         made = [{"name": name, "type": "number", "description": text} for name, text in meanings.items()]
         yield {
@@ -75,7 +73,7 @@ def _resources(facts: Facts, files: Mapping[str, str], order: Sequence[str]) -> 
         }
     if COVARIANCE in files:
         fields = [{"name": "answer", "type": "string", "description": "the name of an answer"}]
-        size = len(facts.linear.answers)
+        size = len(facts.linear)
         fields += [{"name": f"{i}", "type": "number"} for i in range(1, size + 1)]
         yield {
             **_file("covariance", COVARIANCE, files[COVARIANCE]),

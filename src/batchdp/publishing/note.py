@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from batchdp.publishing.about import About
 from batchdp.publishing.document import Block, Bullets, Code, Document, Grid, Section
 from batchdp.publishing.facts import Facts
-from batchdp.release import TableRelease
 from batchdp.release.exporting import derived_in
 from batchdp.reports.figures import significant
 
@@ -105,10 +106,8 @@ def _adding(facts: Facts) -> list[Block]:
         blocks.append(example)
         blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each {_added(facts)}.")
     if facts.covariance is not None:
-        blocks.append(
-            Code(EXAMPLE.replace("release.covariance ", "release.linear.covariance ") if facts.derived else EXAMPLE)
-        )
-    elif not len(facts.linear.answers):
+        blocks.append(Code(EXAMPLE))
+    elif facts.derived == facts.answers:
         blocks.append("All answers are derived; none of them may be added up.")
     else:
         blocks.append(
@@ -125,9 +124,8 @@ def _adding(facts: Facts) -> list[Block]:
 def _example(facts: Facts) -> str | None:
     """The first two answers of one table, added and compared."""
     C = facts.covariance
-    first = 0
-    for number, table in enumerate(facts.tables):
-        if C is not None and (places := _places(facts, number, first)) is not None:
+    for number, table in enumerate(facts.tables) if C is not None else ():
+        if C is not None and (places := _places(facts, number)) is not None:
             i, j = places
             some = " that are not derived" if derived_in(facts.release, number) else ""
             a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
@@ -137,16 +135,13 @@ def _example(facts: Facts) -> str | None:
                 f"{significant(math.sqrt(max(0.0, a + b + 2 * both)))}, that of their difference "
                 f"{significant(math.sqrt(max(0.0, a + b - 2 * both)))}."
             )
-        first += table.rows
     return None
 
 
-def _places(facts: Facts, number: int, first: int) -> tuple[int, int] | None:
+def _places(facts: Facts, number: int) -> tuple[int, int] | None:
     """Which linear answers the first two of a table are, if it has two: statements may lie across one another."""
     release = facts.release
-    if isinstance(release, TableRelease):
-        return (first, first + 1) if facts.tables[number].rows > 1 else None
-    linear = [q for q, name in enumerate(release.shown_names) if not (release.asked and release.asked[q].derived)]
+    linear = np.flatnonzero(~release.is_derived).tolist()
     own = [linear.index(q) for q in release.tables[number].answers if q in linear][:2]
     return (own[0], own[1]) if len(own) == 2 else None
 

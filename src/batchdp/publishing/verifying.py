@@ -24,7 +24,7 @@ from batchdp.publishing.facts import Facts, installed
 from batchdp.publishing.metadata import MEDIA
 from batchdp.publishing.note import COVARIANCE
 from batchdp.publishing.writing import check_against
-from batchdp.release import Release, TableRelease, load_release
+from batchdp.release import Release, load_release
 from batchdp.release.exporting import INDEX, derived_in, index_entry, index_text, no_formula, tables_of
 from batchdp.release.file import unknown_parts
 from batchdp.release.verify import answers_digest_of, differences
@@ -74,7 +74,7 @@ def verify(folder: str | os.PathLike[str], *, ledger: AnyLedger | None = None) -
     unchecked = _check_texts(place, facts, order, listed, checked)
     if books is None:
         unchecked.append(NOT_CHECKED)
-        if isinstance(release, Release) and release.asked:
+        if release.asked:
             unchecked.append(DERIVED)
     else:
         checked.append(_check_ledger(facts, books))
@@ -108,9 +108,9 @@ def _check_digests(place: Path, listed: Mapping[str, str]) -> None:
             raise DossierError(f"{path} was changed after the dossier was written: its digest is another")
 
 
-def _release(place: Path) -> Release | TableRelease:
+def _release(place: Path) -> Release:
     try:
-        loaded: Release | TableRelease = load_release(place / RELEASE)
+        loaded = load_release(place / RELEASE)
         extra = unknown_parts(place / RELEASE, loaded)
     except BatchDPError as error:
         raise DossierError(f"{RELEASE}: {error}") from error
@@ -119,7 +119,7 @@ def _release(place: Path) -> Release | TableRelease:
     return loaded
 
 
-def _facts(place: Path, release: Release | TableRelease, listed: Mapping[str, str]) -> Facts:
+def _facts(place: Path, release: Release, listed: Mapping[str, str]) -> Facts:
     """The release with the ledger and versions that the evidence names, once the evidence follows from them."""
     try:
         content: Any = json.loads(read_text(place / EVIDENCE, LARGEST_EVIDENCE), object_pairs_hook=_named_once)
@@ -141,7 +141,7 @@ def _facts(place: Path, release: Release | TableRelease, listed: Mapping[str, st
     return facts
 
 
-def _check_entry(release: Release | TableRelease, books: Books) -> None:
+def _check_entry(release: Release, books: Books) -> None:
     """The spend of the release itself, as far as the release knows it."""
     entry = books.entry(release.certificate.release_id)
     for name, here, there in differences(release.certificate, entry, books.unit):
@@ -190,7 +190,7 @@ def _check_texts(
     return unchecked
 
 
-def _check_tables(place: Path, release: Release | TableRelease) -> list[str]:
+def _check_tables(place: Path, release: Release) -> list[str]:
     """The tables' paths in the order of the release, once each holds what the release says."""
     try:
         said = read_text(place / TABLES / INDEX, LARGEST_EVIDENCE)

@@ -17,7 +17,7 @@ from batchdp.publishing.contents import EVIDENCE, RELEASE, SUMS, TABLES, sha256,
 from batchdp.publishing.digests import digest_of
 from batchdp.publishing.facts import Facts, installed
 from batchdp.publishing.record import missing, record
-from batchdp.release import Release, TableRelease, export
+from batchdp.release import Release, export
 from batchdp.release.verify import check_charged, check_release
 
 
@@ -35,7 +35,7 @@ class Dossier:
 
 
 def dossier(
-    release: Release | TableRelease,
+    release: Release,
     folder: str | os.PathLike[str],
     *,
     ledger: AnyLedger | None = None,
@@ -59,8 +59,8 @@ def dossier(
         progress: called with (share, what is being done).
     """
     target = check_folder(folder, "dossier", EVIDENCE, DossierError, overwrite=overwrite)
-    if not isinstance(release, Release | TableRelease):
-        raise DossierError(f"release is a {type(release).__name__}; a dossier needs a Release or a TableRelease")
+    if not isinstance(release, Release):
+        raise DossierError(f"release is a {type(release).__name__}; a dossier needs a Release")
     if format not in ("csv", "parquet"):
         raise DossierError(f'format={format!r} must be "csv" or "parquet"')
     books = _books(release, None if ledger is None else as_ledger(ledger))
@@ -82,7 +82,7 @@ def dossier(
     return Dossier(target, tuple(sorted(digests)), tuple(missing(record(facts, answers))), sha256(listed))
 
 
-def _books(release: Release | TableRelease, ledger: Ledger | None) -> Books | None:
+def _books(release: Release, ledger: Ledger | None) -> Books | None:
     """The ledger at this moment, once it is known to have charged this very release."""
     check_release(release)
     if ledger is None:
@@ -91,7 +91,7 @@ def _books(release: Release | TableRelease, ledger: Ledger | None) -> Books | No
     return Books.of(ledger)
 
 
-def check_against(release: Release | TableRelease, ledger: Ledger) -> None:
+def check_against(release: Release, ledger: Ledger) -> None:
     """Refuse a release that this ledger did not charge, or says anything else about."""
     ledger.verify(release.certificate.ledger_head)
     if not check_charged(release, ledger):

@@ -13,28 +13,24 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import singledispatch
-from typing import Any, overload
+from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from batchdp.asking.legend import Legend
+from batchdp.asking import AskedTables, Legend
 from batchdp.derived.expressions import Asked
 from batchdp.domain import Counted
 from batchdp.errors import LedgerError, ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
-from batchdp.linalg.matrix import Dense, plain
-from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.components.lattice import ComponentLattice
-from batchdp.mechanism.lattice import Lattice
+from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.measure import add
 from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Neighbours, Relation
 from batchdp.mechanism.prepare import Mechanism, prepare
+from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sample import sample
-from batchdp.mechanism.weighted.lattice import WeightedLattice
 from batchdp.plans import Plan, TablePlan
 from batchdp.plans.settling import settle
 from batchdp.privacy import Budget, round_down
@@ -43,20 +39,17 @@ from batchdp.progress import Progress
 from batchdp.release.certificate import certify, certify_groups, packed
 from batchdp.release.charged import paid
 from batchdp.release.components.counted import reading
-from batchdp.release.components.tables import TableRelease
 from batchdp.release.cost import Confirm, confirmed, cost_of
-from batchdp.release.digests import answers_digest, plan_digest, tell
+from batchdp.release.digests import answers_digest, plan_digest
 from batchdp.release.estimating import check_fits, estimate_of
 from batchdp.release.given import given_counts, given_records
-from batchdp.release.records import Release, said_of
+from batchdp.release.records import Release, Said
 from batchdp.release.safety import room_on_disk, uninterrupted
-from batchdp.release.store import MOST_KEPT, Stored, decoded, encoded
+from batchdp.release.store import Stored, decoded, encoded
 from batchdp.release.verify import check_charged, check_release
 from batchdp.strategies.factored import FactoredStrategy
 from batchdp.strategies.pair import PairStrategy
 
-MOST_READ = 5_000
-"""Answers of tables that are read, to be kept, before a release is shown."""
 Draw = Callable[[IntegerMeasurement, Sequence[GroupNoise], Progress | None], NDArray[Any]]
 
 
@@ -73,7 +66,7 @@ class Request:
     """What the ledger's history calls the data."""
     asked: str = ""
     """What cells stand for: an id that was used for something else is refused."""
-    answers: tuple[Asked[int], ...] = ()
+    answers: Sequence[Asked[int]] = ()
     """Those to be shown, where some are computed from others."""
     column_names: tuple[str, ...] | None = None
     legend: Legend | None = None
@@ -81,50 +74,11 @@ class Request:
     """What is counted, before any noise."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of the queries, or of the columns of tables."""
-        if isinstance(self.strategy, FactoredStrategy):
-            return self.column_names or tuple(f"a{i + 1}" for i in range(len(self.strategy.workload.sizes)))
-        found: tuple[str, ...] = self.strategy.workload.names
-        return found
-
-
-@overload
-def answer(
-    planned: Plan | PairStrategy,
-    table: Any,
-    *,
-    epsilon: float | None = None,
-    rho: float | None = None,
-    ledger: AnyLedger,
-    release_id: str | None = None,
-    label: str | None = None,
-    neighbours: Relation | None = None,
-    rows_per_unit: int | None = None,
-    max_rows: int | None = None,
-    confidence: float = 0.95,
-    progress: Progress | None = None,
-    confirm: Confirm | None = None,
-) -> Release: ...
-
-
-@overload
-def answer(
-    planned: TablePlan | FactoredStrategy,
-    table: Any,
-    *,
-    epsilon: float | None = None,
-    rho: float | None = None,
-    ledger: AnyLedger,
-    release_id: str | None = None,
-    label: str | None = None,
-    neighbours: Relation | None = None,
-    rows_per_unit: int | None = None,
-    max_rows: int | None = None,
-    confidence: float = 0.95,
-    progress: Progress | None = None,
-    confirm: Confirm | None = None,
-) -> TableRelease: ...
+    def derived(self) -> int:
+        """How many of the answers are computed from others."""
+        if isinstance(self.answers, AskedTables):
+            return sum(prod(self.answers.shape(run)) for run in self.answers.derived)
+        return sum(one.derived for one in self.answers)
 
 
 def answer(
@@ -142,7 +96,7 @@ def answer(
     confidence: float = 0.95,
     progress: Progress | None = None,
     confirm: Confirm | None = None,
-) -> Release | TableRelease:
+) -> Release:
     """Private answers to a batch of queries.
 
     Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced), for any
@@ -177,7 +131,7 @@ def answer(
     books = as_ledger(ledger)
     with ExitStack() as opened:
         request = _request(planned, opened, table, neighbours, rows_per_unit, max_rows, label, progress)
-        done: Release | TableRelease = release(
+        return release(
             request,
             Budget.of(request.strategy.noise, epsilon=epsilon, rho=rho),
             ledger=books,
@@ -186,7 +140,6 @@ def answer(
             confirm=confirm,
             progress=progress,
         )
-        return done
 
 
 def _request(
@@ -209,6 +162,7 @@ def _request(
             whose,
             cap,
             label or planned.domain.table,
+            answers=() if planned.batch.asked.plain else planned.batch.asked,
             column_names=planned.column_names,
             legend=planned.batch.legend,
             counted=planned.counted,
@@ -246,7 +200,7 @@ def release(
     confirm: Confirm | None = None,
     progress: Progress | None = None,
     draw: Draw | None = None,
-) -> Any:
+) -> Release:
     """`answer`, with room for a test's own noise in `draw`."""
     checked_confidence(confidence)
     budget = Budget(budget.noise, round_down(budget.amount))  # as it is written down: a decimal number
@@ -256,13 +210,15 @@ def release(
     kept = None if before is None else decoded(before.output, before.release_id).certificate
     cap = request.max_rows if request.max_rows is not None or kept is None else kept.largest_total
     made = prepare(request.strategy, request.neighbours, budget, cap, drawn=before is not None)
-    identity, digest = release_id or uuid.uuid4().hex, _plan_digest(request, made)
+    identity, whose, told = release_id or uuid.uuid4().hex, str(request.neighbours), _say(request, made.reader).told()
+    names = made.reader.names or told["column_names"]
+    digest = plan_digest(made.measurement, whose, names, request.asked or json.dumps(told))
     spend: dict[str, Any] = {
         budget.noise.unit: budget,
         "plan_digest": digest,
         "table": request.label,
         "privacy_unit": request.neighbours.privacy_unit,
-        "answers_digest": say(made.measurement, request, digest),
+        "answers_digest": answers_digest(made.reader, told, whose),
     }
     if before is not None:
         return _again(ledger.reserve(identity, **spend), request, made, ledger, confidence)
@@ -282,7 +238,7 @@ def release(
         if isinstance(reserved, StoredRelease):  # by another process, meanwhile
             return _again(reserved, request, made, ledger, confidence)
 
-        def finish() -> Any:
+        def finish() -> Release:
             if noise is None:
                 raise LedgerError(f"release_id={identity!r} was charged before, and the ledger granted it once more")
             certificate = certify(
@@ -292,119 +248,60 @@ def release(
                 digest=digest,
                 table=request.label,
                 head=reserved.head,
-                derived=sum(one.derived for one in request.answers),
-                shape=getattr(made.reader, "shape_text", ""),
+                derived=request.derived,
+                shape=made.reader.shape_text,
             )
             noisy = add(made.measurement, request.read(), noise)
-            done = present(made.measurement, request, made.reader, Stored(certificate, noisy), confidence)
-            kept = answered(done) if needed.answers <= MOST_KEPT else (None, None)
+            done = _present(request, made.reader, Stored(certificate, noisy), confidence)
             free()
-            ledger.complete(reserved, encoded(Stored(certificate, noisy, *kept)))
+            ledger.complete(reserved, encoded(Stored(certificate, noisy, *_kept(done))))
             return done
 
         # From here on records are read. Nothing may raise because of what they are.
         return paid(finish, identity)
 
 
-def _again(stored: Any, request: Request, made: Mechanism, ledger: Ledger, confidence: float) -> Any:
+def _again(stored: Any, request: Request, made: Mechanism, ledger: Ledger, confidence: float) -> Release:
     """The release that is stored under this id: reconstructed anew, never drawn again."""
     assert isinstance(stored, StoredRelease)
     kept = decoded(stored.output, stored.release_id)
     scales = np.array([one.scale for one in kept.certificate.groups])  # that were drawn then
     if len(scales) != len(made.noises) or len(kept.noisy) != made.measurement.sizes.sum():
         raise LedgerError(f"release_id={stored.release_id!r}: what the ledger has stored has other measurements")
-    done = present(made.measurement, request, made.measurement.reader(scales), kept, confidence)
+    done = _present(request, made.measurement.reader(scales), kept, confidence)
     check_release(done)
     check_charged(done, ledger, stored)
     return done
 
 
-def _plan_digest(request: Request, made: Mechanism) -> str:
-    told = tell(request.legend, request.counted) if isinstance(request.strategy, FactoredStrategy) else request.asked
-    return plan_digest(made.measurement, str(request.neighbours), request.names, told)
+def _say(request: Request, reader: Reader) -> Said:
+    """What the release says of its answers, beside their queries."""
+    names = request.column_names or ()
+    if reader.names is None and not names:
+        names = tuple(f"a{i + 1}" for i in range(len(request.strategy.workload.sizes)))
+    return Said(names, request.answers, request.legend, request.counted)
 
 
-@singledispatch
-def say(measurement: Any, request: Request, digest: str) -> str:
-    """SHA-256 of what the answers are: their names and queries; each kind of measurement registers its own.
-
-    Args:
-        measurement: what is measured.
-        request: what is asked for.
-        digest: of the plan, where that says it all.
-    """
-    raise TypeError(f"nothing says what the answers of a {type(measurement).__name__} are")
-
-
-@say.register(Lattice)
-@say.register(AmountLattice)
-def _(measurement: Any, request: Request, digest: str) -> str:
-    said = said_of(request.names, request.answers, request.counted)
-    return answers_digest(said, (measurement.measure, plain(measurement.workload.matrix)))
-
-
-@say.register(ComponentLattice)
-@say.register(WeightedLattice)
-def _(measurement: Any, request: Request, digest: str) -> str:
-    return digest
-
-
-@singledispatch
-def present(measurement: Any, request: Request, reader: Any, stored: Stored, confidence: float) -> Any:
-    """What the caller gets: a release, from measurements with their noise; each kind registers its own."""
-    raise TypeError(f"nothing says how the measurements of a {type(measurement).__name__} are shown")
-
-
-@present.register(Lattice)
-@present.register(AmountLattice)
-def _(measurement: Any, request: Request, reader: Any, stored: Stored, confidence: float) -> Release:
-    noisy = stored.noisy.astype(np.float64) / 2.0**measurement.bits
+def _present(request: Request, reader: Reader, stored: Stored, confidence: float) -> Release:
+    """What the caller gets: a release, from measurements with their noise."""
+    said = _say(request, reader)
     return Release(
-        names=request.names,
-        values=_reconstruct(measurement.reconstruct, noisy) if stored.values is None else stored.values,
-        law=reader,
-        measurements=noisy,
-        measure=measurement.measure,
-        workload=sparse.csr_array(plain(measurement.workload.matrix)),
+        reader=reader,
+        noisy=stored.noisy,
         certificate=stored.certificate,
+        column_names=said.column_names,
         confidence=confidence,
-        asked=request.answers,
-        counted=request.counted,
+        asked=said.asked,
+        legend=said.legend,
+        counted=said.counted,
+        given=stored.values,
     )
 
 
-@present.register(ComponentLattice)
-@present.register(WeightedLattice)
-def _(measurement: Any, request: Request, reader: Any, stored: Stored, confidence: float) -> TableRelease:
-    told = request.names, confidence, request.legend, request.counted
-    return TableRelease(reader, stored.noisy, stored.certificate, *told)
-
-
-@singledispatch
-def answered(release: Any) -> tuple[Dense | None, Dense | None]:
-    """All answers of a release with their standard errors, as far as a ledger keeps them beside the measurements."""
-    raise TypeError(f"nothing says what the answers of a {type(release).__name__} are")
-
-
-@answered.register
-def _(release: Release) -> tuple[Dense | None, Dense | None]:
-    return release.values, release.standard_errors
-
-
-@answered.register
-def _(release: TableRelease) -> tuple[Dense | None, Dense | None]:
-    """Of few: tables are read from the measurements when somebody looks."""
-    if release.workload.queries > MOST_READ:
+def _kept(release: Release) -> tuple[Dense | None, Dense | None]:
+    """All linear answers with their standard errors, as far as a ledger keeps them beside the measurements."""
+    reader = release.reader
+    if reader.answers > reader.most_read:
         return None, None
-    tables = range(len(release.tables))
-    values = [release.values(t).reshape(-1) for t in tables]
-    return np.concatenate(values), np.concatenate([release.standard_errors(t).reshape(-1) for t in tables])
-
-
-def _reconstruct(B: Any, noisy: Dense) -> Dense:
-    """B y, summed pairwise: rounding grows with the logarithm of the number of measurements."""
-    if not isinstance(B, np.ndarray):
-        return np.asarray(B @ noisy)
-    rows = max(1, 4_000_000 // max(1, B.shape[1]))
-    parts = [(B[start : start + rows] * noisy).sum(axis=1) for start in range(0, len(B), rows)]
-    return np.concatenate(parts)
+    errors = [release.linear_figures(t).standard_errors for t in range(len(reader.sizes))]
+    return release.linear_answers, np.concatenate(errors)

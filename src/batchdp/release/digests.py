@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.asking.legend import Legend
-from batchdp.domain import Counted
 from batchdp.linalg.matrix import plain
 from batchdp.mechanism.amounts import AmountLattice
+from batchdp.mechanism.components.tables import TableReader
 from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measurement import IntegerMeasurement
+from batchdp.mechanism.reader import CellReader
+from batchdp.mechanism.weighted.tables import WeightedReader
 
 Described = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 """A header, and arrays by their names."""
@@ -83,11 +84,6 @@ def _parts(name: str, matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:
     return {f"{name}.{part}": own for part, own in parts.items()} | {f"{name}.shape": shape}
 
 
-def tell(legend: Legend | None, counted: Counted | None) -> str:
-    """What the columns of tables stand for, and what is counted, for their digest."""
-    return json.dumps([legend and legend.digest, counted and counted.header()])
-
-
 def plan_digest(measurement: IntegerMeasurement, neighbours: str, names: Sequence[str], asked: str = "") -> str:
     """SHA-256 of everything that decides what is released and how it is read, apart from the data and the budget.
 
@@ -106,13 +102,34 @@ def plan_digest(measurement: IntegerMeasurement, neighbours: str, names: Sequenc
     return digest.hexdigest()
 
 
-def answers_digest(said: Mapping[str, Any], matrices: Iterable[Any] = ()) -> str:
-    """SHA-256 of what answers are called, over which queries, from which measurements.
-
-    Matrices enter by the numbers that they hold, however they are stored.
+@singledispatch
+def answers_digest(reader: Any, told: Mapping[str, Any], neighbours: str) -> str:
+    """SHA-256 of what answers are called, over which queries, from which measurements; each kind registers its own.
 
     Args:
-        said: what the release's file says of its answers, such as their names, as it is serialised.
+        reader: of the answers.
+        told: what is said of them beside their queries, as it is serialised.
+        neighbours: whose privacy.
+    """
+    raise TypeError(f"nothing says what the answers of a {type(reader).__name__} are")
+
+
+@answers_digest.register
+def _(reader: CellReader, told: Mapping[str, Any], neighbours: str) -> str:
+    return digest_of({"names": list(reader.names), **told}, (reader.measure, reader.workload))
+
+
+@answers_digest.register(TableReader)
+@answers_digest.register(WeightedReader)
+def _(reader: Any, told: Mapping[str, Any], neighbours: str) -> str:
+    return plan_digest(reader.lattice, neighbours, told["column_names"], json.dumps(told))
+
+
+def digest_of(said: Mapping[str, Any], matrices: Iterable[Any] = ()) -> str:
+    """SHA-256 of something that is serialised, and of matrices by the numbers that they hold, however they are stored.
+
+    Args:
+        said: what a release says of its answers, such as their names.
         matrices: L and W, as a release of cells has them.
     """
     digest = hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode())

@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 
 from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
-from batchdp.release.components.tables import TableRelease, columns_of
+from batchdp.release.consistent.answers import Consistent
 from batchdp.release.consistent.notes import unused
-from batchdp.release.consistent.records import Consistent
-from batchdp.release.consistent.tables import ConsistentTables
 from batchdp.release.records import Release
-from batchdp.release.statements import statement_columns, statements
 
 Format = Literal["parquet", "csv"]
 Progress = Callable[[float, str], object]
@@ -34,7 +31,7 @@ INDEX = "tables.json"
 
 
 def export(
-    release: Release | TableRelease | Consistent | ConsistentTables,
+    release: Release | Consistent,
     folder: str | os.PathLike[str],
     *,
     format: Format = "parquet",
@@ -54,9 +51,7 @@ def export(
     if format not in ("parquet", "csv"):
         raise ReleaseError(f'format={format!r} must be "parquet" or "csv"')
     target = check_folder(folder, "export", INDEX, ReleaseError, overwrite=overwrite)
-    agreeing, source = (
-        (release, release.release) if isinstance(release, Consistent | ConsistentTables) else (None, release)
-    )
+    agreeing, source = (release, release.release) if isinstance(release, Consistent) else (None, release)
     count = len(source.tables)
     notes = (*source.notes, *(() if agreeing is None else agreeing.notes))
     index, written = [], []
@@ -64,7 +59,7 @@ def export(
         for t, (name, columns) in enumerate(tables_of(source)):
             entry = index_entry(t, count, name, columns, format, derived_in(source, t))
             if agreeing is not None:
-                columns = {**columns, unused("consistent", columns): _consistent(agreeing, t)}
+                columns = {**columns, unused("consistent", columns): agreeing.array(t).reshape(-1)}
             if format == "parquet":
                 _parquet(beside / entry["file"], columns, entry["columns"], notes)
             else:
@@ -77,7 +72,7 @@ def export(
     return written
 
 
-def index_text(release: Release | TableRelease, tables: list[dict[str, Any]], notes: Sequence[str]) -> str:
+def index_text(release: Release, tables: list[dict[str, Any]], notes: Sequence[str]) -> str:
     """The index of a folder of tables, with what is counted and what else must be said."""
     content = {"release_id": release.certificate.release_id, "tables": tables, **({"notes": notes} if notes else {})}
     return json.dumps(content, ensure_ascii=False, indent=1)
@@ -92,29 +87,16 @@ def index_entry(
     return {**found, "derived": derived} if derived else found
 
 
-def derived_in(release: Release | TableRelease, table: int) -> list[str]:
+def derived_in(release: Release, table: int) -> list[str]:
     """The names of a table's derived answers."""
-    if isinstance(release, TableRelease) or not release.asked:
-        return []
-    own = statements(release)[table].answers
-    return [release.asked[q].name for q in own if release.asked[q].derived]
+    one = release.tables[table]
+    return [release.asked[one.answers[k]].name for k in np.flatnonzero(release.derived_in(one)).tolist()]
 
 
-def tables_of(release: Release | TableRelease) -> Iterator[tuple[str, Columns]]:
+def tables_of(release: Release) -> Iterator[tuple[str, Columns]]:
     """The name and columns of every table; the last four are value, standard_error, low, high."""
-    if isinstance(release, TableRelease):
-        for t, table in enumerate(release.tables):
-            yield table.name, columns_of(release, t)
-        return
-    for one in statements(release):
-        yield one.name, statement_columns(release, one)
-
-
-def _consistent(agreeing: Consistent | ConsistentTables, table: int) -> NDArray[np.float64]:
-    """The consistent values of a table, in the order of its rows."""
-    if isinstance(agreeing, ConsistentTables):
-        return agreeing.values(table).reshape(-1)
-    return agreeing.values[list(agreeing.tables[table].answers)]
+    for t, table in enumerate(release.tables):
+        yield table.name, release.columns(t)
 
 
 def _plain(name: str) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.excerpt import NOTEBOOK, WHOLE, excerpt, full_title
+from batchdp.excerpt import NOTEBOOK, WHOLE, excerpt
 from batchdp.markup import Excerpt, summary
-from batchdp.queries.statements import QUERY, Statement, tables_of
-from batchdp.release.components.tables import TableRelease, columns_of
+from batchdp.release.figures import SomeLinearFigures
 from batchdp.release.records import Release
+from batchdp.release.tables import Table
 
 Row = tuple[str, float, float, float, float, bool]
 """What tells the answer apart, then its value, standard error, low and high, and whether it is derived."""
@@ -46,7 +46,7 @@ class Look:
     more: int = 0
 
 
-def look_at(release: Release | TableRelease, *, everything: bool = False, whole: int = WHOLE) -> Look:
+def look_at(release: Release, *, everything: bool = False, whole: int = WHOLE) -> Look:
     """The excerpt of a release that fits on a screen; or everything, made table by table as it is read.
 
     Args:
@@ -54,18 +54,14 @@ def look_at(release: Release | TableRelease, *, everything: bool = False, whole:
         everything: every row of every table.
         whole: answers in all of a release that is shown whole.
     """
-    if isinstance(release, TableRelease):
-        sizes = [round(size) for size in release.workload.table_sizes().tolist()]
-        see: Callable[[int, int], Seen] = lambda t, rows: _table(release, t, rows)  # noqa: E731
-    else:
-        found, see = _seeing(release)
-        sizes = [len(one.answers) for one in found]
+    tables = release.layout.tables(together=True)
+    sizes = release.reader.sizes.tolist() if release.layout.is_lazy else [one.queries for one in tables]
     shown = sizes if everything else excerpt(sizes, whole)
-    made = (see(t, rows) for t, rows in enumerate(shown))
+    made = (_seen(release, tables[t], rows) for t, rows in enumerate(shown))
     return Look(made if everything else list(made), len(sizes) - len(shown))
 
 
-def in_notebook(release: Release | TableRelease) -> str:
+def in_notebook(release: Release) -> str:
     """The release as HTML: what is promised, and its tables with their typical errors and top rows."""
     c, look = release.certificate, look_at(release, whole=NOTEBOOK)
     facts = {
@@ -94,22 +90,6 @@ def in_notebook(release: Release | TableRelease) -> str:
     return summary(title, facts, tables=tables, more_tables=look.more)
 
 
-def title_of(release: TableRelease, table: int) -> str:
-    """A table's title: the name that it was given, else those of its columns."""
-    own = release.tables[table]
-    columns = [release.column_names[i] for i in own.columns]
-    return full_title(own.name, columns) if release.workload.names is not None else " × ".join(columns) or own.name
-
-
-def _seeing(release: Release) -> tuple[list[Statement], Callable[[int, int], Seen]]:
-    """The tables of a release, and how to see so many rows of one."""
-    found = tables_of(release.shown_names)
-    if release.asked:
-        return found, lambda t, rows: _shown(release, found[t], rows)
-    errors = release.law.standard_errors
-    return found, lambda t, rows: _statement(release, found[t], errors, rows)
-
-
 def _marked(name: str, derived: bool) -> str:
     return f"{name} (derived)" if derived else name
 
@@ -133,41 +113,29 @@ def typical_error(errors: NDArray[np.float64]) -> float:
     return float(np.median(known)) if known.size else math.nan
 
 
-def _shown(release: Release, one: Statement, rows: int) -> Seen:
-    """A table of a release with derived answers, whose figures are all computed already."""
-    kept, shown = np.array(one.answers), release.shown
-    single = one.columns == (QUERY,)
-    top = _top(np.nan_to_num(shown.values[kept], nan=-np.inf), rows, as_they_come=single)
-    labels, errors = one.labels, shown.standard_errors[kept]
-    figures = (shown.values, shown.standard_errors, shown.low, shown.high, shown.derived)
-    found = zip([labels[k] for k in top], *(figure[kept[top]].tolist() for figure in figures), strict=True)
-    title, derived = full_title(one.name, one.columns), bool(shown.derived[kept].all())
-    return Seen(title, len(kept), typical_error(errors), list(found), len(kept) - len(top), single, derived)
+def _seen(release: Release, one: Table, rows: int) -> Seen:
+    """A table with so many of its rows."""
+    figures = release.figures(one)
+    derived = bool(release.derived_in(one).all())
+    typical = typical_error(figures.standard_errors)
+    found = _rows(release, one, rows) if rows else iter(())
+    return Seen(one.title, one.queries, typical, found, one.queries - rows, one.single, derived)
 
 
-def _statement(release: Release, one: Statement, errors: NDArray[np.float64], rows: int) -> Seen:
-    kept = np.array(one.answers)
-    single = one.columns == (QUERY,)
-    top = _top(release.values[kept], rows, as_they_come=single)
-    law = replace(release.law, reconstruct=release.law.reconstruct[kept[top]])
-    values, labels = release.values[kept[top]], one.labels
-    half = law.half_widths(release.confidence)
-    found = _rows([labels[k] for k in top], values, errors[kept[top]], values - half, values + half)
-    typical = float(np.median(errors[kept]))
-    return Seen(full_title(one.name, one.columns), len(kept), typical, list(found), len(kept) - len(top), single)
-
-
-def _table(release: TableRelease, t: int, rows: int) -> Seen:
-    typical = float(np.median(release.standard_errors(t)))
-    size = release.tables[t].queries
-    return Seen(title_of(release, t), size, typical, _table_rows(release, t, rows) if rows else (), size - rows)
-
-
-def _table_rows(release: TableRelease, t: int, rows: int) -> Iterator[Row]:
-    *groups, value, error, low, high = columns_of(release, t).values()
-    top = _top(value, rows)
-    labels = [", ".join(str(group[k]) for group in groups) or title_of(release, t) for k in top]
-    yield from _rows(labels, value[top], error[top], low[top], high[top])
+def _rows(release: Release, one: Table, rows: int) -> Iterator[Row]:
+    """All answers of a table, or the largest; intervals of no others are computed."""
+    figures = release.figures(one)
+    top = _top(np.nan_to_num(figures.values, nan=-np.inf), rows, as_they_come=one.single)
+    if release.layout.is_lazy or release.asked or rows >= one.queries:
+        parts = [own[top] for own in (figures.values, figures.standard_errors, figures.low, figures.high)]
+    else:
+        places = np.asarray(one.answers, dtype=np.int64)[top]
+        some = SomeLinearFigures(release, 0, release.linear_figures(0), places)
+        parts = [some.values, some.standard_errors, some.low, some.high]
+    labels = one.labels(top.tolist())
+    marks = release.derived_in(one)[top].tolist()
+    for label, *row, derived in zip(labels, *(part.tolist() for part in parts), marks, strict=True):
+        yield label, *row, derived
 
 
 def _top(values: NDArray[np.float64], rows: int, *, as_they_come: bool = False) -> NDArray[np.int64]:
@@ -176,8 +144,3 @@ def _top(values: NDArray[np.float64], rows: int, *, as_they_come: bool = False) 
         return np.arange(min(rows, len(values)))
     largest = np.argpartition(-values, rows)[:rows]
     return np.asarray(largest[np.argsort(-values[largest], kind="stable")])
-
-
-def _rows(labels: Sequence[str], *figures: NDArray[np.float64]) -> Iterator[Row]:
-    for label, *row in zip(labels, *(part.tolist() for part in figures), strict=True):
-        yield label, *row, False

@@ -47,7 +47,7 @@ class Stored:
 def encoded(stored: Stored) -> bytes:
     """What `Ledger.complete` stores."""
     groups, wide = packed(stored.certificate.groups), stored.noisy.dtype == object
-    noisy = json.dumps(stored.noisy.tolist()).encode() if wide else stored.noisy.astype("<i8").tobytes()
+    noisy = whole_bytes(stored.noisy)
     kept = [] if stored.values is None or stored.standard_errors is None else [stored.values, stored.standard_errors]
     header = {
         "format": FORMAT,
@@ -85,7 +85,8 @@ def decoded(output: bytes, release_id: str) -> Stored:
         if min(groups, noisy, m) < 0 or len(output) != start + noisy + 16 * m:
             raise ValueError("another length")
         certificate = PrivacyCertificate.read(header["certificate"], output[end + 1 : start])
-        found = _whole(output[start : start + noisy], wide=header["wide"])
+        content = output[start : start + noisy]
+        found = wide_numbers(content) if header["wide"] else np.frombuffer(content, dtype="<i8").astype(np.int64)
         if header["wide"] and not isinstance(certificate.noise, KNorm):
             raise ValueError("numbers that are clamped before noise is added")
         if answers is None:
@@ -101,10 +102,13 @@ def decoded(output: bytes, release_id: str) -> Stored:
         ) from error
 
 
-def _whole(content: bytes, *, wide: bool) -> NDArray[Any]:
+def whole_bytes(noisy: NDArray[Any]) -> bytes:
     """Noisy measurements: of 64 bits each, or a list in text."""
-    if not wide:
-        return np.frombuffer(content, dtype="<i8").astype(np.int64)
+    return json.dumps(noisy.tolist()).encode() if noisy.dtype == object else noisy.astype("<i8").tobytes()
+
+
+def wide_numbers(content: bytes) -> NDArray[Any]:
+    """Whole numbers from a list in text, of any size that a float can hold."""
     found = json.loads(content)
     if not isinstance(found, list) or not all(type(z) is int and z.bit_length() <= MOST_WIDE for z in found):
         raise ValueError("no whole numbers")

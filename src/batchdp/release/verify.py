@@ -14,22 +14,24 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.chain import charge
+from batchdp.linalg.matrix import Dense
+from batchdp.mechanism.components.tables import TableReader
 from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.mechanism.measurement import CALLER, LARGEST, Neighbours
 from batchdp.mechanism.quantise import MOST_BIAS
+from batchdp.mechanism.reader import ROUNDING, CellReader
+from batchdp.mechanism.weighted.tables import WeightedReader
 from batchdp.privacy import UNITS, Budget, KNorm, Unit, round_up
 from batchdp.release.certificate import PrivacyCertificate
-from batchdp.release.components.tables import TableRelease
-from batchdp.release.digests import answers_digest, plan_digest, tell
+from batchdp.release.digests import answers_digest
 from batchdp.release.records import Release
 from batchdp.release.store import Stored, decoded, is_encoded
 from batchdp.strategies.shape import check_sample
@@ -39,19 +41,17 @@ PROBES = 4
 """Mixtures of cells on which a release's queries are compared with what its answers are made of."""
 CUT, SLACK = 4.0, 1e-6
 """Times what the lattice cuts off, and of a query's size: how far they may be apart."""
-ROUNDING = 1e-9
-"""Of sums in floats, relative: enough to tell an edited figure from a rounded one."""
 FITTED = 1e-6
 """Of a standard error: how far answers may be apart where B was fitted on another processor."""
 
 
-def check_release(release: Any) -> None:
+def check_release(release: Release) -> None:
     """Refuse a release whose figures contradict each other: sensitivities, scales, losses, budget, answers."""
     for wrong in _contradictions(release):
         raise ReleaseError(f"release: {wrong}; it was edited or damaged")
 
 
-def check_charged(release: Any, ledger: Ledger, stored: StoredRelease | None = None) -> bool:
+def check_charged(release: Release, ledger: Ledger, stored: StoredRelease | None = None) -> bool:
     """Whether the ledger has charged the release; refused if it says anything else about it than the release does.
 
     Args:
@@ -120,46 +120,52 @@ def _unlike(claimed: PrivacyCertificate, kept: PrivacyCertificate) -> Iterator[t
             yield one.name, here, there
 
 
-def _other_answers(release: Any, entry: Entry, kept: Stored) -> Iterator[str]:
+def _other_answers(release: Release, entry: Entry, kept: Stored) -> Iterator[str]:
     """What of a release's content is not what the ledger has of it, as far as the ledger has anything of it."""
     if entry.answers_digest != answers_digest_of(release):
         yield "its queries, or what they are called,"
-    if not has_measured(release, kept.noisy):
+    if not np.array_equal(kept.noisy, release.noisy):
         yield "its measurements"
     if kept.values is not None and kept.standard_errors is not None:
-        yield from other_values(release, kept.values, kept.standard_errors)
+        yield from _other_values(release, kept.values, kept.standard_errors)
 
 
-@singledispatch
-def answers_digest_of(release: Any) -> str:
+def answers_digest_of(release: Release) -> str:
     """SHA-256 of what the answers of a release are: their names and queries."""
-    raise TypeError(f"nothing says what the answers of a {type(release).__name__} are")
+    return answers_digest(release.reader, release.said.told(), release.certificate.neighbours)
 
 
-@singledispatch
-def has_measured(release: Any, noisy: NDArray[Any]) -> bool:
-    """Whether these are the noisy measurements of a release."""
-    raise TypeError(f"nothing says what a {type(release).__name__} measured")
-
-
-@singledispatch
-def other_values(release: Any, values: Any, standard_errors: Any) -> Iterator[str]:
+def _other_values(release: Release, values: Dense, standard_errors: Dense) -> Iterator[str]:
     """What of a release's answers and standard errors differs from those that were given first."""
-    raise TypeError(f"nothing says what the answers of a {type(release).__name__} are")
+    reader, starts = release.reader, release.reader.starts
+    if not len(values) == len(standard_errors) == reader.answers:
+        yield "its answers"
+        return
+    for t in range(len(reader.sizes)):
+        own, figures = slice(starts[t], starts[t + 1]), release.linear_figures(t)
+        errors, given = figures.standard_errors, standard_errors[own]
+        if not np.all(np.abs(given - errors) <= FITTED * given):
+            yield "its standard errors"
+            return
+        most = FITTED * errors + reader.rounding(t, release.noisy)
+        if not np.all(np.abs(values[own] - figures.values) <= most):
+            yield "its answers"
+            return
 
 
 @singledispatch
-def contradictions(release: Any, factor: int) -> Iterator[str]:
-    """What in a release contradicts its certificate, by its kind.
+def contradictions(reader: Any, release: Release, factor: int) -> Iterator[str]:
+    """What in a release contradicts its certificate, by the kind of its reader.
 
     Args:
+        reader: of the release.
         release: what is claimed.
         factor: how many records neighbours differ by, as the certificate says.
     """
-    raise TypeError(f"nothing says what a {type(release).__name__} claims")
+    raise TypeError(f"nothing says what a {type(reader).__name__} claims")
 
 
-def _contradictions(release: Any) -> Iterator[str]:
+def _contradictions(release: Release) -> Iterator[str]:
     """What any certificate must have, then what a kind of release must."""
     c: PrivacyCertificate = release.certificate
     whose = _neighbours(c)
@@ -179,7 +185,42 @@ def _contradictions(release: Any) -> Iterator[str]:
             yield f"its noise loses {_shown(loss)}, its certificate says loss={one.loss!r}"
     if c.exact_loss > Fraction(c.loss) or Fraction(c.loss) > Budget(c.noise, c.budget).amount:
         yield f"its groups lose {_shown(c.exact_loss)} in all, its certificate says loss={c.loss!r} of {c.budget!r}"
-    yield from contradictions(release, whose.factor)
+    if c.noise != release.reader.noise:
+        yield f"its certificate is about {c.noise.name} noise, its measurements are for {release.reader.noise.name}"
+        return
+    if c.shape != release.reader.shape_text:
+        yield "its noise has not the shape that its certificate says; a repeat takes the plan that was answered"
+        return
+    if c.measurements != len(release.noisy):
+        yield f"it has {len(release.noisy)} measurements, its certificate says {c.measurements}"
+    yield from _false_list(release)
+    found = list(contradictions(release.reader, release, whose.factor))
+    yield from found
+    if not found:
+        yield from _false_answers(release)
+
+
+def _false_list(release: Release) -> Iterator[str]:
+    """What is wrong with the list of what is shown."""
+    listed = release.layout.listed[1]
+    derived = sum(one.derived for one in listed)
+    if release.certificate.derived != derived:
+        yield f"derived={release.certificate.derived} is not how many of its answers are computed from others"
+    plain = [one for one in listed if isinstance(one.of, int)]
+    for t, own, places in release.reader.split([one.of for one in plain if isinstance(one.of, int)]):
+        for i, place in zip(own.tolist(), places.tolist(), strict=True):
+            if (name := release.layout.linear_name(t, place)) != plain[i].name:
+                yield f"its answer {plain[i].name!r} is that to {name!r}"
+
+
+def _false_answers(release: Release) -> Iterator[str]:
+    """Whether answers that were given first are read from the measurements, but for rounding."""
+    reader = release.reader
+    for t in range(len(reader.sizes)) if release.given is not None else ():
+        read, most = reader.values(t, release.noisy).reshape(-1), reader.rounding(t, release.noisy)
+        if not np.all(np.abs(read - release.linear_values(t)) <= most):
+            yield "its answers do not follow from its measurements"
+            return
 
 
 def _neighbours(c: PrivacyCertificate) -> Neighbours | None:
@@ -200,48 +241,18 @@ def _shown(loss: Fraction) -> str:
     return f"{float(loss):.12g}" if loss < 10**300 else "more than 1e300"
 
 
-@answers_digest_of.register
-def _(release: TableRelease) -> str:
-    told = tell(release.legend, release.counted)
-    return plan_digest(release.reader.lattice, release.certificate.neighbours, release.column_names, told)
-
-
-@has_measured.register
-def _(release: TableRelease, noisy: NDArray[Any]) -> bool:
-    return np.array_equal(noisy, release.noisy)
-
-
-@other_values.register
-def _(release: TableRelease, values: Any, standard_errors: Any) -> Iterator[str]:
-    start = 0
-    for t, table in enumerate(release.tables):
-        own = slice(start, start := start + table.queries)
-        errors = release.standard_errors(t).reshape(-1)
-        if len(values[own]) != len(errors) or np.any(np.abs(standard_errors[own] - errors) > FITTED * errors):
-            yield "its standard errors"
-            return
-        if np.any(np.abs(values[own] - release.values(t).reshape(-1)) > FITTED * errors):
-            yield "its answers"
-            return
-    if start != len(values):
-        yield "its answers"
-
-
-@contradictions.register
-def _(release: TableRelease, factor: int) -> Iterator[str]:
-    c, lattice = release.certificate, release.reader.lattice
-    if c.noise != lattice.noise:
-        yield f"its certificate is about {c.noise.name} noise, its measurements are for {lattice.noise.name}"
-        return
-    if c.measurements != lattice.measurements or len(c.groups) != len(lattice.groups):
+@contradictions.register(TableReader)
+@contradictions.register(WeightedReader)
+def _(reader: Any, release: Release, factor: int) -> Iterator[str]:
+    c, lattice = release.certificate, reader.lattice
+    if len(c.groups) != len(lattice.groups) or len(reader.scales) != len(lattice.groups):
         yield "its groups are not those of its tables"
         return
     if c.plan_digest != answers_digest_of(release):
         yield "its tables, or how they are read, are not those of its certificate"
-    if (c.largest_total, c.derived, c.shape) != (lattice.largest_total, 0, ""):
+    if c.largest_total != lattice.largest_total:
         yield "its certificate says of its tables what no table has"
-    groups: Any = lattice.groups
-    for group, one, scale in zip(groups, c.groups, release.reader.scales.tolist(), strict=True):
+    for group, one, scale in zip(lattice.groups, c.groups, reader.scales.tolist(), strict=True):
         moved = group.moved * factor**c.noise.norm
         if (one.moved, one.columns, one.bits) != (moved, group.columns, group.bits):
             yield f"a group is changed by {one.moved} where what it measured is changed by {moved}"
@@ -250,58 +261,26 @@ def _(release: TableRelease, factor: int) -> Iterator[str]:
             return
 
 
-@answers_digest_of.register
-def _(release: Release) -> str:
-    return answers_digest(release.said, (release.measure, release.workload))
-
-
-@has_measured.register
-def _(release: Release, noisy: NDArray[Any]) -> bool:
-    return np.array_equal(noisy.astype(np.float64) / 2.0 ** release.certificate.groups[0].bits, release.measurements)
-
-
-@other_values.register
-def _(release: Release, values: Any, standard_errors: Any) -> Iterator[str]:
-    errors, sums = release.standard_errors, abs(release.law.reconstruct) @ np.abs(release.measurements)
-    if values.shape != release.values.shape or standard_errors.shape != errors.shape:
-        yield "its answers"
-    elif not np.all(np.abs(standard_errors - errors) <= FITTED * standard_errors):
-        yield "its standard errors"
-    elif not np.all(np.abs(values - release.values) <= FITTED * errors + ROUNDING * np.asarray(sums).ravel()):
-        yield "its answers"
-
-
 @contradictions.register
-def _(release: Release, factor: int) -> Iterator[str]:
-    c, law = release.certificate, release.law
-    if law.noise != c.noise or isinstance(law, ShapedLaw) != isinstance(c.noise, KNorm):
-        yield f"its noise is not what its certificate says, {c.noise.name} noise"
-        return
-    if c.shape != law.shape_text:
-        yield "its noise has not the shape that its certificate says; a repeat takes the plan that was answered"
-        return
+def _(reader: CellReader, release: Release, factor: int) -> Iterator[str]:
+    c = release.certificate
     bits = {one.bits for one in c.groups}
     most = MOST_BODY_BITS if isinstance(c.noise, KNorm) else MOST_BITS
-    if len(bits) != 1 or not FEWEST_BITS <= min(bits) <= most:
-        yield f"bits={sorted(bits)} are not one number from {FEWEST_BITS} to {most}"
+    if bits != {reader.bits} or not FEWEST_BITS <= reader.bits <= most:
+        yield f"bits={sorted(bits)} are not the {reader.bits} of its lattice, from {FEWEST_BITS} to {most}"
         return
     if any(one.columns for one in c.groups):
         yield "its groups look at columns, and it measured cells"
-    if c.measurements != len(release.measurements):
-        yield f"it has {len(release.measurements)} measurements, its certificate says {c.measurements}"
-    if c.derived != sum(one.derived for one in release.asked):
-        yield f"derived={c.derived} is not how many of its answers are computed from others"
-    for one in release.asked:
-        if isinstance(one.of, int) and release.names[one.of] != one.name:
-            yield f"its answer {one.name!r} is that to {release.names[one.of]!r}"
-    yield from _false_noise(release, factor)
-    yield from _false_answers(release)
-    yield from _other_queries(release)
+    if bool(reader.shape_text) != isinstance(c.noise, KNorm):
+        yield f"its noise is not what its certificate says, {c.noise.name} noise"
+        return
+    yield from _false_noise(reader, c, factor)
+    yield from _other_queries(reader)
 
 
-def _false_noise(release: Release, factor: int) -> Iterator[str]:
-    c, law, bits = release.certificate, release.law, release.certificate.groups[0].bits
-    Q = sparse.csc_array(release.measure) * 2.0**bits
+def _false_noise(reader: CellReader, c: PrivacyCertificate, factor: int) -> Iterator[str]:
+    law, bits = reader.noise_law, reader.bits
+    Q = sparse.csc_array(reader.measure) * 2.0**bits
     clamped = LARGEST if not isinstance(law, ShapedLaw) else np.inf
     if not np.array_equal(Q.data, np.rint(Q.data)) or np.any(np.abs(Q.data) > clamped):
         yield f"what it measured does not lie on a lattice of {bits} bits"
@@ -337,22 +316,14 @@ def _false_shape(c: PrivacyCertificate, law: ShapedLaw, Q: sparse.csc_array, fac
         yield "what it says of its noise is not about what it measured"
 
 
-def _other_queries(release: Release) -> Iterator[str]:
+def _other_queries(reader: CellReader) -> Iterator[str]:
     """B L must be W but for what the lattice cuts off: on random mixtures of the cells, which nobody can foresee."""
-    bits, B = release.certificate.groups[0].bits, release.law.reconstruct
-    W, cells = release.workload, release.workload.shape[1]
+    B, W = reader.reconstruct, reader.workload
+    cells = W.shape[1]
     x = np.random.default_rng().choice((-1.0, 1.0), (cells, PROBES))
-    misses = np.abs(W @ x - B @ (release.measure @ x)).max(axis=1)
-    cut = cells * np.asarray(abs(sparse.csr_array(B)).sum(axis=1)).ravel() / 2.0**bits
+    misses = np.abs(W @ x - B @ (reader.measure @ x)).max(axis=1)
+    cut = cells * np.asarray(abs(sparse.csr_array(B)).sum(axis=1)).ravel() / 2.0**reader.bits
     sums = np.asarray(abs(W).sum(axis=1)).ravel()
     wrong = np.flatnonzero(misses > CUT * cut + SLACK * sums)
     if wrong.size:
-        yield f"its answer {release.names[int(wrong[0])]!r} is not the query that it says"
-
-
-def _false_answers(release: Release) -> Iterator[str]:
-    B, y = release.law.reconstruct, release.measurements
-    expected = np.asarray(B @ y).ravel()
-    most = np.asarray(abs(B) @ np.abs(y)).ravel()
-    if not np.all(np.abs(expected - release.values) <= ROUNDING * most):
-        yield "its answers do not follow from its measurements"
+        yield f"its answer {reader.names[int(wrong[0])]!r} is not the query that it says"

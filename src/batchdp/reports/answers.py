@@ -8,7 +8,7 @@ from markupsafe import Markup
 from batchdp.markup import render
 from batchdp.plots.scale import Scale, scale_for, symmetric
 from batchdp.release import Answer, Release
-from batchdp.release.consistent.records import Consistent
+from batchdp.release.consistent.answers import Consistent
 from batchdp.reports.figures import decimals_for, number, percent
 from batchdp.reports.grids import single_answers
 
@@ -19,13 +19,13 @@ COLUMNS = ("Query", "Answer", "Standard error", "Low", "High")
 
 
 def answers_section(release: Release, agreeing: Consistent | None = None) -> Markup | None:
-    """Filter, plot and table of the single answers, or of all where consistent ones stand beside them; both follow the
+    """Filter, plot and table of the single answers, with consistent ones beside them if there are; both follow the
     filter and the order that the reader chooses."""
-    plain = release.linear
-    shown = single_answers(plain) if agreeing is None else range(len(plain.answers))
-    answers = tuple(plain.answers[q] for q in shown)
+    shown = single_answers(release)
+    answers = tuple(release.answers[q] for q in shown)
     if not answers:
         return None
+    beside = None if agreeing is None else agreeing.values[shown].tolist()
     return render(
         "reports/answers.html",
         confidence=f"{100 * release.confidence:g} %",
@@ -34,7 +34,7 @@ def answers_section(release: Release, agreeing: Consistent | None = None) -> Mar
         plot=_plot(answers[:MOST_PLOTTED]),
         box=_box(answers),
         columns=COLUMNS if agreeing is None else (*COLUMNS, "Consistent"),
-        rows=_rows(answers, agreeing),
+        rows=_rows(answers, beside),
         notes=() if agreeing is None else agreeing.notes,
         counted=bool(release.notes),
     )
@@ -84,9 +84,9 @@ def _short(tick: float) -> str:
     return f"{tick:.3g}".replace("-", "−")
 
 
-def _rows(answers: tuple[Answer, ...], agreeing: Consistent | None) -> list[dict[str, object]]:
+def _rows(answers: tuple[Answer, ...], consistent: list[float] | None) -> list[dict[str, object]]:
     decimals = decimals_for(np.array([one.standard_error for one in answers]))
-    beside = [()] * len(answers) if agreeing is None else [(value,) for value in _plain_values(agreeing)]
+    beside = [()] * len(answers) if consistent is None else [(value,) for value in consistent]
     return [
         {
             "name": one.name,
@@ -97,12 +97,6 @@ def _rows(answers: tuple[Answer, ...], agreeing: Consistent | None) -> list[dict
         }
         for one, more in zip(answers, beside, strict=True)
     ]
-
-
-def _plain_values(agreeing: Consistent) -> list[float]:
-    """Of the answers that are no derived ones."""
-    found: list[float] = agreeing.values[~agreeing.release.shown.derived].tolist()
-    return found
 
 
 def _box(answers: tuple[Answer, ...]) -> str:

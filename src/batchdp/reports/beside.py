@@ -10,7 +10,6 @@ from typing import Any
 
 from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
-from batchdp.release.components.tables import TableRelease
 from batchdp.release.exporting import INDEX
 from batchdp.release.records import Release
 from batchdp.reports.packing import Put, script_of
@@ -19,7 +18,7 @@ Progress = Callable[[float, str], object]
 
 
 @contextmanager
-def files_beside(release: Release | TableRelease, folder: Path, name: str) -> Iterator[Put]:
+def files_beside(release: Release, folder: Path, name: str) -> Iterator[Put]:
     """Takes the parts; the folder is in its place when all are there. One that no report wrote is never replaced.
 
     Args:

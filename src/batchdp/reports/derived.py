@@ -7,11 +7,11 @@ import math
 import numpy as np
 from markupsafe import Markup
 
-from batchdp.excerpt import full_title
 from batchdp.markup import render
-from batchdp.queries.statements import QUERY, Statement, tables_of
+from batchdp.release.answers import Answer
 from batchdp.release.looking import NOT_DETERMINED
-from batchdp.release.records import Answer, Release
+from batchdp.release.records import Release
+from batchdp.release.tables import Table
 from batchdp.reports.figures import decimals_for, number
 
 MOST_ROWS = 2000
@@ -20,10 +20,11 @@ MOST_ROWS = 2000
 
 def derived_section(release: Release) -> Markup | None:
     """A table for each statement; None where nothing is derived."""
-    derived = [q for q, one in enumerate(release.asked) if one.derived]
+    derived = [q for q, one in zip(*release.layout.listed, strict=True) if one.derived]
     if not derived:
         return None
-    tables = [_table(release, one, derived) for one in tables_of([release.asked[q].name for q in derived])]
+    found = (_table(release, one) for one in release.layout.tables(together=True) if one.linear is None)
+    tables = [one for one in found if one is not None]
     missing = sum(not release.answers[q].determined for q in derived)
     return render(
         "reports/derived.html",
@@ -36,17 +37,22 @@ def derived_section(release: Release) -> Markup | None:
     )
 
 
-def _table(release: Release, one: Statement, derived: list[int]) -> dict[str, object]:
-    answers = [release.answers[derived[q]] for q in one.answers]
-    single = one.columns == (QUERY,)
+def _table(release: Release, one: Table) -> dict[str, object] | None:
+    """The derived answers of a table; None where it has none."""
+    own = np.flatnonzero(release.derived_in(one)).tolist()
+    if not own:
+        return None
+    answers = [release.answers[one.answers[k]] for k in own]
     half = np.array([(a.high - a.low) / 2 for a in answers if a.determined])
     decimals = decimals_for(half) if half.size else 0
-    shown = list(zip(one.groups, answers, strict=True))[:MOST_ROWS]
+    texts = one.groups.texts()
+    groups = [tuple(axis[k] for axis in texts) for k in own[:MOST_ROWS]]
+    shown = zip(groups, answers[:MOST_ROWS], strict=True)
     return {
-        "title": "Single answers" if single else full_title(one.name, one.columns),
-        "headings": ("Query",) if single or not one.columns else one.columns,
+        "title": "Single answers" if one.single else one.title,
+        "headings": ("Query",) if one.single or not one.columns else one.columns,
         "rows": [(names or (one.name,), _figures(answer, decimals)) for names, answer in shown],
-        "more": len(answers) - len(shown),
+        "more": len(answers) - min(len(answers), MOST_ROWS),
     }
 
 

@@ -9,12 +9,9 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.excerpt import full_title
-from batchdp.queries.statements import QUERY, tables_of
-from batchdp.release.components.tables import TableRelease, columns_of
-from batchdp.release.consistent.tables import ConsistentTables
-from batchdp.release.looking import title_of
+from batchdp.release.consistent.answers import Consistent
 from batchdp.release.records import Release
+from batchdp.release.tables import Table, headings
 
 Dense = NDArray[np.float64]
 Labels = tuple[str, ...]
@@ -42,49 +39,42 @@ class Grid:
         return int(np.count_nonzero(~np.isnan(self.values)))
 
 
+def tables_of_grids(release: Release) -> Sequence[Table]:
+    """The tables that are shown as such: of linear answers, which have something in common."""
+    found = release.layout.tables(together=True)
+    if release.layout.is_lazy:
+        return found
+    return [one for one in found if not one.single and not release.derived_in(one).all()]
+
+
 def single_answers(release: Release) -> list[int]:
-    """The queries that belong to no table."""
-    return [q for one in tables_of(release.names) if one.columns == (QUERY,) for q in one.answers]
+    """The answers that belong to no table and are not computed from others."""
+    if release.layout.is_lazy:
+        return []
+    found = [q for one in release.layout.tables(together=True) if one.single for q in one.answers]
+    return [q for q in found if not release.layout.is_derived(q)]
 
 
-def count_grids(release: Release | TableRelease) -> tuple[int, int]:
+def count_grids(release: Release) -> tuple[int, int]:
     """How many tables there are, and answers in them."""
-    if isinstance(release, TableRelease):
-        return len(release.tables), release.workload.queries
-    found = [one for one in tables_of(release.linear.names) if one.columns != (QUERY,)]
-    return len(found), sum(len(one.answers) for one in found)
+    if release.layout.is_lazy:
+        return len(release.tables), release.reader.answers
+    found = tables_of_grids(release)
+    return len(found), sum(one.queries for one in found)
 
 
-def grids(release: Release | TableRelease, agreeing: ConsistentTables | None = None) -> Iterator[Grid]:
-    """Every table of a release, one at a time; those over many columns with consistent answers beside."""
-    if isinstance(release, TableRelease):
-        for t in range(len(release.tables)):
-            yield _grid_of_table(release, t, None if agreeing is None else agreeing.values(t).reshape(-1))
-        return
-    release = release.linear  # derived answers have a section of their own
-    errors, half = release.law.standard_errors, release.law.half_widths(release.confidence)
-    for one in tables_of(release.names):
-        if one.columns != (QUERY,):
-            kept = list(one.answers)
-            groups = [[own[axis] for own in one.groups] for axis in range(len(one.columns))]
-            figures = (release.values[kept], errors[kept], half[kept])
-            yield _placed(full_title(one.name, one.columns), one.columns, groups, *figures)
-
-
-def _grid_of_table(release: TableRelease, t: int, consistent: Dense | None) -> Grid:
-    shape, found = release.tables[t].shape, columns_of(release, t)
-    *names, _, _, _, _ = found
-    groups = [found[name] for name in names]
-    value = found["value"]
-    figures = (value, found["standard_error"], found["high"] - value, *(() if consistent is None else (consistent,)))
-    title = title_of(release, t)
-    if len(groups) != len(shape) or prod(shape) != len(value):
-        return _placed(title, tuple(names), [list(map(str, group)) for group in groups], *figures)
-    labels = []
-    for axis, group in enumerate(groups):
-        along = tuple(slice(None) if other == axis else 0 for other in range(len(shape)))
-        labels.append(tuple(map(str, group.reshape(shape)[along].tolist())))
-    return Grid(title, tuple(names), tuple(labels), *figures)
+def grids(release: Release, agreeing: Consistent | None = None) -> Iterator[Grid]:
+    """Every table of a release, one at a time, with consistent answers beside if there are."""
+    for one in tables_of_grids(release):
+        figures, columns = release.figures(one), tuple(headings(one.columns))
+        found = [figures.values, figures.standard_errors, figures.half_widths]
+        if agreeing is not None:
+            found.append(agreeing.of_table(one))
+        axes = one.groups.axes()
+        if axes is None:
+            yield _placed(one.title, columns, one.groups.texts(), *found)
+        else:
+            yield Grid(one.title, columns, tuple(axes), *found)
 
 
 def _placed(title: str, columns: tuple[str, ...], groups: Sequence[Sequence[str]], *figures: Dense) -> Grid:

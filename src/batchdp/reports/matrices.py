@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -12,7 +14,7 @@ from PIL import Image
 
 from batchdp.linalg.matrix import Matrix, shrunk
 from batchdp.markup import render
-from batchdp.release import Release
+from batchdp.mechanism.reader import CellReader
 from batchdp.reports.figures import significant
 
 MOST_PIXELS = 360
@@ -23,18 +25,25 @@ HALF = 127
 """Palette entries on either side of 0; the middle one is transparent."""
 
 
-def matrices_section(release: Release) -> Markup:
+@singledispatch
+def matrices_section(reader: Any, *, derived: bool = False) -> Markup | None:
+    """What was measured, as pictures; None where nothing that small says it, each kind of reader says its own."""
+    return None
+
+
+@matrices_section.register
+def _(reader: CellReader, *, derived: bool = False) -> Markup:
     """L and B side by side."""
-    (measurements, cells), queries = release.measure.shape, len(release.names)
+    (measurements, cells), queries = reader.measure.shape, len(reader.names)
     return render(
         "reports/matrices.html",
         queries=queries,
-        derived=bool(release.asked),
+        derived=derived,
         measurements=measurements,
         cells=cells,
         figures=[
-            _figure(release.measure, "L", "measurements", "cells"),
-            _figure(release.law.reconstruct, "B", "queries", "measurements"),
+            _figure(reader.measure, "L", "measurements", "cells"),
+            _figure(reader.reconstruct, "B", "queries", "measurements"),
         ],
         ramp=picture(np.linspace(-1, 1, 2 * HALF + 1)[None, :]),
     )

@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.markup import render, render_part
 from batchdp.privacy import UNITS
-from batchdp.release import Release, TableRelease
-from batchdp.release.consistent.records import Consistent
-from batchdp.release.consistent.tables import ConsistentTables
+from batchdp.release import Consistent, Release
 from batchdp.release.verify import check_charged, check_release
 from batchdp.reports.answers import answers_section
 from batchdp.reports.beside import Progress, files_beside
@@ -36,10 +33,10 @@ from batchdp.reports.tables import Tables, fits_inside, identity, tables_of_page
 
 
 def report(
-    release: Release | TableRelease,
+    release: Release,
     path: str | os.PathLike[str],
     *,
-    consistent: Consistent | ConsistentTables | None = None,
+    consistent: Consistent | None = None,
     ledger: AnyLedger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
@@ -68,22 +65,21 @@ def report(
     if books is not None:
         books.verify()
     _check(release, books, consistent)
-    beside = consistent if isinstance(consistent, ConsistentTables) else None
     if fits_inside(release):
-        tables = tables_of_page(release, beside)
+        tables = tables_of_page(release, consistent)
     else:
         folder = target.with_name(f"{target.stem}_files")
         with files_beside(release, folder, identity(release)) as put:
-            tables = tables_of_page(release, beside, folder=folder.name, put=put, progress=progress)
+            tables = tables_of_page(release, consistent, folder=folder.name, put=put, progress=progress)
     content = _page(release, tables, consistent, ledger=books, methods=methods, lower_bound=lower_bound, title=title)
     write_atomically(target, content.encode(), ReleaseError)
     return target
 
 
 def page(
-    release: Release | TableRelease,
+    release: Release,
     *,
-    consistent: Consistent | ConsistentTables | None = None,
+    consistent: Consistent | None = None,
     ledger: AnyLedger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
@@ -94,12 +90,12 @@ def page(
     _check(release, books, consistent)
     if not fits_inside(release):
         raise ReleaseError("release has more answers than one page holds; report(release, path) writes files beside it")
-    tables = tables_of_page(release, consistent if isinstance(consistent, ConsistentTables) else None)
+    tables = tables_of_page(release, consistent)
     return _page(release, tables, consistent, ledger=books, methods=methods, lower_bound=lower_bound, title=title)
 
 
 def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:
-    if not isinstance(release, Release | TableRelease):
+    if not isinstance(release, Release):
         raise ReleaseError(f"release is a {type(release).__name__}; a report needs one from answer or load_release")
     check_release(release)
     if ledger is not None:
@@ -108,14 +104,14 @@ def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:
         raise ReleaseError("consistent is of another release; give release.consistent() of the one that is shown")
 
 
-def _budget(release: Release | TableRelease, ledger: Ledger) -> str:
+def _budget(release: Release, ledger: Ledger) -> str:
     return budget_section(ledger, release.certificate.release_id)
 
 
 def _page(
-    release: Release | TableRelease,
+    release: Release,
     tables: Tables,
-    consistent: Consistent | ConsistentTables | None,
+    consistent: Consistent | None,
     *,
     ledger: Ledger | None,
     methods: Iterable[Compared],
@@ -123,14 +119,14 @@ def _page(
     title: str | None,
 ) -> str:
     sections = {
-        "answers": ("Answers", _answers(release, consistent)),
+        "answers": ("Answers", answers_section(release, consistent)),
         "tables": ("Tables", tables.section),
-        "derived": ("Derived", None if isinstance(release, TableRelease) else derived_section(release)),
+        "derived": ("Derived", derived_section(release)),
         "counted": ("Counted", counted_section(release.notes)),
         "privacy": ("Privacy", privacy_section(release)),
         "budget": ("Budget", _budget(release, ledger) if ledger else None),
         "methods": ("Methods", methods_section(list(methods), lower_bound)),
-        "strategy": ("Strategy", None if isinstance(release, TableRelease) else matrices_section(release)),
+        "strategy": ("Strategy", matrices_section(release.reader, derived=bool(release.asked))),
         "certificate": ("Certificate", certificate_section(release.certificate)),
     }
     scripts = [render_part("reports/page.js")] + [render_part("reports/tables.js")] * (tables.count > 0)
@@ -149,12 +145,6 @@ def _page(
     return str(content)
 
 
-def _answers(release: Release | TableRelease, consistent: Consistent | ConsistentTables | None) -> Markup | None:
-    if isinstance(release, TableRelease):
-        return None
-    return answers_section(release, consistent if isinstance(consistent, Consistent) else None)
-
-
 def _policy(scripts: Iterable[str], *, beside: bool) -> str:
     """What the browser is told to refuse: all but the page's own style, pictures and scripts, and what these load."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
@@ -165,20 +155,19 @@ def _policy(scripts: Iterable[str], *, beside: bool) -> str:
     )
 
 
-def _title(release: Release | TableRelease) -> str:
+def _title(release: Release) -> str:
     m, table = len(release.answers), release.certificate.table
     about = "" if table == "counts" else f" about {table}"  # "counts" is what `answer` says where nobody said more
     return f"{m:,} private answer{'s' if m > 1 else ''}{about}"
 
 
-def _facts(release: Release | TableRelease, tables: Tables, ledger: Ledger | None) -> list[tuple[str, str, str]]:
+def _facts(release: Release, tables: Tables, ledger: Ledger | None) -> list[tuple[str, str, str]]:
     """The few figures that a reader looks for first."""
     c = release.certificate
     measured = c.measurements
-    if isinstance(release, TableRelease):
-        half = np.array([tables.half_width])
-    else:
-        half = release.shown.high - release.shown.values
+    half = np.array([tables.half_width])
+    if not release.layout.is_lazy:
+        half = release.half_widths
         half = half[~np.isnan(half)] if np.isnan(half).any() else half
     facts = [
         ("Queries", f"{len(release.answers):,}", f"from {measured:,} noisy measurements"),

@@ -8,12 +8,12 @@ from markupsafe import Markup
 
 from batchdp.markup import render
 from batchdp.mechanism.measurement import EVERY_ROW, describe_neighbours
-from batchdp.release import Release, TableRelease
+from batchdp.release import Release
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 
 
-def guarantee(release: Release | TableRelease) -> str:
+def guarantee(release: Release) -> str:
     """One sentence for the head of the page."""
     c = release.certificate
     strength = c.strength if c.noise.is_pure else f"{c.strength} (zCDP)"
@@ -23,7 +23,7 @@ def guarantee(release: Release | TableRelease) -> str:
     )
 
 
-def privacy_section(release: Release | TableRelease) -> Markup:
+def privacy_section(release: Release) -> Markup:
     """What is promised, for whom, in numbers, and what is not promised."""
     c = release.certificate
     pure = c.noise.is_pure
@@ -38,7 +38,7 @@ def privacy_section(release: Release | TableRelease) -> Markup:
     )
 
 
-def _pure(release: Release | TableRelease) -> dict[str, object]:
+def _pure(release: Release) -> dict[str, object]:
     epsilon = release.certificate.budget
     sure = math.ceil(1e4 / (1 + math.exp(-epsilon))) / 100
     replaces = release.certificate.neighbours.startswith("replac")
@@ -50,7 +50,7 @@ def _pure(release: Release | TableRelease) -> dict[str, object]:
     }
 
 
-def _concentrated(release: Release | TableRelease) -> dict[str, object]:
+def _concentrated(release: Release) -> dict[str, object]:
     epsilons = [release.epsilon_at(delta) for delta in DELTAS]
     rows = zip(DELTAS, epsilons, strict=True)
     return {"deltas": [(f"{delta:g}", f"{epsilon:.3f}", _factor(epsilon)) for delta, epsilon in rows]}

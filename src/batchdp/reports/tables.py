@@ -11,8 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from batchdp.markup import render
-from batchdp.release.components.tables import TableRelease
-from batchdp.release.consistent.tables import ConsistentTables
+from batchdp.release.consistent.answers import Consistent
 from batchdp.release.records import Release
 from batchdp.reports.beside import Progress
 from batchdp.reports.figures import decimals_for, number
@@ -30,13 +29,13 @@ MOST_ROWS = 50
 """Answers of each of these."""
 
 
-def fits_inside(release: Release | TableRelease) -> bool:
+def fits_inside(release: Release) -> bool:
     """Whether the page needs no file beside it."""
     tables, answers = count_grids(release)
     return answers <= MOST_INSIDE and tables <= MOST_TABLES_INSIDE
 
 
-def identity(release: Release | TableRelease) -> str:
+def identity(release: Release) -> str:
     """What a page and the files beside it must agree on."""
     c = release.certificate
     text = f"{c.release_id}\n{c.plan_digest}\n{c.ledger_head}\n{release.confidence!r}"
@@ -57,8 +56,8 @@ class Tables:
 
 
 def tables_of_page(
-    release: Release | TableRelease,
-    agreeing: ConsistentTables | None = None,
+    release: Release,
+    agreeing: Consistent | None = None,
     *,
     folder: str = "",
     put: Put | None = None,

@@ -12,7 +12,7 @@ from batchdp.domain import Domain
 from batchdp.domain.names import fold, skeleton
 from batchdp.errors import QueryError
 from batchdp.queries import Query
-from batchdp.regular import open_regular
+from batchdp.regular import read_text
 from batchdp.sql.script import MOST_CHARACTERS, Script
 
 if TYPE_CHECKING:
@@ -36,17 +36,7 @@ def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, .
 
 def load_text(path: str | os.PathLike[str]) -> str:
     """The text of a file of SQL."""
-    try:
-        with open_regular(path) as file:
-            content = file.read(4 * MOST_CHARACTERS + 1)
-    except (OSError, ValueError) as error:
-        raise QueryError(f"cannot read the queries {path}: {getattr(error, 'strerror', None) or error}") from error
-    if len(content) > 4 * MOST_CHARACTERS:
-        raise QueryError(f"{path} holds more than {MOST_CHARACTERS} characters; split it into several batches")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise QueryError(f"{path} is not a text in UTF-8 ({error.reason} at byte {error.start})") from error
+    return read_text(path, "the queries ", 4 * MOST_CHARACTERS, "split it into several batches", QueryError)
 
 
 def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Query, ...]:

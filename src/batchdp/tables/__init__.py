@@ -16,8 +16,8 @@ engine that cannot promise this is refused by its schema, or its records are rea
 Of databases only counts come into Python. No error says anything that depends on records.
 """
 
-from batchdp.tables.counting import count, prepare_count, prepare_tables
+from batchdp.tables.counting import count, prepare_count
 from batchdp.tables.opening import open_table
 from batchdp.tables.source import Source
 
-__all__ = ["Source", "count", "open_table", "prepare_count", "prepare_tables"]
+__all__ = ["Source", "count", "open_table", "prepare_count"]

@@ -9,7 +9,7 @@ No value raises an error, none is lost for the sake of another, and two texts th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -25,8 +25,6 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 LARGEST = 2**53
 """No declared number is greater, and floats skip whole numbers beyond."""
 PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-
-Cleaner = Callable[[Any], Any]
 
 
 def declared_type(dtype: Any) -> Any:

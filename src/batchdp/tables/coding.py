@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from batchdp.cells.atoms import AmountAtoms, Atoms, LineAtoms, ListedAtoms
 from batchdp.domain.columns import Grid
 from batchdp.queries.conditions import Cut, Place, Value
-from batchdp.tables.columns import BYTES, floor, is_missing, is_whole
+from batchdp.tables.columns import BYTES, engine_function, floor, is_missing, is_whole
 
 LARGEST_CODE = 2**62
 
@@ -277,10 +277,8 @@ MOST_ROUNDING = 2.0**-6
 """Of a step: where float64 is coarser than that, ties are what it takes for one."""
 
 
-@ibis.udf.scalar.builtin(name="round")  # type: ignore[untyped-decorator]
-def _round(x: Decimal, digits: int) -> Decimal:
-    """The engine's own: ibis would give it a type of fewer digits."""
-    raise NotImplementedError
+_round = engine_function("round", lambda x, digits: None, (Decimal, int), Decimal)
+"""The engine's own: ibis would give it a type of fewer digits."""
 
 
 def place_on_grid(column: Any, atoms: AmountAtoms, dialect: str) -> Any:

@@ -152,37 +152,19 @@ LONGEST_DAY = 10
 """Characters of a date without a time."""
 
 
-@ibis.udf.scalar.builtin(name="floor")  # type: ignore[untyped-decorator]
-def floor(x: float) -> float:
-    """The engine's own: ibis would cast the result to an integer, which overflows."""
-    raise NotImplementedError
+def engine_function(name: str, arguments: Callable[..., None], types: tuple[type, ...], result: type) -> Any:
+    """A function that the engine has itself, of the arguments of the one that is given."""
+    return ibis.udf.scalar.builtin(arguments, name=name, signature=(types, result))
 
 
-@ibis.udf.scalar.builtin(name="try")  # type: ignore[untyped-decorator]
-def _try(day: date) -> date:
-    """DuckDB's: NULL where the expression fails."""
-    raise NotImplementedError
-
-
-@ibis.udf.scalar.builtin(name="try")  # type: ignore[untyped-decorator]
-def _try_text(text: str) -> str:
-    raise NotImplementedError
-
-
-@ibis.udf.scalar.builtin(name="encode")  # type: ignore[untyped-decorator]
-def _encode(text: str) -> bytes:
-    raise NotImplementedError
-
-
-@ibis.udf.scalar.builtin(name="convert_to")  # type: ignore[untyped-decorator]
-def _convert_to(text: str, encoding: str) -> bytes:
-    raise NotImplementedError
-
-
-@ibis.udf.scalar.builtin(name="getdatabaseencoding")  # type: ignore[untyped-decorator]
-def _encoding() -> str:
-    raise NotImplementedError
-
+floor = engine_function("floor", lambda x: None, (float,), float)
+"""The engine's own: ibis would cast the result to an integer, which overflows."""
+_try_day = engine_function("try", lambda day: None, (date,), date)
+"""DuckDB's: NULL where the expression fails; the next is the same for texts."""
+_try_text = engine_function("try", lambda text: None, (str,), str)
+_encode = engine_function("encode", lambda text: None, (str,), bytes)
+_convert_to = engine_function("convert_to", lambda text, encoding: None, (str, str), bytes)
+_encoding = engine_function("getdatabaseencoding", lambda: None, (), str)
 
 BYTES: dict[str, Callable[[Any], Any]] = {
     "duckdb": _encode,
@@ -212,7 +194,7 @@ def read_column(column: Any, kind: Kind, dialect: str) -> Any:
             return column if dtype.is_boolean() else column.try_cast("boolean") if dtype.is_string() else _nothing(kind)
         case "date":
             if dtype.is_timestamp():
-                return _try(column.date()) if dialect == "duckdb" else column.date()
+                return _try_day(column.date()) if dialect == "duckdb" else column.date()
             return column if dtype.is_date() else _day(column, dialect) if dtype.is_string() else _nothing(kind)
 
 
@@ -223,7 +205,7 @@ def _nothing(kind: Kind) -> Any:
 def _day(text: Any, dialect: str) -> Any:
     """The day of a date, or of a moment: in UTC where that has an offset, in the session's time zone on Spark."""
     moment = text.try_cast("timestamp" if dialect == "pyspark" else "timestamp('UTC')").date()
-    with_time = _try(moment) if dialect == "duckdb" else moment
+    with_time = _try_day(moment) if dialect == "duckdb" else moment
     return ibis.ifelse(text.length() <= LONGEST_DAY, text.try_cast("date"), with_time)
 
 

@@ -27,6 +27,7 @@ from batchdp.tables.coding import (
     code,
     constant,
     count_limbs,
+    join_limbs,
     join_lookup,
     keeps,
     pack,
@@ -35,18 +36,15 @@ from batchdp.tables.coding import (
     take_limb,
     unpack,
 )
-from batchdp.tables.coding import join_limbs as joined_sums
-from batchdp.tables.columns import identify, is_missing, read_column, spell
+from batchdp.tables.columns import engine_function, identify, is_missing, read_column, spell
 from batchdp.tables.source import Query, Source, shield, shield_all
 
 DIGITS = 12
 """Of the digest: 48 bits tell nearly all of a unit's records apart."""
 
 
-@ibis.udf.scalar.builtin(name="md5")  # type: ignore[untyped-decorator]
-def _md5(text: str) -> str:
-    """A digest that all engines have and agree on; it only has to spread, not to withstand anybody."""
-    raise NotImplementedError
+_md5 = engine_function("md5", lambda text: None, (str,), str)
+"""A digest that all engines have and agree on; it only has to spread, not to withstand anybody."""
 
 
 def draw_lot(spelled_unit: Any, codes: Sequence[Any]) -> Any:
@@ -74,12 +72,19 @@ def count(
 
 
 def prepare_count(
-    source: Source, atoms: Sequence[Atoms], *, unit: str | None = None, rows_per_unit: int = 1
+    source: Source,
+    atoms: Sequence[Atoms],
+    *,
+    sets: Sequence[Sequence[int]] = (),
+    unit: str | None = None,
+    rows_per_unit: int = 1,
 ) -> Callable[[Progress | None], Iterator[Counted]]:
     """What counts the records, once the engine has accepted the query; no record is read before it is called.
 
     It gives batches of (codes, counts): a row of atoms' numbers for every combination that occurs, and how often. Where
     columns are summed by their ends, the counts have a column more for each: the sum of the records' steps.
+    By `sets` of columns instead of all of them, each set is a table that is counted in the engine; codes are −1 in the
+    columns that a row is not counted by: they tell the set.
     With a unit, at most `rows_per_unit` records of each are counted, drawn by a lot that depends on the unit and the
     record's atoms alone. Records that the domain drops are dropped before; so are records whose unit is NULL.
 
@@ -87,13 +92,19 @@ def prepare_count(
     """
     packs = pack([one.size for one in atoms])
     task = f"counting in {source.description}"
-    query = shield(lambda: _query(source, atoms, packs, unit, rows_per_unit), task)
+    query = shield(lambda: _query(source, atoms, packs, unit, rows_per_unit, sets), task)
     shield(lambda: source.engine.check(query), f"preparing the count in {source.description}")
+    wanted = _columns_of(sets)
+    sizes = [atoms[i].size + 1 for i in wanted]
 
     def run(progress: Progress | None) -> Iterator[Counted]:
         with _report(source, progress):
             for columns in shield_all(source.engine.batches(query), task):
-                if len(columns[0]):
+                if sets:
+                    codes = np.full((len(columns[-1]), len(atoms)), -1, dtype=np.int32)
+                    codes[:, wanted] = unpack(columns[:-1], pack(sizes), sizes) - 1
+                    yield codes, columns[-1]
+                elif len(columns[0]):
                     codes = unpack(columns[: len(packs)], packs, [one.size for one in atoms])
                     yield codes, _add_sums(columns[len(packs) :], atoms)
 
@@ -107,7 +118,7 @@ def _add_sums(columns: Sequence[npt.NDArray[np.int64]], atoms: Sequence[Atoms]) 
         return counts
     sums = [counts.astype(object)]
     for one in find_summed(atoms).values():
-        sums.append(joined_sums(pieces[: count_limbs(one.grid)]))
+        sums.append(join_limbs(pieces[: count_limbs(one.grid)]))
         del pieces[: count_limbs(one.grid)]
     return np.stack(sums, axis=1)
 
@@ -115,36 +126,6 @@ def _add_sums(columns: Sequence[npt.NDArray[np.int64]], atoms: Sequence[Atoms]) 
 def find_summed(atoms: Sequence[Atoms]) -> dict[int, AmountAtoms]:
     """The columns of which sums are asked for, by position."""
     return {i: one for i, one in enumerate(atoms) if isinstance(one, AmountAtoms) and one.summed}
-
-
-def prepare_tables(
-    source: Source,
-    atoms: Sequence[Atoms],
-    sets: Sequence[Sequence[int]],
-    *,
-    unit: str | None = None,
-    rows_per_unit: int = 1,
-) -> Callable[[Progress | None], Iterator[Counted]]:
-    """The same by sets of columns instead of all of them, each set a table that is counted in the engine.
-
-    A batch's codes are −1 in the columns that its row is not counted by: they tell the set. With a unit, the very
-    records are counted that `prepare_count` counts.
-    """
-    packs = pack([one.size for one in atoms])
-    task = f"counting in {source.description}"
-    query = shield(lambda: _query(source, atoms, packs, unit, rows_per_unit, sets), task)
-    shield(lambda: source.engine.check(query), f"preparing the count in {source.description}")
-    wanted = _columns_of(sets)
-    sizes = [atoms[i].size + 1 for i in wanted]
-
-    def run(progress: Progress | None) -> Iterator[Counted]:
-        with _report(source, progress):
-            for columns in shield_all(source.engine.batches(query), task):
-                codes = np.full((len(columns[-1]), len(atoms)), -1, dtype=np.int32)
-                codes[:, wanted] = unpack(columns[:-1], pack(sizes), sizes) - 1
-                yield codes, columns[-1]
-
-    return run
 
 
 def _columns_of(sets: Sequence[Sequence[int]]) -> list[int]:
@@ -158,7 +139,7 @@ def _query(
     packs: Sequence[Sequence[tuple[int, int]]],
     unit: str | None,
     rows_per_unit: int,
-    sets: Sequence[Sequence[int]] = (),
+    sets: Sequence[Sequence[int]],
 ) -> Query:
     """Columns p0, p1, … with the packed codes, then n with the count, then sums of the pieces of steps.
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from batchdp.components.columns import Column
 from batchdp.components.pieces import kron, orbit_average
 from batchdp.mechanism.components.lattice import IntegerPart
+from batchdp.mechanism.reader import outer_rows
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -78,6 +79,39 @@ def recover(
         if i not in order:
             y = y * along(axes, i, axes[i].averaged(averages[i]))
     return np.asarray(y, dtype=np.float64)
+
+
+def weights_of(
+    part: IntegerPart,
+    columns: tuple[Column, ...],
+    averages: tuple[Dense, ...],
+    axes: Axes,
+    at: Mapping[int, Integers],
+    places: int,
+) -> Dense | None:
+    """What `recovered` multiplies the part's measurements by, answer × measurement; None where it has none.
+
+    Args:
+        part: what was measured.
+        columns, averages: of the lattice.
+        axes: how the table looks at its columns.
+        at: for every column of the table the queries' places along it, one an answer.
+        places: how many answers there are.
+    """
+    if any(i not in axes for piece in part.pieces for i, _ in piece.spread):
+        return None
+    looked, found = set(part.columns), []
+    for piece in part.pieces:
+        own = [
+            axes[i].on_orbits(columns[i])[at[i]] if i in axes else np.ones((1, columns[i].orbits)) for i in piece.matrix
+        ]
+        found.append(outer_rows(own, places) @ piece.recover)
+        for i, o in piece.spread:
+            members = axes[i].members(columns[i], o)
+            rows = np.eye(int(columns[i].counts[o]))[at[i]] if members is None else members[at[i]]
+            found.append(rows - rows.mean(axis=1, keepdims=True))
+    found += [axes[i].averaged(averages[i])[at[i]][:, None] for i in axes if i not in looked]
+    return outer_rows(found, places)
 
 
 def squared_weights(

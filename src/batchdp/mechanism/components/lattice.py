@@ -7,12 +7,13 @@ a group with the one measurement 2^b ⊗ (n_i I − J), whose squared sensitivit
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ from batchdp.mechanism.components.integers import (
     scalar_pieces,
     single_piece,
 )
-from batchdp.mechanism.measurement import LARGEST, Dense
+from batchdp.mechanism.measurement import LARGEST, Dense, check_cap, check_room
 from batchdp.mechanism.sensitivity import largest_squares
 from batchdp.privacy import GAUSSIAN, Noise
 from batchdp.workloads.structure import KroneckerWorkload
@@ -109,8 +110,40 @@ def _largest(piece: IntegerPiece, columns: tuple[Column, ...]) -> int:
     return piece.largest * prod(max(1, int(columns[i].counts[o]) - 1) for i, o in piece.spread)
 
 
+class TableLattice(ABC):
+    """What integer measurements of many columns have in common."""
+
+    workload: KroneckerWorkload
+    slack = SLACK
+
+    @property
+    @abstractmethod
+    def sizes(self) -> NDArray[np.int64]:
+        """How many measurements every noise is drawn for."""
+
+    @property
+    def measurements(self) -> int:
+        """How many there are in all."""
+        return int(self.sizes.sum())
+
+    @property
+    def largest_part(self) -> int:
+        """Measurements, or answers, that are made at a time, at the most."""
+        return int(max(self.largest_measured, float(self.workload.table_sizes().max(initial=0))))
+
+    @property
+    @abstractmethod
+    def largest_measured(self) -> int:
+        """Measurements that are made at a time."""
+
+    def worst_bias(self, reader: Any) -> tuple[float, str]:
+        """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
+        worst, table = reader.worst_bias()
+        return worst, f"an answer of table {self.workload.tables[table].name!r}"
+
+
 @dataclass(frozen=True, eq=False)
-class ComponentLattice:
+class ComponentLattice(TableLattice):
     """The integer measurements of a strategy; groups of whole tables are made when they are looked at."""
 
     workload: KroneckerWorkload
@@ -130,24 +163,14 @@ class ComponentLattice:
         return np.array([sum(prod(p.shape(columns)) for p in g.parts()) for g in self.groups], dtype=np.int64)
 
     @property
-    def measurements(self) -> int:
-        """In all."""
-        return int(self.sizes.sum())
-
-    @property
-    def largest_part(self) -> int:
-        """Measurements, or answers, that are made at a time, at the most."""
-        return int(max(self.sizes.max(initial=0), float(self.workload.table_sizes().max(initial=0))))
+    def largest_measured(self) -> int:
+        """Measurements of a group."""
+        return int(self.sizes.max(initial=0))
 
     @property
     def noise(self) -> Noise:
         """Gaussian: squares of sensitivities add up."""
         return GAUSSIAN
-
-    @property
-    def slack(self) -> float:
-        """Of every share."""
-        return SLACK
 
     @property
     def is_whole(self) -> bool:
@@ -207,11 +230,6 @@ class ComponentLattice:
 
         return TableReader(self, scales)
 
-    def worst_bias(self, reader: TableReader) -> tuple[float, str]:
-        """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
-        worst, table = reader.worst_bias()
-        return worst, f"an answer of table {self.workload.tables[table].name!r}"
-
 
 @dataclass(frozen=True, eq=False)
 class WholeGroups:
@@ -249,13 +267,6 @@ class WholeGroups:
         return np.array(found, dtype=np.int64)
 
 
-def check_cap(largest_total: int) -> int:
-    """A public cap on the number of records, checked."""
-    if isinstance(largest_total, bool) or not isinstance(largest_total, (int, np.integer)) or largest_total < 1:
-        raise LatticeError(f"largest_total={largest_total!r} must be a whole number of at least 1: a public cap")
-    return int(largest_total)
-
-
 def quantise_components(strategy: ResidualStrategy, *, largest_total: int, rho: float, factor: int) -> ComponentLattice:
     """The strategy in integers, fine enough for noise of 64 steps and more at this ρ and for these neighbours."""
     cap = check_cap(largest_total)
@@ -290,11 +301,7 @@ def _check_room(lattice: ComponentLattice) -> None:
         largest = max(groups[int(a)].largest(columns) for a in np.argsort(top)[-2:])
     else:
         largest = max((group.largest(columns) for group in groups), default=1)
-    if largest * lattice.largest_total > LARGEST:
-        raise LatticeError(
-            f"largest_total={lattice.largest_total} leaves too few bits for the measurements; lower the public cap "
-            f"max_rows to at most {LARGEST // largest}"
-        )
+    check_room(largest, lattice.largest_total)
 
 
 def _quantise_listed(strategy: ResidualStrategy, parts: ListedParts, cap: int) -> tuple[IntegerGroup, ...]:

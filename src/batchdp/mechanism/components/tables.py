@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import erfinv
 
 from batchdp.errors import StrategyError
-from batchdp.mechanism.components.axes import Axis, bound_missed, recover, squared_weights
+from batchdp.linalg.matrix import Plain
+from batchdp.mechanism.components.axes import (
+    Axis,
+    bound_missed,
+    recover,
+    squared_weights,
+    weights_of,
+)
 from batchdp.mechanism.components.lattice import ComponentLattice, WholeGroups
+from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.reader import Reader, blocks_of_rows, unravel
+from batchdp.privacy import Noise
 from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
@@ -29,13 +41,35 @@ def fitting_shape(batch: KroneckerWorkload, table: int) -> tuple[int, ...]:
     return tuple(own.shape)
 
 
-class TableReader:
+class TableReader(Reader):
     """Reads tables from the noisy measurements of a lattice."""
+
+    names = None
 
     def __init__(self, lattice: ComponentLattice, scales: Dense) -> None:
         self.lattice, self.scales = lattice, scales
         self.columns, self.averages = lattice.columns, lattice.averages
         self._first = [np.unique(c.value, return_index=True)[1] for c in self.columns]
+
+    @property
+    def workload(self) -> KroneckerWorkload:
+        """The batch that is answered."""
+        return self.lattice.workload
+
+    @property
+    def noise(self) -> Noise:
+        """Gaussian."""
+        return self.lattice.noise
+
+    @property
+    def measurements(self) -> int:
+        """How many noisy numbers there are."""
+        return self.lattice.measurements
+
+    @cached_property
+    def sizes(self) -> Integers:
+        """How many answers every table has."""
+        return np.rint(self.workload.table_sizes()).astype(np.int64)
 
     def axes(self, table: int) -> dict[int, Axis]:
         """How a table looks at its columns."""
@@ -73,6 +107,21 @@ class TableReader:
     def half_widths(self, table: int, confidence: float) -> Dense:
         """Of the intervals of a table's answers, to be broadcast to its shape."""
         return np.asarray(np.sqrt(2 * self.variances(table)) * erfinv(confidence))
+
+    def rows_of(self, table: int, places: Integers) -> sparse.csr_array:
+        """Rows of B for some of a table's answers, each weight times the scale of its noise."""
+        axes = self.axes(table)
+        at = dict(zip(axes, unravel(places, self.shape(table)), strict=True))
+        found = []
+        for g, start, part in self.lattice.parts_of(table, axes):
+            own = weights_of(part, self.columns, self.averages, axes, at, len(places))
+            if own is not None:
+                found.append((start, float(self.scales[g]) * own))
+        return blocks_of_rows(found, len(places), self.measurements)
+
+    def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
+        """Of the noise in sums with such weights."""
+        return NoiseLaw(rows, 1.0, self.noise, times)
 
     def worst_bias(self) -> tuple[float, int]:
         """The most that an answer can be off apart from noise, as a share of its standard error; and which table's."""

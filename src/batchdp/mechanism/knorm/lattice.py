@@ -120,10 +120,10 @@ class InBodies(OneGroup, ABC):
         """How many measurements every group has."""
         return np.array(self.shape.ranks, dtype=np.int64)
 
-    def reader(self, scales: Dense) -> ShapedLaw:
-        """The law of the noise in the answers: the scales of all groups are one, divided by their shares."""
+    def law(self, scales: Dense) -> ShapedLaw:
+        """Of the noise in the answers: the scales of all groups are one, divided by their shares."""
         scale = float(scales[0]) * float(self.shape.groups[0].share)
-        return ShapedLaw(self.reconstruct, scale / 2.0**self.bits, self.noise, self.shape)
+        return ShapedLaw(self.reconstruct, scale / 2.0**self.bits, self.noise, shape=self.shape)
 
 
 @dataclass(frozen=True, eq=False)

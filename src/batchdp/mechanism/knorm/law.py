@@ -6,7 +6,7 @@ as good as the sample, of which 4 096 points give intervals right to about 1 %.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import gammainc
@@ -28,7 +28,7 @@ GRID = 4096
 class ShapedLaw(NoiseLaw):
     """The noise B z of all answers, with z shaped; `scale` is in units of the bodies, in the lattice's records."""
 
-    shape: Shape
+    shape: Shape = field(kw_only=True)
 
     @property
     def shape_text(self) -> str:

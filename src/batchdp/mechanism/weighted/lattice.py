@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
 from batchdp.errors import LatticeError
-from batchdp.mechanism.components.lattice import SLACK, check_cap
-from batchdp.mechanism.measurement import LARGEST
+from batchdp.mechanism.components.lattice import TableLattice
+from batchdp.mechanism.measurement import LARGEST, check_cap, check_room
 from batchdp.mechanism.sensitivity import Change, largest_change
 from batchdp.mechanism.weighted.integers import IntegerInside, IntegerResults, quantise_inside, quantise_results
 from batchdp.privacy import LAPLACE, Noise
@@ -103,7 +103,7 @@ class OneNoise:
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedLattice:
+class WeightedLattice(TableLattice):
     """The integer measurements of a Laplace strategy over many columns."""
 
     is_whole: ClassVar[bool] = False
@@ -151,25 +151,14 @@ class WeightedLattice:
         return np.array([int(self.starts[-1][-1])], dtype=np.int64)
 
     @property
-    def measurements(self) -> int:
-        """In all."""
-        return int(self.sizes.sum())
-
-    @property
-    def largest_part(self) -> int:
-        """Measurements, or answers, that are made at a time, at the most."""
-        largest = max(int(np.diff(starts).max(initial=0)) for starts in self.starts)
-        return int(max(largest, float(self.workload.table_sizes().max(initial=0))))
+    def largest_measured(self) -> int:
+        """Measurements of a table."""
+        return max(int(np.diff(starts).max(initial=0)) for starts in self.starts)
 
     @property
     def noise(self) -> Noise:
         """Laplace, one for all measurements."""
         return LAPLACE
-
-    @property
-    def slack(self) -> float:
-        """Of the share."""
-        return SLACK
 
     @property
     def shares(self) -> Dense:
@@ -181,11 +170,6 @@ class WeightedLattice:
         from batchdp.mechanism.weighted.tables import WeightedReader
 
         return WeightedReader(self, scales)
-
-    def worst_bias(self, reader: WeightedReader) -> tuple[float, str]:
-        """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
-        worst, table = reader.worst_bias()
-        return worst, f"an answer of table {self.workload.tables[table].name!r}"
 
 
 def quantise_weighted(
@@ -201,12 +185,7 @@ def quantise_weighted(
         if bits < FEWEST_BITS:
             raise LatticeError(f"epsilon={epsilon:.3g} asks for more noise than fits; raise epsilon, or ask for less")
         lattice = WeightedLattice(strategy.workload, _measures(strategy, bits), bits, cap)
-    largest = max(own.largest(k) for own in lattice.measures for k in range(len(own)))
-    if largest * cap > LARGEST:
-        raise LatticeError(
-            f"largest_total={cap} leaves too few bits for the measurements; lower the public cap max_rows to at most "
-            f"{LARGEST // largest}"
-        )
+    check_room(max(own.largest(k) for own in lattice.measures for k in range(len(own))), cap)
     return lattice
 
 

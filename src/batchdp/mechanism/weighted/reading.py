@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.mechanism.components.axes import Axis, along
+from batchdp.mechanism.reader import outer_rows
+from batchdp.mechanism.weighted.integers import IntegerInside
 from batchdp.mechanism.weighted.lattice import IntegerTables
 from batchdp.weighted.inside import Inside
 from batchdp.workloads.structure import KroneckerWorkload
@@ -57,6 +59,21 @@ class Looked:
         else:
             rest = np.maximum(np.diag(own.inverse) / own.tau - mean, 0.0)
         return mean, rest
+
+    @cached_property
+    def halves(self) -> Dense:
+        """What every query makes of half the difference of two values."""
+        F = np.eye(2) if self.axis.matrix is None else self.axis.matrix
+        return np.asarray((F[:, 0] - F[:, 1]) / 2)
+
+    def rest_rows(self, at: Integers) -> Dense:
+        """What some queries make of the measurements of the column, apart from its average."""
+        own, tau = self.inside, self.inside.tau
+        F = np.eye(self.values)[at] if self.axis.matrix is None else self.axis.matrix[at]
+        if own.measure is None or own.inverse is None:
+            return np.asarray((F - F.sum(axis=1, keepdims=True) / tau) / tau)
+        left = F - (F @ own.inverse.sum(axis=1) / tau)[:, None]
+        return np.asarray(left @ own.inverse @ own.measure.T / tau)
 
     def rows(self, values: Dense, axis: int) -> Dense:
         """F along an axis of values that are told apart."""
@@ -146,6 +163,39 @@ class TablesReading:
             total += float(theta[k]) * y
         return total
 
+    def weights(self, table: int, at: dict[int, Integers], places: int) -> Iterator[tuple[int, Dense]]:
+        """What some answers make of every measured table: its first measurement, and answer × measurement.
+
+        Args:
+            table: that is asked.
+            at: for each of its columns the queries' places along it, one an answer.
+            places: how many answers there are.
+        """
+        looked, components = self.looked(table), list(self.components(self.looked(table)))
+        tables, theta = self.measure.tables, self.measure.group.theta
+        outside = np.ones(tables.apart.shape[1], dtype=bool)
+        outside[list(looked)] = False
+        for k in np.flatnonzero((theta > 0) & ~np.any(tables.difference & outside, axis=1)).tolist():
+            apart, sees = self.measure.apart(k), set(np.flatnonzero(tables.looked[k]).tolist())
+            difference = set(np.flatnonzero(tables.difference[k]).tolist())
+            total: Dense | None = None
+            for kept, eigenvalue in components:
+                if not difference <= set(kept) <= sees:
+                    continue
+                factor = np.full((places, 1), float(theta[k]) / eigenvalue)
+                for i, one in looked.items():
+                    if i in difference:
+                        factor = factor * one.halves[at[i]][:, None]
+                    elif i not in kept:
+                        factor = factor * np.broadcast_to(one.average, one.axis.rows)[at[i]][:, None]
+                rows = [
+                    looked[i].rest_rows(at[i]) if i in kept else _average_row(self.measure.insides[i]) for i in apart
+                ]
+                share = outer_rows([factor, *rows], places)
+                total = share if total is None else total + share
+            if total is not None:
+                yield int(self.starts[k]), total
+
     def squared(self, table: int) -> Dense:
         """The variance of a table's answers where that of the noise is 1, to be broadcast to its shape."""
         looked = self.looked(table)
@@ -211,6 +261,14 @@ def _rest(y: Dense, axis: int, inside: Inside) -> Dense:
     w = moved @ inside.measure @ inside.inverse
     X1 = inside.inverse.sum(axis=1)
     return np.moveaxis((w - np.multiply.outer(w.sum(axis=-1) / inside.tau, X1)) / inside.tau, -1, axis)
+
+
+def _average_row(own: IntegerInside) -> Dense:
+    """What the average makes of the measurements of a column, as one row."""
+    inside = own.inside
+    if inside.measure is None or inside.inverse is None:
+        return np.full((1, own.rows), 1 / inside.tau)
+    return np.asarray(inside.measure @ inside.inverse.sum(axis=1) / inside.tau)[None, :]
 
 
 def _average(y: Dense, axis: int, inside: Inside) -> Dense:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from batchdp.linalg.matrix import Plain
 from batchdp.mechanism.components.tables import ROUNDING, fitting_shape
-from batchdp.mechanism.law import laplace_quantiles
+from batchdp.mechanism.law import NoiseLaw, laplace_quantiles
+from batchdp.mechanism.reader import Reader, blocks_of_rows, unravel
 from batchdp.mechanism.weighted.integers import IntegerResults
 from batchdp.mechanism.weighted.lattice import WeightedLattice
 from batchdp.mechanism.weighted.law import half_widths
 from batchdp.mechanism.weighted.reading import TablesReading
+from batchdp.privacy import Noise
+from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -28,6 +35,14 @@ class ResultsReading:
         """The private answers of a table."""
         own = noisy[self.starts[table] : self.starts[table + 1]].astype(np.float64)
         return np.asarray(own / self.measure.scale(table)).reshape(self.measure.shape(table))
+
+    def weights(self, table: int, at: dict[int, Integers], places: int) -> Iterator[tuple[int, Dense]]:
+        """What some answers make of the measurements: one draw each."""
+        shape = self.measure.shape(table)
+        found = np.zeros((places, prod(shape)))
+        flat = np.ravel_multi_index(tuple(at.values()), shape) if shape else np.zeros(places, dtype=np.int64)
+        found[np.arange(places), flat] = 1 / self.measure.scale(table)
+        yield int(self.starts[table]), found
 
     def squared(self, table: int) -> Dense:
         """The variance of a table's answers where that of the noise is 1, to be broadcast to its shape."""
@@ -46,8 +61,10 @@ class ResultsReading:
         return 64
 
 
-class WeightedReader:
+class WeightedReader(Reader):
     """Reads tables from the noisy measurements of a lattice."""
+
+    names = None
 
     def __init__(self, lattice: WeightedLattice, scales: Dense) -> None:
         self.lattice, self.scales = lattice, scales
@@ -62,6 +79,26 @@ class WeightedReader:
     def scale(self) -> float:
         """λ of every draw, in lattice steps."""
         return float(self.scales[0])
+
+    @property
+    def workload(self) -> KroneckerWorkload:
+        """The batch that is answered."""
+        return self.lattice.workload
+
+    @property
+    def noise(self) -> Noise:
+        """Laplace."""
+        return self.lattice.noise
+
+    @property
+    def measurements(self) -> int:
+        """How many noisy numbers there are."""
+        return self.lattice.measurements
+
+    @cached_property
+    def sizes(self) -> Integers:
+        """How many answers every table has."""
+        return np.rint(self.workload.table_sizes()).astype(np.int64)
 
     @cached_property
     def _serving(self) -> dict[int, int]:
@@ -94,6 +131,17 @@ class WeightedReader:
         if isinstance(reading, ResultsReading):
             return np.asarray(self.scale * reading.half_widths(table, confidence))
         return np.asarray(self.scale * half_widths(reading, table, confidence))
+
+    def rows_of(self, table: int, places: Integers) -> sparse.csr_array:
+        """Rows of B for some of a table's answers, times the scale of the noise."""
+        columns = self.workload.factors_of(table)
+        at = dict(zip(columns, unravel(places, self.shape(table)), strict=True))
+        blocks = [(start, self.scale * own) for start, own in self._reading(table).weights(table, at, len(places))]
+        return blocks_of_rows(blocks, len(places), self.measurements)
+
+    def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
+        """Of the noise in sums with such weights."""
+        return NoiseLaw(rows, 1.0, self.noise, times)
 
     def worst_bias(self) -> tuple[float, int]:
         """The most that an answer can be off apart from noise, as a share of its standard error; and which table's."""

@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp import archive
-from batchdp.asking.legend import Legend
 from batchdp.components.columns import Column
 from batchdp.components.whole import closure, is_whole
-from batchdp.domain import Counted
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.components.integers import IntegerPiece
 from batchdp.mechanism.components.lattice import ComponentLattice, IntegerGroup, WholeGroups
+from batchdp.mechanism.components.tables import TableReader
+from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sensitivity import largest_squares
 from batchdp.mechanism.weighted.lattice import WeightedLattice
+from batchdp.mechanism.weighted.tables import WeightedReader
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.components.arrays import Reading, whole_numbers
-from batchdp.release.components.tables import TableRelease
 from batchdp.release.components.weighted_codec import WEIGHTED, described_weighted, read_weighted
 from batchdp.release.digests import Described, describe
 from batchdp.release.file import DECODERS, Encoded, Header, encode
@@ -37,15 +37,11 @@ ROOM, RATIO = 2**16, 8
 Arrays = Mapping[str, NDArray[Any]]
 
 
-@encode.register
-def _(release: TableRelease) -> Encoded:
-    header, arrays = describe(release.reader.lattice)
-    legend = release.legend
-    if legend is not None:
-        arrays["legend"] = legend.axes
-    arrays |= {"scales": release.reader.scales, "noisy": release.noisy}
-    told = {"legend": legend and legend.header(), "counted": release.counted and release.counted.header()}
-    return header | told | {"column_names": release.column_names}, arrays
+@encode.register(TableReader)
+@encode.register(WeightedReader)
+def _(reader: Any) -> Encoded:
+    header, arrays = describe(reader.lattice)
+    return header, arrays | {"scales": reader.scales}
 
 
 @describe.register(ComponentLattice)
@@ -98,19 +94,12 @@ def _header(group: IntegerGroup) -> dict[str, Any]:
     }
 
 
-def _decode(
-    header: Header, arrays: Arrays, certificate: PrivacyCertificate, confidence: float, most_bytes: int | None
-) -> TableRelease:
-    noisy, scales = whole_numbers("noisy", arrays), archive.read_numbers("scales", arrays)
-    lattice = _lattice(header, arrays, len(noisy))
-    names, told = header["column_names"], header["legend"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ReleaseError("column_names must be texts")
+def _decode(header: Header, arrays: Arrays, certificate: PrivacyCertificate, most_bytes: int | None) -> Reader:
+    scales = archive.read_numbers("scales", arrays)
+    lattice = _lattice(header, arrays, len(arrays["noisy"]))
     if len(scales) != len(lattice.groups):
         raise ReleaseError("its noise is not that of its groups")
-    legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), lattice.workload)
-    rules = None if header["counted"] is None else Counted.read(header["counted"])
-    return TableRelease(lattice.reader(scales), noisy, certificate, tuple(names), confidence, legend, rules)
+    return lattice.reader(scales)
 
 
 def _lattice(header: Header, arrays: Mapping[str, Any], measurements: int) -> ComponentLattice | WeightedLattice:

@@ -40,7 +40,7 @@ def reading(
     plan: TablePlan, tables: ExitStack, table: Any, progress: Progress | None
 ) -> Callable[[], Records | Tallies]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
-    from batchdp.tables import open_table, prepare_count, prepare_tables
+    from batchdp.tables import open_table, prepare_count
 
     batch, privacy = plan.batch, plan.domain.privacy
     source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in batch.atoms]))
@@ -50,7 +50,7 @@ def reading(
         return lambda: _records(batch, counted(progress))
     atoms = [tuple(sorted({i for c in own for i in batch.columns[c].atoms})) for own in sets]
     each = tuple(dict.fromkeys(atoms))
-    tabled = prepare_tables(source, batch.atoms, each, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    tabled = prepare_count(source, batch.atoms, sets=each, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
     return lambda: _tallies(batch, dict(zip(sets, atoms, strict=True)), tabled(progress))
 
 
