@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 import batchdp
-from batchdp.plans.weighing import own_sensitivities
 
 GROUPS = [f"g{i}" for i in range(16)]
 COLUMNS: dict[str, dict[str, Any]] = {
@@ -39,7 +38,7 @@ def main() -> None:
                 plan = batchdp.plan(sql, domain, privacy=privacy, cache=False)
                 seconds = time.process_time() - start
                 variances = plan.strategy.per_query_variance(**budget)
-                relative = float(np.sum(variances / np.square(own_sensitivities(plan.cells)))) / len(GROUPS)
+                relative = float(np.sum(variances / np.square(plan.workload.table_tops()))) / len(GROUPS)
                 found.append(f"{privacy} {relative:.4g} in {seconds:.1f} s")
             print(f"{title} by group, {name}: {', '.join(found)}; {plan.workload.cells} cells", flush=True)
 

@@ -174,7 +174,7 @@ class Found:
 
 def use_plan(_: Path, path: Path) -> None:
     plan = batchdp.load_plan(path)
-    plan.standard_errors(**({"epsilon": 1.0} if plan.privacy == "pure" else {"rho": 0.5}))
+    plan.standard_errors(**plan.strategy.noise.reference.arguments)
     repr(plan)
     plan._repr_html_()
 

@@ -223,8 +223,9 @@ def released(runs: int, epsilon: float, seed: int) -> Iterator[Row]:
     columns = [(name, incomes(size, seed)) for name, size in GROUPS.items()]
     frame = pd.DataFrame([(name, int(v)) for name, values in columns for v in values], columns=["region", "income"])
     plan = batchdp.plan(SQL, DOMAIN, cache=False)
-    with open_table(frame, plan.domain, columns=[one.column for one in plan.cells.atoms]) as source:
-        counts = CellCounts(plan.cells.counts(count(source, plan.cells.atoms)))
+    batch: Any = plan.batch
+    with open_table(frame, plan.domain, columns=[one.column for one in batch.atoms]) as source:
+        counts = CellCounts(batch.cells.counts(count(source, batch.atoms)))
     strategy, relation, cap = settle(plan, None, None, None)
     made = prepare(strategy, relation, Budget(LAPLACE, epsilon), cap)
     lattice: Any = made.measurement

@@ -28,7 +28,7 @@ from pandas import DataFrame  # type: ignore[import-untyped]
 import batchdp
 from batchdp.audits.attack import proven_between
 from batchdp.audits.knorm import evidence_of, telling_shift
-from batchdp.mechanism.knorm.lattice import ShapedLattice
+from batchdp.mechanism.knorm.lattice import InBodies
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism, prepare
@@ -80,6 +80,18 @@ def ranges_with(columns: int, seed: int) -> MatrixWorkload:
     return next(islice(small, seed, None))
 
 
+def in_blocks(part: Matrix, number: int, meetings: list[list[int]] | None = None) -> MatrixWorkload:
+    """The same queries in each of several blocks of cells."""
+    return MatrixWorkload(np.kron(np.eye(number), part), blocks=[part.shape[1]] * number, meetings=meetings)
+
+
+def sums_in_blocks() -> MatrixWorkload:
+    """A count, and the sums of three columns of amounts of 0 to 1 in 100 steps, a block each."""
+    W = np.kron(np.eye(3), np.array([[1.0, 1.0], [0.0, 1.0]]))[[0, 1, 3, 5]]
+    return MatrixWorkload(W, blocks=(2, 2, 2), ends=[(2 * b, 2 * b + 1, 100) for b in range(3)])
+
+
+OVERLAP = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
 BATCHES: dict[str, Callable[[], object]] = {
     **{f"{k} flags": partial(flags, k) for k in (4, 7, 10)},
     "10 random queries of 64 cells": lambda: random_counts(10, 64, 0.5),
@@ -94,6 +106,12 @@ BATCHES: dict[str, Callable[[], object]] = {
     "WRelated 256 × 1024, s = 26": lambda: batchdp.workloads.related(256, 1024, 26, 0),
     "prefix 10": lambda: batchdp.workloads.prefix(10),
     "sums and counts of 4 groups": lambda: sums_and_counts(4),
+    "3 blocks with 2 overlapping counts each": lambda: in_blocks(OVERLAP, 3),
+    "3 blocks that exclude each other": lambda: in_blocks(OVERLAP, 3, [[0], [1], [2]]),
+    "one-way tables of 3, 3 and 2 values, in 3 blocks": lambda: MatrixWorkload(np.eye(8), blocks=(3, 3, 2)),
+    "one-way tables of 6, 5 and 4 values, in 3 blocks": lambda: MatrixWorkload(np.eye(15), blocks=(6, 5, 4)),
+    "7 flags in each of 2 blocks": lambda: in_blocks(flags(7), 2),
+    "a count and the sums of 3 columns, in 3 blocks": sums_in_blocks,
 }
 RANDOM: dict[str, Callable[[int], object]] = {
     "10 random queries of 64 cells": partial(random_counts, 10, 64, 0.5),
@@ -128,10 +146,10 @@ PART = 50_000
 COVERED = ("4 flags", "7 flags", "one-way tables of 3 × 3 × 2", "WRelated 20 × 400, s = 8", "prefix 10")
 
 
-def ready(strategy: PairStrategy, epsilon: float) -> tuple[ShapedLattice, Mechanism, ShapedLaw]:
+def ready(strategy: PairStrategy, epsilon: float) -> tuple[InBodies, Mechanism, ShapedLaw]:
     made = prepare(strategy, Neighbours(), Budget(KNORM, epsilon), None)
     lattice, law = made.measurement, made.reader
-    assert isinstance(lattice, ShapedLattice)
+    assert isinstance(lattice, InBodies)
     assert isinstance(law, ShapedLaw)
     return lattice, made, law
 

@@ -6,6 +6,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
@@ -29,7 +30,6 @@ from batchdp.linalg.matrix import dense
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.quantise import lattice_of
-from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
 from batchdp.privacy import LAPLACE
 from batchdp.sql import read_queries
@@ -217,7 +217,7 @@ def test_a_plan_must_know_its_ends() -> None:
     plan = made("integers = [0, 5000]")
     plain = MatrixWorkload(plan.workload.matrix, plan.names, blocks=plan.workload.blocks)
     with pytest.raises(PlanError, match="between which cells"):
-        Plan(plan.sql, plan.domain, plan.cells, noise_on_results(plain), Options())
+        replace(plan, strategy=noise_on_results(plain))
     for ends in ([(0, 0, 3)], [(0, 1, 0)], [(0, 99, 1)], [(-1, -1, 1)]):
         with pytest.raises(WorkloadError, match="ends"):
             MatrixWorkload(np.eye(2), ends=ends)
@@ -226,7 +226,7 @@ def test_a_plan_must_know_its_ends() -> None:
 # ── what it costs ──
 
 
-def made(decl: str, sql: str = "SELECT g, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY g", **options: Any) -> Plan:
+def made(decl: str, sql: str = "SELECT g, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY g", **options: Any) -> Any:
     text = f'table = "t"\n[columns.g]\nvalues = {GROUPS}\nother = "drop"\n[columns.v]\n{decl}\nother = "drop"\n'
     planned = batchdp.plan(sql, text.replace("'", '"'), cache=False, **options)
     assert isinstance(planned, Plan)
@@ -266,10 +266,10 @@ SELECT SUM(a) AS large FROM t WHERE a > 900;
 def test_plans_are_never_worse_than_noise_on_results(sql: str, top: int, objective: Any, privacy: Any) -> None:
     """By what is minimised; with noise for all alike, and in proportion to what a record can change."""
     columns = {"g": {"values": ["x", "y"]}, "a": {"integers": [0, top]}, "b": {"range": [-5, 5], "step": 0.5}}
-    plan = batchdp.plan(
+    plan: Any = batchdp.plan(
         sql, {"table": "t", "columns": columns}, privacy=privacy, objective=objective, seconds=1, cache=False
     )
-    assert len(plan.cells.blocks) == 1 + ("SUM(b)" in sql)
+    assert len(plan.batch.cells.blocks) == 1 + ("SUM(b)" in sql)
     budget: dict[str, Any] = {"epsilon": 1.0} if privacy == "pure" else {"rho": 0.5}
     W = dense(plan.workload.matrix)
     own = np.abs(W).max(axis=1)
@@ -304,8 +304,8 @@ def test_two_amounts_pass_the_audit(privacy: Any) -> None:
 def test_plans_are_saved_and_audited(tmp_path: Path) -> None:
     plan = made("integers = [0, 50]", "SELECT SUM(v) AS s, COUNT(*) AS n FROM t WHERE v > 7")
     plan.save(tmp_path / "new.plan")
-    again = batchdp.load_plan(tmp_path / "new.plan")
-    assert again.cells.ends == plan.cells.ends
+    again: Any = batchdp.load_plan(tmp_path / "new.plan")
+    assert again.batch.cells.ends == plan.batch.cells.ends
     assert again.lattice.sensitivity == plan.lattice.sensitivity
     assert batchdp.audit(again, epsilon=1.0, runs=2000).passed
 

@@ -26,7 +26,6 @@ from batchdp.plans import Plan, plan, plan_for
 from batchdp.plans.accuracy import law_at
 from batchdp.plans.outlook import outlook
 from batchdp.plans.statements import statements_of
-from batchdp.plans.weighing import own_sensitivities
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.publishing import dossier, verify
 from batchdp.release import Release, answer, export, load_release
@@ -54,7 +53,7 @@ TRUTHS = {"mean[g=a]": 150.25, "mean[g=b]": 250.5, "middle[g=a]": 3, "share": 50
 
 
 @pytest.fixture(scope="module")
-def planned() -> Plan:
+def planned() -> Any:
     return plan(SQL, DOMAIN, seconds=0.5, cache=False)
 
 
@@ -137,7 +136,7 @@ def test_ratios_over_the_same_are_one() -> None:
 def test_a_derived_statement_counts_as_one() -> None:
     """Of two statements with as many groups, one derived, each has half of all weights times squared sensitivities."""
     made = plan("SELECT AVG(k) AS a FROM t; SELECT COUNT(*) AS n FROM t", DOMAIN, seconds=0.1, cache=False)
-    W, weights = own_sensitivities(made.cells), made.workload.weights
+    W, weights = made.workload.table_tops(), made.workload.weights
     assert weights is not None
     relative = dict(zip(made.names, weights * W**2, strict=True))
     assert relative == pytest.approx({"n": 1, "a.numerator": 0.5, "a.denominator": 0.5})

@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
+from batchdp.plans.weighing_tables import weighed
 from numpy.typing import NDArray
 
 from batchdp.asking import TableBatch, checked_orders, read_runs, tables_of, write_runs
@@ -18,7 +19,6 @@ from batchdp.domain import Domain, as_domain
 from batchdp.errors import QueryError, WorkloadError
 from batchdp.mechanism.derived import evaluated
 from batchdp.plans.options import Options
-from batchdp.plans.weighing_tables import weighed
 from batchdp.sql import read_batch, read_selections
 from batchdp.tables import count, open_table
 

@@ -84,4 +84,4 @@ def test_tables_have_the_same_gain_on_the_terminal_and_on_the_page(tmp_path: Pat
         gained = f"{one.by_itself / one.standard_error:.2f}×"
         assert re.search(rf"{re.escape(one.name)} .* {gained} *$", shown, re.MULTILINE)
         assert f">{gained}</td>" in plan_page(prospect)
-    assert "each table alone with 1/5 of the budget" in " ".join(shown.split())
+    assert "each statement alone with 1/5 of the budget" in " ".join(shown.split())

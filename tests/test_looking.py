@@ -129,11 +129,11 @@ def test_few_single_counts_look_as_they_always_did(tmp_path: Path) -> None:
 
 def test_an_outlook_knows_the_tables() -> None:
     expected = outlook(batchdp.plan(QUERIES, DOMAIN, cache=False, seconds=1))
-    tables, more = expected.tables()
+    tables, more = expected.excerpt()
     assert more == 0
     assert [one.title for one in tables] == ["answers by query", "visits by clinic", "aged by age"]
     assert [row for one in tables for _, row in one.rows] == sorted(
-        expected.queries, key=lambda row: "[" in row.name
+        expected.tables, key=lambda row: "[" in row.name
     )  # which keeps the order of the statements
     shown = printed(expected_table(expected, "title"))
     assert "visits by clinic (2)" in shown

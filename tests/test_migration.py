@@ -306,7 +306,7 @@ def test_a_cached_plan_of_another_version_is_not_used(tmp_path: Path, monkeypatc
     monkeypatch.setenv("BATCHDP_CACHE", str(tmp_path))
     domain = {"table": "t", "columns": {"a": {"values": ["x", "y"]}}}
     asked: dict[str, Any] = {"sql": "SELECT COUNT(*) AS n FROM t", "domain": domain}
-    made = plan(**asked)
+    made: Any = plan(**asked)
     (cached,) = tmp_path.iterdir()
     replace(made, strategy=replace(made.strategy, method="remembered")).save(cached)
     assert plan(**asked).strategy.method == "remembered"

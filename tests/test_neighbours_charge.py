@@ -21,7 +21,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from batchdp import Ledger, Plan, answer, plan
+from batchdp import Ledger, answer, plan
 from batchdp.domain import as_domain
 from batchdp.errors import BudgetError
 from batchdp.tables import count, open_table
@@ -37,7 +37,7 @@ DOMAIN = as_domain({"table": "visits", "privacy": {"unit": "who"}, "columns": CO
 
 
 @cache
-def planned() -> Plan:
+def planned() -> Any:
     sql = (
         "SELECT COUNT(*) AS a FROM visits WHERE age < 18; SELECT COUNT(*) AS b FROM visits WHERE state = 'NY';"
         "SELECT COUNT(*) AS c FROM visits WHERE smoker;"
@@ -170,7 +170,7 @@ def test_files_are_read_after_the_charge(form: str, tmp_path: Path) -> None:
     write(one)
     with open_table(place, DOMAIN) as source:
         write(pa.concat_tables([one] * 5).set_column(3, "who", pa.array(range(5))))
-        assert sum(int(numbers.sum()) for _, numbers in count(source, planned().cells.atoms, unit="who")) == 5
+        assert sum(int(numbers.sum()) for _, numbers in count(source, planned().batch.atoms, unit="who")) == 5
 
 
 def single(cursor: Any) -> int:

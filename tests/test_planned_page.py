@@ -17,12 +17,13 @@ from batchdp import AccuracyError, BatchDPError, Ledger, MatrixWorkload, Plan, o
 from batchdp.cells import cells_of
 from batchdp.domain.domain import read_domain
 from batchdp.plans.accuracy import margins, needed
-from batchdp.plans.alone import beside, queries_alone
+from batchdp.plans.baselines import beside, tables_alone
 from batchdp.plans.criteria import as_criteria
+from batchdp.plans.encoding import CellBatch
 from batchdp.privacy import Budget
 from batchdp.reports.figures import significant
 from batchdp.reports.planned import Prospect, plan_page
-from batchdp.sql import read_queries
+from batchdp.sql import read_batch
 from browser import MISSING, chromium, show
 from commands import DOMAIN, QUERIES, make_study, refused, succeeds
 from needs import need
@@ -32,7 +33,7 @@ PAINTS = "return performance.getEntriesByType('paint').map((one) => one.startTim
 HOSTILE = '"</script><script>alert(1)</script>"'
 
 
-def planned(privacy: Any = "pure", queries: str = QUERIES) -> Plan:
+def planned(privacy: Any = "pure", queries: str = QUERIES) -> Any:
     return batchdp.plan(queries, DOMAIN, privacy=privacy, seconds=0.3, cache=False)
 
 
@@ -75,8 +76,8 @@ def test_the_figures_are_those_of_the_plan(plans: dict[str, Plan], privacy: str)
     rows = [row for row in Cells(plan_page(prospect)).rows if "data-row" in row[0]]
     assert [cells[0][1] for _, cells in rows] == list(plan.names)
     half = margins(plan) * expected.budget ** (-1 / plan.strategy.noise.norm)
-    alone = queries_alone(plan, prospect.reference)
-    for (_, cells), one, margin, other in zip(rows, expected.queries, half, alone, strict=True):
+    alone = tables_alone(plan, prospect.reference)
+    for (_, cells), one, margin, other in zip(rows, expected.tables, half, alone, strict=True):
         for (attributes, text), value in zip(cells[1:], (one.standard_error, margin, other), strict=True):
             assert float(attributes["data-at"] or "nan") == pytest.approx(value, rel=1e-12)
             assert text == significant(value)
@@ -93,7 +94,7 @@ def test_the_figures_are_those_of_the_plan(plans: dict[str, Plan], privacy: str)
 def test_queries_by_themselves_are_those_of_their_statement_by_itself(plans: dict[str, Plan], privacy: str) -> None:
     plan = plans[privacy]
     budget = plan.strategy.noise.implied_by(0.7)
-    alone = queries_alone(plan, budget)
+    alone = tables_alone(plan, budget)
     for statement, one in zip(plan.statements, beside(plan, budget), strict=True):
         assert np.sqrt(np.mean(alone[list(statement.queries)] ** 2)) == pytest.approx(one.by_itself, rel=1e-12)
 
@@ -107,12 +108,12 @@ def test_the_least_budget_meets_every_criterion_and_no_less_does(plans: dict[str
     page = plan_page(prospect)
     assert page.count('class="unmet"') == 0
     assert '<strong class="count">3</strong> of 3' in page
-    errors = plan.standard_errors(**{plan.strategy.noise.unit: prospect.start})
+    errors = plan.typical_errors(**{plan.strategy.noise.unit: prospect.start})
     assert errors[0] <= 12.0 * (1 + 1e-5)
     less = {plan.strategy.noise.unit: prospect.least * 0.98}
     worst = max(
-        float(plan.standard_errors(**less)[0]) / 12.0,
-        float(plan.standard_errors(**less)[plan.names.index("aged[age=0 to under 18]")]) / 2.5,
+        float(plan.typical_errors(**less)[0]) / 12.0,
+        float(plan.typical_errors(**less)[plan.names.index("aged[age=0 to under 18]")]) / 2.5,
         float(np.max(margins(plan)[1:4])) * (prospect.least * 0.98) ** (-1 / plan.strategy.noise.norm) / 20,
     )
     assert worst > 1
@@ -285,9 +286,10 @@ def test_the_first_paint_of_two_thousand_queries_takes_less_than_a_second(browse
     columns = (f'[columns.{name}]\nintegers = [1, {most}]\nother = "drop"\n' for name, most in (("a", 50), ("b", 40)))
     domain = read_domain('table = "t"\n' + "".join(columns))
     sql = "SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b"
-    cells = cells_of(read_queries(sql, domain), domain)
+    asked = read_batch(sql, domain)
+    cells = cells_of(asked.queries, domain)
     strategy = batchdp.STRATEGIES["noise-on-data"](MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes))
-    plan = Plan(sql, domain, cells, strategy)
+    plan = Plan(sql, None, domain, CellBatch(cells, asked), strategy)
     assert len(plan.names) == 2000
     page = report_plan(plan, tmp_path / "page.html", criteria={"n": {"margin": 5}})
     times = []

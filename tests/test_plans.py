@@ -51,11 +51,12 @@ from batchdp.domain import as_domain
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.quantise import CAPS
 from batchdp.plans import file as plan_files
-from batchdp.plans import making
+from batchdp.plans import keeping, making
 from batchdp.plans.options import Options, PlanObjective
 from batchdp.plans.settling import settle
 from batchdp.portfolio.options import OBJECTIVES, PRIVACIES
 from batchdp.release import answering
+from batchdp.release.components.counted import reading
 from batchdp.tables import open_table
 from batchdp.tables.duck import DuckEngine
 from mechanisms import released
@@ -96,7 +97,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @cache
-def planned(sql: str = SQL, protected: str = "", **options: Any) -> Plan:
+def planned(sql: str = SQL, protected: str = "", **options: Any) -> Any:
     """A plan under the domain's privacy settings, in JSON; made once, as it is frozen."""
     described = DESCRIBED | ({"privacy": json.loads(protected)} if protected else {})
     found: Plan = plan(sql, described, cache=False, **FAST | options)
@@ -107,7 +108,7 @@ def without_noise(given: Plan, table: Any, books: Ledger) -> Release:
     """What `answer` does, with a draw that adds nothing."""
     strategy, relation, cap = settle(given, None, None, None)
     with ExitStack() as opened:
-        counts = answering._counting(given, opened, table, None)
+        counts = reading(given.batch, given, opened, table, None)
         amount = 0.01 if given.privacy == "zcdp" else 0.1
         found: Release = released(strategy, counts, books, amount, label="people", neighbours=relation, max_rows=cap)
         return found
@@ -122,7 +123,7 @@ def test_a_plan_knows_its_queries() -> None:
     assert made.workload.queries == 2 + 3 + 4
     assert made.privacy == "pure"
     assert made.lattice.largest_total == 10**6
-    assert re.fullmatch(r"Plan\(9 queries over 'people', \d+ cells, .+, pure\)", repr(made))
+    assert re.fullmatch(r"Plan\(9 answers over 'people', .+, pure\)", repr(made))
     assert made.standard_errors(epsilon=1.0) == pytest.approx(np.sqrt(made.strategy.per_query_variance(epsilon=1.0)))
 
 
@@ -296,7 +297,7 @@ def test_ten_megabytes_of_queries_are_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "large.sql").write_text(sql)
     for given in (sql, tmp_path / "large.sql"):
         started = time.process_time()
-        with pytest.raises(QueryError, match="characters"):
+        with pytest.raises(QueryError, match="split it into several batches"):
             plan(given, DESCRIBED)
         assert time.process_time() - started < 2
 
@@ -311,14 +312,14 @@ def test_queries_that_can_never_be_true_are_answered_with_nothing(ledger: Ledger
 # ── files ──
 
 
-def same(one: Plan, other: Plan) -> bool:
+def same(one: Any, other: Any) -> bool:
     a, b = one.strategy, other.strategy
-    described = all(getattr(a, name) == getattr(b, name) for name in (*plan_files.DESCRIBED, "sensitivity", "residual"))
+    described = all(getattr(a, name) == getattr(b, name) for name in (*keeping.OF_PAIR, "sensitivity", "residual"))
     return (
         described
         and (one.sql, one.domain, one.options, one.names) == (other.sql, other.domain, other.options, other.names)
         and one.workload.blocks == other.workload.blocks
-        and one.cells.atoms == other.cells.atoms
+        and one.batch.cells.atoms == other.batch.cells.atoms
         and np.array_equal(dense(one.workload.matrix), dense(other.workload.matrix))
         and np.array_equal(a.measure, b.measure)
         and np.array_equal(a.reconstruct, b.reconstruct)
@@ -780,7 +781,7 @@ def test_a_planted_count_appears_nowhere(
     made.save(tmp_path / "made.plan")
     with open_table(table, made.domain) as source:
         shown = [repr(source), str(source)]
-    shown += [repr(made), str(made), repr(made.cells), repr(made.lattice), repr(done), str(done.certificate)]
+    shown += [repr(made), str(made), repr(made.batch), repr(made.lattice), repr(done), str(done.certificate)]
     shown += [repr(books), str(books.history())]
     failures: list[dict[str, Any]] = [{"epsilon": 100.0}, {"epsilon": -1.0}, {"rho": 1.0}, {"epsilon": 1e9}]
     for bad in failures:

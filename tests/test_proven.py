@@ -33,7 +33,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[MatrixWorkload]:
     return seen
 
 
-def made(**options: Any) -> Plan:
+def made(**options: Any) -> Any:
     found: Plan = plan(SQL, DOMAIN, cache=False, seconds=0.2, **options)
     return found
 
@@ -47,7 +47,7 @@ def test_what_is_proven_is_in_the_file_and_not_solved_again(
     largest = planned.strategy.optimality_of_largest
     planned.save(tmp_path / "p")
     count = len(solved)
-    loaded = load_plan(tmp_path / "p").strategy
+    loaded: Any = load_plan(tmp_path / "p").strategy
     assert loaded.lower_bound(**budget) == planned.strategy.lower_bound(**budget)
     assert loaded.largest_variance_bound(**budget) == planned.strategy.largest_variance_bound(**budget)
     assert np.array_equal(loaded.optimality.weights, planned.strategy.optimality.weights)
@@ -59,7 +59,7 @@ def test_what_is_proven_is_in_the_file_and_not_solved_again(
 def test_nothing_is_solved_for_unless_it_is_asked_for(tmp_path: Path, solved: list[MatrixWorkload]) -> None:
     made().save(tmp_path / "p")
     assert not solved
-    loaded = load_plan(tmp_path / "p").strategy
+    loaded: Any = load_plan(tmp_path / "p").strategy
     assert loaded.lower_bound(epsilon=1.0) > 0
     assert len(solved) == 1
 
@@ -110,7 +110,7 @@ def test_a_bound_that_cannot_be_true_is_left_out_and_proven_anew(
     FORGED[forgery](header, arrays)
     archive.save(tmp_path / "p", header, arrays, PlanError)  # under a digest of its own
     solved.clear()
-    loaded = load_plan(tmp_path / "p").strategy
+    loaded: Any = load_plan(tmp_path / "p").strategy
     assert loaded.proven == ()
     assert loaded.lower_bound(epsilon=1.0) == pytest.approx(planned.strategy.lower_bound(epsilon=1.0), rel=1e-6)
     assert len(solved) == 1

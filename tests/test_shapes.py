@@ -348,7 +348,7 @@ def test_noise_without_a_shape_does_not_pass_for_such(tmp_path: Path) -> None:
 
 
 def test_a_plan_keeps_its_shape(tmp_path: Path) -> None:
-    plan = batchdp.plan(SQL, DOMAIN, shape="any", limits=QUICK, seconds=0.5, cache=False)
+    plan: Any = batchdp.plan(SQL, DOMAIN, shape="any", limits=QUICK, seconds=0.5, cache=False)
     assert plan.strategy.shape is not None
     plan.save(tmp_path / "a.plan")
     loaded = batchdp.load_plan(tmp_path / "a.plan")

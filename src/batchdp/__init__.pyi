@@ -23,7 +23,6 @@ from .errors import WorkloadError as WorkloadError
 from .ledger import Ledger as Ledger
 from .linalg.product import Product as Product
 from .plans import Plan as Plan
-from .plans import TablePlan as TablePlan
 from .plans import epsilon_for as epsilon_for
 from .plans import load_plan as load_plan
 from .plans import outlook as outlook

@@ -219,7 +219,8 @@ def search(given: Given, way: str) -> Given:
         if way == "unevenly":  # in whole parts of 1024, as a search that improves them leaves them
             split = {i: _uneven(len(one)) for i, one in split.items()}
         found = _strategy(batch, tables_apart(batch, terms) if way == "apart" else split_by(batch, terms, split), 0.0)
-    header, arrays = keeping.described(found)
+    kept, arrays = keeping.described(found)
+    header = kept["strategy"]
     if header["kind"] == "whole":
         return {"kind": "whole residuals", "shares": arrays["shares"].tolist(), "total": found.total}
     assert header["kind"] == "listed"
@@ -242,7 +243,7 @@ def search(given: Given, way: str) -> Given:
 def total_of(given: Given) -> float:
     """The sum of squared errors of a strategy over many columns at unit noise: for `given.py`, once."""
     header, arrays = _kept({**given, "strategy": {"total": 0.0, **given["strategy"]}})
-    found = keeping._total(keeping._READ[header["kind"]](header, arrays, _batch(given["workload"])))
+    found = keeping.add_up(keeping._READ[header["kind"]](header, arrays, _batch(given["workload"])))
     assert found is not None
     return found
 
@@ -255,7 +256,7 @@ def _uneven(orbits: int) -> Any:
 
 def _over_columns(given: Given) -> Any:
     header, arrays = _kept(given)
-    return keeping.read(header, arrays, _batch(given["workload"]))
+    return keeping.read({"strategy": header}, arrays, _batch(given["workload"]))
 
 
 def _kept(given: Given) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchdp.audits import (
-    amounts,  # noqa: F401  # which register what they derive again
-    knorm,  # noqa: F401  # which register what they derive again
-    tables,  # noqa: F401  # which register what they derive again
-)
+from batchdp.audits import amounts, knorm, tables  # noqa: F401  # which register what they derive again
 from batchdp.audits.attack import RUNS, attack
 from batchdp.audits.exact import exact
 from batchdp.audits.finding import Finding
-from batchdp.audits.records import records_finding
+from batchdp.audits.records import records_findings
 from batchdp.mechanism.measurement import Relation
 from batchdp.mechanism.prepare import prepare
-from batchdp.plans import Plan, TablePlan
+from batchdp.plans import Plan
 from batchdp.plans.settling import settle
 from batchdp.privacy import Budget
-from batchdp.strategies.factored import FactoredStrategy
-from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class Audit:
 
 
 def audit(
-    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
+    planned: Plan | Strategy,
     *,
     epsilon: float | None = None,
     rho: float | None = None,
@@ -51,7 +46,6 @@ def audit(
     strategy, whose, cap = settle(planned, neighbours, rows_per_unit, max_rows)
     budget = Budget.of(strategy.noise, epsilon=epsilon, rho=rho)
     made = prepare(strategy, whose, budget, cap)
-    found = [*exact(made)]
-    if isinstance(planned, Plan) and len(planned.workload.meetings) > 1:
-        found.append(records_finding(planned.cells, made.measurement))
-    return Audit((*found, *attack(made, runs)))
+    return Audit(
+        (*exact(made), *records_findings(getattr(planned, "batch", None), made.measurement), *attack(made, runs))
+    )

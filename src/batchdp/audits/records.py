@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import singledispatch
 from math import prod
 from typing import Any
 
@@ -14,9 +15,22 @@ from batchdp.audits.finding import Finding
 from batchdp.cells import Cells
 from batchdp.cells.meetings import looked_at
 from batchdp.cells.splitting import possible
+from batchdp.plans.encoding import CellBatch
 
 CHUNK = 200_000
 MOST_RECORDS = 8_000_000
+
+
+@singledispatch
+def records_findings(batch: Any, measurement: Any) -> Iterator[Finding]:
+    """What is looked at of the records of a plan's batch: nothing, where no blocks are said to exclude each other."""
+    return iter(())
+
+
+@records_findings.register
+def _(batch: CellBatch, measurement: Any) -> Iterator[Finding]:
+    if len(measurement.workload.meetings) > 1:
+        yield records_finding(batch.cells, measurement)
 
 
 def records_finding(cells: Cells, lattice: Any) -> Finding:

@@ -21,7 +21,7 @@ from scipy import sparse
 from batchdp.archive import write_atomically
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
 from batchdp.regular import open_regular
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.workload import MatrixWorkload, Workload
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
@@ -171,12 +171,12 @@ def open_ledger(path: Path) -> Ledger:
     return Ledger.open(path)
 
 
-def read_workload(path: Path) -> MatrixWorkload:
+def read_workload(path: Path) -> Workload:
     """The workload of a plan, or one from a matrix."""
     if _is_plan(path):
         from batchdp.plans import load_plan
 
-        asked: MatrixWorkload = load_plan(path).asked_workload
+        asked: Workload = load_plan(path).asked_workload
         return asked
     return read_matrix(path)
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from batchdp.plans import Plan
     from batchdp.plans.criteria import Criteria
     from batchdp.plans.outlook import Outlook
-    from batchdp.plans.tabled import TablePlan
-    from batchdp.plans.tabled_outlook import TableOutlook
 
 
 EXAMPLES = (
@@ -142,48 +140,38 @@ def _planned(
     asked: dict[str, Any],
     shown: dict[str, Any],
     seen: dict[str, Any],
-) -> tuple[Any, Any]:
+) -> tuple[Plan, Outlook]:
     """The plan and its outlook: for what is asked, or for the accuracies that are wanted."""
     from batchdp.cli.show import progress
     from batchdp.errors import AccuracyError
     from batchdp.plans import plan, plan_for
     from batchdp.plans.outlook import outlook
 
-    made: Any
     epsilon = shown["epsilon"]
     with progress("Planning") as report:
         if criteria is None:
             made = plan(queries, domain, **search, **asked, **shown, prove=True, progress=report)
-        elif queries is None or asked != {"objective": ObjectiveChoice.fair.value, "weights": {}, "marginals": None}:
-            raise AccuracyError(
-                "--accuracy FILE finds the weights of SQL queries by itself; leave out --weight, --objective, "
-                "--marginals"
-            )
+        elif (asked["objective"], asked["weights"]) != (ObjectiveChoice.fair.value, {}):
+            raise AccuracyError("--accuracy FILE finds the weights by itself; leave out --weight and --objective")
         else:
-            made = plan_for(queries, domain, criteria, **search, progress=report)
+            made = plan_for(queries, domain, criteria, marginals=asked["marginals"], **search, progress=report)
             epsilon = _implying(made, epsilon)
         return made, outlook(made, epsilon=epsilon, **seen)
 
 
-def _show(
-    expected: Outlook | TableOutlook, made: Plan | TablePlan, title: str, domain: Path, *, everything: bool
-) -> None:
+def _show(expected: Outlook, made: Plan, title: str, domain: Path, *, everything: bool) -> None:
     """The figures, what they say in all, and what is still to be edited."""
     from batchdp.cli.show import console, say
-    from batchdp.plans.tabled_outlook import TableOutlook
 
-    if isinstance(expected, TableOutlook):
-        console.print(expected_tables(expected, title, everything=everything))
-    else:
-        console.print(expected_table(expected, title, everything=everything))
-        console.print(statements_table(expected))
-        if expected.derived:
-            console.print(derived_table(expected))
+    console.print(expected_table(expected, title, everything=everything))
+    console.print(statements_table(expected, everything=everything))
+    if expected.derived:
+        console.print(derived_table(expected))
     say(expected.summary())
     for sentence in made.counted.sentences(made.domain.privacy.max_rows):
         say(sentence)
-    if (needed := getattr(made, "needed", None)) is not None:
-        say(f"The accuracies that are wanted need {needed}; the errors above are at that budget.")
+    if made.needed is not None:
+        say(f"The accuracies that are wanted need {made.needed}; the errors above are at that budget.")
     made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
     if made_up:
         say(f"Still to do: {made_up} lines in {domain} are marked EDIT. Correct them, delete the marks, plan again.")
@@ -236,10 +224,11 @@ def _implying(made: Plan, epsilon: float) -> float:
     return float((norm * float(made.needed)) ** (1 / norm))
 
 
-def statements_table(expected: Outlook) -> Any:
+def statements_table(expected: Outlook, *, everything: bool = False) -> Any:
     """Per statement: the expected standard error, that of answering it by itself, and the gain."""
-    from batchdp.cli.show import figure, table
+    from batchdp.cli.show import ROWS, figure, table
 
+    shown = expected.statements if everything else expected.statements[:ROWS]
     rows = (
         (
             f"{one.name}, a part" if one.part_of else one.name,
@@ -248,10 +237,14 @@ def statements_table(expected: Outlook) -> Any:
             figure(one.by_itself),
             f"worse: {one.gained}" if one.is_worse else one.gained,
         )
-        for one in expected.statements
+        for one in shown
     )
     headings = ("statement", "queries", "standard error", "by itself", "gain")
-    return table("Statements", headings, rows, expected.explained(), important="standard error")
+    more = len(expected.statements) - len(shown)
+    caption = (
+        f"{expected.explained()} And {more:,} statements more; --all shows them." if more else expected.explained()
+    )
+    return table("Statements", headings, rows, caption, important="standard error")
 
 
 def derived_table(expected: Outlook) -> Any:
@@ -282,13 +275,13 @@ def expected_table(expected: Outlook, title: str, *, everything: bool = False) -
     """Per table and query: the expected standard error and the baselines'."""
     from batchdp.cli.show import Part, figure, parts
 
-    tables, more = expected.tables(everything=everything)
+    tables, more = expected.excerpt(everything=everything)
     found = [
         Part(
             None
             if one.single
             else (
-                f"{one.title} ({one.queries:,})",
+                f"{one.title} ({one.rows_in_all:,})",
                 f"median {figure(one.standard_error)}",
                 "",
                 "",
@@ -302,33 +295,9 @@ def expected_table(expected: Outlook, title: str, *, everything: bool = False) -
                 )
                 for label, row in one.rows
             ],
-            one.queries - len(one.rows),
+            one.rows_in_all - len(one.rows),
         )
         for one in tables
     ]
     headings = ("query", "standard error", "noise on data", "noise on results")
     return parts(title, headings, found, expected.caption(), important="standard error", more=more)
-
-
-def expected_tables(expected: TableOutlook, title: str, *, everything: bool = False) -> Any:
-    """Per table: how many answers, the typical standard error, the baselines', that by itself and the gain."""
-    from batchdp.cli.show import ROWS, figure, table
-
-    shown = expected.tables if everything else expected.tables[:ROWS]
-    rows = (
-        (
-            row.name,
-            f"{row.answers:,}",
-            figure(row.standard_error),
-            figure(row.noise_on_data),
-            figure(row.noise_on_results),
-            figure(one.by_itself),
-            one.gained,
-        )
-        for row, one in zip(shown, expected.statements, strict=False)
-    )
-    headings = ("table", "answers", "standard error", "noise on data", "noise on results", "by itself", "gain")
-    more = len(expected.tables) - len(shown)
-    caption = f"{expected.caption()} {expected.explained()}"
-    caption = f"{caption} And {more:,} tables more; --all shows them." if more else caption
-    return table(title, headings, rows, caption, important="standard error")

@@ -48,9 +48,9 @@ def command(
     left in the ledger; nothing is read or spent.
     """
     from batchdp.archive import read_format
-    from batchdp.plans import file, tabled_file
+    from batchdp.plans import file
 
-    if read_format(release) in (file.FORMAT, tabled_file.FORMAT):
+    if read_format(release) == file.FORMAT:
         if plan is not None:
             raise typer.BadParameter("a plan is shown by itself; leave --plan out", param_hint="--plan")
         _before(release, output, criteria, ledger, title)
@@ -76,7 +76,7 @@ def command(
         made = load_plan(plan)
         planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
-        compared = compare(made.asked_workload, methods, progress=lambda names: tracked(names, "Comparing"))
+        compared = compare(made, methods, progress=lambda names: tracked(names, "Comparing"))
     agreeing = made_consistent(loaded, whole=whole) if consistent or whole else None
     with progress("Reading") as bar:
         report(

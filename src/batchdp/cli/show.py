@@ -227,7 +227,7 @@ def comparison_table(comparison: Comparison, title: str) -> Table:
             for row in sorted(comparison.methods, key=lambda row: row.expected_squared_error)
         ),
         f"Total expected squared error at ε = 1{', each times its weight in the plan' * comparison.weighted}; "
-        "divide by ε² for another budget.",
+        f"divide by ε² for another budget. {comparison.note}".rstrip(),
         important="error",
     )
     shown.add_section()

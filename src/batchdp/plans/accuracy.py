@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 from scipy.special import erfinv
 
-from batchdp.errors import PrivacyParameterError, StrategyError
+from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.matrix import Dense, plain
-from batchdp.mechanism.law import NoiseLaw, checked_confidence
-from batchdp.mechanism.measurement import IntegerMeasurement, Neighbours, Relation
-from batchdp.mechanism.quantise import TABLE_CAPS, caps_for, lattice_of, quantise
+from batchdp.mechanism.law import checked_confidence
+from batchdp.mechanism.measurement import IntegerMeasurement, Relation
+from batchdp.mechanism.prepare import caps_of
+from batchdp.mechanism.quantise import lattice_of, quantise
 from batchdp.plans.criteria import Criteria, Wanted
 from batchdp.plans.planned import Plan
 from batchdp.plans.settling import settle
-from batchdp.plans.statements import Statement
-from batchdp.plans.tabled import TablePlan
-from batchdp.privacy import Budget, Noise
+from batchdp.privacy import GAUSSIAN, Budget, Noise
 from batchdp.strategies.factored import FactoredStrategy
 from batchdp.strategies.pair import PairStrategy
-from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.strategies.strategy import Strategy
+
+NO_NOISE = "the answers asked for need no noise: they are 0 whatever the data"
+CLOSE = 1 + 1e-6
+"""Makes up for lattices of other caps, and for rounding here and in the scale of the noise."""
+ROUNDED = 1.005
+"""What the lattice of a strategy over many columns may add to variances, and so to the budget."""
+MOST_LOOKED = 100
+"""Tables whose intervals are looked at one by one: those of the largest standard errors, where there are more."""
 
 
 def epsilon_for(
-    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
+    planned: Plan | Strategy,
     *,
     standard_error: float | None = None,
     half_width: float | None = None,
@@ -42,73 +51,125 @@ def epsilon_for(
         planned: what will be released.
         standard_error: the largest standard error that is good enough; or
         half_width: the largest half width of an interval of this `confidence`.
-        query: only this one has to be accurate enough; a table's name for a plan of tables or a strategy over many
-            columns.
+        query: only this one has to be accurate enough; a table's name where the batch has tables.
         neighbours, rows_per_unit, max_rows: as in `answer`.
     """
     strategy, relation, max_rows = settle(planned, neighbours, rows_per_unit, max_rows)
     goal = _goal(standard_error, half_width)
-    if isinstance(strategy, FactoredStrategy):
-        worst = _worst_of_tables(strategy, query, None if half_width is None else confidence, max_rows)
-        if worst == 0:
-            raise PrivacyParameterError(NO_NOISE)
-        return ROUNDED * float((relation.factor * worst / goal) ** strategy.noise.norm)
-    names = strategy.workload.names
-    if query is not None and query not in names:
-        raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {names[0]!r}")
-    law = _law(strategy, relation, max_rows)
-    errors = law.standard_errors if half_width is None else law.half_widths(confidence)
-    worst = float(np.max(errors) if query is None else errors[names.index(query)])
+    tables = None if query is None else [_table(strategy, query)]
+    found = widths(strategy, relation.factor, max_rows)
+    worst = float(found(tables, None if half_width is None else confidence).max(initial=0.0))
     if worst == 0:
         raise PrivacyParameterError(NO_NOISE)
-    return float(_enough(worst / goal, strategy.noise))
+    return float(_enough(worst / goal, strategy.noise, found.slack))
 
 
 def needed(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, float]]:
     """For every accuracy that is wanted the least ε or ρ at which the plan has it; 0 where an answer has no noise."""
-    return [(wanted, float(own.max(initial=0.0))) for wanted, own in needed_by_query(plan, criteria)]
+    return [(wanted, float(own.max(initial=0.0))) for wanted, own in needed_by_table(plan, criteria)]
 
 
-def needed_by_query(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
-    """The same for each of the queries that it is wanted of."""
-    law = _law(*settle(plan, None, None, None))
-    found = []
+def needed_by_table(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
+    """The same for each of the tables that it is wanted of; over cells a table is a query."""
+    found, noise = _widths_of(plan), plan.strategy.noise
+    told = []
     for wanted in criteria.wanted(plan.names, plan.statements):
         own, criterion = list(wanted.queries), wanted.criterion
-        part = replace(law, reconstruct=plain(law.reconstruct)[own])
-        errors = part.standard_errors if criterion.margin is None else part.half_widths(criterion.confidence)
-        found.append((wanted, _enough(errors / criterion.goal, plan.strategy.noise)))
-    return found
-
-
-def needed_by_table(plan: TablePlan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
-    """The same for each of the tables of a plan of tables; a table is both a statement and a name."""
-    names = [table.name for table in plan.tables]
-    found = []
-    for wanted in criteria.wanted(names, [Statement(name, (t,)) for t, name in enumerate(names)]):
-        goal, confidence = wanted.criterion.goal, wanted.criterion.confidence
-        width: dict[str, Any] = {"standard_error": goal} if wanted.criterion.margin is None else {"half_width": goal}
-        every = len(wanted.queries) == len(names)
-        asked = [None] if every else [names[t] for t in wanted.queries]  # the worst of all is quicker to find
-        own = [epsilon_for(plan, **width, confidence=confidence, query=name) for name in asked]
-        found.append((wanted, np.full(len(names), own[0]) if every else np.array(own)))
-    return found
+        errors = found(own, None if criterion.margin is None else criterion.confidence)
+        told.append((wanted, _enough(errors / criterion.goal, noise, found.slack)))
+    return told
 
 
 def margins(plan: Plan, confidence: float = 0.95) -> Dense:
-    """Half the width of every answer's interval at an ε or ρ of 1."""
-    return _law(*settle(plan, None, None, None)).half_widths(confidence)
+    """Half the width of the widest interval of every table's answers at an ε or ρ of 1."""
+    return _widths_of(plan)(None, confidence)
 
 
-def law_at(plan: Plan, budget: Budget) -> NoiseLaw:
-    """Of a plan's queries at this budget."""
-    return _law(*settle(plan, None, None, None), budget=float(budget))
+def law_at(plan: Plan, budget: Budget) -> Any:
+    """The joint law of the noise in a plan's queries at this budget, on the finest lattice that `answer` may take."""
+    strategy, relation, max_rows = settle(plan, None, None, None)
+    cap = caps_of(strategy, max_rows)[-1]
+    measurement = quantise(strategy, largest_total=cap, budget=budget, factor=relation.factor)
+    return measurement.reader(_scales(measurement, relation.factor, float(budget)))
 
 
-def _law(strategy: PairStrategy, relation: Neighbours, max_rows: int | None, budget: float = 1.0) -> NoiseLaw:
-    """Of the answers at an ε or ρ, on the finest lattice of those that `answer` may take."""
-    lattice = lattice_of(strategy, largest_total=caps_for(strategy.workload, max_rows)[-1])
-    return lattice.law(_scales(lattice, relation.factor, budget))
+@dataclass(frozen=True)
+class Widths:
+    """How wide errors are at an ε or ρ of 1: of every table the largest standard error, or half width."""
+
+    of: Callable[[Sequence[int], float | None], Dense]
+    """From tables and a confidence, None for standard errors."""
+    tables: int
+    slack: float
+    """What the budget is multiplied by for safety."""
+
+    def __call__(self, tables: Sequence[int] | None, confidence: float | None) -> Dense:
+        """For these tables, all if None."""
+        if confidence is not None:
+            checked_confidence(confidence)
+        return self.of(range(self.tables) if tables is None else tables, confidence)
+
+
+def _widths_of(plan: Plan) -> Widths:
+    strategy, relation, max_rows = settle(plan, None, None, None)
+    return widths(strategy, relation.factor, max_rows)
+
+
+@singledispatch
+def widths(strategy: Any, factor: int, max_rows: int | None) -> Widths:
+    """How wide errors are where two neighbouring tables differ by so many rows."""
+    raise PrivacyParameterError(f"a {type(strategy).__name__} is neither a plan nor a strategy; see plan, optimize")
+
+
+@widths.register
+def _(strategy: PairStrategy, factor: int, max_rows: int | None) -> Widths:
+    lattice = lattice_of(strategy, largest_total=caps_of(strategy, max_rows)[-1])
+    law = lattice.law(_scales(lattice, factor, 1.0))
+    starts = np.concatenate([[0], np.cumsum(strategy.workload.table_sizes())]).astype(np.int64)
+
+    def of(tables: Sequence[int], confidence: float | None) -> Dense:
+        if not len(tables):
+            return np.zeros(0)
+        rows = np.concatenate([np.arange(starts[t], starts[t + 1]) for t in tables])
+        part = law if len(rows) == starts[-1] else replace(law, reconstruct=plain(law.reconstruct)[rows])
+        errors = part.standard_errors if confidence is None else part.half_widths(confidence)
+        ends = np.cumsum([0, *(int(starts[t + 1] - starts[t]) for t in tables[:-1])])
+        return np.asarray(np.maximum.reduceat(errors, ends))
+
+    return Widths(of, len(starts) - 1, CLOSE)
+
+
+@widths.register
+def _(strategy: FactoredStrategy, factor: int, max_rows: int | None) -> Widths:
+    noise, unit = strategy.noise, Budget(strategy.noise, 1)
+    errors = factor * np.sqrt(unit.variance(1.0) * strategy.worst_variances())
+
+    def of(tables: Sequence[int], confidence: float | None) -> Dense:
+        own = errors[np.asarray(tables, dtype=np.int64)]
+        if confidence is None or not len(own):
+            return own
+        if noise == GAUSSIAN:
+            return np.asarray(math.sqrt(2) * float(erfinv(confidence)) * own)
+        lattice = quantise(strategy, largest_total=caps_of(strategy, max_rows)[-1], budget=unit, factor=1)
+        reader = lattice.reader(_scales(lattice, 1, 1.0))
+        # How wide an interval is for its standard error differs from answer to answer.
+        looked = np.argsort(-own, kind="stable")[:MOST_LOOKED]
+        found = np.array([factor * float(reader.half_widths(int(tables[k]), confidence).max()) for k in looked])
+        widest = float(np.max(found[own[looked] > 0] / own[looked][own[looked] > 0], initial=0.0))
+        wide = np.minimum(widest * own, found.max())  # of the others, no wider than the widest
+        wide[looked] = found
+        return np.asarray(wide)
+
+    return Widths(of, len(errors), ROUNDED)
+
+
+def _table(strategy: Strategy, query: str) -> int:
+    """The number of the table of this name; another is refused."""
+    tables = strategy.workload.tables
+    found = next((t for t, table in enumerate(tables) if table.name == query), None)
+    if found is None:
+        raise PrivacyParameterError(f"query={query!r} is not in the workload; one of its names is {tables[0].name!r}")
+    return found
 
 
 def _scales(measurement: IntegerMeasurement, factor: int, budget: float) -> Dense:
@@ -118,43 +179,9 @@ def _scales(measurement: IntegerMeasurement, factor: int, budget: float) -> Dens
     return np.array([scale(factor * group.moved ** (1 / norm), budget * float(share)) for group, share in groups])
 
 
-def _enough(times: Any, noise: Noise) -> Any:
-    """The budget that makes errors so many times smaller than at 1: they go with 1/ε or 1/√ρ.
-
-    A little more makes up for lattices of other caps, and for rounding here and in the scale of the noise.
-    """
-    return times**noise.norm * (1 + 1e-6)
-
-
-NO_NOISE = "the answers asked for need no noise: they are 0 whatever the data"
-ROUNDED = 1.005
-"""What the lattice of a strategy over many columns may add to variances, and so to the budget."""
-MOST_LOOKED = 100
-"""Tables whose intervals are looked at: those of the largest standard errors, where there are more."""
-
-
-def _worst_of_tables(
-    strategy: FactoredStrategy, table: str | None, confidence: float | None, max_rows: int | None
-) -> float:
-    """The largest standard error at ε or ρ of 1, of all answers or of one table's; or half width, at a confidence."""
-    unit = Budget(strategy.noise, 1).arguments
-    try:
-        worst = strategy.worst_variance(**unit) if table is None else float(strategy.variances(table, **unit).max())
-    except StrategyError as error:
-        raise PrivacyParameterError(f"query={table!r} is not a table of the batch: {error}") from error
-    if confidence is None:
-        return math.sqrt(worst)
-    checked_confidence(confidence)
-    if not isinstance(strategy, MarginalStrategy):
-        return math.sqrt(2 * worst) * float(erfinv(confidence))
-    cap = TABLE_CAPS[-1] if max_rows is None else max_rows
-    lattice = quantise(strategy, largest_total=cap, budget=Budget(strategy.noise, 1), factor=1)
-    reader = lattice.reader(_scales(lattice, 1, 1.0))
-    # How wide an interval is for its standard error differs from answer to answer.
-    tables = np.argsort(-strategy.worst_variances(), kind="stable")[:MOST_LOOKED].tolist()
-    if table is not None:
-        tables = [t for t, one in enumerate(strategy.workload.tables) if one.name == table][:1]
-    return max(float(reader.half_widths(t, confidence).max(initial=0.0)) for t in tables)
+def _enough(times: Any, noise: Noise, slack: float) -> Any:
+    """The budget that makes errors so many times smaller than at 1: they go with 1/ε or 1/√ρ."""
+    return times**noise.norm * slack
 
 
 def _goal(standard_error: float | None, half_width: float | None) -> float:

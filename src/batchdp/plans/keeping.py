@@ -1,13 +1,15 @@
-"""Strategies over many columns in plan files: what is measured, and nothing that follows from it.
+"""Strategies in plan files: what is measured, and nothing that follows from it.
 
 Columns, inverses and sensitivities are worked out anew from the batch and from what is measured; a strategy is refused
-unless it reproduces its batch and its errors add up to what the file says.
+unless it reproduces its batch, and over many columns unless its errors add up to what the file says. What is proven of
+a pair tells how good it is and no more; see `proven` for when it is believed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import singledispatch
 from math import prod
 from typing import Any
 
@@ -20,10 +22,15 @@ from batchdp.components.columns import Column, column_of
 from batchdp.components.pieces import Group, Piece
 from batchdp.components.search import Batch
 from batchdp.components.strategy import ListedParts, ResidualStrategy, WholeParts
-from batchdp.components.whole import cell_variances, closure, is_whole
+from batchdp.components.whole import closure, is_whole
 from batchdp.errors import PlanError
+from batchdp.linalg.matrix import plain
 from batchdp.outcome import Outcome
-from batchdp.strategies.strategy import TOLERANCE
+from batchdp.plans import proven
+from batchdp.strategies.factored import FactoredStrategy
+from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.shape import Shape, check_sample
+from batchdp.strategies.strategy import TOLERANCE, Strategy
 from batchdp.weighted.family import Tables
 from batchdp.weighted.groups import sub_batch
 from batchdp.weighted.inside import Inside, by_strategy, each_value
@@ -32,10 +39,14 @@ from batchdp.weighted.measured import Results
 from batchdp.weighted.results import largest_change
 from batchdp.weighted.strategy import MarginalStrategy
 from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload
 
 Arrays = dict[str, NDArray[Any]]
 Dense = NDArray[np.float64]
 
+PAIR = "pair"
+OF_PAIR = ("method", "privacy", "rounds", "status", "reason")
+"""What is stored of a pair besides its matrices."""
 SAYS = ("method", "total", "limit", "largest", "status", "reason")
 ROUNDING = 1e-9
 MOST_ADDED = 2_000_000
@@ -45,24 +56,49 @@ MOST_PARTS = 1_000_000
 """Of a strategy that is not of whole tables."""
 
 
-def described(strategy: ResidualStrategy | MarginalStrategy) -> tuple[dict[str, Any], Arrays]:
-    """What is kept of a strategy, as a header and arrays."""
-    header: dict[str, Any] = {"says": {name: getattr(strategy, name) for name in SAYS}}
-    if isinstance(strategy, MarginalStrategy):
-        kept = [_weighted(group) for group in strategy.groups]
-        names = ("theta", "apart", "difference", "insides")
-        arrays = {name: np.concatenate([own[1][name] for own in kept]) for name in names}
-        return header | {"kind": "weighted", "groups": [own[0] for own in kept]}, arrays
+@singledispatch
+def described(strategy: Any) -> tuple[dict[str, Any], Arrays]:
+    """What is kept of a strategy, as entries of a header and arrays."""
+    raise PlanError(f"strategy is a {type(strategy).__name__}, which no file can hold")
+
+
+@described.register
+def _(strategy: PairStrategy) -> tuple[dict[str, Any], Arrays]:
+    proof, of_bounds = proven.written(strategy)
+    header = {"strategy": {"kind": PAIR, **{name: getattr(strategy, name) for name in OF_PAIR}}, "proven": proof}
+    arrays = {
+        **archive.split_matrix("L", plain(strategy.measurement)),
+        **archive.split_matrix("B", plain(strategy.reconstruction)),
+    }
+    if strategy.shape is not None:
+        header["shape"], of_shape = strategy.shape.written()
+        arrays |= of_shape
+    return header, arrays | of_bounds
+
+
+@described.register
+def _(strategy: MarginalStrategy) -> tuple[dict[str, Any], Arrays]:
+    kept = [_weighted(group) for group in strategy.groups]
+    names = ("theta", "apart", "difference", "insides")
+    arrays = {name: np.concatenate([own[1][name] for own in kept]) for name in names}
+    return _header(strategy, "weighted", groups=[own[0] for own in kept]), arrays
+
+
+@described.register
+def _(strategy: ResidualStrategy) -> tuple[dict[str, Any], Arrays]:
     if isinstance(strategy.parts, WholeParts):
-        return header | {"kind": "whole"}, {"shares": strategy.parts.shares}
+        return _header(strategy, "whole"), {"shares": strategy.parts.shares}
     groups = strategy.parts.groups
     pieces = [piece for group in groups for own in group.lists for piece in own]
-    header |= {"kind": "listed", "groups": [_listed(group) for group in groups]}
-    return header, {
+    return _header(strategy, "listed", groups=[_listed(group) for group in groups]), {
         "averages": np.concatenate(strategy.averages),
         "measure": np.concatenate([np.zeros(0), *(piece.measure.reshape(-1) for piece in pieces)]),
         "recover": np.concatenate([np.zeros(0), *(piece.recover.reshape(-1) for piece in pieces)]),
     }
+
+
+def _header(strategy: FactoredStrategy, kind: str, **more: Any) -> dict[str, Any]:
+    return {"strategy": {"says": {name: getattr(strategy, name) for name in SAYS}, "kind": kind, **more}}
 
 
 def _listed(group: Group) -> dict[str, Any]:
@@ -93,13 +129,16 @@ def _weighted(group: WeightedGroup | Results) -> tuple[dict[str, Any] | None, Ar
 
 
 def read(
-    header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload
-) -> ResidualStrategy | MarginalStrategy:
+    header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Any, most_bytes: int | None = None
+) -> Strategy:
     """The strategy of a file for this batch; refused unless it answers it as it says."""
-    strategy: ResidualStrategy | MarginalStrategy = _READ[header["kind"]](header, arrays, workload)
+    kind = header["strategy"]["kind"]
+    if kind == PAIR:
+        return _read_pair(header, arrays, workload, most_bytes)
+    strategy: FactoredStrategy = _READ[kind](header["strategy"], arrays, workload)
     if strategy.residual > TOLERANCE:
         raise PlanError("its strategy does not reproduce its tables")
-    claimed, added = strategy.total, _total(strategy)
+    claimed, added = strategy.total, add_up(strategy)
     if added is not None and abs(claimed - added) > 1e-6 * added:
         raise PlanError("its strategy does not have the error that it says")
     if strategy.limit > claimed * (1 + ROUNDING):  # which cannot be
@@ -107,17 +146,31 @@ def read(
     return strategy
 
 
-def _total(strategy: ResidualStrategy | MarginalStrategy) -> float | None:
+def _read_pair(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], workload: MatrixWorkload, most_bytes: int | None
+) -> PairStrategy:
+    shape = header.get("shape")
+    strategy = PairStrategy(
+        workload,
+        archive.join_matrix("L", arrays, most_bytes),
+        archive.join_matrix("B", arrays, most_bytes),
+        **{name: header["strategy"][name] for name in OF_PAIR},  # never a relaxation, which would let B L miss W
+        proven=proven.read(header["proven"], arrays, workload),
+        # What it says of errors is believed after a look; no privacy rests on it.
+        shape=None if shape is None else Shape.read(shape, lambda name: archive.read_numbers(name, arrays)),
+    )
+    if strategy.shape is not None:
+        check_sample(strategy.shape, strategy.shape.columns(strategy.measure))
+    believed = proven.credible(strategy)
+    return strategy if believed == strategy.proven else replace(strategy, proven=believed)
+
+
+def add_up(strategy: FactoredStrategy) -> float | None:
     """The weighted sum of all variances in the strategy's own unit; None where that takes too long."""
     batch = strategy.workload
-    if isinstance(strategy, ResidualStrategy) and isinstance(strategy.parts, WholeParts):
-        each = cell_variances(strategy.parts.closure, strategy.parts.shares, len(batch.tables))
-        return float((each * batch.table_sizes()) @ batch.weights)
-    if batch.queries > MOST_ADDED:
+    if batch.queries > MOST_ADDED and not is_whole(batch):
         return None
-    budget = strategy.noise.reference
-    sums = [strategy.variances(t, **budget.arguments).sum() for t in range(len(batch.tables))]
-    return float(np.array(sums) @ batch.weights) / budget.variance(1.0)
+    return float((strategy.mean_variances() * batch.table_sizes()) @ batch.weights)
 
 
 def _says(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,75 +7,31 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from functools import singledispatch
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 from platformdirs import user_cache_path
 
-from batchdp.asking import checked_orders, tables_of
+from batchdp.asking import TableBatch, checked_orders, tables_of
 from batchdp.asking.marginals import Orders
-from batchdp.cells import MOST_CELLS, Cells, cells_of
+from batchdp.cells import MOST_CELLS, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, DomainError, QueryError
 from batchdp.plans.componentwise import componentwise
+from batchdp.plans.encoding import CellBatch, Encoding
 from batchdp.plans.file import FORMAT, load_plan
-from batchdp.plans.objectives import objective_bound
 from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights
 from batchdp.plans.planned import PLANNER, Plan
-from batchdp.plans.tabled import TablePlan
-from batchdp.plans.weighing import own_sensitivities, weighing
-from batchdp.plans.weighing_tables import weighed
+from batchdp.plans.statements import statements_of
+from batchdp.plans.weighing import Weighing, weighed, weighing
 from batchdp.portfolio import ShapeChoice, optimize
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
-from batchdp.sql import Batch, batch_of, is_many, load_text, read_selections
-from batchdp.strategies.pair import PairStrategy
+from batchdp.sql import batch_of, is_many, load_text, read_selections
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
-from batchdp.workloads.workload import MatrixWorkload
-
-
-@overload
-def plan(
-    sql: str | os.PathLike[str],
-    domain: Domain | dict[str, Any] | str | os.PathLike[str],
-    *,
-    marginals: None = None,
-    privacy: Privacy | Literal["auto"] = "pure",
-    objective: PlanObjective = FAIR,
-    weights: Mapping[str, float] | None = None,
-    seconds: float | None = None,
-    seed: int = 0,
-    epsilon: float = 1.0,
-    delta: float | None = None,
-    max_cells: int = MOST_CELLS,
-    shape: ShapeChoice = "pair",
-    limits: ShapeLimits = DEFAULT,
-    cache: bool = True,
-    prove: bool = False,
-    progress: Progress | None = None,
-) -> Plan: ...  # as a rule: of more than 10 000 queries, a TablePlan
-
-
-@overload
-def plan(
-    sql: str | os.PathLike[str] | None = None,
-    domain: Domain | dict[str, Any] | str | os.PathLike[str] | None = None,
-    *,
-    marginals: int | Iterable[int],
-    privacy: Privacy | Literal["auto"] = "pure",
-    objective: PlanObjective = FAIR,
-    weights: Mapping[str, float] | None = None,
-    seconds: float | None = None,
-    seed: int = 0,
-    epsilon: float = 1.0,
-    delta: float | None = None,
-    max_cells: int = MOST_CELLS,
-    shape: ShapeChoice = "pair",
-    limits: ShapeLimits = DEFAULT,
-    cache: bool = True,
-    prove: bool = False,
-    progress: Progress | None = None,
-) -> TablePlan: ...
+from batchdp.strategies.strategy import Strategy
 
 
 def plan(
@@ -96,7 +52,7 @@ def plan(
     cache: bool = True,
     prove: bool = False,
     progress: Progress | None = None,
-) -> Plan | TablePlan:
+) -> Plan:
     """A plan for answering the queries with the least noise that can be found. No data is read, no budget spent.
 
     Args:
@@ -110,13 +66,11 @@ def plan(
         weights: how much the squared errors of statements or queries, by name, count on top of that; 1 each if left
             out. `SELECT /*+ weight(3) */ …` says the same in the SQL.
         max_cells: the most classes of records in one block; a batch with more is split into blocks.
-        shape, limits: as in `optimize`; "any" shapes the noise of a batch in one block of cells where that is better.
+        shape, limits: as in `optimize`; "any" shapes the noise of a batch where that is better, under pure ε.
         cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
         prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
             keep it.
         progress: called with (share, what is being done).
-
-    Returns: a `Plan`; with `marginals`, or where the SQL has more than 10 000 answers, a `TablePlan`.
     """
     if sql is None and marginals is None:
         raise QueryError(
@@ -137,65 +91,83 @@ def plan(
     made = found or _made(text, source, orders, domain, options, progress)
     if found is None:
         _keep(made, entry)
-    if isinstance(made, TablePlan):  # whose limit comes with its strategy
-        return made
-    known = made.strategy.proven  # to which the strategy adds
-    if prove and any(bound not in known for bound in (made.strategy.optimality, objective_bound(made))):
+    if prove and made.strategy.prove(options.searched):
         _keep(made, entry)
     return made
 
 
 def _made(
     text: str | None, source: str, orders: Orders | None, domain: Domain, options: Options, progress: Progress | None
-) -> Plan | TablePlan:
+) -> Plan:
     """The plan, from scratch."""
+    batch = encode(text, orders, domain, options, source=source, progress=progress)
+    return Plan(text, orders, domain, *search(batch, domain, options, progress), options)
+
+
+def encode(
+    text: str | None,
+    orders: Orders | None,
+    domain: Domain,
+    options: Options,
+    *,
+    source: str = "queries",
+    progress: Progress | None = None,
+) -> Encoding:
+    """The batch as it will be counted: over cells, or as tables where marginals or very many answers are asked."""
     selections = () if text is None else read_selections(text, domain, source=source)
-    watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     if text is None or orders is not None or is_many(selections):
-        batch = weighed(tables_of(selections, orders, domain, text=text), options)
-        tabled = optimize(batch.workload, **options.of_search(), progress=watching)
-        return TablePlan(text, orders, domain, batch, tabled, options)
+        tables = tables_of(selections, orders, domain, text=text)
+        weighing(tables, [table.name for table in tables.workload.tables], options)
+        return tables
     asked = batch_of(selections)
-    weighing(asked.queries, options)  # which refuses unknown names before anything takes long
-    cells = cells_of(asked.queries, domain, most=options.max_cells, progress=progress)
-    return Plan(text, domain, *searched(asked, domain, cells, options, progress), options)
+    # Which refuses unknown names before anything takes long.
+    Weighing([query.name for query in asked.queries], statements_of(asked.queries), options).check_names()
+    return CellBatch(cells_of(asked.queries, domain, most=options.max_cells, progress=progress), asked)
 
 
-def searched(
-    asked: Batch, domain: Domain, cells: Cells, options: Options, progress: Progress | None = None
-) -> tuple[Cells, PairStrategy]:
-    """The best strategy that is found for the queries, and the cells that it counts: these, or those of components."""
-    weigh = weighing(asked.queries, options)
-    weights = weigh(own_sensitivities(cells))
-    watching = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
-    strategy = optimize(
-        MatrixWorkload(
-            cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=cells.meetings, ends=cells.ends
-        ),
-        **options.of_search(),
-        progress=watching,
-    )
-    if options.privacy == GAUSSIAN.privacy and options.searched == "sum" and len(cells.blocks) > 1:
-        other = componentwise(asked, domain, options.max_cells, options.seconds, options.seed, weigh)
+@singledispatch
+def search(batch: Any, domain: Domain, options: Options, progress: Progress | None = None) -> tuple[Encoding, Strategy]:
+    """The best strategy that is found for a batch, and the batch as that counts it."""
+    raise QueryError(f"batch is a {type(batch).__name__}, which nothing here answers")
+
+
+@search.register
+def _(
+    batch: TableBatch, domain: Domain, options: Options, progress: Progress | None = None
+) -> tuple[Encoding, Strategy]:
+    return batch, optimize(weighed(batch, options), **options.of_search(), progress=_watching(progress))
+
+
+@search.register
+def _(
+    batch: CellBatch, domain: Domain, options: Options, progress: Progress | None = None
+) -> tuple[Encoding, Strategy]:
+    workload = weighed(batch, options)
+    strategy = optimize(workload, **options.of_search(), progress=_watching(progress))
+    if options.privacy == GAUSSIAN.privacy and options.searched == "sum" and len(workload.blocks) > 1:
+        by = weighing(batch, workload.names, options)
+        other = componentwise(batch.statements, domain, options.max_cells, options.seconds, options.seed, by)
         budget = GAUSSIAN.reference.arguments
         if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
-            return other
-    return cells, strategy
+            return replace(batch, cells=other[0]), other[1]
+    return batch, strategy
 
 
-def _remembered(
-    entry: Path, text: str | None, orders: Orders | None, domain: Domain, options: Options
-) -> Plan | TablePlan | None:
+def _watching(progress: Progress | None) -> Any:
+    return None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
+
+
+def _remembered(entry: Path, text: str | None, orders: Orders | None, domain: Domain, options: Options) -> Plan | None:
     """What the cache has for exactly this; None where it is missing, damaged, or from another version."""
     with suppress(BatchDPError):
         found = load_plan(entry)
-        same = (found.sql, found.domain, found.options, found.planner) == (text, domain, options, PLANNER)
-        if same and (found.marginals if isinstance(found, TablePlan) else None) == orders:
-            return found  # type: ignore[no-any-return]
+        same = (found.sql, found.marginals, found.domain, found.options, found.planner)
+        if same == (text, orders, domain, options, PLANNER):
+            return found
     return None
 
 
-def _keep(made: Plan | TablePlan, entry: Path | None) -> None:
+def _keep(made: Plan, entry: Path | None) -> None:
     """Into the cache, if there is one; a cache that cannot be written is no reason to fail."""
     if entry is not None:
         with suppress(BatchDPError, OSError):

@@ -1,39 +1,24 @@
-"""What a plan minimises, as a figure: of its own strategy, of other errors, and what no strategy is below."""
+"""What a plan minimises, as a figure: of its own strategy, and what no strategy is below; and in words."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from batchdp.bounds.optimality import OptimalityBound
-from batchdp.linalg.matrix import Dense
 from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.plans.planned import Plan
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.privacy import Budget
 
 
-def error_of(workload: MatrixWorkload, options: Options, variances: Dense) -> float:
-    """The objective for these variances of the queries, each times its weight."""
-    weighed = variances if workload.weights is None else workload.weights * variances
-    return float(np.max(weighed) if options.objective == LARGEST else np.sum(weighed))
-
-
-def objective_bound(plan: Plan) -> OptimalityBound:
-    """What the search has proven of the objective, or what is proven now; the strategy keeps it."""
+def objective_error(plan: Plan, budget: Budget) -> float:
+    """What the plan minimises, for its strategy at this budget and for the domain's neighbours."""
     strategy = plan.strategy
-    known = any(bound.objective == LARGEST for bound in strategy.proven)
-    if plan.options.objective == LARGEST and (known or len(plan.workload.blocks) == 1):
-        return strategy.optimality_of_largest
-    return strategy.optimality
+    of = strategy.largest_variance if plan.options.objective == LARGEST else strategy.expected_squared_error
+    return plan.factor**2 * of(**budget.arguments)
 
 
-def lower_bound(plan: Plan) -> float:
-    """No strategy of this kind has a smaller objective, at sensitivity 1; in several blocks the largest is no less
-    than the mean."""
-    if plan.strategy.shape is not None:  # of which nothing is proven
-        return 0.0
-    bound = objective_bound(plan)
-    of_mean = plan.options.objective == LARGEST and bound.objective != LARGEST
-    return bound.lower_bound / (plan.workload.queries if of_mean else 1)
+def lower_bound(plan: Plan, budget: Budget) -> float:
+    """No strategy of this kind has a smaller one; 0 where nothing is proven."""
+    strategy = plan.strategy
+    of = strategy.largest_variance_bound if plan.options.objective == LARGEST else strategy.lower_bound
+    return plan.factor**2 * of(**budget.arguments)
 
 
 def described(options: Options, *, weighted: bool) -> str:

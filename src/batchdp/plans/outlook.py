@@ -1,32 +1,29 @@
-"""What a plan promises before anything is spent: every query's expected error, the baselines', and budget advice."""
+"""What a plan promises before anything is spent: every table's expected error, the baselines', and budget advice."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import singledispatch
 from statistics import median
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
-from batchdp.errors import QueryError, ReleaseError
+from batchdp.errors import ReleaseError
 from batchdp.excerpt import excerpt, full_title
-from batchdp.linalg.matrix import Dense
 from batchdp.plans.accuracy import epsilon_for
-from batchdp.plans.alone import ExpectedStatement, beside, explained, queries_alone
 from batchdp.plans.assuming import Assume, ExpectedDerived, expected_derived
-from batchdp.plans.objectives import described, error_of, lower_bound
+from batchdp.plans.baselines import ExpectedStatement, beside, explained, simple_variances, tables_alone
+from batchdp.plans.objectives import described, lower_bound, objective_error
 from batchdp.plans.options import FAIR
 from batchdp.plans.planned import Plan
 from batchdp.plans.rounding import rounded, rounded_up
-from batchdp.plans.tabled import TablePlan
-from batchdp.plans.tabled_outlook import TableOutlook, table_outlook
 from batchdp.privacy import UNITS, Unit
 from batchdp.queries.statements import QUERY, Statement, tables_of
-from batchdp.strategies.families.noise_on_data import noise_on_data
-from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.strategy import TOLERANCE
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload, Workload
 
 SHOWN = 5
 """Statements that a warning names."""
@@ -34,40 +31,44 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Expected:
-    """One query's expected standard error, and what answering its statement by itself and the whole batch by one of
-    the two simple mechanisms would give."""
+    """One table's typical standard error, and what answering its statement by itself and the whole batch by one of the
+    two simple mechanisms would give. A query that is in no table is one by itself."""
 
     name: str
     standard_error: float
+    """The root of the mean square of its answers'."""
     by_itself: float
     noise_on_data: float
     noise_on_results: float
+    answers: int = 1
 
 
 @dataclass(frozen=True)
-class ExpectedTable:
-    """One table's typical error, and as many of its rows as are shown, each with what tells it apart."""
+class ShownTable:
+    """What is shown together: as many rows as fit, each with what tells it apart."""
 
     title: str
-    queries: int
+    rows_in_all: int
     standard_error: float
-    """The median of its queries'."""
+    """The median of its rows'."""
     rows: tuple[tuple[str, Expected], ...]
     single: bool = False
-    """Whether its queries have nothing in common but the batch."""
+    """Whether its rows have nothing in common but the batch."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """All queries' expected errors at a budget, and advice."""
+    """All tables' expected errors at a budget, and advice."""
 
-    queries: tuple[Expected, ...]
+    tables: tuple[Expected, ...]
     unit: Unit
     budget: float
     method: str
-    cells: int
-    blocks: int
+    answers: int
+    """That are shown, derived ones included."""
     measurements: int
+    over: str
+    """What is measured, in words."""
     objective: str
     """What the plan minimises."""
     minimised: str
@@ -98,9 +99,10 @@ class Outlook:
     def caption(self) -> str:
         """What the figures are."""
         simple = "" if UNITS[self.unit].is_pure else f" (Laplace noise at ε = {math.sqrt(2 * self.budget):g})"
+        typical = ", the root mean square of every table's answers," * any(row.answers > 1 for row in self.tables)
         return (
-            f"Expected standard errors at {self}, beside those of noise on data and of noise on results for the whole "
-            f"batch{simple}."
+            f"Expected standard errors at {self}{typical} beside those of noise on data and of noise on results for "
+            f"the whole batch{simple}."
         )
 
     def explained(self) -> str:
@@ -109,11 +111,10 @@ class Outlook:
 
     def summary(self) -> str:
         """What the table does not say, in sentences."""
-        times = f", {self.objective_error / self.lower_bound:.3g} times that" if self.lower_bound > 0 else ""
-        blocks = f" in {self.blocks} blocks" if self.blocks > 1 else ""
+        times = f", {self.objective_error / self.lower_bound:.4g} times that" if self.lower_bound > 0 else ""
         lines = [
-            f"Method: {self.method}; {self.measurements} measurements of {self.cells} kinds of records{blocks}, "
-            f"which reproduce every query to {TOLERANCE:g} or better.",
+            f"Method: {self.method}; {self.measurements} measurements {self.over}, which reproduce every query to "
+            f"{TOLERANCE:g} or better.",
             f"Minimised: the {self.minimised}. No strategy of this kind is below {self.lower_bound:,.4g} at {self}; "
             f"this one has {self.objective_error:,.4g}{times}."
             if not self.simulated
@@ -138,20 +139,24 @@ class Outlook:
             "budget there."
         )
 
-    def tables(self, *, everything: bool = False) -> tuple[list[ExpectedTable], int]:
-        """So much of every table as fits on a screen, or everything; and how many tables are not shown at all."""
-        found = tables_of([row.name for row in self.queries])
+    def excerpt(self, *, everything: bool = False) -> tuple[list[ShownTable], int]:
+        """So much of everything as fits on a screen, or everything; and how many tables are not shown at all."""
+        found = tables_of([row.name for row in self.tables])
         sizes = [len(one.answers) for one in found]
         shown = sizes if everything else excerpt(sizes)
-        return [self._table(one, rows) for one, rows in zip(found, shown, strict=False)], len(sizes) - len(shown)
+        return [self._shown(one, rows) for one, rows in zip(found, shown, strict=False)], len(sizes) - len(shown)
 
-    def _table(self, one: Statement, rows: int) -> ExpectedTable:
-        own = [self.queries[q] for q in one.answers]
-        return ExpectedTable(
+    def _shown(self, one: Statement, rows: int) -> ShownTable:
+        own = [self.tables[q] for q in one.answers]
+        labels = (
+            f"{label} ({row.answers:,})" if row.answers > 1 else label
+            for label, row in zip(one.labels[:rows], own, strict=False)
+        )
+        return ShownTable(
             title=full_title(one.name, one.columns),
-            queries=len(own),
+            rows_in_all=len(own),
             standard_error=median(row.standard_error for row in own),
-            rows=tuple(zip(one.labels[:rows], own, strict=False)),
+            rows=tuple(zip(labels, own, strict=False)),
             single=one.columns == (QUERY,),
         )
 
@@ -160,21 +165,9 @@ class Outlook:
         return asdict(self)
 
 
-@overload
 def outlook(
     plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None, assume: Assume | None = None
-) -> Outlook: ...
-
-
-@overload
-def outlook(
-    plan: TablePlan, *, epsilon: float = 1.0, accuracy: float | None = None, assume: Assume | None = None
-) -> TableOutlook: ...
-
-
-def outlook(
-    plan: Plan | TablePlan, *, epsilon: float = 1.0, accuracy: float | None = None, assume: Assume | None = None
-) -> Outlook | TableOutlook:
+) -> Outlook:
     """The plan's expected errors at ε (at ρ = ε²/2 for Gaussian noise), beside those of the simple mechanisms.
 
     Args:
@@ -182,41 +175,32 @@ def outlook(
         epsilon: the budget.
         accuracy: a half width at 95 % for which the budget is worked out; a round one near the worst if left out.
         assume: how many records the groups of derived answers have, by name, "*" for all others; 1000 if left out.
-
-    Returns: an `Outlook`, or a `TableOutlook` with a line a table for a plan of tables.
     """
-    if isinstance(plan, TablePlan):
-        if assume:
-            raise QueryError("assume: a plan of tables has no derived answers; leave it out")
-        return table_outlook(plan, epsilon, accuracy)
     if not isinstance(plan, Plan):
         raise ReleaseError(
-            f"plan is a {type(plan).__name__}; an outlook needs a Plan, from plan(sql, domain): other strategies, "
-            "those over many columns among them, say their errors by expected_squared_error"
+            f"plan is a {type(plan).__name__}; an outlook needs a Plan, from plan(sql, domain): strategies say "
+            "their errors by expected_squared_error"
         )
-    strategy = plan.strategy
+    strategy, options = plan.strategy, plan.options
     budget = strategy.noise.implied_by(epsilon)
-    errors = plan.standard_errors(**budget.arguments)
-    # Both simple mechanisms add Laplace noise, at the same ε.
-    on_data = plan.factor * _deviations(noise_on_data(plan.asked_workload), epsilon)
-    on_results = plan.factor * _deviations(noise_on_results(plan.asked_workload), epsilon)
+    errors, answers = plan.typical_errors(**budget.arguments), plan.workload.table_sizes()
+    simple = (plan.factor * np.sqrt(own) for own in simple_variances(plan.asked_workload, epsilon))
     worst = float(errors.max(initial=0.0))
-    options = plan.options
-    figures = (errors, queries_alone(plan, budget), on_data, on_results)
     goal = accuracy if accuracy is not None else rounded(2 * worst)
+    figures = (part.tolist() for part in (errors, tables_alone(plan, budget), *simple))
     return Outlook(
-        queries=tuple(Expected(*row) for row in zip(plan.names, *(part.tolist() for part in figures), strict=True)),
+        tables=tuple(Expected(*row) for row in zip(plan.names, *figures, map(round, answers.tolist()), strict=True)),
         unit=budget.noise.unit,
         budget=float(budget),
         method=strategy.method,
-        cells=plan.workload.cells,
-        blocks=len(plan.workload.blocks),
+        answers=len(plan.asked),
         measurements=strategy.measurements,
+        over=told_over(plan.workload),
         objective=options.objective,
-        minimised=described(options, weighted=plan.workload.weights is not None),
-        total_squared_error=float(errors @ errors),
-        objective_error=error_of(plan.asked_workload, options, errors**2),
-        lower_bound=plan.factor**2 * budget.variance(lower_bound(plan)),
+        minimised=described(options, weighted=_weighted(plan)),
+        total_squared_error=float(answers @ errors**2),
+        objective_error=objective_error(plan, budget),
+        lower_bound=lower_bound(plan, budget),
         residual=strategy.residual,
         accuracy=goal,
         advised=epsilon_for(plan, half_width=goal) if worst > 0 else math.nan,
@@ -228,5 +212,24 @@ def outlook(
     )
 
 
-def _deviations(strategy: PairStrategy, epsilon: float) -> Dense:
-    return np.asarray(np.sqrt(strategy.per_query_variance(epsilon=epsilon)))
+def _weighted(plan: Plan) -> bool:
+    weights = plan.workload.weights
+    return weights is not None and not np.all(weights == 1)
+
+
+@singledispatch
+def told_over(workload: Workload) -> str:
+    """What is measured for a batch, in words."""
+    return ""
+
+
+@told_over.register
+def _(workload: MatrixWorkload) -> str:
+    blocks = f" in {len(workload.blocks)} blocks" if len(workload.blocks) > 1 else ""
+    return f"of {workload.cells} kinds of records{blocks}"
+
+
+@told_over.register
+def _(workload: KroneckerWorkload) -> str:
+    tables = f"{len(workload.tables):,} tables over {len(workload.sizes)} columns"
+    return f"for {workload.queries:,} counts and sums in {tables}"

@@ -3,145 +3,108 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from batchdp.cells import Cells, cells_of
-from batchdp.cells.splitting import parts_of
+from batchdp.asking.marginals import Orders
 from batchdp.derived.expressions import Asked
 from batchdp.domain import Counted, Domain
 from batchdp.domain.counted import what_is_counted
-from batchdp.errors import PlanError
 from batchdp.excerpt import NOTEBOOK, excerpt, full_title
-from batchdp.linalg.matrix import Dense, plain
+from batchdp.linalg.matrix import Dense
 from batchdp.markup import Excerpt, summary
-from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.quantise import caps_for, lattice_of
-from batchdp.plans.componentwise import ComponentCells
+from batchdp.mechanism.prepare import caps_of
+from batchdp.mechanism.quantise import quantise
+from batchdp.plans.encoding import (
+    Encoding,
+    asked_workload,
+    check_answers,
+    columns_looked_at,
+    derived_items,
+    iterate_derived,
+    statements_in,
+)
 from batchdp.plans.options import Options
-from batchdp.plans.statements import Statement, statements_of
+from batchdp.plans.statements import Statement
 from batchdp.privacy import Budget, Privacy
-from batchdp.queries import Query
 from batchdp.queries.statements import QUERY, tables_of
-from batchdp.sql import Batch, read_batch
-from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.strategies.strategy import Strategy
+from batchdp.terminal import sanitise
+from batchdp.workloads.workload import Table
 
 PLANNER = version("batchdp")
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Queries over a declared table, the cells that they tell apart, and the strategy that answers them.
+    """A batch over a declared table, what is counted for it, and the strategy that answers it.
 
     Args:
-        sql: the batch as it was written.
+        sql: the statements as they were written, None where there are none.
+        marginals: how many columns the domain's own tables have, None where none are asked.
         domain: what is public about the table.
-        cells: what is counted.
+        batch: what is counted, and what is asked.
         strategy: how the counts become answers.
         options: how the strategy was looked for.
         planner: the version of batchdp that looked for it.
     """
 
-    sql: str = field(repr=False)
+    sql: str | None = field(repr=False)
+    marginals: Orders | None
     domain: Domain
-    cells: Cells = field(repr=False)
-    strategy: PairStrategy
+    batch: Encoding = field(repr=False)
+    strategy: Strategy
     options: Options = Options()  # noqa: RUF009  # which is frozen
     planner: str = field(default=PLANNER, repr=False)
 
     def __post_init__(self) -> None:
-        # A record has a cell in every block; a strategy that knows of fewer would be given too little noise.
-        if self.workload.blocks != self.cells.sizes:
-            raise PlanError(
-                f"strategy: its workload has {_blocks(self.workload.blocks)}, the plan counts "
-                f"{_blocks(self.cells.sizes)}; optimise plan.workload itself, not its matrix"
-            )
-        # Nor may it take records for cells that lie between two of them.
-        if self.workload.ends != self.cells.ends:
-            raise PlanError(
-                "strategy: its workload does not say between which cells the plan's amounts lie; optimise "
-                "plan.workload itself, not its matrix"
-            )
-        # Nor that blocks exclude each other in which one record has a cell.
-        if not self._meets_as_counted:
-            raise PlanError(
-                "strategy: its workload says of blocks that no record is in all of them, and some record may be; "
-                "optimise plan.workload itself, or leave its meetings as they are"
-            )
-        if not self._answers_what_is_asked:
-            raise PlanError(
-                "strategy: its workload has other queries, names or cells than the plan; optimise plan.workload itself"
-            )
+        check_answers(self.batch, self.strategy.workload)
 
     @property
-    def _meets_as_counted(self) -> bool:
-        """Whether all blocks that one record can have a cell in meet in the strategy's workload too."""
-        known = [set(met) for met in self.workload.meetings]
-        every = tuple(range(len(self.workload.blocks)))
-        if any(met.issuperset(every) for met in known):
-            return True
-        return all(any(met.issuperset(own) for met in known) for own in self.cells.meetings or (every,))
-
-    @property
-    def _answers_what_is_asked(self) -> bool:
-        """Whether the strategy's workload is the batch over the cells; its weights are its own."""
-        if self.workload.names != self.cells.names:
-            return False
-        given, asked = sparse.csr_array(plain(self.workload.matrix)), self.cells.matrix
-        return given.shape == asked.shape and not np.any((given - asked).data)
-
-    @property
-    def workload(self) -> MatrixWorkload:
-        """The batch as a matrix over the cells."""
+    def workload(self) -> Any:
+        """The batch that the strategy answers, with its weights: a `Workload`, over cells a `MatrixWorkload`."""
         return self.strategy.workload
 
-    @cached_property
-    def asked_workload(self) -> MatrixWorkload:
-        """The queries over the cells that they tell apart, whatever the strategy's cells are: to compare methods on."""
-        if not isinstance(self.cells, ComponentCells):
-            return self.workload
-        cells = cells_of(self._queries, self.domain, most=self.options.max_cells)
-        return MatrixWorkload(cells.matrix, cells.names, self.workload.weights, blocks=cells.sizes, ends=cells.ends)
+    @property
+    def tables(self) -> Sequence[Table]:
+        """The tables that are measured for, each with its name and shape; over cells every query is one."""
+        return self.strategy.workload.tables
 
     @cached_property
-    def _batch(self) -> Batch:
-        return read_batch(self.sql, self.domain)
+    def names(self) -> tuple[str, ...]:
+        """Of the tables."""
+        return tuple(table.name for table in self.tables)
+
+    @cached_property
+    def asked_workload(self) -> Any:
+        """The queries over what they tell apart, whatever the strategy's cells are: to compare methods on."""
+        return asked_workload(self.batch, self.workload, self.domain, self.options)
 
     @property
-    def _queries(self) -> tuple[Query, ...]:
-        return self._batch.queries
-
-    @property
-    def asked(self) -> tuple[Asked[int], ...]:
+    def asked(self) -> Sequence[Asked[int]]:
         """What was asked for, in order: queries as they are, and what is computed from several of them."""
-        return self._batch.asked
+        return self.batch.asked
 
-    @property
+    @cached_property
     def derived(self) -> tuple[Asked[int], ...]:
-        """Those that are computed from several queries, at no cost of privacy."""
-        return tuple(one for one in self.asked if one.derived)
+        """What is computed from several queries, at no cost of privacy."""
+        return tuple(iterate_derived(derived_items(self.batch)))
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """The items that are counted, each with all of its groups: what counts alike in a fair plan."""
-        return statements_of(self._queries)
+        """The items that are counted, each with the tables of all its groups: what counts alike in a fair plan."""
+        return statements_in(self.batch)
 
     @cached_property
     def counted(self) -> Counted:
         """What is counted: which rows will be left out, and which values will count as others."""
-        parts = {part for query in self._queries for part in parts_of(query.amount)}
-        return what_is_counted(self.domain, {part.column for part in parts})
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the queries."""
-        return self.workload.names
+        looked = columns_looked_at(self.batch)
+        return what_is_counted(self.domain, looked, own_rows=self.marginals is not None)
 
     @property
     def privacy(self) -> Privacy:
@@ -149,9 +112,11 @@ class Plan:
         return self.strategy.privacy
 
     @cached_property
-    def lattice(self) -> Lattice | AmountLattice:
-        """The measurements as integers with their exact sensitivity, at the domain's cap or the default one."""
-        return lattice_of(self.strategy, largest_total=caps_for(self.workload, self.domain.privacy.max_rows)[0])
+    def lattice(self) -> Any:
+        """What is measured, as integers with their exact sensitivity, at the domain's cap or the default one."""
+        strategy = self.strategy
+        cap = caps_of(strategy, self.domain.privacy.max_rows)[0]
+        return quantise(strategy, largest_total=cap, budget=strategy.noise.reference, factor=self.factor)
 
     @property
     def factor(self) -> int:
@@ -159,10 +124,29 @@ class Plan:
         privacy = self.domain.privacy
         return privacy.rows_per_unit * (2 if privacy.neighbours == "replace" else 1)
 
-    def standard_errors(self, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
-        """Of every answer at this budget, for the domain's neighbours."""
-        variances = self.strategy.per_query_variance(epsilon=epsilon, rho=rho)
+    def standard_errors(
+        self, table: int | str | None = None, *, epsilon: float | None = None, rho: float | None = None
+    ) -> Dense:
+        """Of the counts and sums at this budget, for the domain's neighbours.
+
+        Args:
+            table: its number or name, for its own in its shape; if left out, those of all tables, one after the other.
+            epsilon, rho: the budget, whichever the strategy's kind of noise takes.
+        """
+        if table is None:
+            variances = self.strategy.per_query_variance(epsilon=epsilon, rho=rho)
+        else:
+            variances = self.strategy.variances(table, epsilon=epsilon, rho=rho)
         return np.asarray(self.factor * np.sqrt(variances))
+
+    def typical_errors(self, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
+        """Of every table the root of the mean squared error at this budget, for the domain's neighbours."""
+        unit = Budget.of(self.strategy.noise, epsilon=epsilon, rho=rho).variance(1.0)
+        return np.asarray(self.factor * np.sqrt(unit * self._mean_variances))
+
+    @cached_property
+    def _mean_variances(self) -> Dense:
+        return self.strategy.mean_variances()
 
     @property
     def needed(self) -> Budget | None:
@@ -180,19 +164,18 @@ class Plan:
         save_plan(self, path)
 
     def __repr__(self) -> str:
-        m, n = self.workload.queries, self.workload.cells
-        return f"Plan({m} queries over {self.domain.table!r}, {n} cells, {self.strategy.method}, {self.privacy})"
+        table = sanitise(repr(self.domain.table))
+        return f"Plan({_size(self)} over {table}, {self.strategy.method}, {self.privacy})"
 
     def _repr_html_(self) -> str:
         budget = Budget(self.strategy.noise, 1)
-        errors = self.standard_errors(**budget.arguments)
+        errors, strategy = self.typical_errors(**budget.arguments), self.strategy
         facts = {
             "table": self.domain.table,
-            "queries": f"{len(self.names):,}",
-            "cells": f"{self.workload.cells:,}",
-            "method": self.strategy.method,
-            "measurements": f"{self.strategy.measurements:,}",
-            "residual": f"{self.strategy.residual:.1e}",
+            "batch": _size(self),
+            "method": strategy.method,
+            "measurements": f"{strategy.measurements:,}",
+            "residual": f"{strategy.residual:.1e}",
         }
         said = self.counted.sentences(self.domain.privacy.max_rows)
         facts |= {"what is counted": " ".join(said)} if said else {}
@@ -209,5 +192,9 @@ class Plan:
         return summary("Plan", facts, tables=tables, more_tables=len(found) - len(shown))
 
 
-def _blocks(sizes: tuple[int, ...]) -> str:
-    return f"{len(sizes)} block{'s' * (len(sizes) > 1)} of {sum(sizes):,} cells in all"
+def _size(plan: Plan) -> str:
+    """How much is asked, in words."""
+    answers, tables = len(plan.asked), len(plan.tables)
+    return f"{answers:,} answer{'s' * (answers != 1)}" + (
+        "" if plan.workload.queries == tables else f" in {tables:,} table{'s' * (tables != 1)}"
+    )

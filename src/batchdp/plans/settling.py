@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import Any
 
 from batchdp.domain import Domain
@@ -9,29 +10,34 @@ from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.mechanism.measurement import EVERY_ROW, Neighbours, Relation
 from batchdp.mechanism.quantise import can_be_measured
 from batchdp.plans.planned import Plan
-from batchdp.plans.tabled import TablePlan
-from batchdp.strategies.factored import FactoredStrategy
-from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.workload import Workload
 
 
+@singledispatch
 def settle(
-    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
-    neighbours: Relation | None,
-    rows_per_unit: int | None,
-    max_rows: int | None,
+    planned: Any, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
 ) -> tuple[Any, Neighbours, int | None]:
     """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
-    if isinstance(planned, Workload):
-        raise ReleaseError(
-            "planned is a Workload, a batch of queries; give the strategy that optimize(planned) finds for it"
-        )
-    if isinstance(planned, Plan | TablePlan):
-        check_domain_says(neighbours, rows_per_unit, max_rows)
-        return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
     if not can_be_measured(planned):
         raise PrivacyParameterError(f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize")
     return planned, given_neighbours(neighbours, rows_per_unit), max_rows
+
+
+@settle.register
+def _(
+    planned: Plan, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
+) -> tuple[Any, Neighbours, int | None]:
+    check_domain_says(neighbours, rows_per_unit, max_rows)
+    return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
+
+
+@settle.register
+def _(
+    planned: Workload, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
+) -> tuple[Any, Neighbours, int | None]:
+    raise ReleaseError(
+        "planned is a Workload, a batch of queries; give the strategy that optimize(planned) finds for it"
+    )
 
 
 def check_domain_says(neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None) -> None:

@@ -1,21 +1,29 @@
-"""How much every query's squared error counts in a plan: by its objective, by hand, by the accuracy that is wanted."""
+"""How much every table's squared errors count in a plan: by its objective, by hand, by the accuracy that is wanted.
+
+A table is what a workload calls one: for a batch over cells a single query.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from scipy.special import erfinv
 
-from batchdp.cells import Cells
+from batchdp.asking import TableBatch
+from batchdp.errors import QueryError
 from batchdp.linalg.matrix import Dense
-from batchdp.plans.criteria import Criteria, Criterion
+from batchdp.plans.criteria import Criterion, Wanted
+from batchdp.plans.encoding import CellBatch, Encoding, statements_in
 from batchdp.plans.options import FAIR, LARGEST, Options
-from batchdp.plans.statements import Statement, named, statements_of
-from batchdp.queries import Query
+from batchdp.plans.statements import Statement, named
 from batchdp.workloads import workload
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload
 
 NOT_WANTED = 1e-6
 """The weight of a query of which no accuracy is wanted, relative to the least of those of which one is."""
@@ -25,23 +33,29 @@ SPREAD = 1e18
 
 @dataclass(frozen=True)
 class Weighing:
-    """From the most that one record can change every query to the queries' weights; None where all are 1."""
+    """From the most that one record can change an answer of every table to their weights; None where all are 1."""
 
-    names: tuple[str, ...]
-    statements: tuple[Statement, ...]
+    names: Sequence[str]
+    statements: Sequence[Statement]
     options: Options
 
-    def __call__(self, own_sensitivities: Dense) -> Dense | None:
-        """The weights; a query that no record can change has no error, whatever its weight."""
-        sizes = np.where(own_sensitivities > 0, own_sensitivities, 1.0)
+    def __call__(self, tops: Dense, answers: Dense | None = None) -> Dense | None:
+        """The weights; a query that no record can change has no error, whatever its weight.
+
+        Args:
+            tops: the most that one record can change.
+            answers: how many every table has; 1 if left out.
+        """
+        sizes = np.where(tops > 0, tops, 1.0)
+        many = np.ones(len(sizes)) if answers is None else answers
         if self.options.objective == LARGEST and self.options.accuracy is not None:
-            return within(self._by_accuracy(self.options.accuracy, sizes))
+            return within(self._by_accuracy(sizes))
         weights = self.by_hand()
         if self.options.objective == FAIR:
-            fair = np.zeros(len(self.names))
-            for statement in self.statements:  # a query that several need counts for each of them
+            fair = np.zeros(len(sizes))
+            for statement in self.statements:  # what several need counts for each of them
                 own = list(statement.queries)
-                fair[own] += statement.share / (len(own) * np.square(sizes[own]))
+                fair[own] += statement.share / (many[own].sum() * np.square(sizes[own]))
             weights *= fair
         return None if np.all(weights == 1) else within(weights)
 
@@ -55,32 +69,58 @@ class Weighing:
             weights[list(own)] *= weight
         return weights
 
-    def _by_accuracy(self, criteria: Criteria, sizes: Dense) -> Dense:
+    def wanted(self) -> tuple[Wanted, ...]:
+        """The accuracies that are wanted, if any, with their tables; unknown names are refused."""
+        criteria = self.options.accuracy
+        return () if criteria is None else criteria.wanted(self.names, self.statements)
+
+    def check_names(self) -> None:
+        """Refuse weights and accuracies by names that the batch has not."""
+        self.by_hand()
+        self.wanted()
+
+    def _by_accuracy(self, sizes: Dense) -> Dense:
         """One over the square of the standard error that is wanted; next to nothing for all other queries."""
         relative = np.zeros(len(self.names))
-        for wanted in criteria.wanted(self.names, self.statements):
+        for wanted in self.wanted():
             own = list(wanted.queries)
             relative[own] = np.square(sizes[own] / nearly_standard(wanted.criterion))
         least = float(relative[relative > 0].min())
         return np.where(relative > 0, relative, NOT_WANTED * least) / np.square(sizes)
 
 
-def weighing(queries: Sequence[Query], options: Options) -> Weighing:
-    """How these queries are weighed; names that no query has are refused."""
-    made = Weighing(tuple(query.name for query in queries), statements_of(queries), options)
-    made.by_hand()
+def weighing(batch: Encoding, names: Sequence[str], options: Options) -> Weighing:
+    """How the tables of a batch are weighed; names that no table has are refused."""
+    made = Weighing(names, statements_in(batch), options)
+    made.check_names()
     return made
+
+
+@singledispatch
+def weighed(batch: Any, options: Options) -> Any:
+    """The workload of a batch, with the weights that its options give it."""
+    raise QueryError(f"batch is a {type(batch).__name__}, which nothing here weighs")
+
+
+@weighed.register
+def _(batch: CellBatch, options: Options) -> MatrixWorkload:
+    plain = batch.workload(None)
+    weights = weighing(batch, plain.names, options)(plain.table_tops())
+    return plain if weights is None else replace(plain, weights=weights)
+
+
+@weighed.register
+def _(batch: TableBatch, options: Options) -> KroneckerWorkload:
+    plain = batch.workload
+    names = [table.name for table in plain.tables]
+    weights = weighing(batch, names, options)(plain.table_tops(), plain.table_sizes())
+    return plain if weights is None else replace(plain, weights=weights)
 
 
 def within(weights: Dense) -> Dense:
     """Weights that a workload takes, the lightest no lighter than rounding allows."""
     kept = np.maximum(weights, weights.max() / SPREAD)
     return np.asarray(np.clip(kept, workload.SMALLEST, workload.LARGEST))
-
-
-def own_sensitivities(cells: Cells) -> Dense:
-    """The most that one record can change every query by itself: a query is in one block."""
-    return np.asarray(abs(cells.matrix).max(axis=1).toarray(), dtype=np.float64).reshape(-1)
 
 
 def nearly_standard(criterion: Criterion) -> float:

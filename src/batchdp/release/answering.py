@@ -31,7 +31,7 @@ from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Neighb
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sample import sample
-from batchdp.plans import Plan, TablePlan
+from batchdp.plans import Plan
 from batchdp.plans.settling import settle
 from batchdp.privacy import Budget, round_down
 from batchdp.private import CellCounts, Counts
@@ -48,7 +48,7 @@ from batchdp.release.safety import room_on_disk, uninterrupted
 from batchdp.release.store import Stored, decoded, encoded
 from batchdp.release.verify import check_charged, check_release
 from batchdp.strategies.factored import FactoredStrategy
-from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.strategy import Strategy
 
 Draw = Callable[[IntegerMeasurement, Sequence[GroupNoise], Progress | None], NDArray[Any]]
 
@@ -82,7 +82,7 @@ class Request:
 
 
 def answer(
-    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
+    planned: Plan | Strategy,
     table: Any,
     *,
     epsilon: float | None = None,
@@ -143,7 +143,7 @@ def answer(
 
 
 def _request(
-    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
+    planned: Plan | Strategy,
     opened: ExitStack,
     table: Any,
     neighbours: Relation | None,
@@ -154,40 +154,27 @@ def _request(
 ) -> Request:
     """What is asked for; opening the table checks its schema, and no record is read yet."""
     strategy, whose, cap = settle(planned, neighbours, rows_per_unit, max_rows)
-    if isinstance(planned, TablePlan):
-        read: Callable[[], Counts] = reading(planned, opened, table, progress)
+    if isinstance(planned, Plan):
+        legend = getattr(planned.batch, "legend", None)
+        # A legend says what the tables stand for.
+        asked = "" if legend else json.dumps([planned.sql, planned.domain.model_dump(mode="json")])
         return Request(
             strategy,
-            read,
+            reading(planned.batch, planned, opened, table, progress),
             whose,
             cap,
             label or planned.domain.table,
-            answers=() if planned.batch.asked.plain else planned.batch.asked,
-            column_names=planned.column_names,
-            legend=planned.batch.legend,
+            asked,
+            planned.asked if planned.derived else (),
+            column_names=getattr(strategy.workload, "column_names", None),
+            legend=legend,
             counted=planned.counted,
         )
-    if isinstance(planned, Plan):
-        asked = json.dumps([planned.sql, planned.domain.model_dump(mode="json")])
-        answers = planned.asked if planned.derived else ()
-        read = _counting(planned, opened, table, progress)
-        called = label or planned.domain.table
-        return Request(strategy, read, whose, cap, called, asked, answers, counted=planned.counted)
     if isinstance(strategy, FactoredStrategy):
         records, own, rules = given_records(strategy, table)
         return Request(strategy, records, whose, cap, label or "records", column_names=own, counted=rules)
     cells, rules = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
     return Request(strategy, lambda: CellCounts(cells()), whose, cap, label or "counts", counted=rules)
-
-
-def _counting(plan: Plan, opened: ExitStack, table: Any, progress: Progress | None) -> Callable[[], CellCounts]:
-    """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
-    from batchdp.tables import open_table, prepare_count
-
-    atoms, privacy = plan.cells.atoms, plan.domain.privacy
-    source = opened.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
-    count = prepare_count(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
-    return lambda: CellCounts(plan.cells.counts(count(progress)))
 
 
 def release(

@@ -13,12 +13,11 @@ from batchdp.ledger.ledger import LARGEST_OUTPUT
 from batchdp.mechanism.measurement import Relation
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.sample import draws_a_second
-from batchdp.plans import Plan, TablePlan
+from batchdp.plans import Plan
 from batchdp.plans.settling import settle
 from batchdp.privacy import Budget
 from batchdp.release.store import MOST_KEPT
-from batchdp.strategies.factored import FactoredStrategy
-from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.strategy import Strategy
 
 ROW_BYTES = 24
 """Of an answer in a Parquet file, as a rule."""
@@ -72,7 +71,7 @@ def estimate_of(made: Mechanism) -> Estimate:
 
 
 def estimate(
-    planned: Plan | TablePlan | PairStrategy | FactoredStrategy,
+    planned: Plan | Strategy,
     *,
     epsilon: float | None = None,
     rho: float | None = None,

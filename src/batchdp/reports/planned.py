@@ -21,16 +21,16 @@ from batchdp.errors import PlanError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.linalg.matrix import Dense
 from batchdp.markup import render, render_part
-from batchdp.plans import Plan, TablePlan
-from batchdp.plans.accuracy import margins, needed_by_query, needed_by_table
-from batchdp.plans.alone import ExpectedStatement, asked_for, beside, explained, queries_alone, tables_beside
+from batchdp.plans import Plan
+from batchdp.plans.accuracy import margins, needed_by_table
+from batchdp.plans.assuming import ExpectedDerived, expected_derived
+from batchdp.plans.baselines import ExpectedStatement, asked_for, beside, explained, tables_alone
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
 from batchdp.privacy import GAUSSIAN, UNITS, Budget, Noise
 from batchdp.reports.answers import MOST_UNBOXED
 from batchdp.reports.counted import counted_section
 from batchdp.reports.figures import significant
 from batchdp.reports.page import _policy
-from batchdp.strategies.pair import PairStrategy
 
 STEPS = 300
 """Of the slider, evenly in the logarithm."""
@@ -44,7 +44,7 @@ LEAST, MOST = 0.01, 10.0
 class Prospect:
     """A plan, what is wanted of it, and what is left to pay for it."""
 
-    plan: Plan | TablePlan
+    plan: Plan
     criteria: Criteria | None
     ledger: Ledger | None
 
@@ -61,23 +61,22 @@ class Prospect:
     @cached_property
     def statements(self) -> tuple[ExpectedStatement, ...]:
         """Every statement at the reference, beside answering it by itself."""
-        plan, budget = self.plan, self.reference
-        return tables_beside(plan, budget) if isinstance(plan, TablePlan) else beside(plan, budget)
+        return beside(self.plan, self.reference)
+
+    @cached_property
+    def derived(self) -> tuple[ExpectedDerived, ...]:
+        """What is computed from the counts and sums, at the reference."""
+        return expected_derived(self.plan, self.reference)
 
     @cached_property
     def wanted(self) -> list[tuple[Wanted, Dense]]:
         """What is wanted, and the budget that each of its queries needs."""
-        if self.criteria is None:
-            return []
-        plan = self.plan
-        if isinstance(plan, TablePlan):
-            return needed_by_table(plan, self.criteria)
-        return needed_by_query(plan, self.criteria)
+        return [] if self.criteria is None else needed_by_table(self.plan, self.criteria)
 
     @property
     def answers(self) -> int:
         """How many there will be; what they are computed from is not among them."""
-        return self.plan.workload.queries if isinstance(self.plan, TablePlan) else len(self.plan.asked)
+        return len(self.plan.asked)
 
     @property
     def least(self) -> float | None:
@@ -111,7 +110,7 @@ class Prospect:
 
 
 def report_plan(
-    plan: Plan | TablePlan,
+    plan: Plan,
     path: str | os.PathLike[str],
     *,
     criteria: Criteria | Mapping[str, Any] | str | os.PathLike[str] | None = None,
@@ -127,7 +126,7 @@ def report_plan(
         ledger: what the release would be charged to, or the path of its file; the page says what is left.
         title: of the page.
     """
-    if not isinstance(plan, Plan | TablePlan):
+    if not isinstance(plan, Plan):
         raise PlanError(f"plan is a {type(plan).__name__}; give what plan or load_plan returned")
     books = None if ledger is None else as_ledger(ledger)
     if books is not None:
@@ -144,7 +143,7 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
         "budget": ("Budget", _dial(prospect)),
         "criteria": ("Criteria", _criteria(prospect) if prospect.wanted else None),
         "statements": ("Statements", _statements(prospect)),
-        "queries": ("Queries", None if isinstance(prospect.plan, TablePlan) else _queries(prospect, prospect.plan)),
+        "queries": ("Queries", _queries(prospect, prospect.plan)),
         "counted": ("Counted", counted_section(prospect.plan.counted.sentences(prospect.plan.domain.privacy.max_rows))),
     }
     script, plan = render_part("reports/planned.js"), prospect.plan
@@ -169,7 +168,7 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
 def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
     strategy, letter = prospect.plan.strategy, prospect.noise.letter
     facts = [("Answers", f"{prospect.answers:,}", f"in {asked_for(prospect.statements):,} statements")]
-    shape = strategy.shape if isinstance(strategy, PairStrategy) else None
+    shape = strategy.shape
     name = prospect.noise.name if shape is None else "In the batch’s shape"
     note = f"{strategy.method}, {strategy.measurements:,} measurements"
     facts.append(("Noise", name, note if shape is None else f"{note}, errors simulated; a draw: {shape.seconds:.2g} s"))
@@ -246,7 +245,7 @@ def _statements(prospect: Prospect) -> Any:
         start=f"{prospect.start:g}",
         rows=rows,
         few=budgets,
-        explained=explained(prospect.statements, "table" if isinstance(prospect.plan, TablePlan) else "statement"),
+        explained=explained(prospect.statements),
         criteria=_met_at(prospect, few),
         box="box tall" if len(rows) > MOST_UNBOXED else "box",
     )
@@ -261,8 +260,8 @@ def _met_at(prospect: Prospect, few: list[float]) -> list[str]:
 def _queries(prospect: Prospect, plan: Plan) -> Any:
     times, start = prospect.times(prospect.start), prospect.start
     half = margins(plan) / prospect.times(1.0)
-    errors = plan.standard_errors(**prospect.reference.arguments)
-    alone = queries_alone(plan, prospect.reference)
+    errors = plan.typical_errors(**prospect.reference.arguments)
+    alone = tables_alone(plan, prospect.reference)
     needs = np.full(len(half), np.nan)
     for wanted, own in prospect.wanted:
         needs[list(wanted.queries)] = own

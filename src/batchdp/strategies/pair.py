@@ -243,7 +243,24 @@ class PairStrategy(Strategy):
 
     def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No strategy of this kind has a smaller largest variance; 0 for shaped noise, of which nothing is proven."""
-        return self._at(0.0 if self.shape is not None else self.optimality_of_largest.lower_bound, epsilon, rho)
+        if self.shape is not None:
+            return self._at(0.0, epsilon, rho)
+        if self._largest_is_provable:
+            return self._at(self.optimality_of_largest.lower_bound, epsilon, rho)
+        return self._at(self.limit / self.workload.queries, epsilon, rho)  # the largest is no less than the mean
+
+    @property
+    def _largest_is_provable(self) -> bool:
+        """Whether the bound on the largest is known, or can be proven: in several blocks only that on the sum can."""
+        return len(self.workload.blocks) == 1 or any(bound.objective == "max" for bound in self.proven)
+
+    def prove(self, objective: Objective) -> bool:
+        """Solve for the lower bound of an objective, if it is not known; whether anything is known now that was not."""
+        known = self.proven
+        _ = self.optimality
+        if objective == "max" and self._largest_is_provable:
+            _ = self.optimality_of_largest
+        return len(self.proven) > len(known)
 
     @property
     def optimality_of_largest(self) -> OptimalityBound:

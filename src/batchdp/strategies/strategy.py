@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from batchdp.bounds.optimality import Objective
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
 from batchdp.privacy import Budget, Noise, Privacy
+from batchdp.strategies.shape import Shape
 from batchdp.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -82,6 +84,11 @@ class Strategy(ABC):
         """B as an array, m × r; refused where it does not fit into memory."""
 
     @property
+    def shape(self) -> Shape | None:
+        """Of the noise, where it has that of the batch; its errors are simulated."""
+        return None
+
+    @property
     def simulation_error(self) -> float:
         """The standard error of the expected squared error, relative to it: 0 where that has a closed form."""
         return 0.0
@@ -142,6 +149,10 @@ class Strategy(ABC):
     @abstractmethod
     def largest_variance_bound(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """No strategy of this kind has a smaller largest variance."""
+
+    def prove(self, objective: Objective) -> bool:
+        """Solve for the lower bound of an objective, if it is not known; whether anything is known now that was not."""
+        return False
 
     def number_of(self, table: int | str) -> int:
         """A table's number, by itself or by the table's name; others are refused."""

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.errors import StrategyError
+from batchdp.linalg.matrix import Dense
+from batchdp.plans import Plan
+from batchdp.plans.baselines import simple_variances
 from batchdp.portfolio import optimize
 from batchdp.portfolio.shapes import shaped_noise
-from batchdp.privacy import LAPLACE
-from batchdp.strategies import STRATEGIES, Method, families_for
+from batchdp.privacy import GAUSSIAN, LAPLACE
+from batchdp.strategies import STRATEGIES, families_for
 from batchdp.strategies.shaped import ShapeLimits
+from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import MatrixWorkload, as_workload
+from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.workload import MatrixWorkload, Workload, as_workload
 
+Compared = Callable[[Any], Strategy]
+"""From a workload to a strategy for it."""
 GAUSSIAN_OPTIMUM = "gaussian"
 """The family whose optimum is the bound for all."""
 
@@ -41,7 +50,8 @@ class Comparison:
 
     m: int
     n: int
-    rank: int
+    rank: int | None
+    """None where the batch is too large for a matrix."""
     lower_bound: float
     methods: tuple[Row, ...]
     gaussian: Row
@@ -50,43 +60,114 @@ class Comparison:
     """Whether every query's squared error is times its weight, as in a fair plan."""
     shaped: Row | None = None
     """Noise in the shape of the batch, which the bound says nothing about; None where there is none within limits."""
+    note: str = ""
+    """What is not shown, and why."""
 
 
-def all_methods() -> dict[str, Method]:
+def all_methods() -> dict[str, Compared]:
     """`optimize` and every registered family with Laplace noise."""
     return {"optimize": optimize, **{family.name: family.method for family in families_for(LAPLACE)}}
 
 
-def quick_methods() -> dict[str, Method]:
+def quick_methods() -> dict[str, Compared]:
     """Those that take seconds where the others take minutes."""
     return {family.name: family.method for family in families_for(LAPLACE) if family.quick}
 
 
 def compare(
-    workload: MatrixWorkload | ArrayLike | Any,
-    methods: dict[str, Method] | None = None,
+    workload: Plan | Workload | ArrayLike | Any,
+    methods: Mapping[str, Compared] | None = None,
     *,
     progress: Callable[[Iterable[str]], Iterable[str]] = iter,
 ) -> Comparison:
-    """Run every method on the workload, all of them if none are given; `progress` wraps the iteration."""
-    workload = as_workload(workload)
-    every = {GAUSSIAN_OPTIMUM: STRATEGIES[GAUSSIAN_OPTIMUM], **(all_methods() if methods is None else methods)}
+    """Run every method on a workload, or on that of a plan: all of them if none are given.
+
+    A batch over many columns that is too large for a matrix is not multiplied out: what has a closed form, or works in
+    factors, is shown, and `note` says what is not.
+
+    Args:
+        workload: what is asked.
+        methods: by name, functions from a workload to a strategy.
+        progress: wraps the iteration.
+    """
+    batch = workload.asked_workload if isinstance(workload, Plan) else workload
+    return compare_on(batch, all_methods() if methods is None else methods, progress, shapes=methods is None)
+
+
+@singledispatch
+def compare_on(
+    workload: Any,
+    methods: Mapping[str, Compared],
+    progress: Callable[[Iterable[str]], Iterable[str]],
+    *,
+    shapes: bool,
+) -> Comparison:
+    """The methods on a workload, by its kind: here a matrix."""
+    batch = as_workload(workload)
+    every = {GAUSSIAN_OPTIMUM: STRATEGIES[GAUSSIAN_OPTIMUM], **methods}
     rows, bound = {}, 0.0
     for name in progress(every):
-        start = time.perf_counter()
-        strategy = every[name](workload)
-        seconds = time.perf_counter() - start
-        error = strategy.expected_squared_error(**strategy.noise.reference.arguments)
-        rows[name] = Row(name, error, strategy.sensitivity, strategy.residual, seconds)
+        rows[name], strategy = _run(name, every[name], batch)
         if name == GAUSSIAN_OPTIMUM:
-            bound = LAPLACE.reference.variance(strategy.optimality.lower_bound)
+            bound = LAPLACE.reference.variance(strategy.limit)
     gaussian = rows.pop(GAUSSIAN_OPTIMUM)
-    rank, weighted = reduce(workload).rank, workload.weights is not None
-    shaped = _compare_shape(workload) if methods is None else None
-    return Comparison(workload.queries, workload.cells, rank, bound, tuple(rows.values()), gaussian, weighted, shaped)
+    rank, weighted = reduce(batch).rank, batch.weights is not None
+    shaped = _shaped(batch) if shapes else None
+    return Comparison(batch.queries, batch.cells, rank, bound, tuple(rows.values()), gaussian, weighted, shaped)
 
 
-def _compare_shape(workload: MatrixWorkload) -> Row | None:
+@compare_on.register
+def _(
+    workload: KroneckerWorkload,
+    methods: Mapping[str, Compared],
+    progress: Callable[[Iterable[str]], Iterable[str]],
+    *,
+    shapes: bool,
+) -> Comparison:
+    if workload.fits:
+        return compare_on(workload.workload(), methods, progress, shapes=shapes)
+    closed = {name: of(workload) for name, of in CLOSED_FORMS.items() if name in methods}
+    left_out = [name for name in methods if name in STRATEGIES and name not in closed]
+    rows = [Row(name, *found, residual=0.0, seconds=0.0) for name, found in closed.items()]
+    others = progress([name for name in methods if name not in STRATEGIES])
+    rows.extend(_run(name, methods[name], workload)[0] for name in others)
+    gaussian, optimum = _run(GAUSSIAN_OPTIMUM, lambda batch: optimize(batch, GAUSSIAN.privacy), workload)
+    return Comparison(
+        workload.queries,
+        workload.cells,
+        None,
+        LAPLACE.reference.variance(optimum.limit),
+        tuple(rows),
+        gaussian,
+        weighted=not np.all(workload.weights == 1),
+        note=f"The batch is too large for a matrix. Left out, because they need one: {', '.join(left_out)}.",
+    )
+
+
+def _run(name: str, method: Compared, workload: Any) -> tuple[Row, Strategy]:
+    start = time.perf_counter()
+    strategy = method(workload)
+    seconds = time.perf_counter() - start
+    error = strategy.expected_squared_error(**strategy.noise.reference.arguments)
+    return Row(name, error, strategy.sensitivity, strategy.residual, seconds), strategy
+
+
+def _total(workload: KroneckerWorkload, means: Dense) -> float:
+    """Of all tables, from the mean variances of each."""
+    return float((workload.weights * workload.table_sizes()) @ means)
+
+
+CLOSED_FORMS: dict[str, Callable[[KroneckerWorkload], tuple[float, float]]] = {
+    "noise-on-data": lambda batch: (_total(batch, simple_variances(batch, 1.0)[0]), 1.0),
+    "noise-on-results": lambda batch: (
+        _total(batch, simple_variances(batch, 1.0)[1]),
+        float(np.sqrt(simple_variances(batch, 1.0)[1][0] / LAPLACE.variance_at_one)),
+    ),
+}
+"""The expected squared error at ε = 1 and the sensitivity of methods that need no matrix."""
+
+
+def _shaped(workload: MatrixWorkload) -> Row | None:
     """Noise in the shape of the batch, where it can be drawn."""
     start = time.perf_counter()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -161,9 +162,11 @@ def invent_records(path: Path) -> None:
 
 def truth(made: Plan, table: Path) -> Dense:
     """The exact answers. Only because the records are invented."""
+    batch: Any = made.batch
+    cells = batch.cells
     with open_table(table, made.domain) as source:
-        counts = made.cells.counts(count(source, made.cells.atoms, unit=made.domain.privacy.unit))
-    return made.cells.answers(counts)
+        counts = cells.counts(count(source, cells.atoms, unit=made.domain.privacy.unit))
+    return np.asarray(cells.answers(counts))
 
 
 def _prepare(folder: Path) -> None:

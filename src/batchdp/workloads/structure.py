@@ -53,6 +53,14 @@ class Factor:
         """Query × value."""
         return np.eye(self.size) if self.given is None else self.given
 
+    def row(self, place: int) -> Dense:
+        """One of the queries."""
+        if self.given is not None:
+            return np.asarray(self.given[place])
+        found = np.zeros(self.size)
+        found[place] = 1.0
+        return found
+
     def asks_as(self, other: Factor) -> bool:
         """Whether another factor has the same queries."""
         if self.given is None or other.given is None:

@@ -22,6 +22,7 @@ from batchdp.linalg.matrix import (
     columns_of,
     frozen,
     plain,
+    row_maxima,
     row_squares,
     rows_span,
     scale_rows,
@@ -75,6 +76,14 @@ class Workload:
     @property
     def tables(self) -> Sequence[Table]:
         """The tables, in the order of the answers; a query that is in no other is one by itself."""
+        raise NotImplementedError
+
+    def table_sizes(self) -> Dense:
+        """How many queries every table has."""
+        raise NotImplementedError
+
+    def table_tops(self) -> Dense:
+        """For every table the most that one record can change one of its queries, in one block."""
         raise NotImplementedError
 
 
@@ -141,6 +150,14 @@ class MatrixWorkload(Workload):
     def tables(self) -> Sequence[Table]:
         """Those of the products that it came as; else every query by itself."""
         return QueryTables(self.names) if self.structure is None else self.structure.tables
+
+    def table_sizes(self) -> Dense:
+        """How many queries every table has."""
+        return np.ones(self.queries) if self.structure is None else np.asarray(self.structure.table_sizes())
+
+    def table_tops(self) -> Dense:
+        """For every table the most that one record can change one of its queries."""
+        return row_maxima(self.matrix) if self.structure is None else np.asarray(self.structure.table_tops())
 
     @property
     def is_sparse(self) -> bool:

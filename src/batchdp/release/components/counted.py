@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from functools import singledispatch
 from math import prod
 from typing import Any
 
@@ -16,9 +17,12 @@ from numpy.typing import NDArray
 
 from batchdp.asking import TableBatch
 from batchdp.components.strategy import ResidualStrategy, WholeParts
-from batchdp.plans.tabled import TablePlan
-from batchdp.private import Records, Tallies
+from batchdp.errors import ReleaseError
+from batchdp.plans import Plan
+from batchdp.plans.encoding import CellBatch
+from batchdp.private import CellCounts, Counts, Records, Tallies
 from batchdp.progress import Progress
+from batchdp.strategies.strategy import Strategy
 from batchdp.weighted.strategy import MarginalStrategy
 
 Sets = tuple[tuple[int, ...], ...]
@@ -36,13 +40,31 @@ ROWS = 10_000_000
 """That a table is taken to have where its domain has no cap."""
 
 
-def reading(
-    plan: TablePlan, tables: ExitStack, table: Any, progress: Progress | None
-) -> Callable[[], Records | Tallies]:
+@singledispatch
+def reading(batch: Any, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None) -> Callable[[], Counts]:
     """Open the table, which checks its schema, and say how it will be counted; no record is read yet."""
+    raise ReleaseError(f"nothing says how records are counted for a {type(batch).__name__}")
+
+
+@reading.register
+def _(
+    batch: CellBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
+) -> Callable[[], CellCounts]:
     from batchdp.tables import open_table, prepare_count
 
-    batch, privacy = plan.batch, plan.domain.privacy
+    atoms, privacy = batch.atoms, plan.domain.privacy
+    source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
+    count = prepare_count(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    return lambda: CellCounts(batch.cells.counts(count(progress)))
+
+
+@reading.register
+def _(
+    batch: TableBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
+) -> Callable[[], Records | Tallies]:
+    from batchdp.tables import open_table, prepare_count
+
+    privacy = plan.domain.privacy
     source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in batch.atoms]))
     sets = sets_counted(plan.strategy, batch, privacy.max_rows)
     if sets is None:
@@ -54,7 +76,7 @@ def reading(
     return lambda: _tallies(batch, dict(zip(sets, atoms, strict=True)), tabled(progress))
 
 
-def sets_counted(strategy: ResidualStrategy | MarginalStrategy, batch: TableBatch, max_rows: int | None) -> Sets | None:
+def sets_counted(strategy: Strategy, batch: TableBatch, max_rows: int | None) -> Sets | None:
     """The tables that the engine counts; None where moving all combinations is less."""
     combinations = prod(one.size for one in batch.atoms)
     wanted = _measured(strategy) if combinations > FEW else None
@@ -66,12 +88,21 @@ def sets_counted(strategy: ResidualStrategy | MarginalStrategy, batch: TableBatc
     return sets if len(sets) <= MOST_SETS and moved < min(combinations, max_rows or ROWS) else None
 
 
-def _measured(strategy: ResidualStrategy | MarginalStrategy) -> set[frozenset[int]] | None:
-    """The columns of everything that is measured; None where that is very much."""
-    if isinstance(strategy, MarginalStrategy):
-        if sum(map(len, strategy.groups)) > MOST_LOOKED:
-            return None
-        return {frozenset(one.columns) for one in strategy.measured}
+@singledispatch
+def _measured(strategy: Any) -> set[frozenset[int]] | None:
+    """The columns of everything that is measured; None where that is very much, or nothing says it."""
+    return None
+
+
+@_measured.register
+def _(strategy: MarginalStrategy) -> set[frozenset[int]] | None:
+    if sum(map(len, strategy.groups)) > MOST_LOOKED:
+        return None
+    return {frozenset(one.columns) for one in strategy.measured}
+
+
+@_measured.register
+def _(strategy: ResidualStrategy) -> set[frozenset[int]] | None:
     if isinstance(strategy.parts, WholeParts):
         batch = strategy.workload
         if len(batch.tables) > MOST_LOOKED:

@@ -1,0 +1,233 @@
+"""What a plan's batch is: queries over cells, or tables over columns of values; and what plans ask of either.
+
+A kind of batch registers one function for each thing that plans ask. Everything is told by table: a table is what its
+workload calls one, which for cells is a single query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+
+from batchdp.asking import TableBatch
+from batchdp.cells import Cells, cells_of
+from batchdp.cells.atoms import Atoms
+from batchdp.cells.splitting import parts_of
+from batchdp.derived.expressions import Asked
+from batchdp.domain import Domain
+from batchdp.errors import PlanError
+from batchdp.linalg.matrix import Dense, plain
+from batchdp.plans.componentwise import ComponentCells
+from batchdp.plans.options import Options
+from batchdp.plans.statements import Statement, statements_of
+from batchdp.queries import Query
+from batchdp.queries.statements import QUERY
+from batchdp.queries.statements import statements_of as by_name
+from batchdp.sql.batch import Batch
+from batchdp.workloads.workload import MatrixWorkload, Workload
+
+Items = Sequence[tuple[str, Sequence[Asked[int]]]]
+"""Derived answers, by the item of the SELECT that asks for them."""
+
+
+class Encoding(Protocol):
+    """A batch as it is counted and answered."""
+
+    @property
+    def atoms(self) -> tuple[Atoms, ...]:
+        """What is told apart in every column."""
+
+    @property
+    def asked(self) -> Sequence[Asked[int]]:
+        """All answers in the order in which they are shown: linear ones by their number, and what is computed."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellBatch:
+    """Queries over the cells that they tell apart.
+
+    Args:
+        cells: what is counted.
+        statements: the SQL, as queries and what is computed from them.
+    """
+
+    cells: Cells
+    statements: Batch = field(repr=False)
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """What is added up for each answer."""
+        return self.statements.queries
+
+    @property
+    def asked(self) -> tuple[Asked[int], ...]:
+        """What is shown, in order."""
+        return self.statements.asked
+
+    @property
+    def atoms(self) -> tuple[Atoms, ...]:
+        """What is told apart in every column."""
+        return self.cells.atoms
+
+    def workload(self, weights: Dense | None) -> MatrixWorkload:
+        """The batch as a matrix over the cells."""
+        cells = self.cells
+        # Blocks of components meet in every record.
+        met = None if isinstance(cells, ComponentCells) else cells.meetings
+        return MatrixWorkload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=met, ends=cells.ends)
+
+
+@singledispatch
+def check_answers(batch: Any, workload: Any) -> None:
+    """Refuse the workload of a strategy that is not the batch: records would be counted that it does not know."""
+    raise PlanError(f"batch is a {type(batch).__name__}; give what plan makes of SQL or of marginals")
+
+
+@check_answers.register
+def _(batch: CellBatch, workload: Any) -> None:
+    cells = batch.cells
+    if not isinstance(workload, MatrixWorkload):
+        raise PlanError("strategy: its workload has no cells, the plan has; optimise plan.workload itself")
+    # A record has a cell in every block; a strategy that knows of fewer would be given too little noise.
+    if workload.blocks != cells.sizes:
+        raise PlanError(
+            f"strategy: its workload has {_blocks(workload.blocks)}, the plan counts {_blocks(cells.sizes)}; optimise "
+            "plan.workload itself, not its matrix"
+        )
+    # Nor may it take records for cells that lie between two of them.
+    if workload.ends != cells.ends:
+        raise PlanError(
+            "strategy: its workload does not say between which cells the plan's amounts lie; optimise plan.workload "
+            "itself, not its matrix"
+        )
+    # Nor that blocks exclude each other in which one record has a cell.
+    if not _meets_as_counted(cells, workload):
+        raise PlanError(
+            "strategy: its workload says of blocks that no record is in all of them, and some record may be; optimise "
+            "plan.workload itself, or leave its meetings as they are"
+        )
+    given, asked = sparse.csr_array(plain(workload.matrix)), cells.matrix
+    if workload.names != cells.names or given.shape != asked.shape or np.any((given - asked).data):
+        raise PlanError(
+            "strategy: its workload has other queries, names or cells than the plan; optimise plan.workload itself"
+        )
+
+
+def _meets_as_counted(cells: Cells, workload: MatrixWorkload) -> bool:
+    """Whether all blocks that one record can have a cell in meet in the workload too."""
+    known = [set(met) for met in workload.meetings]
+    every = tuple(range(len(workload.blocks)))
+    if any(met.issuperset(every) for met in known):
+        return True
+    return all(any(met.issuperset(own) for met in known) for own in cells.meetings or (every,))
+
+
+def _blocks(sizes: tuple[int, ...]) -> str:
+    return f"{len(sizes)} block{'s' * (len(sizes) > 1)} of {sum(sizes):,} cells in all"
+
+
+@check_answers.register
+def _(batch: TableBatch, workload: Any) -> None:
+    # A record is counted by the batch's columns; one with fewer values would fail on a record that has another.
+    if isinstance(workload, MatrixWorkload) or not workload.asks_as(batch.workload):
+        raise PlanError(
+            "strategy: it answers other tables than the plan asks for, over other columns or by other names; "
+            "optimise plan.workload itself"
+        )
+
+
+@singledispatch
+def statements_in(batch: Any) -> tuple[Statement, ...]:
+    """What counts alike, by the numbers of tables."""
+    raise PlanError(f"nothing says what the statements of a {type(batch).__name__} are")
+
+
+@statements_in.register
+def _(batch: CellBatch) -> tuple[Statement, ...]:
+    return statements_of(batch.queries)
+
+
+@statements_in.register
+def _(batch: TableBatch) -> tuple[Statement, ...]:
+    items = [Statement(item.name, own, item.weight, item.of, item.share) for item, own in batch.statements]
+    known = {t for one in items for t in one.queries}
+    tables = batch.workload.tables
+    return (*items, *(Statement(tables[t].name, (t,)) for t in range(len(tables)) if t not in known))
+
+
+@singledispatch
+def derived_items(batch: Any) -> Items:
+    """The derived answers, by item."""
+    raise PlanError(f"nothing says what a {type(batch).__name__} computes")
+
+
+@derived_items.register
+def _(batch: CellBatch) -> Items:
+    derived = [one for one in batch.asked if one.derived]
+    named = by_name([one.name for one in derived]) if derived else []
+    items = [(one.name, [derived[q] for q in one.answers]) for one in named if one.columns != (QUERY,)]
+    return items + [(derived[q].name, [derived[q]]) for one in named if one.columns == (QUERY,) for q in one.answers]
+
+
+@derived_items.register
+def _(batch: TableBatch) -> Items:
+    asked, found, start = batch.asked, [], 0
+    for run, end in zip(asked.runs, asked.ends.tolist(), strict=True):
+        if run.of is not None:
+            found.append((run.name, _Slice(asked, start, end)))
+        start = end
+    return found
+
+
+class _Slice(Sequence[Asked[int]]):
+    """Some answers in a row, each made when it is looked at."""
+
+    def __init__(self, asked: Sequence[Asked[int]], start: int, stop: int) -> None:
+        self._asked, self._places = asked, range(start, stop)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: Any) -> Any:
+        own = self._places[index]
+        return [self._asked[i] for i in own] if isinstance(own, range) else self._asked[own]
+
+
+@singledispatch
+def asked_workload(batch: Any, workload: Workload, domain: Domain, options: Options) -> Workload:
+    """The queries over whatever they tell apart, to compare methods on, given the strategy's own workload."""
+    return workload
+
+
+@asked_workload.register
+def _(batch: CellBatch, workload: Workload, domain: Domain, options: Options) -> Workload:
+    if not isinstance(batch.cells, ComponentCells):
+        return workload
+    cells = cells_of(batch.queries, domain, most=options.max_cells)
+    return MatrixWorkload(cells.matrix, cells.names, workload.weights, blocks=cells.sizes, ends=cells.ends)
+
+
+@singledispatch
+def columns_looked_at(batch: Any) -> set[str]:
+    """The columns of the table that anything looks at."""
+    raise PlanError(f"nothing says what a {type(batch).__name__} looks at")
+
+
+@columns_looked_at.register
+def _(batch: CellBatch) -> set[str]:
+    return {part.column for query in batch.queries for part in parts_of(query.amount)}
+
+
+@columns_looked_at.register
+def _(batch: TableBatch) -> set[str]:
+    return {batch.atoms[i].column for column in batch.columns for i in column.atoms}
+
+
+def iterate_derived(items: Items) -> Iterator[Asked[int]]:
+    """All derived answers, item after item."""
+    return (one for _, own in items for one in own)
