@@ -28,9 +28,9 @@ from batchdp.strategies import FAMILIES, Family, register
 from batchdp.strategies.account import FLOPS
 from batchdp.strategies.families.low_rank import fast
 from batchdp.strategies.families.low_rank.program import first_measure
+from batchdp.strategies.families.p_identity.descents import polish_dense
 from batchdp.strategies.families.p_identity.mechanism import fit
-from batchdp.strategies.families.p_identity.polish import polish_dense
-from batchdp.strategies.families.p_identity.products import Whole
+from batchdp.strategies.families.p_identity.problem import Whole
 from contract import contract_workload
 
 TUNED = (201, 202, 203)

@@ -30,7 +30,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Values": (
         "Domain",
         "Plan",
-        "TablePlan",
         "Workload",
         "MatrixWorkload",
         "Product",

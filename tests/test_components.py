@@ -17,9 +17,9 @@ from batchdp.bounds import certify, certify_worst
 from batchdp.components import groups, limits
 from batchdp.components.limits import by_products, by_sample, limit_of
 from batchdp.components.optimizing import _strategy, optimize_products
-from batchdp.components.pieces import usage_of
 from batchdp.components.search import Batch, one_product, split_by, tables_apart
 from batchdp.components.strategy import ResidualStrategy
+from batchdp.components.terms import usage_of
 from batchdp.errors import StrategyError
 from batchdp.workloads.products import in_factors
 from batchdp.workloads.structure import KroneckerWorkload

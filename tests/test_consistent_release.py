@@ -31,7 +31,7 @@ from batchdp.release.consistent import tables as fitting
 from batchdp.reports import tables as page_tables
 from batchdp.reports.grids import grids
 from batchdp.reports.packing import Packer
-from batchdp.weighted.measured import Results
+from batchdp.weighted.strategy import Results
 from commands import copied, environment, make_study, succeeds
 from test_components import structure
 from test_table_release import codes as laplace_codes

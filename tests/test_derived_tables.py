@@ -10,7 +10,6 @@ import duckdb
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
-from batchdp.plans.weighing_tables import weighed
 from numpy.typing import NDArray
 
 from batchdp.asking import TableBatch, checked_orders, read_runs, tables_of, write_runs
@@ -19,6 +18,7 @@ from batchdp.domain import Domain, as_domain
 from batchdp.errors import QueryError, WorkloadError
 from batchdp.mechanism.derived import evaluated
 from batchdp.plans.options import Options
+from batchdp.plans.weighing import weighed
 from batchdp.sql import read_batch, read_selections
 from batchdp.tables import count, open_table
 
@@ -225,11 +225,11 @@ def test_parts_are_weighed_as_one_statement() -> None:
     """Of two statements with as many groups, one derived, each has half of all weights times squared sensitivities."""
     batch = asked_of("SELECT AVG(children) AS a FROM t; SELECT COUNT(*) AS n FROM t", DOMAIN, 1)
     made = weighed(batch, Options())
-    relative = made.workload.weights * made.workload.table_tops() ** 2 * made.workload.table_sizes()
-    named = dict(zip([table.name for table in made.workload.tables], relative.tolist(), strict=True))
+    relative = made.weights * made.table_tops() ** 2 * made.table_sizes()
+    named = dict(zip([table.name for table in made.tables], relative.tolist(), strict=True))
     assert named == pytest.approx(dict.fromkeys(named, 1.0) | {"a.numerator": 0.5, "a.denominator": 0.5})
     heavy = weighed(batch, Options(weights=(("a", 3.0),)))
-    assert np.flatnonzero(heavy.workload.weights != made.workload.weights).tolist() == [8, 9]
+    assert np.flatnonzero(heavy.weights != made.weights).tolist() == [8, 9]
     with pytest.raises(QueryError, match="did you mean"):
         weighed(batch, Options(weights=(("b2", 3.0),)))
 

@@ -9,7 +9,7 @@ import pytest
 from batchdp import MatrixWorkload, PairStrategy, StrategyError, low_rank, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.outcome import Outcome
-from batchdp.strategies.completion import completed
+from batchdp.strategies.factors import complete
 from batchdp.strategies.families.low_rank import paper, solve_fast
 from batchdp.strategies.families.low_rank.program import repaired
 from batchdp.workloads.reduction import reduce
@@ -185,5 +185,5 @@ def test_repair_makes_a_rough_pair_exact_and_refuses_what_lost_rank() -> None:
     assert pair is not None
     assert np.linalg.norm(R - pair.reconstruct @ pair.measure) <= 1e-12 * np.linalg.norm(R)
     assert np.abs(dense(pair.measure)).sum(axis=0).max() == pytest.approx(1)
-    assert completed(R, L[:3]) is None
-    assert completed(R, np.zeros((5, 9))) is None
+    assert complete(R, L[:3]) is None
+    assert complete(R, np.zeros((5, 9))) is None

@@ -13,12 +13,17 @@ from batchdp import MatrixWorkload, optimize, workloads
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads
 from batchdp.strategies.families.p_identity import SETTINGS, p_identity, tournament
-from batchdp.strategies.families.p_identity.error import error
-from batchdp.strategies.families.p_identity.moves import hop, split
-from batchdp.strategies.families.p_identity.packed import pack, reconstruct, unpack
-from batchdp.strategies.families.p_identity.polish import polish_shared
-from batchdp.strategies.families.p_identity.products import Differences, Whole, products
-from batchdp.strategies.families.p_identity.quasi_newton import minimise
+from batchdp.strategies.families.p_identity.descents import minimise, polish_shared
+from batchdp.strategies.families.p_identity.problem import (
+    Differences,
+    Whole,
+    error,
+    pack,
+    products,
+    reconstruct,
+    unpack,
+)
+from batchdp.strategies.families.p_identity.tournament import hop, split
 from batchdp.workloads.reduction import reduce
 
 

@@ -13,7 +13,7 @@ from batchdp.bounds.convex import certify as really_certify
 from batchdp.bounds.optimality import OptimalityBound
 from batchdp.plans import Plan
 from batchdp.plans import file as plan_files
-from batchdp.strategies import strategy as strategies
+from batchdp.strategies import pair as strategies
 
 DOMAIN: dict[str, Any] = {"table": "t", "columns": {"c": {"integers": [0, 9]}}}
 SQL = "SELECT c, COUNT(*) AS n FROM t GROUP BY c; SELECT COUNT(*) AS few FROM t WHERE c < 4"

@@ -13,9 +13,8 @@ from batchdp import optimize, workloads
 from batchdp.components.optimizing import optimize_products
 from batchdp.components.strategy import ListedParts, ResidualStrategy
 from batchdp.strategies.factored import FactoredStrategy
-from batchdp.weighted.measured import Group
 from batchdp.weighted.optimizing import optimize_products as weigh_products
-from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.weighted.strategy import MarginalGroup, MarginalStrategy
 from batchdp.workloads.products import in_factors
 from test_components import batch_of, structure
 
@@ -37,7 +36,7 @@ def spoiled(strategy: FactoredStrategy) -> FactoredStrategy:
         return replace(strategy, parts=ListedParts(tuple(groups)))
     assert isinstance(strategy, MarginalStrategy)
     kept = strategy.groups[0]
-    assert isinstance(kept, Group)
+    assert isinstance(kept, MarginalGroup)
     worse = tuple(replace(own, tau=1.5 * own.tau) for own in kept.insides)
     return replace(strategy, groups=(replace(kept, insides=worse), *strategy.groups[1:]))
 

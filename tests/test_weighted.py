@@ -15,16 +15,20 @@ from batchdp import STRATEGIES, optimize, workloads
 from batchdp.bounds import certify
 from batchdp.components.search import Batch
 from batchdp.errors import StrategyError
-from batchdp.weighted.covering import supersets
-from batchdp.weighted.family import Tables, fit, plain, relation, value_of
-from batchdp.weighted.groups import partitions, sub_batch
-from batchdp.weighted.inside import by_strategy, each_value
-from batchdp.weighted.measured import Group, Results
+from batchdp.weighted.columns import by_strategy, each_value
 from batchdp.weighted.optimizing import optimize_products
-from batchdp.weighted.problem import asked_of, asked_of_whole, wanted_of
-from batchdp.weighted.results import largest_change
+from batchdp.weighted.problem import (
+    column_problem,
+    largest_change,
+    partitions,
+    problem_of,
+    sub_batch,
+    supersets,
+    whole_problem,
+)
 from batchdp.weighted.search import columns_grams
-from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.weighted.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.weighted.weights import Tables, fit, plain, relation, value_of
 from batchdp.workloads.products import in_factors
 from batchdp.workloads.structure import KroneckerWorkload
 from test_components import batch_of, structure, weights_of
@@ -86,21 +90,21 @@ def test_any_tables_and_any_strategies_inside_give_the_error_in_closed_form(seed
         made = by_strategy(np.vstack([np.eye(n), rng.random((2, n))]), own)
         assert made is not None
         insides[i] = made
-    asked = asked_of(terms, insides)
+    asked = problem_of(terms, insides)
     d = len(batch.columns)
     difference = (rng.random((3, d)) < 0.4) & asked.two
     tables = Tables((rng.random((3, d)) < 0.5) & ~difference, difference).with_(plain(np.ones((1, d), dtype=bool)))
     theta = rng.random(len(tables)) + 0.1
-    group = Group(batch.columns, tuple(insides), tables, theta / theta.sum())
+    group = MarginalGroup(batch.columns, tuple(insides), tables, theta / theta.sum())
     value = value_of(asked, tables, theta)
     strategy = MarginalStrategy(
         workload=workload, groups=(group,), sensitivity=1.0, total=value, limit=0.0, method="given"
     )
     check(strategy)
-    fitted = fit(asked, tables, theta, 100)
-    assert fitted.value <= value * (1 + 1e-9)
+    fit_column = fit(asked, tables, theta, 100)
+    assert fit_column.value <= value * (1 + 1e-9)
     for i, own in grams.items():  # what a column is wanted for is the whole error
-        wanted = wanted_of(i, own, terms, insides, tables, theta / theta.sum())
+        wanted = column_problem(i, own, terms, insides, tables, theta / theta.sum())
         inverse = insides[i].inverse
         assert inverse is not None
         assert wanted.value(inverse)[0] == pytest.approx(value, rel=1e-7)
@@ -112,7 +116,7 @@ def test_a_columns_derivative_is_that_of_its_error() -> None:
     terms = batch.terms(workload.weights)
     insides = [each_value(column) for column in batch.columns]
     tables = plain(np.array([[True, True], [False, True], [True, False]]))
-    wanted = wanted_of(0, columns_grams(batch)[0], terms, insides, tables, np.array([0.5, 0.2, 0.3]))
+    wanted = column_problem(0, columns_grams(batch)[0], terms, insides, tables, np.array([0.5, 0.2, 0.3]))
     rng = np.random.default_rng(0)
     X = np.eye(5) + 0.1 * np.ones((5, 5))
     D = rng.standard_normal((5, 5))
@@ -132,13 +136,13 @@ def test_ten_columns_of_two_values_want_few_large_tables() -> None:
 
 def test_sparse_and_dense_relations_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = structure(workloads.marginals((3, 4, 2, 5, 3), [0, 1, 2]))
-    asked = asked_of_whole(batch)
+    asked = whole_problem(batch)
     rng = np.random.default_rng(0)
     tables = plain(rng.random((20, 5)) < 0.5)
     dense = relation(asked, tables)
-    monkeypatch.setattr("batchdp.weighted.family.MOST_DENSE", 0)
+    monkeypatch.setattr("batchdp.weighted.weights.MOST_DENSE", 0)
     assert np.array_equal(relation(asked, tables).toarray(), dense)
-    general = asked_of(Batch(batch).terms(batch.weights), [each_value(c) for c in Batch(batch).columns])
+    general = problem_of(Batch(batch).terms(batch.weights), [each_value(c) for c in Batch(batch).columns])
     order = {row.tobytes(): k for k, row in enumerate(asked.needed)}
     assert np.allclose(general.amount, asked.amount[[order[row.tobytes()] for row in general.needed]])
 
@@ -164,7 +168,7 @@ def test_many_columns_are_weighed_without_being_multiplied_out() -> None:
 
 def fit_alike(batch: KroneckerWorkload) -> float:
     """All tables of three columns with the same weight."""
-    asked = asked_of_whole(batch)
+    asked = whole_problem(batch)
     rows = batch.columns[batch.starts[:-1][np.diff(batch.starts) == 3][:, None] + np.arange(3)]
     apart = np.zeros((len(rows), len(batch.sizes)), dtype=bool)
     apart[np.arange(len(rows))[:, None], rows] = True
@@ -199,7 +203,7 @@ def test_groups_of_tables_that_tell_other_values_apart() -> None:
     found = optimize_products(batch)
     assert "groups" in found.method
     assert found.total < value_of(
-        asked_of(Batch(batch).terms(batch.weights), [each_value(c) for c in Batch(batch).columns]),
+        problem_of(Batch(batch).terms(batch.weights), [each_value(c) for c in Batch(batch).columns]),
         plain(np.ones((1, 2), dtype=bool)),
         np.ones(1),
     )

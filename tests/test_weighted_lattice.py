@@ -29,13 +29,12 @@ from batchdp.mechanism.weighted.integers import IntegerResults, denominator
 from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice, quantise_weighted
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.private import Records
-from batchdp.weighted.family import Tables, plain
-from batchdp.weighted.groups import sub_batch
-from batchdp.weighted.inside import by_strategy, each_value
-from batchdp.weighted.measured import Group, Results
+from batchdp.weighted.columns import by_strategy, each_value
 from batchdp.weighted.optimizing import optimize_products
+from batchdp.weighted.problem import sub_batch
 from batchdp.weighted.search import columns_grams
-from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.weighted.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.weighted.weights import Tables, plain
 from batchdp.workloads.products import in_factors
 from batchdp.workloads.structure import Factor, KroneckerWorkload
 from mechanisms import calibrated, prepared
@@ -49,7 +48,7 @@ ONE = Neighbours()
 
 def group_of(
     workload: KroneckerWorkload, rng: np.random.Generator, share: float, serves: frozenset[int] | None
-) -> Group:
+) -> MarginalGroup:
     """Any tables, differences and strategies inside."""
     batch = Batch(workload)
     insides = [each_value(column) for column in batch.columns]
@@ -63,10 +62,12 @@ def group_of(
     difference = (rng.random((3, d)) < 0.5) & two
     tables = Tables((rng.random((3, d)) < 0.5) & ~difference, difference).with_(plain(np.ones((1, d), dtype=bool)))
     theta = rng.random(len(tables)) * 10.0 ** rng.integers(-4, 1, len(tables)) + 1e-6
-    return Group(batch.columns, tuple(insides), tables, theta * (share / theta.sum()), serves)
+    return MarginalGroup(batch.columns, tuple(insides), tables, theta * (share / theta.sum()), serves)
 
 
-def of_groups(workload: KroneckerWorkload, *groups: Group | Results, sensitivity: float = 1.0) -> MarginalStrategy:
+def of_groups(
+    workload: KroneckerWorkload, *groups: MarginalGroup | Results, sensitivity: float = 1.0
+) -> MarginalStrategy:
     return MarginalStrategy(
         workload=workload, groups=groups, sensitivity=sensitivity, total=1.0, limit=0.0, method="given"
     )
@@ -164,7 +165,7 @@ def tables_apart(epsilon: float = 1.0) -> Mechanism:
     batch = Batch(workload)
     tables = plain(np.eye(3, dtype=bool))
     insides = tuple(map(each_value, batch.columns))
-    group = Group(batch.columns, insides, tables, np.array([1 / 2, 1 / 3, 1 / 6]))
+    group = MarginalGroup(batch.columns, insides, tables, np.array([1 / 2, 1 / 3, 1 / 6]))
     return prepared(of_groups(workload, group), ONE, epsilon, None)
 
 
@@ -287,7 +288,7 @@ def on_few() -> Mechanism:
     )
     batch = Batch(workload)
     tables = plain(np.array([[True, False], [False, True]]))
-    group = Group(batch.columns, tuple(map(each_value, batch.columns)), tables, np.array([0.5, 0.5]))
+    group = MarginalGroup(batch.columns, tuple(map(each_value, batch.columns)), tables, np.array([0.5, 0.5]))
     return prepared(of_groups(workload, group), ONE, 1.0, 10**6)
 
 

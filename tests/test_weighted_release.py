@@ -16,8 +16,7 @@ from batchdp.errors import BudgetError, PrivacyParameterError, ReleaseError
 from batchdp.private import Records
 from batchdp.release import answering, estimating
 from batchdp.release.verify import check_charged, check_ledger
-from batchdp.weighted.measured import Results
-from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.weighted.strategy import MarginalStrategy, Results
 from batchdp.workloads.products import in_factors
 from batchdp.workloads.structure import KroneckerWorkload
 from mechanisms import released
@@ -45,7 +44,7 @@ def inside() -> MarginalStrategy:
 
 def groups() -> MarginalStrategy:
     """Two groups, each with columns of its own."""
-    from batchdp.weighted.groups import sub_batch
+    from batchdp.weighted.problem import sub_batch
 
     rng, batch = np.random.default_rng(2), mixed()
     parts = [([0, 2], 0.6), ([1], 0.4)]

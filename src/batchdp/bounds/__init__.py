@@ -3,12 +3,12 @@
 from batchdp.bounds.convex import certify
 from batchdp.bounds.largest_error import certify_worst
 from batchdp.bounds.optimality import OptimalityBound
-from batchdp.bounds.relaxation import structural_error_bound
 from batchdp.bounds.spectral import (
     lemma_3_upper_bound,
     lemma_4_as_printed,
     lemma_4_lower_bound,
     singular_values,
+    structural_error_bound,
     svd_lower_bound,
     theorem_2_ratio,
 )

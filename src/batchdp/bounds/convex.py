@@ -10,7 +10,7 @@ How it is solved, and why that is quick:
 - With u = log v, u ← u + a log q. The Jacobian of log q is −S/2 with S row-stochastic and similar to a
   positive semi-definite matrix, so every 0 < a < 4 contracts; a = 1 is the textbook fixed point. a = 3 with
   Anderson extrapolation takes several times fewer rounds.
-- The lower bound is flat at the optimum but tr P · max q is not. `tightened` moves P⁻¹ to where the active
+- The lower bound is flat at the optimum but tr P · max q is not. `tighten` moves P⁻¹ to where the active
   columns have exactly q_j = 1, so that a gap of 1e-2 becomes 1e-3 or less for the price of a few rounds.
 - After the first round only the columns that stick out furthest are worked on, those of a large problem in single
   precision. Where the bounds seem to meet they are proven: on all columns, in double precision. Columns that stick
@@ -28,11 +28,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from batchdp.bounds.active_columns import MOST_GRADED, ActiveColumns
-from batchdp.bounds.ellipsoid import Columns, Ellipsoid, Real, lower_bound, root, tightened
+from batchdp.bounds.ellipsoid import (
+    MOST_GRADED,
+    ActiveColumns,
+    Columns,
+    Ellipsoid,
+    Patience,
+    Proof,
+    Real,
+    lower_bound,
+    root,
+    tighten,
+)
 from batchdp.bounds.optimality import OptimalityBound, Optimum, of_blocks
-from batchdp.bounds.patience import Patience
-from batchdp.bounds.proof import Proof
 from batchdp.linalg.fixed_point import SMALLEST_RATIO, FixedPoint, Pace
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
@@ -154,7 +162,7 @@ class _Search:
         candidate = Ellipsoid(point.bound * float(point.q.max()), point.l, point.U)
         active = np.flatnonzero((np.exp(point.u) > 1e-2 * point.bound / point.u.size) | (point.q > 1))
         if self._patience.ends(self._shape[0], point.u.size, active.size, candidate.value / self._low - 1):
-            tight = tightened(point.l, point.U, point.Y, point.q, active)
+            tight = tighten(point.l, point.U, point.Y, point.q, active)
             candidate = min(candidate, tight or candidate, key=lambda one: one.value)
             self._patience.renew(candidate.value / self._low - 1)
         if candidate.value < self._found.value:

@@ -1,4 +1,4 @@
-"""Bounds from the singular values of W alone: quick, and the paper's analysis rests on them.
+"""Bounds from the singular values of W alone: quick, and the paper's analysis rests on them; and what relaxing W costs.
 
 The paper calls the singular values λ_k of W its eigenvalues. All figures are total expected squared error
 under ε-differential privacy, ignoring importance weights.
@@ -86,3 +86,11 @@ def _volume_term(lengths: Dense) -> float:
     r = len(lengths)
     log_volume = r * np.log(2) - gammaln(r + 1) + np.log(lengths).sum()
     return float(np.exp(2 / r * log_volume) * r**3)
+
+
+def structural_error_bound(relaxation: float, squared_counts: float) -> float:
+    """γ² Σ x_i²: the most that ‖W − B L‖_F ≤ γ adds to the total squared error (Theorem 3).
+
+    The paper prints γ Σ x_i² in the theorem; its own proof gives ‖W − B L‖²_F Σ x_i², that is γ².
+    """
+    return float(np.square(relaxation) * squared_counts)

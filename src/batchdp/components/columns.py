@@ -1,10 +1,11 @@
-"""One column of a batch: which of its values no table tells apart, and which could change places.
+"""One column of a batch: which values no table tells apart, which could change places, and how a group looks at it.
 
 Values whose column is the same in every factor count as one. Of the others two are interchangeable where swapping them
 leaves FᵀF as it is for every factor F; that is an equivalence, and its classes are the column's orbits. An optimal
 strategy can be had that treats all values of an orbit alike (average any optimal one over all swaps: the problem is
 convex), so that the functions on the column fall into kinds that never mix: those that are constant on orbits, and
-for every orbit O those on O that add up to 0, on which FᵀF is a number times the identity.
+for every orbit O those on O that add up to 0, on which FᵀF is a number times the identity. A group of tables looks at a
+column as it is, or at what is left of it after averaging: a `ColumnView`.
 """
 
 from __future__ import annotations
@@ -135,3 +136,60 @@ def _swappable(G: Dense, a: int, b: int) -> bool:
 def _compressed(F: Dense) -> Dense:
     """As few rows with the same Gram matrix."""
     return F if len(F) <= F.shape[1] else np.asarray(np.linalg.qr(F, mode="r"))
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnView:
+    """How a group looks at a column: `rows` has the factors over orbits (centred where it is split), or their average.
+
+    `mean` is the squared norm of each factor's average where the group has only that besides the spreads.
+    """
+
+    rows: tuple[Dense, ...] | None
+    mean: Dense
+    spread: Dense
+    counts: NDArray[np.int64]
+    centre: Dense | None = None
+    """Orbit × orbit: what queries over orbits are multiplied by; I if there is none."""
+
+    @property
+    def classes(self) -> int:
+        """Of records, as far as this column goes."""
+        return len(self.counts)
+
+    def alike(self, kinds: set[int]) -> dict[int, float] | None:
+        """Every factor as a multiple of the first, if they are."""
+        first, *others = sorted(kinds)
+        ratios = {first: 1.0}
+        for kind in others:
+            ratio = self._ratio(kind, first)
+            if ratio is None:
+                return None
+            ratios[kind] = ratio
+        return ratios
+
+    def _ratio(self, kind: int, first: int) -> float | None:
+        one = self._gram(first)
+        two = self._gram(kind)
+        size = float(np.abs(one).max(initial=0.0))
+        if size == 0:
+            return None
+        ratio = float(np.abs(two).max() / size)
+        return ratio if np.abs(two - ratio * one).max() <= 1e-13 * ratio * size else None
+
+    def _gram(self, kind: int) -> Dense:
+        own = self.rows[kind].T @ self.rows[kind] if self.rows is not None else self.mean[kind : kind + 1]
+        return np.concatenate([own.reshape(-1), self.spread[kind]])
+
+
+def view(column: Column, measure: Dense | None) -> ColumnView:
+    """A column as it is where `measure` is None, or what is left of it after averaging."""
+    averaged = np.ones(1) if measure is None else measure
+    if column.orbits == 1:
+        mean = np.array([float(np.square(F).sum()) for F in column.rows])
+        return ColumnView(None, mean, column.spread, column.counts)
+    if measure is None:
+        return ColumnView(column.rows, np.zeros(len(column.rows)), column.spread, column.counts)
+    centre = np.eye(column.orbits) - averaged[:, None]
+    left = tuple(without_rounding(F @ centre, np.abs(F).max(axis=1)) for F in column.rows)
+    return ColumnView(left, np.zeros(0), column.spread, column.counts, centre)

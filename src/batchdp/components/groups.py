@@ -17,17 +17,16 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.components.columns import Column, without_rounding
-from batchdp.components.lenses import Lens
-from batchdp.components.pieces import Piece, kron
+from batchdp.components.columns import Column, ColumnView, without_rounding
 from batchdp.components.solver import Block, solve, solve_one
+from batchdp.components.terms import ResidualFactor, kron
 from batchdp.errors import StrategyError
 from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 
 Dense = NDArray[np.float64]
 Kinds = tuple[tuple[int, int], ...]
 """The columns that a table looks at, each with the number of its factor, from 1."""
-Terms = dict[Kinds, float]
+TableWeights = dict[Kinds, float]
 """Tables without their repetitions, each with its weight."""
 
 MOST_CLASSES = 4000
@@ -55,7 +54,7 @@ class Answer:
 
     upper: float
     lower: float
-    choices: tuple[tuple[Piece, ...], ...]
+    choices: tuple[tuple[ResidualFactor, ...], ...]
     """A part of the strategy is one piece of every list."""
     weights: Dense | None = None
     """On the classes that were solved together."""
@@ -66,11 +65,11 @@ class TooManyClassesError(Exception):
 
 
 def group_terms(
-    terms: Terms,
+    terms: TableWeights,
     columns: Sequence[Column],
     measures: Mapping[int, Dense],
     nudged: Mapping[tuple[int, int], float] | None = None,
-) -> Iterator[tuple[tuple[int, ...], Terms]]:
+) -> Iterator[tuple[tuple[int, ...], TableWeights]]:
     """The groups, each by the split columns that it keeps, and its tables with their weights.
 
     `nudged` multiplies the squared averages of some factors, by column and factor.
@@ -78,7 +77,7 @@ def group_terms(
     means = {i: [_mean(F, mu) for F in columns[i].rows] for i, mu in measures.items()}
     for (i, kind), factor in (nudged or {}).items():
         means[i][kind] *= factor
-    groups: dict[tuple[int, ...], Terms] = {}
+    groups: dict[tuple[int, ...], TableWeights] = {}
     for kinds, weight in terms.items():
         split = [(i, kind) for i, kind in kinds if i in measures]
         for keep in product((False, True), repeat=len(split)):
@@ -105,14 +104,14 @@ def _weighed(weight: float, factors: Iterable[float]) -> float:
 
 
 def solve_group(
-    terms: Terms, lenses: Mapping[int, Lens], *, tolerance: float = 1e-3, account: Account = UNLIMITED
+    terms: TableWeights, views: Mapping[int, ColumnView], *, tolerance: float = 1e-3, account: Account = UNLIMITED
 ) -> Answer:
-    """The best strategy for the tables of a group; `lenses` has the columns that the group looks at."""
-    account.charge(GROUP_SECONDS * (1 + len(lenses) + len(terms)))
-    terms, apart = separated(terms, lenses)
-    answers = [one_column(i, kind, lenses[i], tolerance, account) for i, kind in apart]
-    shared = sorted(i for i, own in lenses.items() if own.rows is not None and i not in dict(apart))
-    rest = _solve_rest(terms, lenses, shared, tolerance, account)
+    """The best strategy for the tables of a group; `views` has the columns that the group looks at."""
+    account.charge(GROUP_SECONDS * (1 + len(views) + len(terms)))
+    terms, apart = separate(terms, views)
+    answers = [one_column(i, kind, views[i], tolerance, account) for i, kind in apart]
+    shared = sorted(i for i, own in views.items() if own.rows is not None and i not in dict(apart))
+    rest = _solve_rest(terms, views, shared, tolerance, account)
     answers.append(rest)
     return Answer(
         float(np.prod([one.upper for one in answers])),
@@ -122,23 +121,23 @@ def solve_group(
     )
 
 
-def separated(terms: Terms, lenses: Mapping[int, Lens]) -> tuple[Terms, list[tuple[int, int]]]:
+def separate(terms: TableWeights, views: Mapping[int, ColumnView]) -> tuple[TableWeights, list[tuple[int, int]]]:
     """The columns on which all tables have the same factor, but for a multiple; and the tables without them."""
     apart: dict[int, tuple[int, dict[int, float]]] = {}
-    used: dict[int, set[int]] = {i: set() for i in lenses}
-    times: dict[int, int] = dict.fromkeys(lenses, 0)
+    used: dict[int, set[int]] = {i: set() for i in views}
+    times: dict[int, int] = dict.fromkeys(views, 0)
     for kinds in terms:
         for i, kind in kinds:
             used[i].add(kind)
             times[i] += 1
-    for i, own in lenses.items():
+    for i, own in views.items():
         there = used[i] | ({0} if times[i] < len(terms) else set())
         if there == {0} and own.rows is None:
             continue
         ratios = own.alike(there)
         if ratios is not None:
             apart[i] = min(there), ratios
-    rest: Terms = {}
+    rest: TableWeights = {}
     for kinds, weight in terms.items():
         table = dict(kinds)
         scaled = _weighed(weight, (ratios[table.get(i, 0)] for i, (_, ratios) in apart.items()))
@@ -148,45 +147,45 @@ def separated(terms: Terms, lenses: Mapping[int, Lens]) -> tuple[Terms, list[tup
 
 
 def one_column(
-    i: int, kind: int, own: Lens, tolerance: float, account: Account = UNLIMITED, start: Dense | None = None
+    i: int, kind: int, own: ColumnView, tolerance: float, account: Account = UNLIMITED, start: Dense | None = None
 ) -> Answer:
     """The best strategy for one factor on one column; `start` has weights of its classes to begin with."""
     return _solve_rest(alone(i, {kind: 1.0}), {i: own}, [i] * (own.rows is not None), tolerance, account, start)
 
 
 def weighed_column(
-    i: int, weights: Mapping[int, float], own: Lens, tolerance: float, account: Account = UNLIMITED
+    i: int, weights: Mapping[int, float], own: ColumnView, tolerance: float, account: Account = UNLIMITED
 ) -> Answer:
     """The best strategy for several factors on one column, each with its weight."""
     return _solve_rest(alone(i, weights), {i: own}, [i] * (own.rows is not None), tolerance, account)
 
 
-def alone(i: int, weights: Mapping[int, float]) -> Terms:
+def alone(i: int, weights: Mapping[int, float]) -> TableWeights:
     """Tables of one column, by factor."""
     return {((i, kind),) if kind else (): weight for kind, weight in weights.items()}
 
 
 def _solve_rest(
-    terms: Terms,
-    lenses: Mapping[int, Lens],
+    terms: TableWeights,
+    views: Mapping[int, ColumnView],
     shared: list[int],
     tolerance: float,
     account: Account,
     start: Dense | None = None,
 ) -> Answer:
     """Blocks, each by the spreads that it keeps, solved together over the classes of the shared columns."""
-    classes = prod(lenses[i].classes for i in shared)
+    classes = prod(views[i].classes for i in shared)
     if len(shared) > 1 and classes > MOST_CLASSES:
         raise TooManyClassesError(f"{classes:,} classes")
-    found = blocks_of(terms, lenses, shared)
+    found = blocks_of(terms, views, shared)
     if len(shared) > 0 and len(found) > 1 and len(found) * classes**3 > MOST_WORK:
         raise TooManyClassesError(f"{len(found):,} blocks of {classes:,} classes")
     if not shared:
-        return _closed_form(found, lenses)
-    made = [assembled(key, own, lenses, shared) for key, own in found.items()]
+        return _closed_form(found, views)
+    made = [assemble(key, own, views, shared) for key, own in found.items()]
     account.charge(sum(assembly_price(one) for one in made))
     for one, own in zip(made, found.values(), strict=True):
-        _check_spanned(own, [_rows(lenses[i]) for i in one.matrix], one.R)
+        _check_spanned(own, [_rows(views[i]) for i in one.matrix], one.R)
     made = [one for one in made if len(one.R)]
     if not made:  # nothing is left of any query
         return Answer(0.0, 0.0, ((),))
@@ -197,7 +196,9 @@ def _solve_rest(
     pieces = []
     for one, K, inverse in zip(made, answer.measure, answer.recover, strict=True):
         root = np.sqrt(one.times)
-        pieces.append(Piece(one.matrix, one.key, root * (K @ one.R), one.centred @ (one.pseudo @ inverse) / root))
+        pieces.append(
+            ResidualFactor(one.matrix, one.key, root * (K @ one.R), one.centred @ (one.pseudo @ inverse) / root)
+        )
     return Answer(answer.upper, answer.lower, (tuple(pieces),), answer.weights)
 
 
@@ -205,14 +206,16 @@ Key = tuple[tuple[int, int], ...]
 """The spreads that a block keeps: column and orbit."""
 
 
-def blocks_of(terms: Terms, lenses: Mapping[int, Lens], shared: list[int]) -> dict[Key, dict[tuple[int, ...], float]]:
+def blocks_of(
+    terms: TableWeights, views: Mapping[int, ColumnView], shared: list[int]
+) -> dict[Key, dict[tuple[int, ...], float]]:
     """For every block the factors of its matrix columns, with the weight of each combination of them."""
     found: dict[Key, dict[tuple[int, ...], float]] = {}
     for kinds, weight in terms.items():
         there = dict(kinds)
         options: list[list[tuple[int, int, float]]] = []  # column, orbit (−1: none), factor
         for i, kind in kinds:
-            own = lenses[i]
+            own = views[i]
             plain = 1.0 if own.rows is not None else float(own.mean[kind])
             options.append([(i, -1, plain)] * (plain > 0))
             options[-1] += [(i, int(o), float(own.spread[kind, o])) for o in np.flatnonzero(own.spread[kind] > 0)]
@@ -227,30 +230,30 @@ def blocks_of(terms: Terms, lenses: Mapping[int, Lens], shared: list[int]) -> di
     return found
 
 
-def _closed_form(found: Mapping[Key, Mapping[tuple[int, ...], float]], lenses: Mapping[int, Lens]) -> Answer:
+def _closed_form(found: Mapping[Key, Mapping[tuple[int, ...], float]], views: Mapping[int, ColumnView]) -> Answer:
     """Blocks of one number each: shares ∝ the roots of their errors."""
     roots = []
     for key, own in found.items():
-        times, norm = _freedom(key, lenses)
+        times, norm = _freedom(key, views)
         roots.append(np.sqrt(sum(own.values()) * times * norm))
     total = float(sum(roots))
     pieces = []
     for (key, own), root in zip(found.items(), roots, strict=True):
-        _, norm = _freedom(key, lenses)
+        _, norm = _freedom(key, views)
         if sum(own.values()) > 0:
             scale = np.sqrt(root / total / norm)
-            pieces.append(Piece((), key, np.array([[scale]]), np.array([[1 / scale]])))
+            pieces.append(ResidualFactor((), key, np.array([[scale]]), np.array([[1 / scale]])))
     return Answer(total**2, total**2, (tuple(pieces),))
 
 
-def _freedom(key: Key, lenses: Mapping[int, Lens]) -> tuple[float, float]:
+def _freedom(key: Key, views: Mapping[int, ColumnView]) -> tuple[float, float]:
     """Of the spreads: dimensions, and the squared column norm of their projection."""
-    counts = [int(lenses[i].counts[o]) for i, o in key]
+    counts = [int(views[i].counts[o]) for i, o in key]
     return float(prod(n - 1 for n in counts)), prod((1 - 1 / n for n in counts), start=1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Assembled:
+class AssembledBlock:
     """A block with what its measurement is made of."""
 
     key: Key
@@ -265,42 +268,42 @@ class Assembled:
     block: Block
 
 
-def assembled(
-    key: Key, own: Mapping[tuple[int, ...], float], lenses: Mapping[int, Lens], shared: list[int]
-) -> Assembled:
+def assemble(
+    key: Key, own: Mapping[tuple[int, ...], float], views: Mapping[int, ColumnView], shared: list[int]
+) -> AssembledBlock:
     """A block's matrix from the factors of its matrix columns."""
-    times, norm = _freedom(key, lenses)
+    times, norm = _freedom(key, views)
     spreading = dict(key)
     matrix = tuple(i for i in shared if i not in spreading)
-    shape = [lenses[i].classes for i in matrix]
+    shape = [views[i].classes for i in matrix]
     rows: list[Dense] = [np.zeros((0, int(np.prod(shape))))]
     for kinds, weight in own.items():
-        factors = [np.asarray(_rows(lenses[i])[kind]) for i, kind in zip(matrix, kinds, strict=True)]
+        factors = [np.asarray(_rows(views[i])[kind]) for i, kind in zip(matrix, kinds, strict=True)]
         rows.append(np.sqrt(weight) * kron(factors))
         if sum(map(len, rows)) > 2 * rows[0].shape[1] + 64:
             rows = [rows[0], np.asarray(np.linalg.qr(np.concatenate(rows), mode="r"))]
     _, sigma, Vt = np.linalg.svd(np.concatenate(rows), full_matrices=False)
     rank = int(np.sum(sigma > sigma[0] * 1e-12 * max(1, len(sigma)) ** 0.5)) if sigma.size and sigma[0] > 0 else 0
     R, pseudo = sigma[:rank, None] * Vt[:rank], Vt[:rank].T / sigma[:rank]
-    centres = [_centre(lenses[i]) for i in matrix]
+    centres = [_centre(views[i]) for i in matrix]
     centred = kron(centres)
-    classes = np.indices([lenses[i].classes for i in shared]).reshape(len(shared), -1)
+    classes = np.indices([views[i].classes for i in shared]).reshape(len(shared), -1)
     column = np.zeros(classes.shape[1], dtype=np.int64)
     for place, i in enumerate(shared):
         if i not in spreading:
-            column = column * lenses[i].classes + classes[place]
+            column = column * views[i].classes + classes[place]
     for place, i in enumerate(shared):
         if i in spreading:
             column = np.where(classes[place] == spreading[i], column, -1)
-    return Assembled(key, matrix, R, pseudo, centred, times, norm, Block(np.sqrt(times * norm) * R, column))
+    return AssembledBlock(key, matrix, R, pseudo, centred, times, norm, Block(np.sqrt(times * norm) * R, column))
 
 
-def assembly_price(one: Assembled) -> float:
+def assembly_price(one: AssembledBlock) -> float:
     """What a block's matrix takes: the singular values of its rows."""
     return float(ASSEMBLY_SECONDS + 20.0 * len(one.R) * one.R.shape[1] ** 2 / FLOPS)
 
 
-def _rows(own: Lens) -> tuple[Dense, ...]:
+def _rows(own: ColumnView) -> tuple[Dense, ...]:
     assert own.rows is not None
     return own.rows
 
@@ -316,5 +319,5 @@ def _check_spanned(own: Mapping[tuple[int, ...], float], rows: list[tuple[Dense,
             raise StrategyError(LOST)
 
 
-def _centre(own: Lens) -> Dense:
+def _centre(own: ColumnView) -> Dense:
     return np.eye(own.classes) if own.centre is None else own.centre

@@ -21,24 +21,23 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.components.columns import Column, without_rounding
+from batchdp.components.columns import Column, ColumnView, without_rounding
 from batchdp.components.groups import (
     MOST_CLASSES,
     Kinds,
-    Terms,
+    TableWeights,
     TooManyClassesError,
     alone,
-    assembled,
+    assemble,
     assembly_price,
     blocks_of,
     group_terms,
-    separated,
+    separate,
     solve_group,
 )
-from batchdp.components.lenses import Lens
-from batchdp.components.pieces import kron
 from batchdp.components.search import Batch
 from batchdp.components.solver import certify
+from batchdp.components.terms import kron
 from batchdp.strategies.account import UNLIMITED, Account
 
 Dense = NDArray[np.float64]
@@ -54,7 +53,7 @@ MOST_TERMS_ALONE = 2000
 
 def limit_of(
     batch: Batch,
-    terms: Terms,
+    terms: TableWeights,
     measures: Sequence[Mapping[int, Dense]],
     account: Account = UNLIMITED,
     seed: int = 0,
@@ -84,7 +83,7 @@ def limit_of(
 
 
 def by_products(
-    batch: Batch, terms: Terms, measures: Mapping[int, Dense], angle: float, account: Account = UNLIMITED
+    batch: Batch, terms: TableWeights, measures: Mapping[int, Dense], angle: float, account: Account = UNLIMITED
 ) -> float:
     """The limit of a product of columns' measures; the columns without one are taken uniformly."""
     wide = {i: measures.get(i, batch.uniform(i)) for i in batch.wide()}
@@ -93,17 +92,17 @@ def by_products(
     ratios = {(i, kind): ratio for i, (_, own) in turned.items() for kind, ratio in own.items()}
     for kept, own in group_terms(terms, batch.columns, wide, ratios):
         looked = {i for kinds in own for i, _ in kinds} - set(wide)
-        lenses = {i: batch.lens(i, None) for i in looked} | {i: turned[i][0] for i in kept}
-        rest, apart = separated(own, lenses)
+        views = {i: batch.view(i, None) for i in looked} | {i: turned[i][0] for i in kept}
+        rest, apart = separate(own, views)
         value = 1.0
         for i, kind in apart:
-            value *= _nuclear(alone(i, {kind: 1.0}), {i: lenses[i]}, wide, account)
-        value *= _nuclear(rest, {i: one for i, one in lenses.items() if i not in dict(apart)}, wide, account)
+            value *= _nuclear(alone(i, {kind: 1.0}), {i: views[i]}, wide, account)
+        value *= _nuclear(rest, {i: one for i, one in views.items() if i not in dict(apart)}, wide, account)
         total += value
     return total**2
 
 
-def _turned(column: Column, mu: Dense, angle: float) -> tuple[Lens, dict[int, float]]:
+def _turned(column: Column, mu: Dense, angle: float) -> tuple[ColumnView, dict[int, float]]:
     """What is left of a column's factors, and by what their squared averages are to be multiplied."""
     rows, ratios = [], {}
     for kind, F in enumerate(column.rows):
@@ -123,20 +122,22 @@ def _turned(column: Column, mu: Dense, angle: float) -> tuple[Lens, dict[int, fl
             h /= float(np.linalg.norm(h))
         rows.append(without_rounding(left - np.outer(h, h @ left), np.abs(F).max()))
         ratios[kind] = float(h @ mean) ** 2 / size**2
-    return Lens(tuple(rows), np.zeros(0), column.spread, column.counts), ratios
+    return ColumnView(tuple(rows), np.zeros(0), column.spread, column.counts), ratios
 
 
-def _nuclear(terms: Terms, lenses: Mapping[int, Lens], measures: Mapping[int, Dense], account: Account) -> float:
+def _nuclear(
+    terms: TableWeights, views: Mapping[int, ColumnView], measures: Mapping[int, Dense], account: Account
+) -> float:
     """The sum of the blocks' nuclear norms at the product measure."""
-    shared = [i for i, own in lenses.items() if own.rows is not None]
+    shared = [i for i, own in views.items() if own.rows is not None]
     if not shared:
-        return float(np.sqrt(solve_group(terms, lenses, account=account).upper))
-    if np.prod([lenses[i].classes for i in shared]) > MOST_CLASSES:
+        return float(np.sqrt(solve_group(terms, views, account=account).upper))
+    if np.prod([views[i].classes for i in shared]) > MOST_CLASSES:
         raise TooManyClassesError
     v = kron(measures[i][None] for i in shared)[0]
     total = 0.0
-    for key, own in blocks_of(terms, lenses, shared).items():
-        made = assembled(key, own, lenses, shared)
+    for key, own in blocks_of(terms, views, shared).items():
+        made = assemble(key, own, views, shared)
         account.charge(2 * assembly_price(made))
         block = made.block
         there = block.column >= 0
@@ -146,7 +147,7 @@ def _nuclear(terms: Terms, lenses: Mapping[int, Lens], measures: Mapping[int, De
 
 
 def by_sample(
-    batch: Batch, terms: Terms, measures: Mapping[int, Dense], seed: int, account: Account = UNLIMITED
+    batch: Batch, terms: TableWeights, measures: Mapping[int, Dense], seed: int, account: Account = UNLIMITED
 ) -> float:
     """The best distribution on some records that are drawn: every one of these is a distribution on all."""
     rng = np.random.default_rng(seed)
@@ -182,4 +183,4 @@ def _inner(column: Column, kind: int, orbit: NDArray[np.int64], member: NDArray[
 
 def by_one_table(batch: Batch, kinds: Kinds, weight: float, account: Account = UNLIMITED) -> float:
     """What no strategy for one table by itself is below."""
-    return solve_group({kinds: weight}, {i: batch.lens(i, None) for i, _ in kinds}, account=account).lower
+    return solve_group({kinds: weight}, {i: batch.view(i, None) for i, _ in kinds}, account=account).lower

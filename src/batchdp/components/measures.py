@@ -3,7 +3,8 @@
 Components add up to (Σ_g √E_g)², and every E_g moves with the measures: a column that is averaged adds s(μ) = ‖F μ‖²
 as a factor, one that is kept E(μ), the optimum for F (I − μ 1ᵀ). How much each of these matters is found by moving it a
 little; then every column's measure is moved for Σ α log s + β log E by a quasi-Newton method. With v the dual weights
-of the column's optimum, S = R diag(v) Rᵀ and R = F (I − μ 1ᵀ), the gradient of E is −2 tr S^½ · Fᵀ S^-½ R v.
+of the column's optimum, S = R diag(v) Rᵀ and R = F (I − μ 1ᵀ), the gradient of E is −2 tr S^½ · Fᵀ S^-½ R v. Where
+columns of a group are tied, no gradient is at hand, and the mass of one orbit after the other is moved by trial.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from batchdp.components.columns import Column
-from batchdp.components.groups import Terms, group_terms, one_column, separated, solve_group
-from batchdp.components.lenses import lens
-from batchdp.components.search import Batch
+from batchdp.components.columns import Column, view
+from batchdp.components.groups import TableWeights, group_terms, one_column, separate, solve_group
+from batchdp.components.search import Batch, Found, split_by
 from batchdp.strategies.account import UNLIMITED, Account
 
 Dense = NDArray[np.float64]
@@ -45,8 +45,8 @@ class _Known:
     optima: dict[tuple[int, int, bytes], float] = field(default_factory=dict)
 
 
-def improved(
-    batch: Batch, terms: Terms, measures: Mapping[int, Dense], account: Account = UNLIMITED
+def improve_measures(
+    batch: Batch, terms: TableWeights, measures: Mapping[int, Dense], account: Account = UNLIMITED
 ) -> dict[int, Dense] | None:
     """Better measures for the same split; None where columns of a group are tied to one another."""
     measures = dict(measures)
@@ -102,7 +102,7 @@ def in_fractions(measure: Dense) -> Dense:
 
 def _total(
     batch: Batch,
-    terms: Terms,
+    terms: TableWeights,
     measures: Mapping[int, Dense],
     nudged: Mapping[tuple[int, int], float],
     known: _Known,
@@ -114,18 +114,18 @@ def _total(
     for kept, own in group_terms(terms, batch.columns, measures, nudged):
         looked = {i for kinds in own for i, _ in kinds}
         wide = {i for i, c in enumerate(batch.columns) if c.orbits > 1 and i not in measures}
-        lenses = {i: batch.lens(i, None) for i in (looked | wide) - set(measures)}
-        lenses |= {i: batch.lens(i, measures[i]) for i in kept}
-        rest, apart = separated(own, lenses)
+        views = {i: batch.view(i, None) for i in (looked | wide) - set(measures)}
+        views |= {i: batch.view(i, measures[i]) for i in kept}
+        rest, apart = separate(own, views)
         if any(i not in dict(apart) for i in (*kept, *wide)):
             return None
         value = 1.0
         for i, kind in apart:
             key = first[i], kind, measures[i].tobytes() if i in measures else b""
             if key not in known.optima:
-                known.optima[key] = one_column(i, kind, lenses[i], LOOSE, known.account).lower
+                known.optima[key] = one_column(i, kind, views[i], LOOSE, known.account).lower
             value *= known.optima[key]
-        plain = {i: one for i, one in lenses.items() if i not in dict(apart)}
+        plain = {i: one for i, one in views.items() if i not in dict(apart)}
         root = float(np.sqrt(value * solve_group(rest, plain, account=known.account).upper))
         roots += root
         if beta is not None:
@@ -136,7 +136,7 @@ def _total(
 
 def _force(
     batch: Batch,
-    terms: Terms,
+    terms: TableWeights,
     measures: Mapping[int, Dense],
     pairs: list[tuple[int, int]],
     now: float,
@@ -179,7 +179,7 @@ def _column(
                 total += force * np.log(s)
                 gradient += force * 2 * (F.T @ (F @ mu)) / s
         for kind, force in beta.items():
-            seen = lens(column, mu)
+            seen = view(column, mu)
             answer = one_column(i, kind, seen, LOOSE, known.account, warm.get(kind))
             assert answer.weights is not None
             warm[kind] = answer.weights
@@ -203,3 +203,41 @@ def _slope(column: Column, kind: int, mu: Dense, v: Dense) -> Dense:
     spread = np.sqrt(np.maximum(column.spread[kind], 0) * (counts - 1) ** 2 / counts * v)
     trace = float(l.sum() + spread.sum())
     return np.asarray(-2 * trace * (F.T @ (U @ ((U.T @ (R @ v)) / l))))
+
+
+MOST_TRIALS = 40
+TRIAL_SWEEPS = 3
+FIRST_STEP = 1.0
+"""Of the logarithm of an orbit's mass."""
+LONGER, SHORTER = 1.5, 0.4
+
+
+def improve_by_trial(
+    batch: Batch, terms: TableWeights, measures: Mapping[int, Dense], account: Account = UNLIMITED
+) -> Found:
+    """The best components that are found by moving the mass of one orbit after the other, from these measures."""
+    logs = {i: np.log(mu) for i, mu in measures.items()}
+    lasting = account.lasting_share()
+    best = split_by(batch, terms, measures, account=lasting)
+    steps = {(i, o): FIRST_STEP for i, mu in measures.items() for o in range(1, len(mu))}
+    trials = 0
+    for _ in range(TRIAL_SWEEPS):
+        for i, o in steps:
+            for step in (steps[i, o], -steps[i, o]):
+                if trials >= MOST_TRIALS or account.over():
+                    return best
+                trials += 1
+                moved = logs[i].copy()
+                moved[o] += step
+                found = split_by(batch, terms, {**best.measures, i: _measure(moved)}, account=lasting)
+                if found.total < best.total:
+                    best, logs[i], steps[i, o] = found, moved, step * LONGER
+                    break
+            else:
+                steps[i, o] *= SHORTER
+    return best
+
+
+def _measure(logs: Dense) -> Dense:
+    mu = np.exp(logs - logs.max())
+    return np.asarray(mu / mu.sum())

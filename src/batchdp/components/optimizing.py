@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import column_of
-from batchdp.components.groups import Terms, TooManyClassesError, one_column
-from batchdp.components.largest import least_largest
+from batchdp.components.groups import TableWeights, TooManyClassesError, one_column
 from batchdp.components.limits import limit_of
-from batchdp.components.measures import improved, in_fractions
+from batchdp.components.measures import improve_measures, in_fractions
 from batchdp.components.search import (
     GOOD_ENOUGH,
     MOST_TABLES_APART,
@@ -24,7 +23,7 @@ from batchdp.components.search import (
     tables_apart,
 )
 from batchdp.components.strategy import ListedParts, ResidualStrategy, WholeParts
-from batchdp.components.whole import cell_variances, closure, is_whole, least_sum
+from batchdp.components.whole import cell_variances, closure, is_whole, least_largest, least_sum
 from batchdp.errors import StrategyError
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
@@ -64,7 +63,7 @@ def optimize_products(
     return _strategy(batch, found, limit, account.outcome(found.total, limit * GOOD_ENOUGH))
 
 
-def best_sum(batch: Batch, terms: Terms, account: Account, tolerance: float, seed: int) -> tuple[Found, float]:
+def best_sum(batch: Batch, terms: TableWeights, account: Account, tolerance: float, seed: int) -> tuple[Found, float]:
     """The strategy with the least weighted sum of squared errors, and what none is below."""
     tolerance = FINER * tolerance
     found, measures = _components(batch, terms, account, tolerance)
@@ -94,7 +93,7 @@ def best_sum(batch: Batch, terms: Terms, account: Account, tolerance: float, see
 
 
 def _components(
-    batch: Batch, terms: Terms, account: Account, tolerance: float
+    batch: Batch, terms: TableWeights, account: Account, tolerance: float
 ) -> tuple[list[Found], list[dict[int, Dense]]]:
     """Components with nothing split where that fits, else with as few columns split as fit and with all; measures."""
     wide = batch.wide()
@@ -117,7 +116,7 @@ def _components(
             found.append(split_by(batch, terms, everything, tolerance=tolerance, account=account))
     account.trying = "measures"
     for one in list(found):
-        better = improved(batch, terms, one.measures, account)
+        better = improve_measures(batch, terms, one.measures, account)
         if better is not None:
             better = {i: in_fractions(mu) for i, mu in better.items()}
             try:
@@ -133,7 +132,7 @@ def _components(
 
 def _dual(batch: Batch, i: int, measure: Dense, account: Account) -> Dense:
     """The weights of a column's classes in the limit of its first factor: a good measure for limits."""
-    weights = one_column(i, 1, batch.lens(i, measure), 1e-2, account).weights
+    weights = one_column(i, 1, batch.view(i, measure), 1e-2, account).weights
     return batch.uniform(i) if weights is None else weights
 
 

@@ -16,18 +16,17 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.components.columns import Column, column_of
+from batchdp.components.columns import Column, ColumnView, column_of, view
 from batchdp.components.groups import (
     Answer,
     Kinds,
-    Terms,
+    TableWeights,
     TooManyClassesError,
     group_terms,
     solve_group,
     weighed_column,
 )
-from batchdp.components.lenses import Lens, lens
-from batchdp.components.pieces import Group
+from batchdp.components.terms import TermGroup
 from batchdp.strategies.account import UNLIMITED, Account
 from batchdp.workloads.structure import KroneckerWorkload
 
@@ -52,7 +51,7 @@ class Found:
     groups: tuple[tuple[Answer, frozenset[Kinds] | None], ...]
     """With the tables that each serves, all if None."""
 
-    def shared(self, tables: Mapping[Kinds, list[int]]) -> tuple[Group, ...]:
+    def shared(self, tables: Mapping[Kinds, list[int]]) -> tuple[TermGroup, ...]:
         """All measurements, each with the root of its group's share as its scale."""
         whole = sum(np.sqrt(answer.upper) for answer, _ in self.groups)
         made = []
@@ -61,7 +60,7 @@ class Found:
                 continue
             scale = float(np.sqrt(np.sqrt(answer.upper) / whole))
             served = None if serves is None else frozenset(t for kinds in serves for t in tables[kinds])
-            made.append(Group(answer.choices, scale, served, number))
+            made.append(TermGroup(answer.choices, scale, served, number))
         return tuple(made)
 
 
@@ -76,9 +75,9 @@ class Batch:
         for t, (start, end) in enumerate(pairwise(starts)):
             kinds = tuple((columns[at], chosen[at] + 1) for at in range(start, end))
             self.tables.setdefault(kinds, []).append(t)
-        self._lenses: dict[tuple[int, bytes], Lens] = {}
+        self._views: dict[tuple[int, bytes], ColumnView] = {}
 
-    def terms(self, weights: Dense) -> Terms:
+    def terms(self, weights: Dense) -> TableWeights:
         """The distinct tables, with weights of one a table."""
         return {kinds: float(weights[own].sum()) for kinds, own in self.tables.items()}
 
@@ -87,12 +86,12 @@ class Batch:
         counts = self.columns[i].counts
         return np.asarray(counts / counts.sum())
 
-    def lens(self, i: int, measure: Dense | None) -> Lens:
+    def view(self, i: int, measure: Dense | None) -> ColumnView:
         """A column as a group sees it, made once."""
         key = i, b"" if measure is None else measure.tobytes()
-        if key not in self._lenses:
-            self._lenses[key] = lens(self.columns[i], measure)
-        return self._lenses[key]
+        if key not in self._views:
+            self._views[key] = view(self.columns[i], measure)
+        return self._views[key]
 
     def wide(self) -> list[int]:
         """Columns of more than one orbit, those with the most first."""
@@ -101,7 +100,7 @@ class Batch:
 
 def split_by(
     batch: Batch,
-    terms: Terms,
+    terms: TableWeights,
     measures: Mapping[int, Dense],
     *,
     tolerance: float = 1e-3,
@@ -112,25 +111,25 @@ def split_by(
     With all columns split the groups are as small as they get: that is done whatever the work.
     """
     smallest = len(measures) == len(batch.wide())
-    unsplit = {i: batch.lens(i, None) for i in range(len(batch.columns)) if i not in measures}
+    unsplit = {i: batch.view(i, None) for i in range(len(batch.columns)) if i not in measures}
     answers = []
     for kept, own in group_terms(terms, batch.columns, measures):
         if not smallest and account.over():
             raise TooManyClassesError("the work is done")
         looked = {i for kinds in own for i, _ in kinds}
-        lenses = {i: one for i, one in unsplit.items() if i in looked or one.rows is not None}
-        lenses |= {i: batch.lens(i, measures[i]) for i in kept}
-        answers.append(solve_group(own, lenses, tolerance=tolerance, account=account))
+        views = {i: one for i, one in unsplit.items() if i in looked or one.rows is not None}
+        views |= {i: batch.view(i, measures[i]) for i in kept}
+        answers.append(solve_group(own, views, tolerance=tolerance, account=account))
     total = sum(np.sqrt(answer.upper) for answer in answers) ** 2
     limit = 0.0 if measures else answers[0].lower
     method = "components" if measures or len(answers[0].choices[-1]) > 1 or len(answers[0].choices) == 1 else "product"
     return Found(float(total), limit, method, measures, tuple((answer, None) for answer in answers))
 
 
-def one_product(batch: Batch, terms: Terms, *, tolerance: float = 1e-3, account: Account = UNLIMITED) -> Found:
+def one_product(batch: Batch, terms: TableWeights, *, tolerance: float = 1e-3, account: Account = UNLIMITED) -> Found:
     """One product of columns' strategies for all tables, each column in turn at its best for the others'."""
-    lenses = {i: batch.lens(i, None) for i in range(len(batch.columns))}
-    looked = sorted({i for kinds in terms for i, _ in kinds} | {i for i, one in lenses.items() if one.rows is not None})
+    views = {i: batch.view(i, None) for i in range(len(batch.columns))}
+    looked = sorted({i for kinds in terms for i, _ in kinds} | {i for i, one in views.items() if one.rows is not None})
     cost = {i: _costs_of_data(batch.columns[i]) for i in looked}
     answers: dict[int, Answer] = {}
     total = _priced(terms, cost)
@@ -141,8 +140,8 @@ def one_product(batch: Batch, terms: Terms, *, tolerance: float = 1e-3, account:
                 there = dict(kinds)
                 others = prod(float(cost[j][there.get(j, 0)]) for j in looked if j != i)
                 weights[there.get(i, 0)] = weights.get(there.get(i, 0), 0.0) + weight * others
-            answers[i] = weighed_column(i, weights, lenses[i], tolerance, account)
-            cost[i] = _costs(answers[i], lenses[i])
+            answers[i] = weighed_column(i, weights, views[i], tolerance, account)
+            cost[i] = _costs(answers[i], views[i])
         before, total = total, _priced(terms, cost)
         if total > before * (1 - 1e-4):
             break
@@ -150,17 +149,17 @@ def one_product(batch: Batch, terms: Terms, *, tolerance: float = 1e-3, account:
     return Found(total, 0.0, "product", {}, ((Answer(total, 0.0, choices), None),))
 
 
-def tables_apart(batch: Batch, terms: Terms, *, tolerance: float = 1e-3, account: Account = UNLIMITED) -> Found:
+def tables_apart(batch: Batch, terms: TableWeights, *, tolerance: float = 1e-3, account: Account = UNLIMITED) -> Found:
     """Every distinct table as a group of its own, at its optimum: a product of the columns' optima."""
     groups = []
     for kinds, weight in terms.items():
-        lenses = {i: batch.lens(i, None) for i, _ in kinds}
-        groups.append((solve_group({kinds: weight}, lenses, tolerance=tolerance, account=account), frozenset({kinds})))
+        views = {i: batch.view(i, None) for i, _ in kinds}
+        groups.append((solve_group({kinds: weight}, views, tolerance=tolerance, account=account), frozenset({kinds})))
     total = sum(np.sqrt(answer.upper) for answer, _ in groups) ** 2
     return Found(float(total), 0.0, "tables apart", {}, tuple(groups))
 
 
-def _priced(terms: Terms, cost: Mapping[int, Dense]) -> float:
+def _priced(terms: TableWeights, cost: Mapping[int, Dense]) -> float:
     return sum(
         weight * prod(float(own[dict(kinds).get(i, 0)]) for i, own in cost.items()) for kinds, weight in terms.items()
     )
@@ -172,7 +171,7 @@ def _costs_of_data(column: Column) -> Dense:
     return np.asarray(plain + column.spread @ (column.counts - 1))
 
 
-def _costs(answer: Answer, own: Lens) -> Dense:
+def _costs(answer: Answer, own: ColumnView) -> Dense:
     """Every factor's error under a column's strategy."""
     cost = np.zeros(len(own.spread))
     for kind in range(len(cost)):

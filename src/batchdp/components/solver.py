@@ -112,7 +112,7 @@ def solve(
         if rounds % EVERY == 0 or upper <= lower * (1 + 10 * tolerance):
             active = np.flatnonzero((np.exp(u) > 1e-2 * bound / classes) | (point.q > 1))
             account.charge((2.0 * sum(map(len, point.l)) * active.size**2 + active.size**3 / 3) / FLOPS)
-            tight = _tightened(blocks, point, active)
+            tight = _tighten(blocks, point, active)
             if tight is not None and tight[0] < upper:
                 upper, best = tight[0], tight[1:]
         if upper <= lower * (1 + tolerance) or account.over():
@@ -174,7 +174,7 @@ def _plain(point: _Point, largest: float) -> tuple[list[Dense], list[Dense]]:
     return measure, [U * (np.sqrt(l) * size) for l, U in zip(point.l, point.U, strict=True)]
 
 
-def _tightened(blocks: list[Block], point: _Point, active: Indices) -> tuple[float, list[Dense], list[Dense]] | None:
+def _tighten(blocks: list[Block], point: _Point, active: Indices) -> tuple[float, list[Dense], list[Dense]] | None:
     """P'⁻¹ = P^-½ (I − L_A diag(w) L_Aᵀ) P^-½ in every block, w such that every active class has q = 1."""
     if len(active) > MOST_ACTIVE or active.size == 0:
         return None

@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import Group, Part, Piece, measured, recovered, reproduced, variances
+from batchdp.components.terms import (
+    ResidualFactor,
+    ResidualTerm,
+    TermGroup,
+    measured,
+    recovered,
+    reproduced,
+    variances,
+)
 from batchdp.components.whole import Closure, cell_variances
 from batchdp.privacy import GAUSSIAN, Noise
 from batchdp.strategies.factored import FactoredStrategy
@@ -28,17 +36,17 @@ Dense = NDArray[np.float64]
 class ListedParts:
     """Parts held group by group."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[TermGroup, ...]
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[ResidualTerm, ...]:
         """One by one."""
         return tuple(part for group in self.groups for part in group.parts())
 
     def __len__(self) -> int:
         return len(self.parts)
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[ResidualTerm]:
         return iter(self.parts)
 
     @property
@@ -49,7 +57,7 @@ class ListedParts:
             found[group.number] = group.scale**2
         return found
 
-    def of(self, table: int, looked: set[int]) -> Iterator[Part]:
+    def of(self, table: int, looked: set[int]) -> Iterator[ResidualTerm]:
         """Those that may have a share in a table, which looks at these columns."""
         for part in self.parts:
             if part.tables is None or table in part.tables:
@@ -68,10 +76,10 @@ class WholeParts:
     def __len__(self) -> int:
         return self.closure.size
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[ResidualTerm]:
         return (self._part(a) for a in range(len(self)))
 
-    def of(self, table: int, looked: set[int]) -> Iterator[Part]:
+    def of(self, table: int, looked: set[int]) -> Iterator[ResidualTerm]:
         """The components of a table's columns."""
         for kept in range(len(looked) + 1):
             for columns in combinations(sorted(looked), kept):
@@ -79,11 +87,11 @@ class WholeParts:
                 if found is not None:
                     yield self._part(found)
 
-    def _part(self, component: int) -> Part:
+    def _part(self, component: int) -> ResidualTerm:
         columns = self.closure.columns_of(component)
         one = np.ones((1, 1))
         scale = float(np.sqrt(self.shares[component] / self.closure.freedom[component]))
-        return Part((Piece((), tuple((i, 0) for i in columns), one, one),), scale, group=component)
+        return ResidualTerm((ResidualFactor((), tuple((i, 0) for i in columns), one, one),), scale, group=component)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -171,7 +179,7 @@ class ResidualStrategy(FactoredStrategy):
             found.append(np.concatenate(rows, axis=1))
         return np.concatenate(found)
 
-    def _rows(self, part: Part) -> int:
+    def _rows(self, part: ResidualTerm) -> int:
         spreads = [int(self.columns[i].counts[o]) for piece in part.pieces for i, o in piece.spread]
         rows = 1
         for size in (*spreads, *(len(piece.measure) for piece in part.pieces)):

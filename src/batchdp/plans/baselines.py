@@ -22,7 +22,7 @@ from batchdp.plans.statements import Statement
 from batchdp.privacy import LAPLACE, Budget, Noise
 from batchdp.strategies.families.noise_on_data import noise_on_data
 from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.weighted.results import largest_change
+from batchdp.weighted.problem import largest_change
 from batchdp.workloads.structure import Factor, KroneckerWorkload
 from batchdp.workloads.workload import MatrixWorkload, Workload
 

@@ -24,14 +24,13 @@ from batchdp.cells.blocks import Block
 from batchdp.cells.classes import Classes
 from batchdp.cells.splitting import parts_of
 from batchdp.components.columns import Column, column_of
-from batchdp.components.coordinates import searched
 from batchdp.components.groups import TooManyClassesError
-from batchdp.components.measures import improved
+from batchdp.components.measures import improve_by_trial, improve_measures
 from batchdp.components.optimizing import _strategy, optimize_products
-from batchdp.components.pieces import Part, measured, recovered
 from batchdp.components.search import Batch as SearchBatch
 from batchdp.components.search import split_by
 from batchdp.components.strategy import ResidualStrategy
+from batchdp.components.terms import ResidualTerm, measured, recovered
 from batchdp.domain import Domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.privacy import GAUSSIAN
@@ -135,8 +134,8 @@ def _all_split(workload: KroneckerWorkload, limit: float) -> ResidualStrategy:
     known = SearchBatch(workload)
     terms = known.terms(workload.weights)
     measures = {i: known.uniform(i) for i in known.wide()}
-    better = improved(known, terms, measures) if measures else None
-    best = split_by(known, terms, better) if better is not None else searched(known, terms, measures)
+    better = improve_measures(known, terms, measures) if measures else None
+    best = split_by(known, terms, better) if better is not None else improve_by_trial(known, terms, measures)
     return _strategy(known, best, min(limit, best.total))
 
 
@@ -267,7 +266,7 @@ def _as_strategy(cells: ComponentCells, batch: QueryTables, found: ResidualStrat
     for table in range(len(batch.workload.tables)):
         known = found._factors(table)
         factors[table] = [known.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(columns)]
-    by_set: dict[tuple[int, ...], list[Part]] = {}
+    by_set: dict[tuple[int, ...], list[ResidualTerm]] = {}
     for part in found.parts:
         by_set.setdefault(part.columns, []).append(part)
     for own, block in zip(cells.sets, cells.blocks, strict=True):

@@ -161,6 +161,22 @@ def _(batch: TableBatch) -> tuple[Statement, ...]:
 
 
 @singledispatch
+def shown_answers(batch: Any) -> Sequence[Asked[int]]:
+    """What is shown of the linear answers, and computed from them; nothing where that is all of them as they are."""
+    raise PlanError(f"nothing says what is shown of a {type(batch).__name__}")
+
+
+@shown_answers.register
+def _(batch: CellBatch) -> Sequence[Asked[int]]:
+    return batch.asked if any(one.derived for one in batch.asked) else ()
+
+
+@shown_answers.register
+def _(batch: TableBatch) -> Sequence[Asked[int]]:
+    return () if batch.asked.plain else batch.asked
+
+
+@singledispatch
 def derived_items(batch: Any) -> Items:
     """The derived answers, by item."""
     raise PlanError(f"nothing says what a {type(batch).__name__} computes")

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from batchdp import archive
 from batchdp.checks import check_finite
 from batchdp.components.columns import Column, column_of
-from batchdp.components.pieces import Group, Piece
 from batchdp.components.search import Batch
 from batchdp.components.strategy import ListedParts, ResidualStrategy, WholeParts
+from batchdp.components.terms import ResidualFactor, TermGroup
 from batchdp.components.whole import closure, is_whole
 from batchdp.errors import PlanError
 from batchdp.linalg.matrix import plain
@@ -31,13 +31,10 @@ from batchdp.strategies.factored import FactoredStrategy
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Shape, check_sample
 from batchdp.strategies.strategy import TOLERANCE, Strategy
-from batchdp.weighted.family import Tables
-from batchdp.weighted.groups import sub_batch
-from batchdp.weighted.inside import Inside, by_strategy, each_value
-from batchdp.weighted.measured import Group as WeightedGroup
-from batchdp.weighted.measured import Results
-from batchdp.weighted.results import largest_change
-from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.weighted.columns import ColumnStrategy, by_strategy, each_value
+from batchdp.weighted.problem import largest_change, sub_batch
+from batchdp.weighted.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.weighted.weights import Tables
 from batchdp.workloads.structure import KroneckerWorkload
 from batchdp.workloads.workload import MatrixWorkload
 
@@ -101,7 +98,7 @@ def _header(strategy: FactoredStrategy, kind: str, **more: Any) -> dict[str, Any
     return {"strategy": {"says": {name: getattr(strategy, name) for name in SAYS}, "kind": kind, **more}}
 
 
-def _listed(group: Group) -> dict[str, Any]:
+def _listed(group: TermGroup) -> dict[str, Any]:
     return {
         "number": group.number,
         "scale": group.scale,
@@ -110,7 +107,7 @@ def _listed(group: Group) -> dict[str, Any]:
     }
 
 
-def _weighted(group: WeightedGroup | Results) -> tuple[dict[str, Any] | None, Arrays]:
+def _weighted(group: MarginalGroup | Results) -> tuple[dict[str, Any] | None, Arrays]:
     nothing = np.zeros(0)
     if isinstance(group, Results):  # which follow from the batch
         return None, {"theta": nothing, "apart": nothing, "difference": nothing, "insides": nothing}
@@ -216,7 +213,7 @@ def _read_listed(header: Mapping[str, Any], arrays: Mapping[str, Any], workload:
 
 def _group(
     content: Mapping[str, Any], columns: tuple[Column, ...], tables: int, measure: _Reading, recover: _Reading
-) -> Group:
+) -> TermGroup:
     lists = []
     for own in content["lists"]:
         pieces = []
@@ -228,7 +225,7 @@ def _group(
                 raise PlanError("a component does not fit its columns")
             orbits = prod(columns[i].orbits for i in matrix)
             shape = measure.next(rows, orbits), recover.next(orbits, rows)
-            pieces.append(Piece(tuple(matrix), tuple((i, o) for i, o in spread), *shape))
+            pieces.append(ResidualFactor(tuple(matrix), tuple((i, o) for i, o in spread), *shape))
         lists.append(tuple(pieces))
     served = content["tables"]
     if served is not None and not all(isinstance(t, int) and 0 <= t < tables for t in served):
@@ -236,14 +233,14 @@ def _group(
     scale, number = check_finite("scale", content["scale"], above=0), content["number"]
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 10**6:
         raise PlanError("a group has no number")
-    return Group(tuple(lists), scale, None if served is None else frozenset(served), number)
+    return TermGroup(tuple(lists), scale, None if served is None else frozenset(served), number)
 
 
 def _read_weighted(
     header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload
 ) -> MarginalStrategy:
     reading = {name: _Reading(name, arrays) for name in ("theta", "apart", "difference", "insides")}
-    groups: list[WeightedGroup | Results] = []
+    groups: list[MarginalGroup | Results] = []
     for one in header["groups"]:
         if one is None:
             batch = Batch(workload)
@@ -264,7 +261,7 @@ def _read_weighted(
 
 def _weighted_group(
     one: Mapping[str, Any], workload: KroneckerWorkload, reading: Mapping[str, _Reading]
-) -> WeightedGroup:
+) -> MarginalGroup:
     tables, served = one["tables"], one["serves"]
     every = range(len(workload.tables))
     if served is not None and not all(isinstance(t, int) and t in every for t in served):
@@ -285,10 +282,10 @@ def _weighted_group(
         else:
             insides.append(_inside(reading["insides"].next(rows, len(column.orbit)), column, own, i))
     chosen = Tables(apart.astype(bool), difference.astype(bool))
-    return WeightedGroup(columns, tuple(insides), chosen, theta, None if served is None else frozenset(served))
+    return MarginalGroup(columns, tuple(insides), chosen, theta, None if served is None else frozenset(served))
 
 
-def _inside(measure: Dense, column: Column, batch: KroneckerWorkload, i: int) -> Inside:
+def _inside(measure: Dense, column: Column, batch: KroneckerWorkload, i: int) -> ColumnStrategy:
     """A column's own strategy, whose norm is at most 1."""
     first = np.unique(column.value, return_index=True)[1]
     factors = [factor.matrix[:, first] for factor in batch.factors[i]]

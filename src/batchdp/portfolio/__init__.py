@@ -21,11 +21,10 @@ from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, row_maxima, rows_span
 from batchdp.linalg.product import Product
 from batchdp.mechanism.conversion import rho_for
-from batchdp.portfolio.blocks import optimize_blocks
+from batchdp.portfolio.blocks import by_rows, is_large, may_group, optimize_blocks
 from batchdp.portfolio.largest_error import optimize_max
 from batchdp.portfolio.many_columns import OVER_COLUMNS, as_tables
 from batchdp.portfolio.options import ANY, Options, checked_search, checked_shape
-from batchdp.portfolio.rows import by_rows, is_large, may_group
 from batchdp.portfolio.shapes import add_shape
 from batchdp.portfolio.sums import optimize_sum
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of

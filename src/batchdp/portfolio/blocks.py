@@ -1,16 +1,30 @@
-"""Several blocks of cells: each optimised by itself, and the closed forms on all of them at once."""
+"""Blocks of cells, and groups of rows so that columns merge: each optimised by itself, and closed forms on all at once.
+
+In a group of rows of any matrix, cells with the same column are measured as one. A group says nothing of a cell that
+none of its rows has; groups that no cell is in at once share nothing of the budget.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from batchdp.linalg.matrix import Dense, column_norms, dense, plain
+from batchdp.linalg.product import CellMap
+from batchdp.linalg.threads import one_thread
+from batchdp.outcome import Outcome
 from batchdp.portfolio.options import Options
-from batchdp.privacy import Noise
+from batchdp.privacy import LAPLACE, Noise
 from batchdp.strategies import families_for
-from batchdp.strategies.blocks import assembled, error_of
+from batchdp.strategies.blocks import assembled, best_shares, error_of
 from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.reduction import reduce
+from batchdp.workloads.layers import layers, partitions
+from batchdp.workloads.pair import Pair
+from batchdp.workloads.reduction import merge_parallel, reduce
 from batchdp.workloads.workload import MatrixWorkload
 
 SECONDS = 40.0
@@ -48,3 +62,115 @@ def optimize_blocks(workload: MatrixWorkload, noise: Noise, options: Options, of
         whole = [family.method(workload) for family in closed]
         best = min([best, *whole], key=lambda strategy: error_of(strategy, objective))
     return best
+
+
+LARGE = 30_000_000
+"""Queries times distinct columns of a matrix from which no search on all of it together is begun."""
+MOST_GROUP_ENTRIES = 30_000_000
+"""Queries times distinct columns of a group."""
+FEWEST_COLUMNS = 64
+"""Distinct columns from which groups of rows are tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Rows, and the pair for their merged columns when it is wanted; its ‖B‖²_F with the queries' weights."""
+
+    rows: NDArray[np.int64]
+    cells: CellMap
+    error: float
+    pair: Callable[[], Pair | None]
+
+
+def is_large(workload: MatrixWorkload) -> bool:
+    """Whether a sparse matrix is too large for searches on all of it together."""
+    if not sparse.issparse(workload.matrix) or len(workload.blocks) > 1:
+        return False
+    W = sparse.csr_array(workload.matrix)
+    return W.shape[0] * W.shape[1] > LARGE and W.shape[0] * len(merge_parallel(W)[0]) > LARGE
+
+
+def may_group(workload: MatrixWorkload) -> bool:
+    """Whether groups of rows are worth a try beside all searches: a sparse matrix of a few layers."""
+    if not sparse.issparse(workload.matrix) or len(workload.blocks) > 1 or workload.cells < FEWEST_COLUMNS:
+        return False
+    known = layers(sparse.csr_array(workload.matrix))
+    return known is not None and 2 <= len(known) < workload.queries
+
+
+@one_thread
+def by_rows(workload: MatrixWorkload) -> PairStrategy | None:
+    """The best groups of rows, or all rows as one where these are not better; None where no family takes them."""
+    W = sparse.csr_array(plain(workload.matrix) if workload.weights is None else plain(workload.weighted))
+    known: dict[bytes, _Group | None] = {}
+
+    def solved(rows: NDArray[np.int64]) -> _Group | None:
+        key = rows.tobytes()
+        if key not in known:
+            known[key] = _solved(W, rows)
+        return known[key]
+
+    best: list[_Group] | None = None
+    least = np.inf
+    if W.nnz == 0:
+        return None
+    for every in ([np.arange(W.shape[0])], *partitions(W)):
+        rows = [own for own in every if W[own].nnz]  # queries of nothing need no measurement
+        groups = [one for one in map(solved, rows) if one is not None]
+        if len(groups) < len(rows):
+            continue
+        total = _total(groups)
+        if total < least:
+            best, least = groups, total
+    return None if best is None else _assembled(workload, best)
+
+
+def _solved(W: sparse.csr_array, rows: NDArray[np.int64]) -> _Group | None:
+    own = sparse.csr_array(W[rows])
+    kept, classes, scales = merge_parallel(own)
+    merged = sparse.csr_array(sparse.csc_array(own)[:, kept])
+    if merged.shape[0] * merged.shape[1] > MOST_GROUP_ENTRIES:
+        return None
+    found = [one for one in (family.on_sparse(merged) for family in families_for(LAPLACE)) if one is not None]
+    if not found:
+        return None
+    error, pair = min(found, key=lambda one: one[0])
+    return _Group(rows, CellMap(classes, scales, len(kept)), error, pair)
+
+
+def _meetings(groups: list[_Group]) -> list[list[int]]:
+    """The sets of groups that some cell is in at once."""
+    there = np.stack([group.cells.factors != 0 for group in groups])
+    return [np.flatnonzero(column).tolist() for column in np.unique(there, axis=1).T if column.any()]
+
+
+def _total(groups: list[_Group]) -> float:
+    errors = np.array([group.error for group in groups])
+    shares = best_shares(LAPLACE, errors, _meetings(groups), of_sum=True)
+    return float((errors / shares**2).sum())
+
+
+def _assembled(workload: MatrixWorkload, groups: list[_Group]) -> PairStrategy | None:
+    pairs = [group.pair() for group in groups]
+    known = [pair for pair in pairs if pair is not None]
+    if len(known) < len(groups):
+        return None
+    shares = best_shares(LAPLACE, np.array([group.error for group in groups]), _meetings(groups), of_sum=True)
+    roots = np.ones(workload.queries) if workload.weights is None else np.sqrt(workload.weights)
+    measurements = []
+    B = np.zeros((workload.queries, sum(pair.measure.shape[0] for pair in known)))
+    start = 0
+    for group, pair, share in zip(groups, known, shares, strict=True):
+        scale = float(share) / float(column_norms(pair.measure, 1).max())
+        L = sparse.csr_array(plain(pair.measure)) @ group.cells.matrix()
+        measurements.append(sparse.csr_array(L * scale))
+        own: Dense = dense(pair.reconstruct) / (scale * roots[group.rows])[:, None]
+        B[group.rows, start : start + own.shape[1]] = own
+        start += own.shape[1]
+    return PairStrategy(
+        workload,
+        sparse.csr_array(sparse.vstack(measurements)),
+        B,
+        method=f"{len(groups)} groups of rows: p-identity" if len(groups) > 1 else "p-identity",
+        status=Outcome.BEST_OF_STARTS,
+    )

@@ -15,8 +15,8 @@ from batchdp.bounds.optimality import Objective
 from batchdp.errors import LatticeError, StrategyError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.knorm.body import Body
+from batchdp.portfolio.blocks import is_large
 from batchdp.portfolio.options import Options
-from batchdp.portfolio.rows import is_large
 from batchdp.strategies.account import Progress
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.pair import PairStrategy

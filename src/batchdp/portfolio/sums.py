@@ -12,7 +12,7 @@ from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.privacy import LAPLACE
 from batchdp.strategies import families_for
 from batchdp.strategies.account import Account, EndedError, PairSearch, Progress, reduction_price
-from batchdp.strategies.completion import completed
+from batchdp.strategies.factors import complete
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair
 from batchdp.workloads.reduction import Reduction, reduce
@@ -57,7 +57,7 @@ def _run_families(search: PairSearch, reduction: Reduction, seed: int) -> None:
         for family in members
         for measure in family.over_cells(reduction, best, thorough=search.thorough)
     ]
-    exact = in_threads(lambda one: completed(search.R, one[1]), named, entries=search.R.size)
+    exact = in_threads(lambda one: complete(search.R, one[1]), named, entries=search.R.size)
     for (name, _), found in zip(named, exact, strict=True):
         search.keep(name, found)
     if reduction.columns == 1:

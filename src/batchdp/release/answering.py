@@ -32,6 +32,7 @@ from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan
+from batchdp.plans.encoding import shown_answers
 from batchdp.plans.settling import settle
 from batchdp.privacy import Budget, round_down
 from batchdp.private import CellCounts, Counts
@@ -165,7 +166,7 @@ def _request(
             cap,
             label or planned.domain.table,
             asked,
-            planned.asked if planned.derived else (),
+            shown_answers(planned.batch),
             column_names=getattr(strategy.workload, "column_names", None),
             legend=legend,
             counted=planned.counted,

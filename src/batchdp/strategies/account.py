@@ -13,7 +13,7 @@ import numpy as np
 
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
-from batchdp.strategies.completion import completed, is_exact, scaled
+from batchdp.strategies.factors import complete, is_exact, scale_to_one
 from batchdp.workloads.pair import Pair
 
 FLOPS = 3e10
@@ -125,12 +125,12 @@ class PairSearch:
 
     def offer(self, method: str, measure: Dense, doing: str = "") -> None:
         """Keep a measure of a family if its exact pair is the best so far."""
-        self.keep(method, completed(self.R, measure), doing)
+        self.keep(method, complete(self.R, measure), doing)
 
     def offer_pair(self, method: str, pair: Pair | None, doing: str = "") -> None:
         """Keep a pair of any sensitivity if it is exact and the best so far."""
         if pair is not None:
-            pair = scaled(pair)
+            pair = scale_to_one(pair)
             pair = pair if pair.error < self.error and is_exact(self.R, pair) else None
         self.keep(method, pair, doing)
 

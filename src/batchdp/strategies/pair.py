@@ -13,7 +13,7 @@ import numpy as np
 from batchdp.bounds.convex import certify
 from batchdp.bounds.largest_error import certify_worst
 from batchdp.bounds.optimality import Objective, OptimalityBound
-from batchdp.bounds.relaxation import structural_error_bound
+from batchdp.bounds.spectral import structural_error_bound
 from batchdp.checks import check_finite
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, Matrix, column_norms, frozen, plain, row_residuals, row_squares, rows_span

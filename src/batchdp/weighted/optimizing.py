@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.components.groups import Terms, TooManyClassesError
+from batchdp.components.groups import TableWeights, TooManyClassesError
 from batchdp.components.limits import limit_of
 from batchdp.components.optimizing import DEFAULT_SECONDS
 from batchdp.components.search import Batch, split_by
@@ -22,15 +22,11 @@ from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.privacy import LAPLACE
 from batchdp.strategies.account import Account, Progress
-from batchdp.weighted.covering import starts
-from batchdp.weighted.family import Fitted, fit, plain, value_of
-from batchdp.weighted.groups import partitions, sub_batch
-from batchdp.weighted.inside import each_value
-from batchdp.weighted.measured import Group, Results
-from batchdp.weighted.problem import asked_of, asked_of_whole
-from batchdp.weighted.results import largest_change
+from batchdp.weighted.columns import each_value
+from batchdp.weighted.problem import largest_change, partitions, problem_of, starts, sub_batch, whole_problem
 from batchdp.weighted.search import ColumnSolver, Weighted, weighted_tables
-from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.weighted.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.weighted.weights import Fitted, fit, plain, value_of
 from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
@@ -50,7 +46,7 @@ class _Found:
     """A strategy and its error, before anything is known about limits."""
 
     total: float
-    groups: tuple[Group | Results, ...]
+    groups: tuple[MarginalGroup | Results, ...]
     method: str
     sensitivity: float = 1.0
 
@@ -105,7 +101,7 @@ class _Search:
             if key not in known or thorough:
                 whole = key == everything
                 batch = self.batch if whole else Batch(sub_batch(workload, key))
-                terms: Terms = batch.terms(weights[list(key)])
+                terms: TableWeights = batch.terms(weights[list(key)])
                 solver, work = (self.solver, self.work) if thorough else (None, self.work / 8)
                 own = weighted_tables(batch, terms, self.account, work, self.seed, solver, thorough=thorough)
                 if key not in known or own.value < known[key][0].value:
@@ -140,15 +136,15 @@ class _Search:
         method = "weighted tables" if len(parts) == 1 else f"{len(parts)} groups of weighted tables"
         return _Found(total, tuple(groups), method)
 
-    def _group(self, tables: tuple[int, ...], own: Weighted, batch: Batch, share: float) -> Group:
+    def _group(self, tables: tuple[int, ...], own: Weighted, batch: Batch, share: float) -> MarginalGroup:
         serves = None if len(tables) == len(self.workload.tables) else frozenset(tables)
-        return Group(batch.columns, own.insides, own.tables, own.theta * (share / own.theta.sum()), serves)
+        return MarginalGroup(batch.columns, own.insides, own.tables, own.theta * (share / own.theta.sum()), serves)
 
     def _supersets(self, weights: Dense) -> _Found:
         """Whole tables, more than can be changed one by one."""
         self.account.trying = "supersets of tables"
         workload = self.workload
-        asked = asked_of_whole(_weighed(workload, weights))
+        asked = whole_problem(_weighed(workload, weights))
         apart = np.zeros((len(workload.tables), len(workload.sizes)), dtype=bool)
         apart[np.repeat(np.arange(len(apart)), np.diff(workload.starts)), workload.columns] = True
         best: Fitted | None = None
@@ -159,7 +155,7 @@ class _Search:
             best = own if best is None or own.value < best.value else best
         assert best is not None
         insides = tuple(each_value(column) for column in self.batch.columns)
-        group = Group(self.batch.columns, insides, best.tables, best.theta)
+        group = MarginalGroup(self.batch.columns, insides, best.tables, best.theta)
         return _Found(best.value, (group,), "weighted tables")
 
     def _results(self, weights: Dense) -> _Found:
@@ -175,8 +171,10 @@ class _Search:
         if not self.large:
             insides = tuple(each_value(column) for column in self.batch.columns)
             everything = plain(np.ones((1, len(insides)), dtype=bool))
-            total = value_of(asked_of(self.batch.terms(weights), insides), everything, np.ones(1))
-            found.append(_Found(total, (Group(self.batch.columns, insides, everything, np.ones(1)),), "noise on data"))
+            total = value_of(problem_of(self.batch.terms(weights), insides), everything, np.ones(1))
+            found.append(
+                _Found(total, (MarginalGroup(self.batch.columns, insides, everything, np.ones(1)),), "noise on data")
+            )
         return [one for one in found if np.isfinite(one.total)]
 
     def limit(self, weights: Dense) -> float:

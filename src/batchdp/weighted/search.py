@@ -9,22 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from batchdp.components.groups import Terms
+from batchdp.components.groups import TableWeights
 from batchdp.components.search import Batch
 from batchdp.strategies.account import Account
-from batchdp.weighted.family import Asked, Fitted, Tables, fit, plain, value_of
-from batchdp.weighted.inside import (
+from batchdp.weighted.columns import (
     MOST_VALUES,
-    Inside,
-    Wanted,
+    ColumnProblem,
+    ColumnStrategy,
     by_strategy,
     each_value,
-    fitted,
+    fit_column,
     shared_of,
     shared_starts,
 )
-from batchdp.weighted.moves import improve
-from batchdp.weighted.problem import asked_of, looked_at, wanted_of
+from batchdp.weighted.problem import column_problem, looked_at, problem_of
+from batchdp.weighted.weights import Fitted, MarginalProblem, Tables, fit, improve, plain, value_of
 
 Dense = NDArray[np.float64]
 
@@ -48,12 +47,12 @@ class Weighted:
     value: float
     tables: Tables
     theta: Dense
-    insides: tuple[Inside, ...]
+    insides: tuple[ColumnStrategy, ...]
 
 
 def weighted_tables(
     batch: Batch,
-    terms: Terms,
+    terms: TableWeights,
     account: Account,
     work: float,
     seed: int,
@@ -70,7 +69,7 @@ def weighted_tables(
     plainly = tuple(each_value(column) for column in batch.columns)
     grams = columns_grams(batch)
     many = STARTS if thorough else 1
-    asked = asked_of(terms, plainly)
+    asked = problem_of(terms, plainly)
     if not len(asked.amount):  # queries that are 0 whatever the data: one number is enough to measure
         return Weighted(0.0, plain(np.zeros((1, len(batch.columns)), dtype=bool)), np.ones(1), plainly)
     best = _tables(asked, looked_at(batch), moves, seed, many)
@@ -86,7 +85,7 @@ def weighted_tables(
     for tables, theta in ((best.tables, best.theta), (everything, np.ones(1))):
         insides = _improved(batch, terms, plainly, grams, tables, theta, rng, account, solver, thorough=thorough)
         for _ in range(SWEEPS if thorough else 1):
-            asked = asked_of(terms, insides)
+            asked = problem_of(terms, insides)
             starts = looked_at(batch).with_(everything).with_(tables)
             step = _tables(asked, starts.chosen(starts.distinct()), moves, seed, many)
             tables, theta = step.tables, step.theta
@@ -112,7 +111,7 @@ def columns_grams(batch: Batch) -> dict[int, list[Dense]]:
     return found
 
 
-def _tables(asked: Asked, tables: Tables, moves: Account, seed: int, starts: int) -> Fitted:
+def _tables(asked: MarginalProblem, tables: Tables, moves: Account, seed: int, starts: int) -> Fitted:
     """From several starts."""
     best: Fitted | None = None
     account = moves.within or moves
@@ -131,8 +130,8 @@ def _tables(asked: Asked, tables: Tables, moves: Account, seed: int, starts: int
 
 def _improved(
     batch: Batch,
-    terms: Terms,
-    insides: Sequence[Inside],
+    terms: TableWeights,
+    insides: Sequence[ColumnStrategy],
     grams: Mapping[int, list[Dense]],
     tables: Tables,
     theta: Dense,
@@ -141,12 +140,12 @@ def _improved(
     solver: ColumnSolver | None = None,
     *,
     thorough: bool = True,
-) -> tuple[Inside, ...]:
+) -> tuple[ColumnStrategy, ...]:
     """Every column's strategy in turn, the best for these tables."""
     now = list(insides)
     alike: dict[tuple[bytes, ...], Dense] = {}  # columns with the same factors have much the same strategy
     for i, own in grams.items():
-        wanted = wanted_of(i, own, terms, now, tables, theta)
+        wanted = column_problem(i, own, terms, now, tables, theta)
         before = now[i]
         starts = shared_starts(len(own[0]), rng, thorough=thorough)
         known = None if before.measure is None else shared_of(before.measure)
@@ -155,7 +154,7 @@ def _improved(
         if known is not None:
             starts = [known]
         try:
-            L, _ = fitted(wanted, starts, ROUNDS if thorough else QUICK_ROUNDS, 2 if thorough else 1, account)
+            L, _ = fit_column(wanted, starts, ROUNDS if thorough else QUICK_ROUNDS, 2 if thorough else 1, account)
         except LinAlgError:  # queries of so different sizes that nothing can be solved for: as it is
             continue
         if (shared := shared_of(L)) is not None:
@@ -171,7 +170,7 @@ def _improved(
     return tuple(now)
 
 
-def _solved(wanted: Wanted, solver: ColumnSolver, account: Account) -> Inside | None:
+def _solved(wanted: ColumnProblem, solver: ColumnSolver, account: Account) -> ColumnStrategy | None:
     """What a search over one column by itself finds, as if no table added up over it."""
     n = len(wanted.grams[0])
     S = np.zeros((n, n))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import kron, orbit_average
+from batchdp.components.terms import kron, orbit_average
 from batchdp.mechanism.components.lattice import IntegerPart
 from batchdp.mechanism.reader import outer_rows
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import Piece
+from batchdp.components.terms import ResidualFactor
 from batchdp.errors import LatticeError
 
 Dense = NDArray[np.float64]
@@ -78,7 +78,7 @@ def masses_of(column: Column, average: Dense) -> tuple[Integers, int] | None:
 
 
 def centre_columns(
-    piece: Piece, columns: Sequence[Column], masses: Mapping[int, tuple[Integers, int]]
+    piece: ResidualFactor, columns: Sequence[Column], masses: Mapping[int, tuple[Integers, int]]
 ) -> tuple[int, ...]:
     """The matrix columns along which a piece has no average, by measures that are whole numbers."""
     shape = [columns[i].orbits for i in piece.matrix]
@@ -93,7 +93,7 @@ def centre_columns(
 
 
 def quantise_piece(
-    piece: Piece, columns: Sequence[Column], bits: int, masses: Mapping[int, tuple[Integers, int]], common: int
+    piece: ResidualFactor, columns: Sequence[Column], bits: int, masses: Mapping[int, tuple[Integers, int]], common: int
 ) -> IntegerPiece:
     """The piece on a lattice on which measuring 1 is 2^bits · common; `common` has all the denominators as factors."""
     times = prod(int(columns[i].counts[o]) for i, o in piece.spread)
@@ -117,14 +117,14 @@ def quantise_piece(
     return _solve_recovery(piece, K, times, 2.0**bits * common)
 
 
-def single_piece(piece: Piece, columns: Sequence[Column], bits: int) -> IntegerPiece:
+def single_piece(piece: ResidualFactor, columns: Sequence[Column], bits: int) -> IntegerPiece:
     """A piece without matrix columns as 2^bits ⊗ (n I − J): its size is free."""
     times = prod(int(columns[i].counts[o]) for i, o in piece.spread)
     K = np.array([[1 << bits]], dtype=np.int64)
     return IntegerPiece((), piece.spread, K, piece.recover * piece.measure / (float(1 << bits) * times), None)
 
 
-def scalar_pieces(pieces: Sequence[Piece], columns: Sequence[Column]) -> tuple[IntegerPiece, ...]:
+def scalar_pieces(pieces: Sequence[ResidualFactor], columns: Sequence[Column]) -> tuple[IntegerPiece, ...]:
     """Pieces without matrix columns as whole numbers in nearly their proportion, the smallest that are near enough."""
     times = np.array([prod(int(columns[i].counts[o]) for i, o in piece.spread) for piece in pieces], dtype=float)
     sizes = np.array([abs(float(piece.measure[0, 0])) for piece in pieces]) / times
@@ -179,7 +179,7 @@ def integer_basis(J: Dense) -> Integers | None:
     return H
 
 
-def _solve_recovery(piece: Piece, K: Integers, times: int, size: float) -> IntegerPiece:
+def _solve_recovery(piece: ResidualFactor, K: Integers, times: int, size: float) -> IntegerPiece:
     """With what recovers the queries from K itself."""
     if K.shape == (1, 1) and not piece.matrix:
         if K[0, 0] == 0:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import Group, Piece
 from batchdp.components.strategy import ListedParts, ResidualStrategy, WholeParts
+from batchdp.components.terms import ResidualFactor, TermGroup
 from batchdp.components.whole import Closure
 from batchdp.errors import LatticeError
 from batchdp.mechanism.components.integers import (
@@ -313,14 +313,14 @@ def _quantise_listed(strategy: ResidualStrategy, parts: ListedParts, cap: int) -
 
 
 def _quantise_group(
-    group: Group, columns: tuple[Column, ...], masses: dict[int, tuple[NDArray[np.int64], int]], room: int
+    group: TermGroup, columns: tuple[Column, ...], masses: dict[int, tuple[NDArray[np.int64], int]], room: int
 ) -> IntegerGroup:
     """A group's lists, each on a lattice of its own; the room is shared alike."""
     looked = [{i for p in own for i in (*p.matrix, *(c for c, _ in p.spread))} for own in group.lists]
     if sum(map(len, looked)) != len(set().union(*looked)):
         raise LatticeError("two lists of a group look at the same column, so that their sensitivities do not multiply")
     one = np.ones((1, 1))
-    given = group.lists or ((Piece((), (), one, one),),)  # nothing but the number of records
+    given = group.lists or ((ResidualFactor((), (), one, one),),)  # nothing but the number of records
     # Numbers without matrix columns are measured in their proportion, in few bits: the others get the room.
     scalar = [not any(p.matrix for p in own) for own in given]
     ready = {l: scalar_pieces(own, columns) for l, own in enumerate(given) if scalar[l] and len(own) > 1}

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.components.columns import Column
-from batchdp.components.pieces import kron
+from batchdp.components.terms import kron
 from batchdp.errors import LatticeError
 from batchdp.mechanism.sensitivity import Change
-from batchdp.weighted.inside import Inside
+from batchdp.weighted.columns import ColumnStrategy
 from batchdp.workloads.structure import Factor, KroneckerWorkload
 
 Dense = NDArray[np.float64]
@@ -65,10 +65,10 @@ class IntegerInside:
         return None if self.integers is None else np.abs(self.integers).sum(axis=0)[self.column.value]
 
     @cached_property
-    def inside(self) -> Inside:
+    def inside(self) -> ColumnStrategy:
         """The same in floats, K / 2^b exactly, with the inverse that recovers the column."""
         if self.integers is None:
-            return Inside(float(self.values), NOTHING, NOTHING)
+            return ColumnStrategy(float(self.values), NOTHING, NOTHING)
         L = self.integers / 2.0**self.bits
         G = L.T @ L
         if np.linalg.cond(G) > 1 / LEAST_PIVOT:
@@ -77,7 +77,7 @@ class IntegerInside:
         for _ in range(2):  # what rounding left
             X = X + X @ (np.eye(len(G)) - G @ X)
         X = (X + X.T) / 2
-        return Inside(float(X.sum()), NOTHING, NOTHING, L, X)
+        return ColumnStrategy(float(X.sum()), NOTHING, NOTHING, L, X)
 
     @cached_property
     def missing(self) -> Dense | None:

@@ -23,9 +23,8 @@ from batchdp.mechanism.measurement import LARGEST, check_cap, check_room
 from batchdp.mechanism.sensitivity import Change, largest_change
 from batchdp.mechanism.weighted.integers import IntegerInside, IntegerResults, quantise_inside, quantise_results
 from batchdp.privacy import LAPLACE, Noise
-from batchdp.weighted.family import Tables
-from batchdp.weighted.measured import Group, Results
-from batchdp.weighted.strategy import MarginalStrategy
+from batchdp.weighted.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.weighted.weights import Tables
 from batchdp.workloads.structure import KroneckerWorkload
 
 if TYPE_CHECKING:
@@ -64,11 +63,11 @@ class IntegerTables:
         return tuple(one.column for one in self.insides)
 
     @cached_property
-    def group(self) -> Group:
+    def group(self) -> MarginalGroup:
         """The same in floats, which are exactly these integers."""
         bits = np.array([one.bits for one in self.insides])
         theta = self.weights * 2.0 ** (self.tables.apart @ bits)
-        return Group(self.columns, tuple(one.inside for one in self.insides), self.tables, theta, self.serves)
+        return MarginalGroup(self.columns, tuple(one.inside for one in self.insides), self.tables, theta, self.serves)
 
     def apart(self, k: int) -> list[int]:
         """The columns that a table tells apart, in ascending order."""
@@ -191,7 +190,7 @@ def quantise_weighted(
 
 def _measures(strategy: MarginalStrategy, bits: int) -> tuple[IntegerTables | IntegerResults, ...]:
     """What is measured, in so many bits."""
-    groups = tuple(one for one in strategy.groups if isinstance(one, Group))
+    groups = tuple(one for one in strategy.groups if isinstance(one, MarginalGroup))
     if len(groups) < len(strategy.groups):
         (results,) = (one for one in strategy.groups if isinstance(one, Results))
         return (quantise_results(results.workload, bits),)
@@ -199,7 +198,7 @@ def _measures(strategy: MarginalStrategy, bits: int) -> tuple[IntegerTables | In
     return tuple(_tables(one, bits, top) for one in groups)
 
 
-def _tables(group: Group, bits: int, top: float) -> IntegerTables:
+def _tables(group: MarginalGroup, bits: int, top: float) -> IntegerTables:
     """A group in which a weight of `top` has so many bits, together with what is inside its columns."""
     strategies = np.array([one.measure is not None for one in group.insides])
     inside = (group.tables.apart & strategies).sum(axis=1)

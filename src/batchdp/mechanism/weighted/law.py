@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.components.pieces import kron
+from batchdp.components.terms import kron
 from batchdp.mechanism.law import laplace_quantiles
 from batchdp.mechanism.weighted.integers import IntegerInside
 from batchdp.mechanism.weighted.reading import Looked, TablesReading

@@ -20,7 +20,7 @@ from batchdp.mechanism.components.axes import Axis, along
 from batchdp.mechanism.reader import outer_rows
 from batchdp.mechanism.weighted.integers import IntegerInside
 from batchdp.mechanism.weighted.lattice import IntegerTables
-from batchdp.weighted.inside import Inside
+from batchdp.weighted.columns import ColumnStrategy
 from batchdp.workloads.structure import KroneckerWorkload
 
 Dense = NDArray[np.float64]
@@ -35,7 +35,7 @@ class Looked:
     """How an asked table looks at a column, as the group measures it."""
 
     axis: Axis
-    inside: Inside
+    inside: ColumnStrategy
     values: int
 
     @cached_property
@@ -252,7 +252,7 @@ class TablesReading:
         return int(64 * (1 + len(self.measure.insides)) + long + 2 ** len(looked))
 
 
-def _rest(y: Dense, axis: int, inside: Inside) -> Dense:
+def _rest(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
     """(X − X 1 1ᵀX / τ) Lᵀ y / τ along an axis."""
     moved = np.moveaxis(y, axis, -1)
     if inside.measure is None or inside.inverse is None:
@@ -271,7 +271,7 @@ def _average_row(own: IntegerInside) -> Dense:
     return np.asarray(inside.measure @ inside.inverse.sum(axis=1) / inside.tau)[None, :]
 
 
-def _average(y: Dense, axis: int, inside: Inside) -> Dense:
+def _average(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
     """1ᵀ X Lᵀ y / τ along an axis."""
     moved = np.moveaxis(y, axis, -1)
     if inside.measure is None or inside.inverse is None:

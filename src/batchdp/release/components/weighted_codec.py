@@ -15,7 +15,7 @@ from batchdp.errors import ReleaseError
 from batchdp.mechanism.weighted.integers import IntegerFactor, IntegerInside, IntegerResults
 from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice
 from batchdp.release.components.arrays import Reading, whole_numbers
-from batchdp.weighted.family import Tables
+from batchdp.weighted.weights import Tables
 from batchdp.workloads.structure import KroneckerWorkload
 
 Arrays = dict[str, NDArray[Any]]

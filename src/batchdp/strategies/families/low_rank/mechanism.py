@@ -14,7 +14,7 @@ from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.outcome import Outcome
 from batchdp.strategies.blocks import block_by_block
-from batchdp.strategies.completion import completed
+from batchdp.strategies.factors import complete
 from batchdp.strategies.families.low_rank import fast, paper, working_set
 from batchdp.strategies.families.low_rank.program import Progress, first_measure
 from batchdp.strategies.families.low_rank.settings import SETTINGS, Settings
@@ -82,10 +82,10 @@ def fallback(reduction: Reduction, rank: int, seed: int, found: Pair | None) -> 
     The start is exact (Lemma 3), and so are the queries themselves where there are measurements enough for them.
     """
     R = reduction.reduced
-    start = completed(R, first_measure(R, rank, np.random.default_rng(seed)), outcome=Outcome.START)
+    start = complete(R, first_measure(R, rank, np.random.default_rng(seed)), outcome=Outcome.START)
     queries = None
     if reduction.workload.queries <= rank:
-        queries = completed(R, reduction.merged_workload(), outcome=Outcome.QUERIES)
+        queries = complete(R, reduction.merged_workload(), outcome=Outcome.QUERIES)
     return min((pair for pair in (found, start, queries) if pair is not None), key=lambda pair: pair.error)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from batchdp.linalg.matrix import Dense
 from batchdp.outcome import Outcome
-from batchdp.strategies.completion import completed, is_exact
+from batchdp.strategies.factors import complete, is_exact
 from batchdp.workloads.pair import Pair
 
 Progress = Callable[[int, float, float], object]
@@ -47,7 +47,7 @@ def repaired(R: Dense, L: Dense, B: Dense, rounds: int, outcome: Outcome) -> Pai
     """
     for _ in range(2):  # the second pass removes the rounding of the first
         L = L + np.linalg.lstsq(B, R - B @ L, rcond=1e-13)[0]
-    least = completed(R, L, rounds, outcome)
+    least = complete(R, L, rounds, outcome)
     if least is not None:
         return least
     sensitivity = float(np.abs(L).sum(axis=0).max(initial=0.0)) or 1.0

@@ -17,7 +17,7 @@ from scipy.linalg import qr
 from batchdp.bounds import convex
 from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.strategies.completion import completed
+from batchdp.strategies.factors import complete
 from batchdp.strategies.families.low_rank import fast
 from batchdp.strategies.families.low_rank.least_measure import least_measure
 from batchdp.strategies.families.low_rank.program import Progress, first_measure
@@ -58,7 +58,7 @@ def solve(R: Dense, rank: int, rules: fast.Rules, *, seed: int, progress: Progre
         if part is None:
             break
         L = least_measure(part.reconstruct, R)
-        found = completed(R, L, rounds, part.outcome)
+        found = complete(R, L, rounds, part.outcome)
         if found is not None and (best is None or found.error < best.error):
             best = found
         if cancelled or (found is not None and found.error <= part.error * (1 + settings.agreed)):

@@ -19,10 +19,8 @@ from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.outcome import Outcome
 from batchdp.strategies.blocks import block_by_block
-from batchdp.strategies.families.p_identity.error import error
-from batchdp.strategies.families.p_identity.packed import pack, reconstruct, unpack
-from batchdp.strategies.families.p_identity.products import Products, products
-from batchdp.strategies.families.p_identity.quasi_newton import minimise
+from batchdp.strategies.families.p_identity.descents import minimise
+from batchdp.strategies.families.p_identity.problem import Products, error, pack, products, reconstruct, unpack
 from batchdp.strategies.families.p_identity.settings import SETTINGS, Settings
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.pair import Pair

@@ -1,5 +1,7 @@
 """The search that `optimize` spends work on: many starts, a few survivors, hops between valleys, and a last polish.
 
+Which valley a search ends in matters more than how it descends: for ranges, groups of neighbouring columns are the
+right beginning; for unordered workloads, random ones; shared queries are changed by hand to go from one to the next.
 Independent runs go side by side; what they are and how their results are put together does not depend on how many
 do, so neither does the strategy. A point of a run is the packed strategy, rows d and Θ; its value is ‖B‖²_F for the
 workload before it was scaled.
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from scipy.linalg import LinAlgError, eigh
@@ -19,14 +21,93 @@ from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads
 from batchdp.strategies.account import PairSearch
+from batchdp.strategies.families.p_identity.descents import polish_dense, polish_shared, wants_more
 from batchdp.strategies.families.p_identity.mechanism import fit, several_starts
-from batchdp.strategies.families.p_identity.moves import hop, split
-from batchdp.strategies.families.p_identity.packed import pack, paired, shared_of, unpack
-from batchdp.strategies.families.p_identity.polish import polish_dense, polish_shared, wants_more
-from batchdp.strategies.families.p_identity.products import Products, products
+from batchdp.strategies.families.p_identity.problem import Products, pack, paired, products, shared_of, unpack
 from batchdp.strategies.families.p_identity.settings import Settings
-from batchdp.strategies.families.p_identity.starts import KINDS, Kind, shared_start
 from batchdp.workloads.reduction import Reduction
+
+Kind = Literal["random", "tree", "blocks", "singular", "signed"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""In the order of their use: the last are left out where time is short."""
+
+
+def shared_start(kind: Kind, rows: int, right_vectors: Dense, rng: np.random.Generator, settings: Settings) -> Dense:
+    """Θ of a kind, rows × n; `right_vectors` are those of R."""
+    n = right_vectors.shape[1]
+    noise = rng.random((rows, n))
+    match kind:
+        case "random":
+            return min(1.0, settings.start_sum / rows) * noise
+        case "signed":
+            return 0.5 * rng.standard_normal((rows, n)) + 0.3
+        case "blocks":
+            return _blocks(rows, n) + 0.05 * noise
+        case "tree":
+            parents = max(1, rows // (settings.children + 1)) if rows > settings.children else 0
+            return np.vstack([_blocks(rows - parents, n), _blocks(parents, n)]) + 0.05 * noise
+        case "singular":
+            V = right_vectors[:rows]
+            V = V * np.where(V.sum(axis=1) < 0, -1.0, 1.0)[:, None]
+            T = 0.05 * noise
+            T[: len(V)] += np.maximum(V / np.abs(V).max(axis=1, keepdims=True), 0.0)
+            return T
+
+
+def _blocks(rows: int, columns: int) -> Dense:
+    """Groups of neighbouring columns."""
+    T = np.zeros((rows, columns))
+    column = np.arange(columns)
+    if rows:
+        T[column * rows // columns, column] = 1.0
+    return T
+
+
+def split(packed: Dense) -> Dense:
+    """The wider half of the shared queries, each split in two."""
+    T = _used(packed)
+    if len(T) == 0:
+        return hop(packed, np.random.default_rng(0))
+    filled = np.abs(T) > 1e-6 * np.abs(T).max(initial=0.0)
+    for i in np.argsort(-filled.sum(axis=1), kind="stable")[: (len(T) + 1) // 2]:
+        T = _halved(T, int(i))
+    return pack(T + 0.02 * np.random.default_rng(len(T)).random(T.shape))
+
+
+def hop(packed: Dense, rng: np.random.Generator) -> Dense:
+    """One shared query merged into another, split in two, or moved along the columns."""
+    T = _used(packed)
+    q, n = T.shape
+    if q == 0:
+        return pack(rng.random((1, n)))
+    level = float(np.abs(T).max())
+    move = int(rng.integers(3)) if q > 1 else 1
+    one = int(rng.integers(q))
+    if move == 0:
+        other = (one + 1 + int(rng.integers(q - 1))) % q
+        T[one] += T[other]
+        T = np.delete(T, other, axis=0)
+    elif move == 1:
+        T = _halved(T, one)
+    else:
+        T[one] = np.roll(T[one], int(rng.choice([-5, -3, -2, -1, 1, 2, 3, 5])))
+    return pack(T + 0.02 * level * rng.random(T.shape))
+
+
+def _halved(T: Dense, one: int) -> Dense:
+    """A shared query's columns given to two, those on the left to one of them."""
+    support = np.flatnonzero(np.abs(T[one]) > 1e-6 * np.abs(T[one]).max())
+    low = np.arange(T.shape[1]) < support[len(support) // 2]
+    T = np.vstack([T, T[one] * ~low])
+    T[one] *= low
+    return T
+
+
+def _used(packed: Dense) -> Dense:
+    """The shared queries beside the identity, without those that are zero."""
+    T = shared_of(packed)
+    return np.asarray(T[np.abs(T).sum(axis=1) > 0])
+
 
 Task = TypeVar("Task")
 

@@ -16,7 +16,7 @@ from scipy import sparse
 from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense
 from batchdp.strategies.families.p_identity.mechanism import fit
-from batchdp.strategies.families.p_identity.packed import pack, paired
+from batchdp.strategies.families.p_identity.problem import pack, paired
 from batchdp.workloads.pair import Pair
 
 WIDE = ((16, 48), (64, 96))

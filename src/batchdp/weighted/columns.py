@@ -33,7 +33,7 @@ SCREENING = 25
 
 
 @dataclass(frozen=True, eq=False)
-class Inside:
+class ColumnStrategy:
     """A column as tables measure it. Factor 0 is "does not matter"."""
 
     tau: float
@@ -55,7 +55,7 @@ class Inside:
         return np.asarray(np.square(X1) / self.tau), np.asarray(np.maximum(rest.sum(axis=1), 0.0))
 
 
-def each_value(column: Column) -> Inside:
+def each_value(column: Column) -> ColumnStrategy:
     """Every value that is told apart by itself."""
     n = float(len(column.orbit))
     counts = column.counts
@@ -63,10 +63,10 @@ def each_value(column: Column) -> Inside:
     # Squares of differences, not a difference of squares: what is left of queries that nearly add up is measured too.
     left = [without_rounding(F - (F @ counts / n)[:, None], float(np.abs(F).max())) for F in column.rows]
     rest = np.array([float(np.square(F).sum(axis=0) @ counts) for F in left]) + column.spread @ (counts - 1)
-    return Inside(n, mean, rest)
+    return ColumnStrategy(n, mean, rest)
 
 
-def by_strategy(measure: Dense, grams: list[Dense]) -> Inside | None:
+def by_strategy(measure: Dense, grams: list[Dense]) -> ColumnStrategy | None:
     """The column with L inside; None where L does not determine it. `grams` has FᵀF of every factor."""
     norm = float(np.abs(measure).sum(axis=0).max())
     L = measure / norm
@@ -88,11 +88,11 @@ def by_strategy(measure: Dense, grams: list[Dense]) -> Inside | None:
     left = [S - S.mean(axis=1)[:, None] for S in left]
     rest = np.array([float(np.vdot(S, X)) - float(X1 @ S @ X1) / tau for S in left])
     nothing = [np.abs(S).max() <= NOTHING * np.abs(gram).max() for S, gram in zip(left, grams, strict=True)]
-    return Inside(tau, mean, np.where(nothing, 0.0, np.maximum(rest, 0.0)), L, X)
+    return ColumnStrategy(tau, mean, np.where(nothing, 0.0, np.maximum(rest, 0.0)), L, X)
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class ColumnProblem:
     """What all tables together want of one column: Σ_g c_g tr(S_k (p_g LᵀL + q_g J)⁻¹)."""
 
     grams: list[Dense]
@@ -131,8 +131,8 @@ class Wanted:
         return total, gradient + by_tau
 
 
-def fitted(
-    wanted: Wanted, starts: list[Dense], rounds: int, polished: int = 2, account: Account = UNLIMITED
+def fit_column(
+    wanted: ColumnProblem, starts: list[Dense], rounds: int, polished: int = 2, account: Account = UNLIMITED
 ) -> tuple[Dense, float]:
     """The best p-Identity from several shared queries Θ: L = [I; Θ] with columns of norm 1, and its error."""
     n = len(wanted.grams[0])

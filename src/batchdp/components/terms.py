@@ -1,8 +1,8 @@
 """What a strategy measures of some columns: a matrix over their orbits, spreads within orbits, or both multiplied.
 
-A `Piece` is a factor of a measurement. On `matrix` columns it looks at the orbits only, by the matrix J with one column
-for every combination of them; on `spread` columns it measures I − J/|O| of one orbit O. A `Part` is a product of pieces
-on different columns; columns without a piece are summed over, and queries averaged over them.
+A `ResidualFactor` is a factor of a measurement. On `matrix` columns it looks at the orbits only, by the matrix J with
+one column for every combination of them; on `spread` columns it measures I − J/|O| of one orbit O. A `ResidualTerm` is
+a product of factors on different columns; columns without a factor are summed over, and queries averaged over them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class ResidualFactor:
     """Measure J of the matrix columns' orbits, times I − J/|O| of every spread column; recover from J⁺."""
 
     matrix: tuple[int, ...]
@@ -41,10 +41,10 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ResidualTerm:
     """A measurement: the product of its pieces, times `scale`."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ResidualFactor, ...]
     scale: float
     tables: frozenset[int] | None = None
     """The tables that are reconstructed from it, all of them if left out."""
@@ -59,21 +59,21 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class TermGroup:
     """Parts that share a part of the budget: one piece of every list, in all combinations, times `scale`.
 
     The lists look at different columns. No record uses more than 1 of a list, so none more than scale² of the group.
     """
 
-    lists: tuple[tuple[Piece, ...], ...]
+    lists: tuple[tuple[ResidualFactor, ...], ...]
     scale: float
     tables: frozenset[int] | None = None
-    """As in `Part`."""
+    """As in `ResidualTerm`."""
     number: int = 0
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ResidualTerm]:
         """The last list fastest."""
-        return (Part(pieces, self.scale, self.tables, self.number) for pieces in product(*self.lists))
+        return (ResidualTerm(pieces, self.scale, self.tables, self.number) for pieces in product(*self.lists))
 
 
 def kron(factors: Iterable[Dense]) -> Dense:
@@ -89,7 +89,7 @@ def centring(size: int) -> Dense:
     return np.eye(size) - 1 / size
 
 
-def usage_of(part: Part, columns: Sequence[Column], records: Indices) -> Dense:
+def usage_of(part: ResidualTerm, columns: Sequence[Column], records: Indices) -> Dense:
     """How much of the budget every record uses: squared column norms of the part; records × columns, by value."""
     used = np.full(len(records), part.scale**2)
     for piece in part.pieces:
@@ -100,7 +100,7 @@ def usage_of(part: Part, columns: Sequence[Column], records: Indices) -> Dense:
     return used
 
 
-def measured(part: Part, columns: Sequence[Column], records: Indices) -> Dense:
+def measured(part: ResidualTerm, columns: Sequence[Column], records: Indices) -> Dense:
     """The part's measurements of each record: L's columns, measurement × record."""
     found = np.full((1, len(records)), part.scale)
     for piece in part.pieces:
@@ -113,7 +113,9 @@ def measured(part: Part, columns: Sequence[Column], records: Indices) -> Dense:
     return found
 
 
-def recovered(part: Part, columns: Sequence[Column], factors: Sequence[Dense], averages: Sequence[Dense]) -> Dense:
+def recovered(
+    part: ResidualTerm, columns: Sequence[Column], factors: Sequence[Dense], averages: Sequence[Dense]
+) -> Dense:
     """The part's share in a table's queries: B's rows, query × measurement.
 
     `factors` are query × distinct value, one row of ones where a column does not matter; `averages` say how a
@@ -138,7 +140,9 @@ def recovered(part: Part, columns: Sequence[Column], factors: Sequence[Dense], a
     return found
 
 
-def variances(part: Part, columns: Sequence[Column], factors: Mapping[int, Dense], averages: Sequence[Dense]) -> Dense:
+def variances(
+    part: ResidualTerm, columns: Sequence[Column], factors: Mapping[int, Dense], averages: Sequence[Dense]
+) -> Dense:
     """What the part adds to the variance of every cell of a table at ρ = ½.
 
     `factors` are those of the table's own columns, in ascending order, which are the axes of the result.
@@ -161,7 +165,11 @@ def variances(part: Part, columns: Sequence[Column], factors: Mapping[int, Dense
 
 
 def reproduced(
-    part: Part, columns: Sequence[Column], factors: Mapping[int, Dense], averages: Sequence[Dense], record: Indices
+    part: ResidualTerm,
+    columns: Sequence[Column],
+    factors: Mapping[int, Dense],
+    averages: Sequence[Dense],
+    record: Indices,
 ) -> Dense:
     """What the part gives back of one record's answers in a table: B L, with the table's columns as axes."""
     total = np.ones((1,) * len(factors))
@@ -196,7 +204,7 @@ def _along(rows: Mapping[int, Dense], values: Dense, factors: Mapping[int, Dense
     return values.reshape([len(rows[i]) if i in rows else 1 for i in factors])
 
 
-def _place(piece: Piece, columns: Sequence[Column], records: Indices) -> Indices:
+def _place(piece: ResidualFactor, columns: Sequence[Column], records: Indices) -> Indices:
     """Which column of J every record has."""
     if not piece.matrix:
         return np.zeros(len(records), dtype=np.int64)
