@@ -133,12 +133,13 @@ class _Values:
         rows = [a for a, one in enumerate(asked.amounts) if set(one.looked) & set(own)]
         self._groups = {k: self._spread(asked.keys[k][1].looked, asked.keys[k][1].group) for k in here}
         self._rows = {a: self._row(asked.amounts[a]) for a in rows}
-        size = prod(self.shape)
-        # In the order of the first key's groups, so that its table is each value by itself.
-        groups = [np.where(own < 0, size, own) for own in self._groups.values()]
-        seen = [*groups, *self._rows.values()] or [np.zeros(size)]
-        _, self.first, self.value = np.unique(np.stack(seen, axis=1), axis=0, return_index=True, return_inverse=True)
-        self.value = self.value.reshape(-1)
+        # In the order of a key that has a group for everybody, so that its table is each value by itself; else as atoms
+        # come.
+        complete = [group for group in self._groups.values() if group.min(initial=0) >= 0]
+        seen = [*complete, *self._groups.values(), *self._rows.values()] or [np.zeros(prod(self.shape))]
+        _, first, value = np.unique(np.stack(seen, axis=1), axis=0, return_index=True, return_inverse=True)
+        order = np.arange(len(first)) if complete else np.argsort(first)
+        self.first, self.value = first[order], np.argsort(order)[value.reshape(-1)]
         self.size = len(self.first)
 
     def _spread(self, looked: Sequence[int], part: NDArray[Any]) -> NDArray[Any]:
@@ -229,7 +230,7 @@ class _Builder:
         if known not in self._known:
             made = self._values[column].factor(keys, amount)
             listed = self._factors[column]
-            same = next((n for n, other in enumerate(listed) if _same(made, other)), len(listed))
+            same = next((n for n, other in enumerate(listed) if made.asks_as(other)), len(listed))
             listed += [made] * (same == len(listed))
             self._known[known] = same
         return self._known[known]
@@ -271,7 +272,7 @@ class _Builder:
             np.array(self._columns, dtype=np.int64),
             np.array(self._chosen, dtype=np.int64),
             np.ones(len(self._names)),
-            None if plain else _distinct(self._names),
+            None if plain else distinct(self._names),
             named,
         )
 
@@ -281,13 +282,7 @@ class _Builder:
         return Legend(tuple(keys), tuple(self._kinds), np.array(self._axes, dtype=np.int64), asked)
 
 
-def _same(one: Factor, other: Factor) -> bool:
-    if one.given is None or other.given is None:
-        return one.given is other.given
-    return one.given.shape == other.given.shape and bool(np.array_equal(one.given, other.given))
-
-
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Names with a number behind those that come again."""
     times: dict[str, int] = {}
     made: dict[str, None] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,9 @@ from batchdp.cells.splitting import Part, parts_of, split_by
 from batchdp.derived.expressions import Combination, Crossing
 from batchdp.domain import Domain
 from batchdp.queries import Amount, Choice, Constant, Item, Missing, Query, Within
+from batchdp.queries.groups import restricted
 from batchdp.sql.batch import comparable
+from batchdp.sql.parting import BELOW, edge_titles, parts_in
 
 if TYPE_CHECKING:
     from batchdp.sql.groupings import Key as Grouped
@@ -77,7 +80,6 @@ class Demands:
     """Of the statements, each with its tables."""
     _keys: dict[tuple[Key, tuple[int, ...], bytes, bool], int] = field(default_factory=dict)
     _amounts: dict[Amount, int | None] = field(default_factory=dict)
-    _tables: dict[tuple[tuple[int, ...], int | None], int] = field(default_factory=dict)
 
     def key(self, key: Key, parting: Parting) -> int:
         """The number of a key, the same for the same."""
@@ -106,12 +108,19 @@ class Demands:
     def table(self, name: str, keys: tuple[int, ...], amount: int | None = None) -> int:
         """The number of one more table."""
         self.tables.append(Demand(name, keys, amount))
-        return self._tables.setdefault((keys, amount), len(self.tables) - 1)
+        return len(self.tables) - 1
 
     def part(self, name: str, keys: tuple[int, ...], amount: int | None) -> int:
         """The number of a table with these keys and this amount, which there may be already."""
-        known = self._tables.get((keys, amount))
-        return self.table(name, keys, amount) if known is None else known
+        known = self._parts.get((keys, amount))
+        if known is None:
+            known = self._parts[keys, amount] = self.table(name, keys, amount)
+        return known
+
+    @cached_property
+    def _parts(self) -> dict[tuple[tuple[int, ...], int | None], int]:
+        """The tables that parts can be; made where there are parts, since there may be millions of tables."""
+        return {(own.keys, own.amount): t for t, own in reversed([*enumerate(self.tables)])}
 
     def item(self, item: Item, table: int) -> None:
         """Note that a table belongs to an item."""
@@ -144,8 +153,6 @@ def demands(selections: Sequence[Selection], orders: Orders | None, domain: Doma
 
 def _looking(selections: Sequence[Selection], domain: Domain | None) -> Iterator[Part]:
     """Everything that looks at a column."""
-    from batchdp.sql.groupings import restricted
-
     for selected in selections:
         for item in selected.counted:
             for amount in item.amounts:
@@ -197,50 +204,40 @@ class _Statement:
         for number, item in enumerate(self._selected.counted):
             if isinstance(item.amount, Combination | Crossing):
                 continue
-            amount = self._amount(item.name, item.amount)
             start = len(self._found.tables)
-            for t, (by, keys) in enumerate(self._sets, start):
-                self._found.table(item.name + by, keys, amount)
-                self._found.item(self._item(item.name), t)
-            found[number] = range(start, start + len(self._sets))
+            for by, keys in self._sets:
+                table = self._found.table(item.name + by, keys, self._amount(item.name, item.amount))
+                self._found.item(parts_in(self._selected, item)[item.amount][0], table)
+            found[number] = range(start, len(self._found.tables))
         return found
 
     def answers(self, plain: dict[int, range]) -> Iterator[range | Computed]:
         """What is shown of every item, and over every set of keys where it is computed."""
         for number, item in enumerate(self._selected.counted):
-            if number in plain:
+            if isinstance(item.amount, Combination | Crossing):
+                for by, keys in self._sets:
+                    yield Computed(item.name + by, keys, item.amount.mapped(self._parts(item, by, keys).__getitem__))
+            else:
                 yield plain[number]
-                continue
-            for by, keys in self._sets:
-                yield Computed(item.name + by, keys, self._computed(item, by, keys))
 
-    def _computed(self, item: Counted, by: str, keys: tuple[int, ...]) -> Combination[RowsOf] | Crossing[RowsOf]:
-        """An item as an expression of tables, which are asked for."""
-        from batchdp.sql.parting import BELOW, labelled
-
-        of = item.amount
-        assert isinstance(of, Combination | Crossing)
-        labels = labelled(of)
-        kinds = len({kind for kind, _, _ in labels})
+    def _parts(self, item: Counted, by: str, keys: tuple[int, ...]) -> dict[Amount, RowsOf]:
+        """The tables of a derived item's parts, which are asked for."""
         parts: dict[Amount, RowsOf] = {}
-        for kind, _, amount in labels:
+        for amount, (own, cut) in parts_in(self._selected, item).items():
             if amount in parts:
                 continue
-            name = f"{item.name}.{kind}"
-            if kind == BELOW and isinstance(of, Crossing):
-                key, counted = self._running(of)
-                table = self._found.part(name + by, (*keys, key), self._amount(name, counted))
-                parts |= {one: RowsOf(table, row) for row, one in enumerate(of.below)}
+            if cut and isinstance(item.amount, Crossing):
+                key, counted = self._running(item.amount)
+                table = self._found.part(own.name + by, (*keys, key), self._amount(own.name, counted))
+                parts |= {one: RowsOf(table, row) for row, one in enumerate(item.amount.below)}
             else:
-                table = self._found.part(name + by, keys, self._amount(name, amount))
+                table = self._found.part(own.name + by, keys, self._amount(own.name, amount))
                 parts[amount] = RowsOf(table)
-            self._found.item(self._item(name, item.name, 1 / kinds), table)
-        return of.mapped(parts.__getitem__)
+            self._found.item(own, table)
+        return parts
 
     def _running(self, of: Crossing[Amount]) -> tuple[int, Amount]:
         """The key of a quantile's running totals, and what a record adds to those that it is in."""
-        from batchdp.sql.parting import BELOW, edge_titles
-
         reached = [_reached(amount) for amount in (*of.below, of.total)]
         counted = reached[0][1]
         first = reached[0][0]
@@ -252,12 +249,7 @@ class _Statement:
         return self._found.key(Key(BELOW, edge_titles(of)), running), counted
 
     def _amount(self, name: str, amount: Amount) -> int | None:
-        from batchdp.sql.groupings import restricted
-
         return self._found.amount(name, restricted(amount, [], self._selected.where))
-
-    def _item(self, name: str, of: str = "", share: float = 1.0) -> Item:
-        return Item(name, self._selected.statement.number, self._selected.statement.weight, of, share)
 
 
 def _reached(amount: Amount) -> tuple[Within, Amount]:

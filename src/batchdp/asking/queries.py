@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.asking.asked import AskedTables, Part
+from batchdp.asking.batch import distinct
 from batchdp.derived.expressions import parts_of
-from batchdp.workloads.structure import Factor, KroneckerWorkload
+from batchdp.workloads.products import in_factors
+from batchdp.workloads.structure import KroneckerWorkload
 
 if TYPE_CHECKING:
     from batchdp.sql.batch import Batch
@@ -59,20 +61,27 @@ def weigh_answers(workload: KroneckerWorkload, weights: Dense) -> tuple[Kronecke
 
     Returns: the tables, and for every answer its table there and its place in it.
     """
-    made = _Pieces(workload)
+    terms: list[list[Dense | None]] = []
+    names: list[str] = []
+    own_weights: list[float] = []
     places: list[tuple[int, int]] = []
     start = 0
     for t, table in enumerate(workload.tables):
         own = weights[start : start + table.queries].reshape(table.shape)
         start += table.queries
         at = np.zeros((*table.shape, 2), dtype=np.int64)
+        factors = workload.factors_of(t)
         for rows in _alike(own, [np.arange(n) for n in table.shape]):
-            here = np.ix_(*rows)
-            shape = tuple(map(len, rows))
-            at[here] = np.stack([np.full(shape, made.count), np.arange(prod(shape)).reshape(shape)], axis=-1)
-            made.add(t, table.name, rows, float(own[here].flat[0]))
-        places += map(tuple, at.reshape(-1, 2).tolist())  # type: ignore[arg-type]
-    return made.workload(), places
+            here, shape = np.ix_(*rows), tuple(map(len, rows))
+            at[here] = np.stack([np.full(shape, len(terms)), np.arange(prod(shape)).reshape(shape)], axis=-1)
+            chosen = {c: factors[c].matrix[place] for c, place in zip(factors, rows, strict=True)}
+            terms.append([chosen.get(c) for c in range(len(workload.sizes))])
+            names.append(table.name)
+            own_weights.append(float(own[here].flat[0]))
+        places += ((int(table_at), int(place)) for table_at, place in at.reshape(-1, 2))
+    if len(terms) == len(workload.tables):
+        return replace(workload, weights=np.array(own_weights)), places
+    return in_factors(workload.sizes, terms, names=distinct(names), weights=own_weights), places
 
 
 def _alike(weights: Dense, rows: list[Indices]) -> Iterator[list[Indices]]:
@@ -86,58 +95,3 @@ def _alike(weights: Dense, rows: list[Indices]) -> Iterator[list[Indices]]:
                 yield from _alike(np.take(weights, own, axis), [*rows[:axis], rows[axis][own], *rows[axis + 1 :]])
             return
     yield rows
-
-
-class _Pieces:
-    """Tables with some of the rows of others."""
-
-    def __init__(self, workload: KroneckerWorkload) -> None:
-        self._whole = workload
-        self._factors = [list(own) for own in workload.factors]
-        self._known: dict[tuple[int, int, bytes], int] = {}
-        self._columns: list[int] = []
-        self._chosen: list[int] = []
-        self._lengths: list[int] = []
-        self._weights: list[float] = []
-        self._names: dict[str, None] = {}
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self._names)
-
-    def add(self, table: int, name: str, rows: list[Indices], weight: float) -> None:
-        """One more, of these rows of every axis."""
-        whole = self._whole
-        span = slice(int(whole.starts[table]), int(whole.starts[table + 1]))
-        for c, f, own in zip(whole.columns[span].tolist(), whole.chosen[span].tolist(), rows, strict=True):
-            self._columns.append(c)
-            self._chosen.append(self._factor(c, f, own))
-        self._lengths.append(len(rows))
-        self._weights.append(weight)
-        number = 1
-        while (own_name := name if number == 1 else f"{name} ({number})") in self._names:
-            number += 1
-        self._names[own_name] = None
-
-    def _factor(self, column: int, number: int, rows: Indices) -> int:
-        factor = self._whole.factors[column][number]
-        if len(rows) == factor.rows:
-            return number
-        known = column, number, rows.tobytes()
-        if known not in self._known:
-            self._known[known] = len(self._factors[column])
-            self._factors[column].append(Factor(factor.size, factor.matrix[rows]))
-        return self._known[known]
-
-    def workload(self) -> KroneckerWorkload:
-        """All of them."""
-        return replace(
-            self._whole,
-            factors=tuple(map(tuple, self._factors)),
-            starts=np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64),
-            columns=np.array(self._columns, dtype=np.int64),
-            chosen=np.array(self._chosen, dtype=np.int64),
-            weights=np.array(self._weights),
-            names=tuple(self._names),
-        )

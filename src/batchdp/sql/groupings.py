@@ -14,7 +14,7 @@ from batchdp.domain import Column, Dates, Integers, Listed
 from batchdp.domain.columns import MOST_VALUES, label
 from batchdp.domain.names import check_name, check_text, fold
 from batchdp.errors import QueryError
-from batchdp.queries import All, Amount, Choice, Condition, Constant
+from batchdp.queries.groups import Group
 from batchdp.queries.statements import ALL
 from batchdp.sql.conditions import branches, check_branches
 from batchdp.sql.places import Node, Statement
@@ -22,29 +22,6 @@ from batchdp.sql.scope import Scope, unwrapped
 
 MOST_QUERIES = 10_000
 """That are taken one by one; of more, each statement must be a table of products."""
-_NOTHING = Constant(0.0)
-
-
-@dataclass(frozen=True)
-class Group:
-    """The records for which the first condition that is true is one of the group's; or none is, if `rest`."""
-
-    title: str
-    cases: tuple[tuple[Condition, bool], ...]
-    """Conditions in the order of the CASE, each with whether it leads here."""
-    rest: bool = False
-
-    @property
-    def condition(self) -> Condition | None:
-        """The one condition that says it all; None for a CASE."""
-        return self.cases[0][0] if len(self.cases) == 1 and self.cases[0][1] and not self.rest else None
-
-    def of(self, amount: Amount) -> Amount:
-        """The amount for records in the group, nothing for others."""
-        found: Amount = amount if self.rest else _NOTHING
-        for holds, here in reversed(self.cases):
-            found = Choice(holds, amount if here else _NOTHING, found)
-        return found
 
 
 @dataclass(frozen=True)
@@ -82,18 +59,6 @@ class Grouping:
             yield from product(
                 *([(key, g) for g in key.groups] if key.name in one else [(key, None)] for key in self.keys)
             )
-
-
-def restricted(amount: Amount, groups: list[Group], where: Condition | None) -> Amount:
-    """The amount for records in all of these groups that fulfil the condition, nothing for others."""
-    conditions = [group.condition for group in groups if group.condition is not None]
-    conditions += [] if where is None else [where]
-    for group in reversed(groups):
-        if group.condition is None:
-            amount = group.of(amount)
-    if not conditions:
-        return amount
-    return Choice(conditions[0] if len(conditions) == 1 else All(tuple(conditions)), amount, _NOTHING)
 
 
 def grouping(scope: Scope) -> Grouping:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from batchdp.derived.expressions import Asked, Combination, Crossing
 from batchdp.domain.columns import label
 from batchdp.queries import Amount, Item, Query
+from batchdp.queries.groups import restricted
 from batchdp.queries.statements import in_name
 from batchdp.sql.batch import Batch, comparable
-from batchdp.sql.groupings import restricted
-from batchdp.sql.selections import Counted, Selection
 
-Labelled = tuple[str, str, Amount]
-"""What a part is called, what tells it apart within its group, and what records add to it."""
+if TYPE_CHECKING:
+    from batchdp.sql.selections import Counted, Selection
+
 BELOW = "below"
 """What the running totals of a quantile are called."""
 
@@ -30,8 +31,7 @@ class Parts:
 
     def add_plain(self, selected: Selection, item: Counted) -> None:
         """The queries of an item that is no derived one."""
-        derived = isinstance(item.amount, Combination | Crossing)
-        own = Item(item.name, selected.statement.number, selected.statement.weight)
+        plain = None if isinstance(item.amount, Combination | Crossing) else item.amount
         for titles, groups in selected.rows():
             name = _named(item.name, titles)
             # Two names may not differ in look-alike letters or case; groups are told apart by their values.
@@ -40,9 +40,9 @@ class Parts:
                 problem = f"the name {name} is taken by another query"
                 raise selected.statement.refusal(item.node, problem, "give every query its own name with AS")
             self._names.add(same)
-            if not derived:
-                amount = restricted(item.amount, groups, selected.where)  # type: ignore[arg-type]
-                self._plain[name] = self._add(Query(name, amount, own))
+            if plain is not None:
+                own, _ = parts_in(selected, item)[plain]
+                self._plain[name] = self._add(Query(name, restricted(plain, groups, selected.where), own))
 
     def batch(self, selections: Sequence[Selection]) -> Batch:
         """All queries, and what every item asks of them, in the order of the statements."""
@@ -50,18 +50,14 @@ class Parts:
         return Batch(tuple(self._queries), tuple(asked), tuple(selections))
 
     def _asked(self, selected: Selection, item: Counted) -> Iterator[Asked[int]]:
-        expression = item.amount
+        expression, parts = item.amount, parts_in(selected, item)
         for titles, groups in selected.rows():
             name = _named(item.name, titles)
             if not isinstance(expression, Combination | Crossing):
                 yield Asked(name, self._plain[name])
                 continue
-            parts = labelled(expression)
-            kinds = len({kind for kind, _, _ in parts})
             places: dict[Amount, int] = {}
-            for kind, cut, amount in parts:
-                own = Item(f"{item.name}.{kind}", selected.statement.number, selected.statement.weight)
-                own = replace(own, of=item.name, share=1 / kinds)
+            for amount, (own, cut) in parts.items():
                 name_of_part = _named(own.name, [*titles, *([cut] if cut else [])])
                 places[amount] = self._part(name_of_part, restricted(amount, groups, selected.where), own)
             yield Asked(name, expression.mapped(places.__getitem__))
@@ -86,22 +82,37 @@ class Parts:
         return place
 
 
-def labelled(expression: Combination[Amount] | Crossing[Amount]) -> list[Labelled]:
-    """The different parts of an expression."""
-    found: dict[Amount, Labelled] = {}
+def parts_in(selected: Selection, item: Counted) -> dict[Amount, tuple[Item, str]]:
+    """What every part of an item of a SELECT is called, and what tells it apart within its group, if it takes that.
+
+    An item that is no derived one is its own part.
+    """
+    own = Item(item.name, selected.statement.number, selected.statement.weight)
+    if not isinstance(item.amount, Combination | Crossing):
+        return {item.amount: (own, "")}
+    called = _called(item.amount)
+    share = 1 / len({kind for kind, _ in called.values()})
+    return {
+        amount: (replace(own, name=f"{item.name}.{kind}", of=item.name, share=share), cut)
+        for amount, (kind, cut) in called.items()
+    }
+
+
+def _called(expression: Combination[Amount] | Crossing[Amount]) -> dict[Amount, tuple[str, str]]:
+    """The different parts of an expression: what each is, and what tells it apart."""
     if isinstance(expression, Crossing):
-        for edge, amount in zip(edge_titles(expression), expression.below, strict=True):
-            found.setdefault(amount, (BELOW, f"{BELOW}={in_name(edge)}", amount))
-        found.setdefault(expression.total, ("total", "", expression.total))
-        return list(found.values())
+        cuts = [f"{BELOW}={in_name(edge)}" for edge in edge_titles(expression)]
+        below = {amount: (BELOW, cut) for amount, cut in zip(expression.below, cuts, strict=True)}
+        return {**below, expression.total: ("total", "")}
+    found: dict[Amount, tuple[str, str]] = {}
     sides = [("plain", expression.plain)]
     for i, ratio in enumerate(expression.ratios, 1):
         number = f"_{i}" if len(expression.ratios) > 1 else ""
         sides += [(f"numerator{number}", ratio.numerator), (f"denominator{number}", ratio.denominator)]
     for kind, side in sides:
         for place, amount in enumerate(side.parts, 1):
-            found.setdefault(amount, (f"{kind}_{place}" if len(side.terms) > 1 else kind, "", amount))
-    return list(found.values())
+            found.setdefault(amount, (f"{kind}_{place}" if len(side.terms) > 1 else kind, ""))
+    return found
 
 
 def edge_titles(of: Crossing[Amount]) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from sqlglot import exp
 
 from batchdp.derived.expressions import Combination, Crossing
 from batchdp.queries import Amount, Condition
+from batchdp.queries.groups import Group
 from batchdp.queries.statements import ALL, in_name
 from batchdp.sql.conditions import condition
 from batchdp.sql.derived import measured
-from batchdp.sql.groupings import Group, Grouping, alias_name, grouping, item_of
+from batchdp.sql.groupings import Grouping, alias_name, grouping, item_of
 from batchdp.sql.places import Node, Statement
 from batchdp.sql.scope import Declared, Scope, scope_of
 
