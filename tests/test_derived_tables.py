@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import duckdb
@@ -12,6 +13,10 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from numpy.typing import NDArray
 
+from amount_truth import domain as awkward
+from amount_truth import ours
+from amount_truth import records as awkward_records
+from amount_truth import truth as awkward_truth
 from batchdp.asking import TableBatch, checked_orders, read_runs, tables_of, write_runs
 from batchdp.derived.expressions import Crossing
 from batchdp.domain import Domain, as_domain
@@ -21,6 +26,7 @@ from batchdp.plans.options import Options
 from batchdp.plans.weighing import weighed
 from batchdp.sql import read_batch, read_selections
 from batchdp.tables import count, open_table
+from derived_truth import expected, ratio_statement
 
 DOMAIN: dict[str, Any] = {
     "table": "t",
@@ -146,6 +152,20 @@ def test_quantiles_beside_marginals_cross_where_the_values_do() -> None:
     names = [table.name for table in batch.workload.tables]
     assert "middle.below by state" in names
     assert not any(name.startswith("whole") for name in names)
+
+
+def test_awkward_amounts_mean_in_tables_what_they_mean_in_cells() -> None:
+    """Clipped, beyond the steps, infinite, NULL: statements one by one, as DuckDB has them."""
+    table = awkward_records(400, 3)
+    engine = awkward_truth(table)
+    statements = [ratio_statement(seed) for seed in range(300)]
+    small = [one for one in statements if not re.search("charge|income|floor|paid", one)]  # which have too many steps
+    assert len(small) > 40
+    for statement in small[:40]:
+        batch = asked_of(ours(statement.replace("{key}", "")), awkward())
+        found = evaluated(batch.asked, linear(batch, awkward(), table))
+        for value, truth in zip(found.tolist(), expected(engine, statement), strict=True):
+            assert math.isnan(value) if truth is None else value == pytest.approx(truth, rel=1e-9, abs=1e-9), statement
 
 
 def test_a_quantile_of_the_column_that_it_is_grouped_by() -> None:
