@@ -87,10 +87,8 @@ def margins(plan: Plan, confidence: float = 0.95) -> Dense:
 
 def law_at(plan: Plan, budget: Budget) -> Any:
     """The joint law of the noise in a plan's queries at this budget, on the finest lattice that `answer` may take."""
-    strategy, relation, max_rows = settle(plan, None, None, None)
-    cap = caps_of(strategy, max_rows)[-1]
-    measurement = quantise(strategy, largest_total=cap, budget=budget, factor=relation.factor)
-    return measurement.reader(_scales(measurement, relation.factor, float(budget)))
+    measurement = plan.finest_lattice
+    return measurement.reader(_scales(measurement, plan.factor, float(budget)))
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,16 @@ class Plan:
     @cached_property
     def lattice(self) -> Any:
         """What is measured, as integers with their exact sensitivity, at the domain's cap or the default one."""
+        return self._on_lattice(0)
+
+    @cached_property
+    def finest_lattice(self) -> Any:
+        """The same at the lowest of the caps that `answer` may take: what errors are estimated on."""
+        return self._on_lattice(-1)
+
+    def _on_lattice(self, which: int) -> Any:
         strategy = self.strategy
-        cap = caps_of(strategy, self.domain.privacy.max_rows)[0]
+        cap = caps_of(strategy, self.domain.privacy.max_rows)[which]
         return quantise(strategy, largest_total=cap, budget=strategy.noise.reference, factor=self.factor)
 
     @property

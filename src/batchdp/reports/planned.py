@@ -23,7 +23,7 @@ from batchdp.linalg.matrix import Dense
 from batchdp.markup import render, render_part
 from batchdp.plans import Plan
 from batchdp.plans.accuracy import margins, needed_by_table
-from batchdp.plans.assuming import ExpectedDerived, expected_derived
+from batchdp.plans.assuming import USUAL, expected_derived
 from batchdp.plans.baselines import ExpectedStatement, asked_for, beside, explained, tables_alone
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
 from batchdp.privacy import GAUSSIAN, UNITS, Budget, Noise
@@ -36,6 +36,8 @@ STEPS = 300
 """Of the slider, evenly in the logarithm."""
 FEW = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """The ε of the table that needs no script."""
+MOST_LISTED = 20_000
+"""Queries, or tables, that are listed; beyond, the page has statements alone."""
 LEAST, MOST = 0.01, 10.0
 """The ε that the slider goes to at the least, both ways."""
 
@@ -62,11 +64,6 @@ class Prospect:
     def statements(self) -> tuple[ExpectedStatement, ...]:
         """Every statement at the reference, beside answering it by itself."""
         return beside(self.plan, self.reference)
-
-    @cached_property
-    def derived(self) -> tuple[ExpectedDerived, ...]:
-        """What is computed from the counts and sums, at the reference."""
-        return expected_derived(self.plan, self.reference)
 
     @cached_property
     def wanted(self) -> list[tuple[Wanted, Dense]]:
@@ -143,7 +140,8 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
         "budget": ("Budget", _dial(prospect)),
         "criteria": ("Criteria", _criteria(prospect) if prospect.wanted else None),
         "statements": ("Statements", _statements(prospect)),
-        "queries": ("Queries", _queries(prospect, prospect.plan)),
+        "derived": ("Derived", _derived(prospect) if prospect.plan.derived else None),
+        "queries": ("Queries", _queries(prospect, prospect.plan) if len(prospect.plan.tables) <= MOST_LISTED else None),
         "counted": ("Counted", counted_section(prospect.plan.counted.sentences(prospect.plan.domain.privacy.max_rows))),
     }
     script, plan = render_part("reports/planned.js"), prospect.plan
@@ -257,6 +255,29 @@ def _met_at(prospect: Prospect, few: list[float]) -> list[str]:
     return [f"{sum(budget >= one for one in needs)} of {len(needs)}" for budget in few] if needs else []
 
 
+def _derived(prospect: Prospect) -> Any:
+    """Whose intervals do not go with 1/ε, so that they stand at a few budgets and no slider moves them."""
+    few = [prospect.noise.implied_by(epsilon) for epsilon in FEW]
+    found = [expected_derived(prospect.plan, budget) for budget in few]
+    rows = [
+        {
+            "name": own[0].name,
+            "answers": own[0].answers,
+            "bins": own[0].bins,
+            "few": ["–" if math.isnan(one.half_width) else significant(one.half_width) for one in own],
+        }
+        for own in zip(*found, strict=True)
+    ]
+    return render(
+        "reports/expected_derived.html",
+        letter=prospect.noise.letter,
+        size=f"{USUAL:,.0f}",
+        few=[f"{float(budget):g}" for budget in few],
+        rows=rows,
+        box="box tall" if len(rows) > MOST_UNBOXED else "box",
+    )
+
+
 def _queries(prospect: Prospect, plan: Plan) -> Any:
     times, start = prospect.times(prospect.start), prospect.start
     half = margins(plan) / prospect.times(1.0)
@@ -267,13 +288,13 @@ def _queries(prospect: Prospect, plan: Plan) -> Any:
         needs[list(wanted.queries)] = own
     rows = [
         {
-            "name": name,
+            "name": table.name if table.queries == 1 else f"{table.name} ({table.queries:,})",
             "scaled": [(repr(value), significant(times * value)) for value in own],
             "needs": None if math.isnan(need) else repr(need),
             "met": start >= need,
         }
-        for name, own, need in zip(
-            plan.names, np.column_stack([errors, half, alone]).tolist(), needs.tolist(), strict=True
+        for table, own, need in zip(
+            plan.tables, np.column_stack([errors, half, alone]).tolist(), needs.tolist(), strict=True
         )
     ]
     return render(
