@@ -402,7 +402,7 @@ def overflow(patch: Patch) -> None:
 def narrow_sums(patch: Patch) -> None:
     """Only the lowest piece of a sum."""
     module = importlib.import_module("batchdp.tables.counting")
-    patch.setattr(module, "joined_sums", lambda sums: sums[0].astype(object))
+    patch.setattr(module, "join_limbs", lambda sums: sums[0].astype(object))
 
 
 def cut_down(patch: Patch) -> None:

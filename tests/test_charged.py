@@ -27,8 +27,8 @@ def ledger(tmp_path: Path) -> Ledger:
 PLACES: dict[str, tuple[Any, str]] = {
     "certifying": (answering, "certify"),
     "measuring": (answering, "add"),
-    "presenting": (answering, "present"),
-    "reading": (answering, "answered"),
+    "presenting": (answering, "_present"),
+    "reading": (answering, "_kept"),
     "encoding": (answering, "encoded"),
     "storing": (Ledger, "complete"),
 }

@@ -166,8 +166,8 @@ def test_plan_as_json(study: Path) -> None:
     arguments = ("queries.sql", "-d", "domain.toml", "-o", "x.plan", "--seconds", 1)
     shown = json.loads(succeeds("plan", *arguments, "--json", "--accuracy", 25))
     plan = batchdp.load_plan("x.plan")
-    assert [row["name"] for row in shown["queries"]] == list(plan.names)
-    assert [row["standard_error"] for row in shown["queries"]] == pytest.approx(plan.standard_errors(epsilon=1.0))
+    assert [row["name"] for row in shown["tables"]] == list(plan.names)
+    assert [row["standard_error"] for row in shown["tables"]] == pytest.approx(plan.standard_errors(epsilon=1.0))
     assert (shown["unit"], shown["budget"], shown["accuracy"]) == ("epsilon", 1.0, 25)
     assert shown["advised"] == pytest.approx(batchdp.epsilon_for(plan, half_width=25))
     assert 0 < shown["lower_bound"] <= shown["total_squared_error"]

@@ -358,14 +358,14 @@ def test_commands_write_consistent_answers_beside_the_noisy_ones(
 STOPPED = """
 import signal, sys, time
 from batchdp.cli import main
-from batchdp.consistency import fitting, tables
+from batchdp.consistency import cells, tables
 
 def waiting(*arguments, **named):
     print("searching", flush=True)
     time.sleep(60)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-fitting._stepped = waiting
+cells._step = waiting
 tables.newton_step = waiting
 sys.argv[0] = "batchdp"
 main()

@@ -153,7 +153,7 @@ def test_averages_by_group_beat_half_the_budget_each() -> None:
     made = plan(
         "SELECT g, AVG(v) AS mean FROM t GROUP BY g", {"table": "t", "columns": columns}, seconds=1, cache=False
     )
-    C = law_at(made, Budget(LAPLACE, 1)).covariance
+    C = law_at(made, Budget(LAPLACE, 1)).noise_law.covariance
     for group in values:
         n, d = (made.names.index(f"mean.{side}[g={group}]") for side in ("numerator", "denominator"))
         for theta in (0.0, 1000.0, 2500.0, 5000.0):

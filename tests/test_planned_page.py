@@ -310,7 +310,7 @@ def test_a_plan_of_tables_has_a_page_too(privacy: Any, tmp_path: Path) -> None:
     made = batchdp.plan(domain=domain, marginals=2, privacy=privacy, cache=False)
     text = report_plan(made, tmp_path / "p.html", criteria={"a": 2.0, "*": {"margin": 50}}).read_text()
     assert 'type="range"' in text
-    for table, error in zip(made.tables, made.standard_errors(**made.strategy.noise.reference.arguments), strict=True):
+    for table, error in zip(made.tables, made.typical_errors(**made.strategy.noise.reference.arguments), strict=True):
         assert table.name in text
         assert repr(float(error)) in text
     least = batchdp.epsilon_for(made, standard_error=2.0, query="a")

@@ -478,7 +478,7 @@ def test_a_remembered_batch_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
     plan(SQL, DESCRIBED, **FAST)
     parsed = []
 
-    for module, name in ((making, "read_selections"), (plan_files, "read_batch")):
+    for module, name in ((making, "read_selections"), (plan_files, "read_selections")):
         really_read = getattr(sql_package, name)
 
         def read(text: str, *given: Any, really_read: Any = really_read, **options: Any) -> Any:

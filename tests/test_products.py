@@ -228,7 +228,7 @@ def test_the_budget_for_an_accuracy_follows_from_the_worst_table() -> None:
     assert batchdp.epsilon_for(found, half_width=19.6) == pytest.approx(rho, rel=1e-3)
     assert batchdp.epsilon_for(found, standard_error=10.0, neighbours="replace") == pytest.approx(4 * rho)
     assert batchdp.epsilon_for(found, standard_error=10.0, query="a1 × a2") < rho
-    with pytest.raises(PrivacyParameterError, match="not a table"):
+    with pytest.raises(PrivacyParameterError, match="is not in the workload"):
         batchdp.epsilon_for(found, standard_error=10.0, query="nothing")
     prefixes = workloads.products((4, 3), [[PREFIX_OF_FOUR, None], [None, np.eye(3)]])
     small = batchdp.optimize(prefixes.structure, "zcdp")
@@ -252,7 +252,6 @@ def test_what_needs_a_plan_or_a_release_refuses_batches_over_many_columns(given:
 
 
 TAKERS: dict[str, Callable[[Any], object]] = {
-    "compare": batchdp.compare,
     "low_rank": batchdp.low_rank,
     **{f"STRATEGIES {name}": method for name, method in batchdp.STRATEGIES.items()},
     **{

@@ -273,7 +273,7 @@ def test_exact_draws_have_the_law_that_is_said(name: str) -> None:
     lattice: Any = made.measurement
     answers = noise_of(made, 1500) / 2.0**lattice.bits @ dense(lattice.reconstruct).T
     assert np.square(answers).sum(axis=1).mean() == pytest.approx(found.expected_squared_error(epsilon=0.5), rel=0.3)
-    assert np.mean(np.abs(answers) <= made.reader.half_widths(0.9)) == pytest.approx(0.9, abs=0.03)
+    assert np.mean(np.abs(answers) <= made.reader.noise_law.half_widths(0.9)) == pytest.approx(0.9, abs=0.03)
 
 
 @pytest.mark.parametrize("objective", ["sum", "max"])

@@ -78,7 +78,7 @@ def ready(
     strategy: PairStrategy = FLAGGED, factor: int = 1, budget: float = 1.0
 ) -> tuple[ShapedLattice, Mechanism, ShapedLaw]:
     made = prepared(strategy, Neighbours("add-remove", factor), budget, 10**6)
-    lattice, law = made.measurement, made.reader
+    lattice, law = made.measurement, made.reader.noise_law
     assert isinstance(lattice, ShapedLattice)
     assert made.noise is KNORM
     assert isinstance(law, ShapedLaw)

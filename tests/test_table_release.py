@@ -407,5 +407,5 @@ def test_the_command_exports_both_kinds_of_releases(ledger: batchdp.Ledger, tmp_
 def test_batches_that_are_no_strategy_are_still_refused(ledger: batchdp.Ledger) -> None:
     batch = strategy().workload
     assert isinstance(batch, KroneckerWorkload)
-    with pytest.raises(ReleaseError, match="KroneckerWorkload"):
+    with pytest.raises(ReleaseError, match="planned is a Workload"):
         batchdp.answer(batch, codes(), rho=0.5, ledger=ledger)  # type: ignore[arg-type]

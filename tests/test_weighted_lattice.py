@@ -418,7 +418,7 @@ def test_the_budget_for_an_accuracy_reaches_it(neighbours: Any) -> None:
         goal = next(iter(options.values()))
         found = float(reached(prepared(strategy, whose, epsilon, None)))
         assert 0.98 * goal <= found <= goal
-    with pytest.raises(PrivacyParameterError, match="not a table"):
+    with pytest.raises(PrivacyParameterError, match="is not in the workload"):
         epsilon_for(strategy, standard_error=1.0, query="nothing")
 
 
