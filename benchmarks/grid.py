@@ -72,7 +72,9 @@ BUDGET = 2.0
 def _records(domain: dict[str, Any]) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     columns = {
-        name: rng.choice(one["values"], 600) if "values" in one else rng.integers(*one["integers"], 600, endpoint=True)
+        name: rng.choice(one["values"], 600)
+        if "values" in one
+        else rng.integers(one["integers"][0], one["integers"][1] + 1, 600)
         for name, one in domain["columns"].items()
     }
     return pd.DataFrame(columns)
@@ -84,7 +86,7 @@ class Walk:
 
     batch: str
     noise: str
-    objective: str
+    objective: Any
     folder: Path
 
     @cached_property
