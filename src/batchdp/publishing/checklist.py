@@ -68,7 +68,7 @@ def checklist(facts: Facts, about: About) -> Document:
     rows = tuple((one.question, one.state, one.known) for one in found)
     sections = [Section("Questions", (Grid(("question", "state", "what is known"), rows, texts=3),))]
     if facts.books is not None:
-        sections.append(Section("All releases together", tuple(_together(facts))))
+        sections.append(Section("All releases in the ledger", tuple(_together(facts))))
     return Document(
         title="Checklist along NIST SP 800-226",
         lead=f"Release {facts.certificate.release_id} of table {facts.certificate.table}: {counts}.",
@@ -98,7 +98,7 @@ def _parameters(facts: Facts) -> str:
 
 
 def _composition(facts: Facts, about: About) -> Item:
-    question, said = "What do all releases about these people add up to?", about.accounting.composition
+    question, said = "What do all releases that this ledger knows add up to?", about.accounting.composition
     if facts.books is None:
         return Item(question, DECLARED if said else OPEN, said or "not checked against a ledger")
     return Item(question, CHECKED, f"{facts.spent}; head {facts.books.head}" + (f"; {said}" if said else ""))
