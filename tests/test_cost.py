@@ -19,6 +19,7 @@ from batchdp import (
     PrivacyParameterError,
     ReleaseError,
     answer,
+    optimize,
     plan,
     workloads,
 )
@@ -26,6 +27,7 @@ from batchdp.mechanism.measurement import Neighbours
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.private import CellCounts
 from batchdp.release.cost import Cost
+from batchdp.workloads.products import in_factors
 from mechanisms import released
 
 STRATEGY = STRATEGIES["noise-on-data"](workloads.prefix(4))
@@ -131,3 +133,29 @@ def test_a_ledger_is_given_open_or_by_its_path(ledger: Ledger, tmp_path: Path) -
             answer(made, table, epsilon=0.5, ledger=wrong)  # type: ignore[arg-type]
     with pytest.raises(LedgerError, match="does not exist"):
         answer(made, table, epsilon=0.5, ledger="elsewhere.db")
+
+
+MANY = optimize(in_factors([2, 2], [[np.eye(2), None], [None, np.eye(2)]]), privacy="zcdp")
+COUNTED = plan("SELECT COUNT(*) FROM t", domain={"table": "t", "columns": {"a": {"values": ["x"]}}}, cache=False)
+
+
+@pytest.mark.parametrize(
+    ("planned", "table", "budget"),
+    [
+        (COUNTED, pa.table({"a": ["x"]}), {"epsilon": 0.5}),
+        (STRATEGY, COUNTS, {"epsilon": 0.5}),
+        (MANY, np.ones((3, 2), dtype=int), {"rho": 0.5}),
+    ],
+    ids=["plan", "matrix", "many columns"],
+)
+def test_answer_refuses_what_is_no_ledger(planned: Any, table: Any, budget: Any, tmp_path: Path) -> None:
+    wrong = {
+        None: "missing",
+        3: "a int",
+        "": "an empty text",
+        tmp_path: "the folder .*",
+        str(tmp_path): "the folder .*",
+    }
+    for given, said in wrong.items():
+        with pytest.raises(LedgerError, match=f"^ledger is {said}; give a Ledger, or the path of a file that Ledger."):
+            answer(planned, table, **budget, ledger=given)  # type: ignore[arg-type]

@@ -375,6 +375,9 @@ def as_ledger(given: AnyLedger | Any) -> Ledger:
     if isinstance(given, Ledger):
         return given
     if isinstance(given, str | os.PathLike):
-        return Ledger.open(given)
-    kind = "missing" if given is None else f"a {type(given).__name__}"
+        if os.fspath(given) and not os.path.isdir(given):
+            return Ledger.open(given)
+        kind = f"the folder {str(given)!r}" if os.fspath(given) else "an empty text"
+    else:
+        kind = "missing" if given is None else f"a {type(given).__name__}"
     raise LedgerError(f"ledger is {kind}; give a Ledger, or the path of a file that Ledger.create made")
