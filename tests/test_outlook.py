@@ -77,7 +77,7 @@ def test_the_advised_budget_is_enough_and_no_more_than_that(privacy: str) -> Non
     expected = outlook(planned, accuracy=25.0)
     assert expected.accuracy == 25
     assert expected.advised == pytest.approx(epsilon_for(planned, half_width=25.0))
-    shown = float(expected.summary().rpartition(" = ")[2].rstrip("."))
+    shown = float(expected.summary().rpartition(" = ")[2].removesuffix(" (rounded up)."))
     assert expected.advised <= shown <= expected.advised * 1.1
     letter = "ε" if privacy == "pure" else "ρ"
     assert f"For ±25 at 95 % on every query you need {letter} = " in expected.summary()

@@ -264,8 +264,8 @@ def derived_table(expected: Outlook) -> Any:
         for one in expected.derived
     )
     caption = (
-        f"At {expected}. Averages and shares have at most this margin, wherever in their range they lie; quantiles, if "
-        "every bin holds as many records. --assume NAME=N assumes another size."
+        f"At {expected}. Averages and shares have about this margin at most, wherever in their range they lie; "
+        "quantiles, if every bin holds as many records. --assume NAME=N assumes another size."
     )
     headings = ("derived", "answers", "records each", "margin at 95 %", "running totals over")
     return table("Derived answers, computed at no cost", headings, rows, caption, important="margin at 95 %")

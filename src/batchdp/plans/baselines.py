@@ -18,7 +18,7 @@ from scipy import sparse
 from batchdp.components.search import Batch
 from batchdp.linalg.matrix import Dense, column_norms, plain, row_squares
 from batchdp.plans.planned import Plan
-from batchdp.plans.statements import Statement
+from batchdp.plans.statements import Statement, describe_parts
 from batchdp.privacy import LAPLACE, Budget, Noise
 from batchdp.strategies.families.noise_on_data import noise_on_data
 from batchdp.strategies.families.noise_on_results import noise_on_results
@@ -48,6 +48,8 @@ class ExpectedStatement:
     """Of one statement; the parts of a derived answer share it."""
     part_of: str = ""
     """The derived answer that it is a part of."""
+    adds: str = ""
+    """What it adds up, where its name does not say that."""
 
     @property
     def is_worse(self) -> bool:
@@ -72,10 +74,11 @@ def explained(statements: Sequence[ExpectedStatement]) -> str:
     apart = "; a derived answer part by part, each alone with an equal part of that" * any(
         one.part_of for one in statements
     )
-    return (
+    text = (
         f"By itself: each statement alone with {share}, by noise on data or on results, whichever is better{apart}. "
         "Gain: how many times smaller its error is than that."
     )
+    return f"{text} {describe_parts((one.name, one.adds) for one in statements)}".rstrip()
 
 
 def beside(plan: Plan, budget: Budget) -> tuple[ExpectedStatement, ...]:
@@ -89,7 +92,9 @@ def beside(plan: Plan, budget: Budget) -> tuple[ExpectedStatement, ...]:
         error, by_itself = (float(np.sqrt(np.average(one, weights=answers[own]))) for one in (variances[own], alone))
         size, named = round(float(answers[own].sum())), statement.name + again
         gain = _gain(by_itself, error)
-        made.append(ExpectedStatement(named, size, error, by_itself, gain, statement.share, statement.of))
+        made.append(
+            ExpectedStatement(named, size, error, by_itself, gain, statement.share, statement.of, statement.adds)
+        )
     return tuple(made)
 
 

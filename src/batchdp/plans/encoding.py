@@ -24,7 +24,7 @@ from batchdp.errors import PlanError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.options import Options
-from batchdp.plans.statements import Statement, statements_of
+from batchdp.plans.statements import Statement, statement_of, statements_of
 from batchdp.queries import Query
 from batchdp.queries.statements import QUERY
 from batchdp.queries.statements import statements_of as by_name
@@ -154,7 +154,7 @@ def _(batch: CellBatch) -> tuple[Statement, ...]:
 
 @statements_in.register
 def _(batch: TableBatch) -> tuple[Statement, ...]:
-    items = [Statement(item.name, own, item.weight, item.of, item.share) for item, own in batch.statements]
+    items = [statement_of(item, own) for item, own in batch.statements]
     known = {t for one in items for t in one.queries}
     tables = batch.workload.tables
     return (*items, *(Statement(tables[t].name, (t,)) for t in range(len(tables)) if t not in known))

@@ -123,7 +123,8 @@ class Outlook:
         ]
         if math.isfinite(self.advised):
             enough = f"{UNITS[self.unit].letter} = {rounded_up(self.advised):g}"
-            lines.append(f"For ±{self.accuracy:g} at 95 % on every query you need {enough}.")
+            parts = ", parts of derived answers too," * bool(self.derived)
+            lines.append(f"For ±{self.accuracy:g} at 95 % on every query{parts} you need {enough} (rounded up).")
         return "\n".join(lines + [self.reason] * bool(self.reason) + [self.warning()] * bool(self.warning()))
 
     def warning(self) -> str:

@@ -30,7 +30,7 @@ from batchdp.plans.encoding import (
     statements_in,
 )
 from batchdp.plans.options import Options
-from batchdp.plans.statements import Statement
+from batchdp.plans.statements import Statement, describe_parts
 from batchdp.privacy import Budget, Privacy
 from batchdp.queries.statements import QUERY, tables_of
 from batchdp.strategies.strategy import Strategy
@@ -187,6 +187,8 @@ class Plan:
         }
         said = self.counted.sentences(self.domain.privacy.max_rows)
         facts |= {"what is counted": " ".join(said)} if said else {}
+        parts = describe_parts((one.name, one.adds) for one in self.statements)
+        facts |= {"parts": parts} if parts else {}
         found = tables_of(self.names)
         shown = excerpt([len(one.answers) for one in found], NOTEBOOK)
         tables = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -28,6 +28,8 @@ class Statement:
     """The derived answers that these are a part of."""
     share: float = 1.0
     """Of what counts alike: all parts of a derived answer are one statement together."""
+    adds: str = ""
+    """What it adds up, where its name does not say that."""
 
 
 def statements_of(queries: Sequence[Query]) -> tuple[Statement, ...]:
@@ -37,7 +39,18 @@ def statements_of(queries: Sequence[Query]) -> tuple[Statement, ...]:
         own = Item(query.name) if query.item is None else query.item
         for item in (own, *query.also):
             found.setdefault((item.select, item.name), (item, []))[1].append(q)
-    return tuple(Statement(item.name, tuple(own), item.weight, item.of, item.share) for item, own in found.values())
+    return tuple(statement_of(item, own) for item, own in found.values())
+
+
+def statement_of(item: Item, own: Iterable[int]) -> Statement:
+    """An item with the positions of its queries."""
+    return Statement(item.name, tuple(own), item.weight, item.of, item.share, item.adds)
+
+
+def describe_parts(added: Iterable[tuple[str, str]]) -> str:
+    """What statements add up whose names do not say it, from both; nothing where there are none."""
+    found = dict.fromkeys(f"{name} adds up {adds}" for name, adds in added if adds)
+    return f"{'; '.join(found)}: a sum from the middle of its column's range." if found else ""
 
 
 def named(

@@ -23,6 +23,8 @@ class Item:
     """The derived answer that it is a part of."""
     share: float = 1.0
     """Of what counts as one statement: the parts of a derived answer are one together."""
+    adds: str = ""
+    """What it adds up, where its name does not say that."""
 
 
 @dataclass(frozen=True)

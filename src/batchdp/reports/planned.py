@@ -171,7 +171,7 @@ def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
     note = f"{strategy.method}, {strategy.measurements:,} measurements"
     facts.append(("Noise", name, note if shape is None else f"{note}, errors simulated; a draw: {shape.seconds:.2g} s"))
     if prospect.least is not None:
-        facts.append(("Needed", f"{letter} = {_up(prospect.least):g}", "the least that meets all criteria"))
+        facts.append(("Needed", f"{letter} = {_up(prospect.least):g}", "the least that meets all criteria, rounded up"))
     if prospect.ledger is not None:
         unit = UNITS[prospect.ledger.unit].letter
         note = f"of {prospect.ledger.total:g} in the ledger"
@@ -211,7 +211,7 @@ def _criteria(prospect: Prospect) -> Any:
                 "name": "every other query" if wanted.name == "*" else wanted.name,
                 "wanted": str(wanted.criterion),
                 "needs": repr(needs),
-                "needs_shown": significant(needs),
+                "needs_shown": f"{_up(needs):g}",
                 "error": repr(error / float(prospect.reference) ** (1 / norm)),
                 "error_shown": significant(error / start ** (1 / norm)),
                 "met": start >= needs,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from batchdp.derived.expressions import Asked, Combination, Crossing
 from batchdp.domain.columns import label
-from batchdp.queries import Amount, Item, Query
+from batchdp.queries import Amount, Choice, Item, Query, Scaled, Total, ValueOf
 from batchdp.queries.groups import restricted
 from batchdp.queries.statements import in_name
 from batchdp.sql.batch import Batch, comparable
@@ -93,9 +93,19 @@ def parts_in(selected: Selection, item: Counted) -> dict[Amount, tuple[Item, str
     called = _called(item.amount)
     share = 1 / len({kind for kind, _ in called.values()})
     return {
-        amount: (replace(own, name=f"{item.name}.{kind}", of=item.name, share=share), cut)
+        amount: (replace(own, name=f"{item.name}.{kind}", of=item.name, share=share, adds=_adds(amount)), cut)
         for amount, (kind, cut) in called.items()
     }
+
+
+def _adds(amount: Amount) -> str:
+    """What a sum from the middle of a column's range adds up, as that of an average is; nothing of any other."""
+    match amount:
+        case Choice(then=then):
+            return _adds(then)
+        case Total((ValueOf(name), Scaled(factor, ValueOf(same, counted=True)))) if name == same:
+            return f"{name} {'−' if factor < 0 else '+'} {abs(factor):,.15g}"
+    return ""
 
 
 def _called(expression: Combination[Amount] | Crossing[Amount]) -> dict[Amount, tuple[str, str]]:
