@@ -20,15 +20,15 @@ MEANINGS = {
     "shape": ("Shape of the noise", "measurements that share a body, the hull of ± their columns, and its share of ε"),
     "distribution": ("Noise", "the distribution that it was drawn from, discrete or rounded to whole numbers"),
     "loss": ("Privacy loss", "what all groups of measurements lose together; at most the budget"),
-    "largest_total": ("Cap on records", "public; with more, answers stay private but may be too low"),
-    "bias_share": ("Bias", "the most that the lattice moves any answer, as a share of its standard error"),
+    "largest_total": ("Cap on records", "public; with more, answers stay private but may be far off"),
+    "bias_share": ("Bias", "the most that the lattice moves any count or sum, as a share of its standard error"),
     "measurements": ("Measurements", "noisy whole numbers that all answers are read from"),
     "groups": ("Groups", "measurements that were drawn with one noise each; SHA-256 of the list of them"),
     "plan_digest": ("Plan digest", "fingerprint of everything that decides what is released"),
     "table": ("Table", "what the ledger calls the data"),
     "ledger_head": ("Ledger head", "the ledger’s hash right after the charge; ledger.verify looks for it"),
     "opendp": ("OpenDP", "version of the library that drew the noise"),
-    "derived": ("Derived answers", "computed from other answers of this release, at no cost of privacy"),
+    "derived": ("Derived answers", "computed from noisy counts and sums of this release, at no cost of privacy"),
 }
 
 

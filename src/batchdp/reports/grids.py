@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from batchdp.mechanism.reader import CellReader
 from batchdp.release.consistent.answers import Consistent
 from batchdp.release.records import Release
 from batchdp.release.tables import Table, headings
+from batchdp.workloads.structure import Factor
 
 Dense = NDArray[np.float64]
 Labels = tuple[str, ...]
@@ -61,6 +64,23 @@ def count_grids(release: Release) -> tuple[int, int]:
         return len(release.tables), release.reader.answers
     found = tables_of_grids(release)
     return len(found), sum(one.queries for one in found)
+
+
+def counts_among(release: Release) -> NDArray[np.bool_]:
+    """Which linear answers that are shown are counts, to which a record adds 1 or nothing; by table if lazy."""
+    reader: Any = release.reader
+    if isinstance(reader, CellReader):
+        others = reader.workload.copy()
+        others.data = 1.0 * ~np.isin(others.data, (0.0, 1.0))
+        return np.asarray(others.sum(axis=1) == 0)[release.linear_numbers]
+    found = reader.workload.products_of(_of_counts) == 1
+    if release.layout.is_lazy:
+        return np.asarray(found)
+    return np.asarray(found[np.searchsorted(reader.starts, release.linear_numbers, side="right") - 1])
+
+
+def _of_counts(factor: Factor) -> float:
+    return 1.0 if factor.given is None or np.isin(factor.given, (0.0, 1.0)).all() else 0.0
 
 
 def grids(release: Release, agreeing: Consistent | None = None) -> Iterator[Grid]:

@@ -26,6 +26,7 @@ from batchdp.reports.certificate import certificate_section
 from batchdp.reports.counted import counted_section
 from batchdp.reports.derived import derived_section
 from batchdp.reports.figures import decimals_for, number
+from batchdp.reports.grids import counts_among
 from batchdp.reports.matrices import matrices_section
 from batchdp.reports.methods import Compared, methods_section
 from batchdp.reports.privacy import guarantee, privacy_section
@@ -165,22 +166,25 @@ def _facts(release: Release, tables: Tables, ledger: Ledger | None) -> list[tupl
     """The few figures that a reader looks for first."""
     c = release.certificate
     measured = c.measurements
-    half = np.array([tables.half_width])
-    if not release.layout.is_lazy:
-        half = release.half_widths
-        half = half[~np.isnan(half)] if np.isnan(half).any() else half
     facts = [
-        ("Queries", f"{len(release.answers):,}", f"from {measured:,} noisy measurements"),
+        ("Answers", f"{len(release.answers):,}", f"from {measured:,} noisy measurements"),
         ("Privacy budget", c.strength, "for the whole batch"),
-        ("Typical margin", f"± {number(float(np.median(half)), decimals_for(half))}", _percent(release.confidence)),
-    ][: 3 if len(half) else 2]
-    if tables.count > 1:
-        facts.insert(1, ("Tables", f"{tables.count:,}", "one a statement or set of columns"))
+        *_typical(release, tables),
+    ]
+    if len(release.tables) > 1:
+        facts.insert(1, ("Tables", f"{len(release.tables):,}", "one a statement or set of columns"))
     if ledger is not None:
         letter = UNITS[ledger.unit].letter
         facts.append(("Budget left", f"{letter} = {ledger.remaining:g}", f"of {ledger.total:g} in the ledger"))
     return facts
 
 
-def _percent(confidence: float) -> str:
-    return f"half of a {100 * confidence:g} % interval"
+def _typical(release: Release, tables: Tables) -> list[tuple[str, str, str]]:
+    """The margin of a typical count: answers in other units would make a median that means nothing."""
+    counts, lazy = counts_among(release), release.layout.is_lazy
+    if not counts.any():
+        return []
+    half = np.array([tables.half_width]) if lazy else release.half_widths[~release.is_derived][counts]
+    of = "" if counts.all() and not release.certificate.derived else "of the counts; "
+    shown = f"± {number(float(np.median(half)), decimals_for(half))}"
+    return [("Typical margin", shown, f"{of}half of a {100 * release.confidence:g} % interval")]

@@ -34,6 +34,7 @@ def privacy_section(release: Release) -> Markup:
         neighbours=c.neighbours,
         every_row=c.privacy_unit == EVERY_ROW,
         whose=describe_neighbours(c.privacy_unit),
+        capped=release.counted is not None and release.counted.unit is not None,
         growth="k times ε" if pure else "k² times ρ",
     )
 
@@ -41,12 +42,15 @@ def privacy_section(release: Release) -> Markup:
 def _pure(release: Release) -> dict[str, object]:
     epsilon = release.certificate.budget
     sure = math.ceil(1e4 / (1 + math.exp(-epsilon))) / 100
-    replaces = release.certificate.neighbours.startswith("replac")
+    neighbours = release.certificate.neighbours
+    one = "record is" if neighbours.endswith(" 1 row") else "rows are"
     return {
         "deltas": (),
         "factor": _factor(epsilon),
         "certainty": f"{sure:g} % sure" if sure < 100 else "as good as certain",
-        "belief": "one person’s record is one thing or another" if replaces else "one person is in the table or not",
+        "belief": f"one person’s {one} one thing or another"
+        if neighbours.startswith("replac")
+        else "one person is in the table or not",
     }
 
 

@@ -15,7 +15,7 @@ from batchdp.release.consistent.answers import Consistent
 from batchdp.release.records import Release
 from batchdp.reports.beside import Progress
 from batchdp.reports.figures import decimals_for, number
-from batchdp.reports.grids import Grid, count_grids, grids
+from batchdp.reports.grids import Grid, count_grids, counts_among, grids
 from batchdp.reports.packing import Packer, Put, harmless_json
 
 MOST_INSIDE = 5_000
@@ -52,7 +52,7 @@ class Tables:
     folder: str = ""
     """The name of the folder beside the page; empty where the page holds everything."""
     half_width: float = 0.0
-    """Of a typical answer: the median over all answers of their tables' medians."""
+    """Of a typical count, where tables are lazy: the median over all counts of their tables' medians."""
 
 
 def tables_of_page(
@@ -78,13 +78,15 @@ def tables_of_page(
     inside: dict[str, Any] = {}
     listed: list[dict[str, object]] = []
     half, sizes = [], []
+    counts = counts_among(release) if release.layout.is_lazy else None
     opened, rows = (MOST_OPENED, MOST_ROWS) if folder else (tables, answers)
     packer = Packer(put or inside.__setitem__)
     for t, grid in enumerate(grids(release, agreeing)):
         if t < max(opened, MOST_LISTED):
             listed.append(_entry(grid, rows if t < opened else 0))
-        half.append(float(np.nanmedian(grid.half_widths)))
-        sizes.append(grid.answers)
+        if counts is not None and counts[t]:
+            half.append(float(np.nanmedian(grid.half_widths)))
+            sizes.append(grid.answers)
         packer.add(grid)
         if progress is not None:
             progress((t + 1) / tables, "writing tables")
@@ -103,7 +105,7 @@ def tables_of_page(
         counted=bool(release.notes),
         data=Markup(harmless_json(inside)) if inside else "",
     )
-    return Tables(tables, section, folder, _median(half, sizes))
+    return Tables(tables, section, folder, _median(half, sizes) if half else 0.0)
 
 
 def _median(values: list[float], times: list[int]) -> float:
