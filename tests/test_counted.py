@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import batchdp
 from batchdp import Ledger, Release, ReleaseError, answer, load_release, optimize
 from batchdp.archive import load, save
 from batchdp.domain.domain import as_domain
+from batchdp.plans.criteria import as_criteria
+from batchdp.plans.outlook import outlook
 from batchdp.reports.page import page
 from batchdp.reports.planned import Prospect, plan_page
 from batchdp.workloads.marginals import marginals
@@ -60,10 +63,11 @@ SELECT course, COUNT(*) AS by_course, AVG(fee) AS mean_fee, MEDIAN(fee) AS middl
 SELECT SUM(rating) AS stars FROM ratings;
 """
 SENTENCES = (
-    "At most 20 rows of each student are counted, chosen by lot where there are more, so that counts may be too low; "
-    "rows whose student is NULL are left out.",
     "Left out are rows whose hours is a fraction within 0 to 40 or NULL; whose taken is not within 2020-01-01 to "
     "2025-12-31 or NULL.",
+    "Of the rows that remain, at most 20 of each student are counted, whatever a query asks for; where there are more, "
+    "a lot decides, the same for rows that no query tells apart. So counts may be too low, and other answers too low "
+    "or too high. Rows whose student is NULL are left out.",
     "Values beyond an end of their range count as the nearer end, in conditions such as WHERE too: fee (0 to 2,000).",
     "Values are rounded to the nearest step, in conditions too: fee (to 0.01).",
     "Counted, but in no group, sum, average or quantile of that column are rows whose course is not declared or NULL; "
@@ -71,8 +75,9 @@ SENTENCES = (
     "Conditions such as WHERE take a value that is not declared as it is.",
     "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or group of a "
     "single number: rating.",
-    "What is no number, or no date where dates are declared, is NULL: rating, fee, hours, taken.",
-    "If there are more than 1,000,000 rows, answers may be too low.",
+    "What is no number is NULL: rating, fee, hours.",
+    "What is no date is NULL: taken.",
+    "If more than 1,000,000 rows are counted, answers may be far off.",
     ALONE,
 )
 FALSE = (
@@ -189,14 +194,14 @@ def test_a_table_release_says_it_and_its_digest_covers_it(tmp_path: Path) -> Non
     assert (
         f"{rows}quantile of that column are rows whose course is not declared or NULL; whose fee is NULL." in done.notes
     )
-    assert SENTENCES[0] in done.notes
+    assert SENTENCES[1] in done.notes
     assert "Left out are rows whose hours is a fraction within 0 to 40 or NULL." in done.notes
     done.save(tmp_path / "t.release")
     assert load_release(tmp_path / "t.release").notes == done.notes
     assert answer(made, ratings(), rho=0.5, ledger=ledger, release_id="t").notes == done.notes
     for text in (page(done), done._repr_html_(), plan_page(Prospect(made, None, None)), made._repr_html_()):
         assert ALONE in text
-        assert SENTENCES[0] in text
+        assert SENTENCES[1] in text
     assert done.counted is not None
     wrong = replace(done, counted=replace(done.counted, unit=None))
     with pytest.raises(ReleaseError, match="not those of its certificate"):
@@ -208,7 +213,7 @@ def test_counts_have_the_same_note_whatever_they_are(given: Any, tmp_path: Path)
     """Which would tell about them otherwise."""
     strategy = optimize(np.eye(3))
     done = answer(strategy, given, epsilon=1.0, ledger=Ledger.create(tmp_path / "b.db", epsilon=1), max_rows=10**6)
-    assert done.notes == (COUNTS, "If there are more than 1,000,000 records, answers may be too low.", ALONE)
+    assert done.notes == (COUNTS, "If more than 1,000,000 records are counted, answers may be far off.", ALONE)
     assert "one that is no number, missing, infinite or below 0 is taken as 0" in page(done)
 
 
@@ -342,3 +347,123 @@ def test_the_rules_are_those_by_which_rows_are_counted(tmp_path: Path) -> None:
     assert found["total"] == pytest.approx(counted, abs=0.1)
     assert sum(found[f"by_course[course={name}]"] for name in ("math", "art", "law")) < counted - 100
     assert found["mean_fee[course=math]"] < 2000 < table.fee.max()
+
+
+def typical(text: str) -> list[str]:
+    """What the head of a page says of the typical margin: the figure and what it is of."""
+    found = re.search(r"<dt>Typical margin</dt><dd><strong>(.*?)</strong><span>(.*?)</span>", text)
+    return [] if found is None else list(found.groups())
+
+
+def test_a_typical_margin_is_one_of_counts_alone(study: Path, tmp_path: Path) -> None:
+    release = load_release(study / "out.release")
+    counts = [one.high - one.value for one in release.answers if one.name.startswith(("total", "by_course"))]
+    shown, of = typical((study / "page.html").read_text())
+    assert float(shown.removeprefix("± ").replace(",", "")) == pytest.approx(np.median(counts), abs=0.1)
+    assert of == "of the counts; half of a 95 % interval"
+    ledger = Ledger.create(tmp_path / "b.db", epsilon=9)
+
+    def of_strategy(W: Any) -> list[str]:
+        strategy = optimize(W, seconds=0.2)
+        return typical(page(answer(strategy, np.ones(4), epsilon=1.0, ledger=ledger)))
+
+    assert of_strategy(np.tri(4))[1] == "half of a 95 % interval"
+    assert of_strategy(np.tri(4) * [[1], [1], [7], [7]])[1] == "of the counts; half of a 95 % interval"
+    assert of_strategy(7 * np.tri(4)) == []
+
+
+def test_a_typical_margin_of_many_tables_is_one_of_counts_alone(tmp_path: Path) -> None:
+    from batchdp.workloads.products import in_factors
+
+    ledger, amounts = Ledger.create(tmp_path / "b.db", rho=9), np.array([[0.0, 50.0, 1000.0]])
+
+    def shown(*terms: Any) -> list[str]:
+        strategy = optimize(in_factors([3, 2], terms), privacy="zcdp")
+        done = answer(strategy, np.ones(6), rho=0.5, ledger=ledger)
+        assert done.layout.is_lazy
+        if len(terms) > 1:
+            assert float(done.figures(0).half_widths[0]) < 20 < float(done.figures(1).half_widths[0])
+        return typical(page(done))
+
+    margin, of = shown([np.eye(3), None], [amounts, np.eye(2)])
+    assert float(margin.removeprefix("± ")) < 20
+    assert of == "of the counts; half of a 95 % interval"
+    assert shown([amounts, np.eye(2)]) == []
+    assert shown([np.eye(3), np.eye(2)])[1] == "half of a 95 % interval"
+
+
+def test_the_page_and_the_dossier_count_the_same_tables_and_answers(study: Path) -> None:
+    text = re.sub(r"<[^>]+>", " ", (study / "page.html").read_text())
+    assert re.search(r"Answers\s+11\s+from", text)
+    assert re.search(r"Tables\s+5\s+one a statement", text)
+
+
+def test_who_is_a_person_is_declared_and_not_checked(study: Path) -> None:
+    rows = (study / "pub/checklist.md").read_text(encoding="utf-8").splitlines()
+    (asked,) = (row for row in rows if "Whose privacy is protected?" in row)
+    assert "| declared by the custodian | one person is one value of student, as declared; the tool caps" in asked
+    for name in ("answer.txt", "page.html", "pub/note.md", "pub/record.yaml"):
+        assert "one person is one value of student, as declared" in words(study / name).replace("</bdi>", "")
+    assert "Who has more rows in the table is protected alike: no more are counted." in words(study / "page.html")
+
+
+def test_a_person_of_several_rows_is_not_called_a_record(tmp_path: Path) -> None:
+    ledger, strategy = Ledger.create(tmp_path / "b.db", epsilon=2), optimize(np.eye(2), seconds=0.2)
+    for rows, said in ((1, "one person’s record is one thing"), (5, "one person’s rows are one thing")):
+        done = answer(strategy, [1, 2], epsilon=1.0, ledger=ledger, neighbours="replace", rows_per_unit=rows)
+        assert said in page(done)
+
+
+def test_parts_of_averages_say_from_where_they_are_summed(study: Path) -> None:
+    said = "mean_fee.numerator adds up fee − 1,000: a sum from the middle of its column's range."
+    assert said in words(study / "plan.txt")
+    assert said in words(study / "plan.html").replace("&#39;", "'")
+    assert said in batchdp.load_plan(study / "r.plan")._repr_html_().replace("&#39;", "'")
+    filtered = "SELECT course, AVG(hours) FILTER (WHERE rating > 2) AS h FROM ratings GROUP BY course"
+    for privacy in ("pure", "zcdp"):
+        made = batchdp.plan(filtered, DOMAIN, privacy=privacy, seconds=0.3, cache=False)
+        assert "h.numerator adds up hours − 20: " in outlook(made).explained()
+    even = batchdp.plan("SELECT AVG(a) AS m FROM t", {"table": "t", "columns": {"a": {"integers": [-3, 3]}}})
+    assert "adds up" not in outlook(even).explained()
+
+
+def test_a_budget_for_an_accuracy_says_that_it_is_rounded_up(study: Path) -> None:
+    made = batchdp.load_plan(study / "r.plan")
+    expected = outlook(made, accuracy=10_000)
+    (line,) = (one for one in expected.summary().splitlines() if one.startswith("For ±"))
+    assert line.startswith("For ±10000 at 95 % on every query, parts of derived answers too, you need ε = ")
+    assert line.endswith(" (rounded up).")
+    assert "parts of derived answers too, you need ε = " in words(study / "plan.txt")
+    criteria = as_criteria({"total": 17.3})
+    text = plan_page(Prospect(made, criteria, None))
+    assert "the least that meets all criteria, rounded up" in text
+    rows = text.partition("Needs ε")[2].partition("</table>")[0]
+    ((needs, shown),) = re.findall(r'data-needs="([^"]+)".*?<td>([0-9.]+)</td></tr>', rows, re.DOTALL)
+    assert float(needs) <= float(shown) <= 1.01 * float(needs)
+
+
+def test_what_is_said_of_derived_answers_is_true_of_them(study: Path) -> None:
+    note, checklist = words(study / "pub/note.md"), words(study / "pub/checklist.md")
+    beside = words(study / "out.csv-metadata.json")
+    assert "No answer was rounded" not in note  # a median is a declared value
+    assert "Derived answers have no covariances here" in note
+    assert "their standard errors are approximations" in note
+    assert "half of a typical 95 % interval" in note  # which need not lie around the answer
+    assert "each in its own unit; note.md has every table's" in checklist
+    assert "whether value is computed from noisy counts or sums" in beside
+    assert "computed from other answers" not in beside + words(study / "page.html")
+    assert "have about this margin at most" in words(study / "plan.txt")
+    assert "have about this margin at most" in words(study / "plan.html")
+
+
+def test_consistent_answers_claim_no_more_than_they_keep(study: Path) -> None:
+    """This plan measures in blocks, of which each is fitted by itself."""
+    said = load_release(study / "out.release").consistent().notes
+    assert not any("closer to the truth on average" in one for one in said)
+    assert (
+        said[1]
+        == "Where a batch is measured in blocks, answers of different blocks are fitted apart and need not agree."
+    )
+    one = Ledger.create(study / "one.db", epsilon=1)
+    together = answer(optimize(np.tri(4), seconds=0.2), np.ones(4), epsilon=1.0, ledger=one).consistent()
+    assert len(together.notes) == 1

@@ -99,14 +99,14 @@ def _description(release: Release, output: Path, agreeing: Consistent | None) ->
     said = {
         "name": "what the answer is called",
         "value": "the private answer: what is counted, plus noise, or computed from such",
-        "standard_error": "of the noise in value",
+        "standard_error": "of the noise in value; of a derived one an approximation, and none of a quantile",
         "low": f"lower end {of_noise}",
         "high": f"upper end {of_noise}",
-        "derived": "whether value is computed from other answers",
+        "derived": "whether value is computed from noisy counts or sums",
     }
     if agreeing is not None:
         said |= {
-            "consistent": "an answer that agrees with the others and is not negative",
+            "consistent": "the answer made to agree with others and not negative, as far as the notes say",
             "interval_of": "which column the interval is of",
         }
     notes = [*release.notes, *(agreeing.notes if agreeing is not None else ())]

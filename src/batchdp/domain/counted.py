@@ -90,37 +90,37 @@ class Counted:
         """The rules in words, only those that apply, and that intervals do not cover them; none where there are none.
 
         Args:
-            cap: on the number of rows, public; with more, answers may be too low.
+            cap: on the number of rows, public; with more, answers may be far off.
         """
-        if self.given != "rows":
-            found = [CODES if self.given == "codes" else COUNTS]
-        else:
-            found = [*self._unit(), *self._columns()]
+        found = self._rows() if self.given == "rows" else [CODES if self.given == "codes" else COUNTS]
         if cap is not None and cap < LARGE:
             what = "rows" if self.given == "rows" else "records"
-            found.append(f"If there are more than {cap:,} {what}, answers may be too low.")
+            found.append(f"If more than {cap:,} {what} are counted, answers may be far off.")
         return (*found, ALONE) if found else ()
 
-    def _unit(self) -> list[str]:
-        if self.unit is None:
-            return []
-        rows = f"{self.rows_per_unit:,} rows of each {self.unit} are" if self.rows_per_unit > 1 else ""
-        return [
-            f"At most {rows or f'1 row of each {self.unit} is'} counted, chosen by lot where there are more, so that "
-            f"counts may be too low; rows whose {self.unit} is NULL are left out."
-        ]
+    def _unit(self, *, after: bool) -> str:
+        """The cap on a person's rows, `after` others were left out."""
+        most, many = f"{self.rows_per_unit:,}", self.rows_per_unit > 1
+        most = f"Of the rows that remain, at most {most}" if after else f"At most {most} row{'s' * many}"
+        return (
+            f"{most} of each {self.unit} {'are' if many else 'is'} counted, whatever a query asks for; where there are "
+            "more, a lot decides, the same for rows that no query tells apart. So counts may be too low, and other "
+            f"answers too low or too high. Rows whose {self.unit} is NULL are left out."
+        )
 
-    def _columns(self) -> list[str]:
+    def _rows(self) -> list[str]:
         asked = [one for one in self.columns if one.asked]
         clipped = [f"{one.name} ({one.span})" for one in asked if one.clip]
         rounded = [f"{one.name} (to {_number(one.step)})" for one in asked if one.step is not None]
         dropping = [one.undeclared for one in self.columns if one.drop]
         keeping = [one.undeclared for one in asked if not one.drop]
         fractions = [one.name for one in asked if one.whole and not one.drop]
-        lines = [one.name for one in self.columns if one.low is not None]
+        kinds = {"number": int | float, "date": str}
         found = []
         if dropping:
             found.append(f"Left out are rows {_join_words(dropping, '; ')}.")
+        if self.unit is not None:
+            found.append(self._unit(after=bool(dropping)))
         if clipped:
             found.append(
                 "Values beyond an end of their range count as the nearer end, in conditions such as WHERE too: "
@@ -142,8 +142,9 @@ class Counted:
                 "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or "
                 f"group of a single number: {_join_words(fractions)}."
             )
-        if lines:
-            found.append(f"What is no number, or no date where dates are declared, is NULL: {_join_words(lines)}.")
+        for kind, ends in kinds.items():
+            if names := [one.name for one in self.columns if isinstance(one.low, ends)]:
+                found.append(f"What is no {kind} is NULL: {_join_words(names)}.")
         return found
 
     def header(self) -> dict[str, Any]:

@@ -82,14 +82,15 @@ def _asked(question: str, answer: str) -> Item:
 
 
 def _unit(facts: Facts, about: About) -> Item:
-    """Rows of a person are counted and capped by the tool only where a column tells persons apart."""
+    """Who is a person is declared, if anything is: the tool caps the rows of a value, and cannot see whose it is."""
     unit, said = facts.certificate.privacy_unit, about.privacy_loss.privacy_unit_details
     question = "Whose privacy is protected?"
     if unit == EVERY_ROW or unit.startswith(CALLER):
         return Item(
             question, DECLARED if said else OPEN, f"{unit}; {said or 'who stands behind a row nobody has said'}"
         )
-    return Item(question, CHECKED, facts.whose + (f"; {said}" if said else ""))
+    capped = "the tool caps the rows of each value, and does not know whether a person has several values"
+    return Item(question, DECLARED, f"{facts.whose}; {capped}" + (f"; {said}" if said else ""))
 
 
 def _parameters(facts: Facts) -> str:
@@ -109,9 +110,9 @@ def _accuracy(facts: Facts) -> str:
     if not known:  # quantiles alone
         return f"intervals at {facts.confidence}, of the noise, around {facts.intervals:,} answers"
     least, largest = min(table.least_error for table in known), max(table.largest_error for table in known)
-    return f"standard errors of the noise from {least:g} to {largest:g}, in {facts.answers:,} answers" + (
-        ", of which quantiles have none" * bool(facts.derived)
-    )
+    without = ", where they have one" * (len(known) < len(facts.tables))
+    units = ", each in its own unit; note.md has every table's" * facts.mixed
+    return f"standard errors of the noise from {least:g} to {largest:g}, of {facts.answers:,} answers{without}{units}"
 
 
 def _together(facts: Facts) -> list[Block]:

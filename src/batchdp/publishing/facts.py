@@ -21,6 +21,7 @@ from batchdp.publishing.books import Books
 from batchdp.release import Release
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.exporting import derived_in, tables_of
+from batchdp.reports.grids import counts_among
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 """At which ρ is also said as (ε, δ)."""
@@ -125,6 +126,11 @@ class Facts:
         return self.answers - (int(np.isnan(self.release.values).sum()) if self.release.asked else 0)
 
     @property
+    def mixed(self) -> bool:
+        """Whether answers are in several units: some are no counts."""
+        return bool(self.derived) or not counts_among(self.release).all()
+
+    @property
     def measurements(self) -> int:
         """Noisy numbers that the answers were computed from."""
         return self.certificate.measurements
@@ -165,7 +171,7 @@ class Facts:
         if len(c.groups) > 1:
             return f"{drawn} in {len(c.groups):,} groups, each with a scale of its own"
         (one,) = c.groups
-        return f"{drawn}; scale {one.scale:.12g} in steps of the lattice, {one.scale / 2.0**one.bits:.6g} in records"
+        return f"{drawn}; scale {one.scale:.12g} in steps of the lattice, of which 2^{one.bits} are 1"
 
     @property
     def sensitivity(self) -> str:
@@ -193,7 +199,8 @@ class Facts:
         """Why floats do no harm."""
         c = self.certificate
         share = f"at most {c.bias_share:.3g} of its standard error"
-        return f"measurements and noise are whole numbers, which moves an answer by {share}"
+        what = "a count or sum" if self.derived else "an answer"
+        return f"measurements and noise are whole numbers, which moves {what} by {share}"
 
     @cached_property
     def curves(self) -> tuple[Curve, ...]:

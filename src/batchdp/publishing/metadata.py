@@ -18,7 +18,10 @@ MEANINGS = {
     "low": "lower end of the interval around value, which is of the noise alone",
     "high": "upper end of the interval around value, which is of the noise alone",
 }
-DERIVED = "the private answer: computed from counts or sums with noise"
+DERIVED = {
+    "value": "the private answer: computed from counts or sums with noise",
+    "standard_error": "of the noise in value, approximately; a quantile has none",
+}
 
 
 def datapackage(facts: Facts, about: About, files: Mapping[str, str], order: Sequence[str]) -> str:
@@ -62,7 +65,7 @@ def _resources(facts: Facts, files: Mapping[str, str], order: Sequence[str]) -> 
     for number, (path, table) in enumerate(zip(order, facts.tables, strict=True), start=1):
         kinds = zip(table.columns, table.kinds, strict=True)
         named = [{"name": name, "type": kind, "description": "the group"} for name, kind in kinds]
-        meanings = MEANINGS | ({"value": DERIVED} if table.derived else {})
+        meanings = MEANINGS | (DERIVED if table.derived else {})
         made = [{"name": name, "type": "number", "description": text} for name, text in meanings.items()]
         yield {
             **_file(f"table-{number}", path, files[path]),
@@ -100,7 +103,7 @@ def _file(name: str, path: str, digest: str) -> dict[str, Any]:
 def _noise(facts: Facts, table: TableFacts) -> dict[str, Any]:
     return {
         "release_id": facts.certificate.release_id,
-        "distribution": facts.distribution,
+        "distribution": f"{facts.distribution}, on the measurements",
         facts.noise.unit: facts.budget,
         "least_standard_error": _known(table.least_error),
         "typical_standard_error": _known(table.typical_error),

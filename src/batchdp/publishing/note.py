@@ -54,8 +54,9 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
     said = tuple(one for one in (about.basic.description, about.basic.intended_use) if one)
     computed = (
         f"{facts.derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "
-        "answers, which costs no privacy. Their intervals take the noise of all of these into account; where the size "
-        "of a group cannot be told from 0 they are not determined, and their fields are empty.",
+        "counts and sums, which costs no privacy. Their intervals take the noise of all of these into account, and "
+        "their standard errors are approximations. They are not unbiased. Where the size of a group cannot be told "
+        "from 0 they are not determined, and their fields are empty.",
     )
     return (
         *said,
@@ -64,8 +65,9 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
         f"whose privacy: {facts.whose}.",
         f"{'A count or sum' if facts.derived else 'Every value'} is what is counted plus noise whose law is known. The "
         "noise is as likely to be above as below 0, so that on average it adds nothing; the lattice that it is drawn "
-        "on moves a value by less than 1 % of its standard error. No answer was rounded to whole numbers or cut off at "
-        "0, so that a count can be negative or a fraction; that is no error, and it is what keeps sums right.",
+        "on moves a value by less than 1 % of its standard error. No count or sum was rounded to a whole number or cut "
+        "off at 0, so that a count can be negative or a fraction; that is no error, and cutting off would make sums "
+        "too large.",
     )
 
 
@@ -86,7 +88,7 @@ def _width(facts: Facts) -> list[Block]:
         f"at most about {missed:.2g} can be expected to miss."
         + " They cover the noise and not the rules above."
         * bool(facts.release.notes),
-        Grid((*headings, f"typical ± at {facts.confidence}"), rows),
+        Grid((*headings, f"half of a typical {facts.confidence} interval"), rows),
     ]
     if len(facts.tables) > MOST_TABLES:
         blocks.append(f"The first {MOST_TABLES:,} of {len(facts.tables):,} tables; datapackage.json has all.")
@@ -107,6 +109,11 @@ def _adding(facts: Facts) -> list[Block]:
         blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each {_added(facts)}.")
     if facts.covariance is not None:
         blocks.append(Code(EXAMPLE))
+        if facts.derived:
+            blocks.append(
+                "Derived answers have no covariances here: a sum or difference of two is best asked for as an answer "
+                "of its own."
+            )
     elif facts.derived == facts.answers:
         blocks.append("All answers are derived; none of them may be added up.")
     else:
@@ -157,7 +164,7 @@ def _never(facts: Facts) -> Bullets:
             "Do not set negative values to 0 before adding or averaging: that makes sums too large.",
             "Do not leave out small values, or those whose interval holds 0: the rest would be too large on average.",
             "Do not read a value without its interval, and do not rank values whose intervals overlap.",
-            "Do not treat the noise of different answers as independent: use the covariances.",
+            "Do not treat the noise of different answers as independent: use the covariances, where there are any.",
             f"Do not expect every interval to hold: {facts.confidence} of them are meant to.",
             "Do not take a value of 0, or near 0, as proof that nobody is there, nor a positive one as proof that "
             "somebody is.",

@@ -119,12 +119,13 @@ def _model(facts: Facts, about: About) -> dict[str, Any]:
     if facts.books is not None:
         kind = "One release" if facts.books.released <= 1 else "Many releases"
         many = facts.books.released
-        known = [f"The ledger has {many:,} released batch{'es' * (many != 1)}; this record is about one of them."]
+        which = "batches; this record is about one of them" if many != 1 else "batch, which this record is about"
+        known = [f"The ledger has {many:,} released {which}."]
     else:
         kind, known = _asked(about, "deployment_model.release_type"), []
     return {
         "model_name": "Central",
-        "model_name_details": "The curator holds the records; noise is added before anything leaves the curator.",
+        "model_name_details": "The curator holds the records; batchdp adds noise before it writes anything about them.",
         "actors": _asked(about, "deployment_model.actors"),
         "release_type": kind,
         "release_type_details": _known(known, said.release_type_details)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse import csgraph
 
 from batchdp.consistency.cells import closest_cells
 from batchdp.consistency.rounding import round_controlled
@@ -37,6 +38,7 @@ class Fitted:
         gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
         lifted: records that were moved to make tables agree where the search ended early, as a share of all.
         rounding: what whole numbers cost; None where they were not asked for.
+        apart: whether some answers share no cell with others, even by way of further ones: blocks, or groups alone.
     """
 
     read: Callable[[int], Dense] = field(repr=False)
@@ -44,6 +46,7 @@ class Fitted:
     rounding: Rounding | None = None
     gap: float = 0.0
     lifted: float = 0.0
+    apart: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +120,7 @@ class Consistent:
     @property
     def notes(self) -> tuple[str, ...]:
         """What must be said beside these answers."""
-        return notes(self.status, self.rounding, self.lifted)
+        return notes(self.status, self.rounding, self.lifted, apart=self.fitted.apart)
 
     def table(self, *columns: str | int, name: str | None = None) -> pd.DataFrame:
         """A table as a frame: its group columns, value and raw, which is the noisy answer."""
@@ -155,14 +158,22 @@ def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress |
 def fit_cells(W: sparse.csr_array, values: Dense, errors: Dense, *, whole: bool, progress: Progress | None) -> Fitted:
     """The answers W x of the non-negative cells x that fit these best, rounded if asked; as one table."""
     fitted = closest_cells(*in_units_of_noise(W, values, errors), progress=progress)
-    found = np.asarray(W @ fitted.x)
+    found, apart = np.asarray(W @ fitted.x), _is_apart(W)
     if not whole:
-        return Fitted(lambda _: found, fitted.status)
+        return Fitted(lambda _: found, fitted.status, apart=apart)
     x = round_controlled(fitted.x, counted(W))[0].astype(np.float64)
     rounded = np.asarray(W @ x)
     moves = np.abs(rounded - found)
     cost = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))
-    return Fitted(lambda _: rounded, fitted.status, cost)
+    return Fitted(lambda _: rounded, fitted.status, cost, apart=apart)
+
+
+def _is_apart(W: sparse.csr_array) -> bool:
+    """Whether queries that look at any cell are in several parts that share none."""
+    (m, n), (rows, cells) = W.shape, W.nonzero()
+    together = sparse.coo_array((np.ones(len(rows)), (rows, m + cells)), shape=(m + n, m + n))
+    _, parts = csgraph.connected_components(together, directed=False)
+    return len(np.unique(parts[rows])) > 1
 
 
 def in_units_of_noise(workload: sparse.csr_array, values: Dense, errors: Dense) -> tuple[sparse.csr_array, Dense]:

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
 INTERVALS = (
-    "Standard errors and intervals belong to the noisy answers, not to the consistent ones, which are closer to the "
-    "truth on average but not unbiased: near-empty cells go up, and what is large goes down for them."
+    "Standard errors and intervals belong to the noisy answers, not to the consistent ones. These are often closer to "
+    "what is counted, not always, and are not unbiased: near-empty cells go up, and what is large goes down for them."
 )
+APART = "Where a batch is measured in blocks, answers of different blocks are fitted apart and need not agree."
 WORTH_SAYING = 1e-6
 """Of the records that were moved to make tables agree: less is what averages of nearly equal margins leave."""
 UNKEPT_SHOWN = 5
@@ -61,9 +62,9 @@ class Rounding:
         return text + f"the total and every column's margin add up, these shared margins no longer do: {named}{more}."
 
 
-def notes(status: Outcome, rounding: Rounding | None, lifted: float = 0.0) -> tuple[str, ...]:
-    """Sentences for files, pages and the terminal."""
-    found = [INTERVALS]
+def notes(status: Outcome, rounding: Rounding | None, lifted: float = 0.0, *, apart: bool = False) -> tuple[str, ...]:
+    """Sentences for files, pages and the terminal; `apart` where there may be blocks."""
+    found = [INTERVALS, *([APART] if apart else [])]
     if status is Outcome.CANCELLED:
         found.append("The search was stopped: the best so far agrees and is not negative, yet is not the closest.")
     elif status in (Outcome.OUT_OF_ROUNDS, Outcome.OUT_OF_TIME, Outcome.STALLED):
