@@ -99,7 +99,7 @@ def nearly(cells: NDArray[np.uint64]) -> tuple[Dense, NDArray[np.bool_], NDArray
         factor[:, 1:] = np.sqrt(gaps / t[:, 1:])
     points = np.take_along_axis(pairs, order[:, :, None], axis=1) * factor[:, :, None]
     outside = np.any(t > 1 + DISC, axis=1)
-    found = np.hstack([points.reshape(count, -1), u[:, rank // 2 * 2 :]])
+    found = np.hstack([points.reshape(count, rank // 2 * 2), u[:, rank // 2 * 2 :]])
     return found, np.asarray(outside), np.asarray(doubtful)
 
 
