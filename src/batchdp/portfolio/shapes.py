@@ -49,12 +49,8 @@ def add_shape(workload: Any, found: Any, options: Options, limits: ShapeLimits) 
 
 @add_shape.register
 def _(workload: KroneckerWorkload, found: MarginalStrategy, options: Options, limits: ShapeLimits) -> MarginalStrategy:
-    most = limits.rank * limits.groups
-    if found.measurements > most:
-        why = f"{found.measurements:,} measurements of tables are made, and noise can be shaped for {most} at the most"
-    else:
-        why = "tables of many columns are never multiplied out, and bodies are made of single cells; ask by SQL instead"
-    return replace(found, reason=f"Laplace noise: {why}.")
+    why = "tables of many columns are measured as products, and noise is shaped for single cells alone"
+    return replace(found, reason=f"Laplace noise: {why}; ask for few answers, by SQL, instead.")
 
 
 def with_shape(

@@ -45,6 +45,23 @@ class ColumnStrategy:
     """L, measurement × value that is told apart, every column of L1 norm at most 1; each value by itself if None."""
     inverse: Dense | None = None
     """(LᵀL)⁻¹."""
+    recover: Dense | None = None
+    """(LᵀL)⁻¹Lᵀ, where its factors one after the other would round too much; else None."""
+
+    def recover_values(self, measured: Dense) -> Dense:
+        """What a strategy's measurements, along the last axis, say of the values."""
+        assert self.measure is not None
+        assert self.inverse is not None
+        return np.asarray(measured @ self.measure @ self.inverse if self.recover is None else measured @ self.recover.T)
+
+    @property
+    def average_row(self) -> Dense:
+        """What the sum of the values makes of a strategy's measurements."""
+        assert self.measure is not None
+        assert self.inverse is not None
+        return np.asarray(
+            self.measure @ self.inverse.sum(axis=1) if self.recover is None else self.recover.sum(axis=0)
+        )
 
     def rows(self, F: Dense) -> tuple[Dense, Dense]:
         """For every query of a factor its part in the average, and in the rest."""

@@ -67,6 +67,16 @@ def box(cell: list[int], bits: int) -> Box | bool:
     return Box([a + b for a, b in found], max(b - a for a, b in found), 2 * bits + 1)
 
 
+def in_no_disc(cells: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which of many cells of 64 bits have a pair outside of its disc, as `nearly` says."""
+    outside = np.zeros(len(cells), dtype=bool)
+    for u, v in zip(cells.T[0::2], cells.T[1::2], strict=False):
+        t = np.square(u * 2.0**-63 - 1.0)
+        t += np.square(v * 2.0**-63 - 1.0)
+        outside |= t > 1 + DISC
+    return outside
+
+
 def nearly(cells: NDArray[np.uint64]) -> tuple[Dense, NDArray[np.bool_], NDArray[np.bool_]]:
     """The points of many cells of 64 bits in floats; which of them are in no disc, and which are in doubt.
 
@@ -89,7 +99,7 @@ def nearly(cells: NDArray[np.uint64]) -> tuple[Dense, NDArray[np.bool_], NDArray
         factor[:, 1:] = np.sqrt(gaps / t[:, 1:])
     points = np.take_along_axis(pairs, order[:, :, None], axis=1) * factor[:, :, None]
     outside = np.any(t > 1 + DISC, axis=1)
-    found = np.hstack([points.reshape(count, -1), u[:, rank // 2 * 2 :]])
+    found = np.hstack([points.reshape(count, rank // 2 * 2), u[:, rank // 2 * 2 :]])
     return found, np.asarray(outside), np.asarray(doubtful)
 
 

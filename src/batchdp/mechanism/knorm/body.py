@@ -41,7 +41,7 @@ MOST_RANK = 20
 """Of a body: beyond it no draw would end."""
 MOST_BITS = 256
 """Of an entry: floats search among the columns."""
-DRAW, CELL, PROGRAM = 3e-3, 4e-8, 2e-4
+DRAW, CELL, PROGRAM = 3e-3, 5e-8, 2e-4
 """Nominal seconds: of a draw by itself, of a cell a number, of a linear program a rank."""
 NUDGE = 2.0**-36
 CLOSE = 2.0**-30
@@ -373,4 +373,4 @@ class Body:
     def seconds_together(self) -> float:
         """The same of each of many draws that are made together."""
         cells, programs = self.proposals, self.survey.programs
-        return CELL * cells * self.rank * (1 + len(self.survey.cuts) / 40) + PROGRAM * programs * self.rank
+        return CELL * cells * self.rank + PROGRAM * programs * self.rank

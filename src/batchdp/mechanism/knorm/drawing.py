@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.threads import one_thread
-from batchdp.mechanism.knorm.ball import Box, box, nearly
+from batchdp.mechanism.knorm.ball import Box, box, in_no_disc, nearly
 from batchdp.mechanism.knorm.bits import START, Bits, Gamma
 from batchdp.mechanism.knorm.body import Body
 from batchdp.progress import Progress
 
 LARGEST_BLOCK = 1 << 14
 """Proposals that are looked at together."""
+STAGES = (8, 32)
+"""Half-spaces that are looked at before the others."""
 
 
 def draw(body: Body, epsilon: Fraction, progress: Progress | None = None, *, _bits: Bits | None = None) -> list[int]:
@@ -96,9 +98,17 @@ def _proposals(body: Body, stream: Bits, progress: Progress | None) -> Iterator[
 
 def surely_outside(body: Body, cells: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Cells of 64 bits that floats, with all their errors, know to be in no disc or behind a verified half-space."""
-    points, outside, doubtful = nearly(cells)
-    behind = np.any(np.abs(points @ body.survey.normals.T) > body.survey.limits, axis=1)
-    return np.asarray(outside | (behind & ~doubtful))
+    left = np.flatnonzero(~in_no_disc(cells))
+    points, _, doubtful = nearly(cells[left])
+    possible = np.zeros(len(cells), dtype=bool)
+    possible[left[doubtful]] = True
+    left, points = left[~doubtful], points[~doubtful]
+    normals, limits, first = body.survey.normals, body.survey.limits, 0
+    for last in (*STAGES, len(normals)):  # a few half-spaces leave little for all others
+        behind = np.any(np.abs(points @ normals[first:last].T) > limits[first:last], axis=1)
+        left, points, first = left[~behind], points[~behind], last
+    possible[left] = True
+    return ~possible
 
 
 def _rounded(body: Body, epsilon: Fraction, point: Point, stream: Bits) -> list[int]:

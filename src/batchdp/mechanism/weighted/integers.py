@@ -31,6 +31,8 @@ MOST_DENOMINATOR = 2**12
 """Of a factor that becomes whole."""
 LEAST_PIVOT = 1e-9
 """Of K, relative: below, it does not determine the column."""
+MOST_ROUNDING = 1e-12
+"""Of (LᵀL)⁻¹ LᵀL: above, (LᵀL)⁻¹Lᵀ is made by itself, which rounds by the condition of L and not by its square."""
 NOTHING = np.zeros(0)
 
 
@@ -77,17 +79,24 @@ class IntegerInside:
         for _ in range(2):  # what rounding left
             X = X + X @ (np.eye(len(G)) - G @ X)
         X = (X + X.T) / 2
-        return ColumnStrategy(float(X.sum()), NOTHING, NOTHING, L, X)
+        rough = float(_missing(X, L.T, L).max(initial=0.0)) > MOST_ROUNDING
+        return ColumnStrategy(float(X.sum()), NOTHING, NOTHING, L, X, np.linalg.pinv(L) if rough else None)
 
     @cached_property
     def missing(self) -> Dense | None:
-        """|X LᵀL − I|, with what rounding may hide of it; None where nothing is missing."""
+        """|X LᵀL − I|, with what rounding may hide of it here and in answers; None where nothing is missing."""
         own = self.inside
         if own.measure is None or own.inverse is None:
             return None
-        G, size = own.measure.T @ own.measure, len(own.measure) + len(own.inverse)
-        rounding = np.finfo(float).eps * size * (np.abs(own.inverse) @ (np.abs(own.measure.T) @ np.abs(own.measure)))
-        return np.asarray(np.abs(own.inverse @ G - np.eye(len(G))) + rounding)
+        if own.recover is not None:
+            return _missing(own.recover, np.eye(len(own.measure)), own.measure)
+        return _missing(own.inverse, own.measure.T, own.measure)
+
+
+def _missing(first: Dense, second: Dense, L: Dense) -> Dense:
+    """What two factors that recover the values, one after the other, lack of it, with what rounding may hide."""
+    rounding = np.finfo(float).eps * sum(L.shape) * (np.abs(first) @ (np.abs(second) @ np.abs(L)))
+    return np.asarray(np.abs(first @ (second @ L) - np.eye(len(first))) + rounding)
 
 
 def quantise_inside(column: Column, measure: Dense | None, bits: int) -> IntegerInside:

@@ -1,8 +1,8 @@
 """How the noise in answers from weighted tables is distributed: for every answer what it makes of each Laplace draw.
 
-Along a column of which each value is measured and asked by itself a draw counts in one of two ways, at the answer's own
-value and at any other, so that all answers along it have one law, and draws are listed by kind, each with how often
-it occurs. Tables with thousands of answers that all differ, from as many draws, have the law of equal draws that
+Along a column of which each value is measured by itself, queries with the same coefficients in any order have one law:
+where each value is asked, a draw counts in one of two ways, at the answer's own value and at any other. Draws are listed
+by kind, each with how often it occurs. Tables with thousands of answers that all differ, from as many draws, have the law of equal draws that
 have their variance and kurtosis instead.
 """
 
@@ -117,8 +117,12 @@ def _kinds(one: Looked, own: IntegerInside) -> Kinds:
             average = np.full((1, 2 if n > 1 else 1), 1 / n**2)
             rest = np.array([[1 - 1 / n, -1 / n]])[:, : average.shape[1]] / n
             return Kinds(average, rest, np.array([1.0, n - 1])[: average.shape[1]])
-        average = np.repeat(F.sum(axis=1)[:, None] / n**2, n, axis=1)
-        return Kinds(average, F / n - average, np.ones(n))
+        times = np.ones(n)
+        if np.all(np.sort(F, axis=1) == np.sort(F[:1], axis=1)):  # the same numbers in every row: one law for all
+            values, counts = np.unique(F[0], return_counts=True)
+            F, times = values[None], counts.astype(np.float64)
+        average = np.repeat((F @ times)[:, None] / n**2, len(times), axis=1)
+        return Kinds(average, F / n - average, times)
     X1 = inside.inverse.sum(axis=1)
     rows = np.eye(n) if F is None else F
     average = np.outer(rows @ X1, inside.measure @ X1) / inside.tau**2
@@ -150,6 +154,6 @@ def _terms(
                     F = np.eye(2)[:1] if one.axis.matrix is None else one.axis.matrix
                     term = term * ((F[:, 0] - F[:, 1]) / 2)[at[i]][:, None]
                 else:
-                    term = term * np.broadcast_to(one.average, len(kinds[i].average))[at[i]][:, None]
+                    term = term * np.broadcast_to(one.average, one.axis.rows)[at[i]][:, None]
             found += term
         yield (found[:, :, None] * outside).reshape(len(found), -1), np.outer(times, often).reshape(-1)

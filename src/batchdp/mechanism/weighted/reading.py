@@ -258,7 +258,7 @@ def _rest(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
     if inside.measure is None or inside.inverse is None:
         mean = _sum(moved) / inside.tau
         return np.moveaxis((moved - mean[..., None]) / inside.tau, -1, axis)
-    w = moved @ inside.measure @ inside.inverse
+    w = inside.recover_values(moved)
     X1 = inside.inverse.sum(axis=1)
     return np.moveaxis((w - np.multiply.outer(w.sum(axis=-1) / inside.tau, X1)) / inside.tau, -1, axis)
 
@@ -268,7 +268,7 @@ def _average_row(own: IntegerInside) -> Dense:
     inside = own.inside
     if inside.measure is None or inside.inverse is None:
         return np.full((1, own.rows), 1 / inside.tau)
-    return np.asarray(inside.measure @ inside.inverse.sum(axis=1) / inside.tau)[None, :]
+    return np.asarray(inside.average_row / inside.tau)[None, :]
 
 
 def _average(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
@@ -276,7 +276,7 @@ def _average(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
     moved = np.moveaxis(y, axis, -1)
     if inside.measure is None or inside.inverse is None:
         return _sum(moved) / inside.tau
-    return np.asarray(moved @ (inside.measure @ inside.inverse.sum(axis=1)) / inside.tau)
+    return np.asarray(moved @ inside.average_row / inside.tau)
 
 
 def _sum(moved: Dense) -> Dense:
