@@ -26,7 +26,7 @@ from rich.table import Table
 from batchdp import low_rank, optimize
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.threads import one_thread
-from batchdp.strategies import FAMILIES, Family, FunctionFamily
+from batchdp.optimizer.families import FAMILIES, Family, FunctionFamily
 from contract import TO_REACH, contract_workload, peer_figures
 
 AS_PRINTED = FunctionFamily(

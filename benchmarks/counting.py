@@ -24,10 +24,10 @@ from pathlib import Path
 
 import duckdb
 
-from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
 from batchdp.domain import Domain, as_domain
-from batchdp.queries.conditions import Cut, Place
-from batchdp.tables import count, open_table
+from batchdp.engines import count, open_table
+from batchdp.queries.query import Cut, Place
+from batchdp.workloads.encode.atoms import Atoms, LineAtoms, ListedAtoms
 
 SECONDS = 10.0
 MEGABYTES = {"Parquet, every record": 1000.0, "Parquet, one record a person": 1500.0}

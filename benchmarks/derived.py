@@ -33,18 +33,17 @@ import pandas as pd  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 import batchdp
-from batchdp.derived.quantiles import quantile
-from batchdp.derived.ratios import combined_intervals
+from batchdp.engines import count, open_table
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.derived import estimates
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measure import add
 from batchdp.mechanism.prepare import prepare
 from batchdp.mechanism.sample import sample
-from batchdp.plans.settling import settle
+from batchdp.plans.planned import settle
 from batchdp.privacy import LAPLACE, Budget
 from batchdp.private import CellCounts
-from batchdp.tables import count, open_table
+from batchdp.queries.intervals import combined_intervals, quantile
 
 Dense = NDArray[np.float64]
 

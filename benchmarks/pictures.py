@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, optimize, workloads
-from batchdp.cells import cells_of
 from batchdp.domain import read_domain
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.mechanism.knorm.law import noise_of
-from batchdp.portfolio.shapes import shaped_noise
+from batchdp.optimizer.kinds import shaped_noise
 from batchdp.sql import read_queries
 from batchdp.strategies.shaped import ShapeLimits
+from batchdp.workloads.encode.cells import cells_of
 
 matplotlib.rcParams.update({"svg.hashsalt": "batchdp", "font.size": 9, "font.family": "DejaVu Sans"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.kronecker import KroneckerWorkload
 from reproduction.peers import figures
 from reproduction.peers.batches import BATCHES, census
 

@@ -30,9 +30,9 @@ from scipy import sparse
 from batchdp import MatrixWorkload, PairStrategy, optimize, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.product import Product
-from batchdp.plots.canvas import BLUE, figure
-from batchdp.strategies.families.gaussian import gaussian
-from batchdp.strategies.families.wavelet import haar
+from batchdp.optimizer.families.gaussian import gaussian
+from batchdp.optimizer.families.wavelet import haar
+from batchdp.reports.plots import BLUE, figure
 from batchdp.workloads.reduction import reduce
 
 

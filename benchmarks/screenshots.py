@@ -22,7 +22,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.support.ui import WebDriverWait
 
 import batchdp
-from batchdp.studies.comparison import compare
+from batchdp.plans.comparison import compare
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"

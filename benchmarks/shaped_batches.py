@@ -33,12 +33,12 @@ from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.sample import sample_bodies
-from batchdp.portfolio.shapes import shaped_noise
+from batchdp.optimizer.kinds import shaped_noise
 from batchdp.privacy import KNORM, Budget
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import ShapeLimits
+from batchdp.workloads.matrix import MatrixWorkload, as_workload
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import MatrixWorkload, as_workload
 
 Matrix = NDArray[np.float64]
 

@@ -24,13 +24,12 @@ from scipy.optimize import nnls
 
 from batchdp import optimize
 from batchdp.linalg.threads import one_thread
-from batchdp.strategies import FAMILIES, Family, register
+from batchdp.optimizer.families import FAMILIES, Family, register
+from batchdp.optimizer.families.low_rank import fast
+from batchdp.optimizer.families.low_rank.fast import first_measure
+from batchdp.optimizer.families.p_identity.mechanism import fit
+from batchdp.optimizer.families.p_identity.problem import Whole, polish_dense
 from batchdp.strategies.account import FLOPS
-from batchdp.strategies.families.low_rank import fast
-from batchdp.strategies.families.low_rank.program import first_measure
-from batchdp.strategies.families.p_identity.descents import polish_dense
-from batchdp.strategies.families.p_identity.mechanism import fit
-from batchdp.strategies.families.p_identity.problem import Whole
 from contract import contract_workload
 
 TUNED = (201, 202, 203)

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.families.low_rank.paper import Kernels
+from batchdp.optimizer.families.low_rank.paper import Kernels
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Places = np.ndarray[tuple[int], np.dtype[np.uint64]]

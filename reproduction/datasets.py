@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from batchdp.archive import open_regular
 from batchdp.linalg.matrix import Dense
-from batchdp.regular import open_regular
 from reproduction.errors import ReproductionError
 
 Counts = NDArray[np.int64]

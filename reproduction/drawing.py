@@ -12,8 +12,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from batchdp.plots.canvas import PALE, Drawing
-from batchdp.plots.canvas import figure as new_figure
+from batchdp.reports.plots import PALE, Drawing
+from batchdp.reports.plots import figure as new_figure
 from reproduction.datasets import DATASETS
 from reproduction.findings import varied
 from reproduction.journal import Row

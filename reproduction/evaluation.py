@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from batchdp.archive import write_atomically
-from batchdp.checks import check_finite, check_whole
+from batchdp.errors import check_finite, check_whole
 from batchdp.progress import Progress
 from reproduction import examples
 from reproduction.datasets import originals, stand_ins

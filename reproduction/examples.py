@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from batchdp.archive import write_atomically
-from batchdp.strategies.families.low_rank import low_rank
-from batchdp.strategies.families.noise_on_data import noise_on_data
-from batchdp.strategies.families.noise_on_results import noise_on_results
+from batchdp.optimizer.families.low_rank import low_rank
+from batchdp.optimizer.families.noise_on_data import noise_on_data
+from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.matrix import MatrixWorkload
 from reproduction.errors import ReproductionError
 
 FIRST = MatrixWorkload([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchdp import bounds
-from batchdp.strategies.families.noise_on_results import noise_on_results
+from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.matrix import MatrixWorkload
 from reproduction.examples import SECOND
 from reproduction.findings import short
 

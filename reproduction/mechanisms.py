@@ -8,13 +8,13 @@ import numpy as np
 
 from batchdp.linalg.matrix import dense
 from batchdp.linalg.threads import one_thread
-from batchdp.portfolio import optimize
-from batchdp.strategies import FAMILIES
-from batchdp.strategies.families.low_rank import low_rank, paper, solve_fast
-from batchdp.strategies.families.low_rank.mechanism import fallback
+from batchdp.optimizer import optimize
+from batchdp.optimizer.families import FAMILIES
+from batchdp.optimizer.families.low_rank import low_rank, paper, solve_fast
+from batchdp.optimizer.families.low_rank.mechanism import fallback
 from batchdp.strategies.pair import PairStrategy
+from batchdp.workloads.matrix import MatrixWorkload
 from batchdp.workloads.reduction import reduce
-from batchdp.workloads.workload import MatrixWorkload
 from reproduction.errors import ReproductionError
 from reproduction.points import SEED, Task
 

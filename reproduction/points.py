@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from batchdp import workloads
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.matrix import MatrixWorkload
 from reproduction.datasets import DATASETS, SEARCH_LOGS
 from reproduction.parameters import Table
 

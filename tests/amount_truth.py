@@ -13,10 +13,15 @@ import duckdb
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from batchdp.cells import Cells, cells_of
-from batchdp.domain import Domain, Integers, Numbers, read_domain
+from batchdp.domain import (
+    Domain,
+    Integers,
+    Numbers,
+    read_domain,
+)
+from batchdp.engines import count, open_table
 from batchdp.sql import read_queries
-from batchdp.tables import count, open_table
+from batchdp.workloads.encode.cells import Cells, cells_of
 
 DOMAIN = """
 table = "patients"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from batchdp.cells.atoms import Atoms, LineAtoms
 from batchdp.domain import Domain, as_domain
-from batchdp.queries.conditions import Cut
-from batchdp.tables import count, open_table
+from batchdp.engines import count, open_table
+from batchdp.queries.query import Cut
+from batchdp.workloads.encode.atoms import Atoms, LineAtoms
 
 AGES = LineAtoms("age", "number", (Cut(15),), None)
 MANY = tuple((value,) for value in range(40))

@@ -8,13 +8,13 @@ import numpy as np
 from scipy import sparse
 
 from batchdp import MatrixWorkload, workloads
-from batchdp.cells import MOST_CELLS, Cells
-from batchdp.cells.blocks import blocks
-from batchdp.cells.splitting import split
 from batchdp.domain import Domain
 from batchdp.linalg.product import CellMap, Product
 from batchdp.queries import Query
-from batchdp.workloads.workload import as_workload
+from batchdp.workloads.encode.atoms import split
+from batchdp.workloads.encode.blocks import blocks
+from batchdp.workloads.encode.cells import MOST_CELLS, Cells
+from batchdp.workloads.matrix import as_workload
 from contract import contract_workload as contract_workload
 from contract import peer_figures as peer_figures
 

@@ -11,11 +11,11 @@ import duckdb
 import numpy as np
 
 from amount_truth import CUTS, domain, exact_answers, ours, theirs
-from batchdp.cells import cells_of
-from batchdp.derived.expressions import Asked
+from batchdp.engines import count, open_table
 from batchdp.mechanism.derived import evaluated
+from batchdp.queries.expressions import Asked
 from batchdp.sql import read_batch
-from batchdp.tables import count, open_table
+from batchdp.workloads.encode.cells import cells_of
 
 STATES = ("NY", "NJ", "CA")
 RATIOS = (

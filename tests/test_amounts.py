@@ -23,20 +23,25 @@ from hypothesis import strategies as st
 import batchdp
 from amount_truth import counted, exact_answers, expected, meant, records, statement, truth
 from batchdp.audits.exact import check_arithmetic, rederive
-from batchdp.cells import cells_of
 from batchdp.domain import Numbers, as_domain
-from batchdp.errors import DomainError, PlanError, QueryError, WorkloadError
+from batchdp.engines import coding, count, open_table
+from batchdp.errors import (
+    DomainError,
+    PlanError,
+    QueryError,
+    WorkloadError,
+)
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.measurement import Neighbours
-from batchdp.mechanism.quantise import lattice_of
+from batchdp.mechanism.prepare import lattice_of
+from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.plans.planned import Plan
 from batchdp.privacy import LAPLACE
 from batchdp.sql import read_queries
-from batchdp.strategies.families.noise_on_results import noise_on_results
 from batchdp.strategies.pair import PairStrategy
-from batchdp.tables import coding, count, open_table
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.encode.cells import cells_of
+from batchdp.workloads.matrix import MatrixWorkload
 from engines import ENGINES, every_engine, on_spark
 from mechanisms import measured, prepared
 
@@ -379,7 +384,7 @@ def forgotten_clip(patch: Patch) -> None:
 
 def slope_without_offset(patch: Patch) -> None:
     """Steps from the first of the grid, and not of the stretch."""
-    module = importlib.import_module("batchdp.cells.cells")
+    module = importlib.import_module("batchdp.workloads.encode.cells")
     original = module.counted
 
     def from_the_first(block: Any, atoms: Any, codes: Any, numbers: Any) -> Any:
@@ -401,7 +406,7 @@ def overflow(patch: Patch) -> None:
 
 def narrow_sums(patch: Patch) -> None:
     """Only the lowest piece of a sum."""
-    module = importlib.import_module("batchdp.tables.counting")
+    module = importlib.import_module("batchdp.engines.counting")
     patch.setattr(module, "join_limbs", lambda sums: sums[0].astype(object))
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from batchdp import workloads
 from batchdp.linalg.l1_ball import project_columns
-from batchdp.strategies.families.low_rank import paper
-from batchdp.strategies.families.low_rank.program import first_measure, revived
-from batchdp.strategies.families.low_rank.settings import SETTINGS
+from batchdp.optimizer.families.low_rank import paper
+from batchdp.optimizer.families.low_rank.fast import first_measure, revived
+from batchdp.optimizer.families.low_rank.settings import SETTINGS
 from batchdp.workloads.reduction import reduce
 from reproduction import compiled
 

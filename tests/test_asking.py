@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from batchdp.asking import tables_of
-from batchdp.asking.parting import alive_of
-from batchdp.asking.queries import query_of_answer
-from batchdp.cells.classes import classes_of
-from batchdp.components.optimizing import optimize_products
 from batchdp.domain import as_domain
 from batchdp.errors import QueryError
+from batchdp.optimizer.residual.optimizing import optimize_products
 from batchdp.plans.componentwise import QueryTables, query_tables
 from batchdp.sql import Batch, read_batch, read_selections
+from batchdp.workloads.encode import tables_of
+from batchdp.workloads.encode.batch import query_of_answer
+from batchdp.workloads.encode.classes import classes_of
+from batchdp.workloads.encode.parting import alive_of
 
 DOMAIN = as_domain(
     """

@@ -11,7 +11,7 @@ import pytest
 from batchdp import audit
 from batchdp.audits import attack, exact
 from batchdp.mechanism import measure, sample
-from batchdp.mechanism.components.lattice import ComponentLattice
+from batchdp.mechanism.residual.lattice import ComponentLattice
 from kinds import MAKERS, kind
 
 INDEPENDENT = [name for name in MAKERS if name != "K-norm"]

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 import batchdp
-from batchdp.cells.atoms import LineAtoms, ListedAtoms
+from batchdp.engines import open_table, prepare_count
 from batchdp.errors import BudgetError, TableError
-from batchdp.queries.conditions import Cut
-from batchdp.tables import open_table, prepare_count
+from batchdp.queries.query import Cut
+from batchdp.workloads.encode.atoms import LineAtoms, ListedAtoms
 from boundary_cases import AGES, counted, domain, quiet
 from engines import ibis_backend, postgres
 
@@ -112,7 +112,7 @@ def test_nothing_is_collected_before_the_charge(tmp_path: Path) -> None:
 def test_equal_lots_are_decided_by_the_cell_not_by_the_order(
     rows_per_unit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchdp.tables.counting.DIGITS", 0)
+    monkeypatch.setattr("batchdp.engines.counting.DIGITS", 0)
     ages = LineAtoms("age", "number", tuple(Cut(k) for k in range(1, 9)), None)
     found = [
         counted(

@@ -19,8 +19,8 @@ import pytest
 
 import batchdp
 from batchdp.errors import BatchDPError, BudgetError
-from batchdp.release.components.codes import codes_of
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.release.counts import codes_of
+from batchdp.workloads.kronecker import KroneckerWorkload
 from boundary.frames import BOMB
 from boundary_cases import quiet
 

@@ -22,7 +22,7 @@ from scipy import sparse
 
 import batchdp
 from batchdp.errors import BatchDPError, BudgetError
-from batchdp.release.given import counts_of
+from batchdp.release.counts import counts_of
 from boundary.checking import overheard
 from boundary.codes import BESIDE_NUMPY, VALUES
 from boundary_cases import quiet

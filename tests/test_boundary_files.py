@@ -16,11 +16,11 @@ import pyarrow.dataset as pa_dataset  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from batchdp.cells.atoms import LineAtoms, ListedAtoms
+from batchdp.engines import open_table
+from batchdp.engines.files import Layout, read_records
 from batchdp.errors import TableError
-from batchdp.queries.conditions import Cut
-from batchdp.tables import open_table
-from batchdp.tables.separated import Layout, read_records
+from batchdp.queries.query import Cut
+from batchdp.workloads.encode.atoms import LineAtoms, ListedAtoms
 from boundary_cases import AGES, MANY, counted, domain, quiet
 
 __all__ = ["quiet"]
@@ -54,7 +54,7 @@ def test_what_a_csv_writer_wrote_is_read_back(block: int, monkeypatch: pytest.Mo
     import io
     import random
 
-    monkeypatch.setattr("batchdp.tables.separated.BLOCK", block)
+    monkeypatch.setattr("batchdp.engines.files.BLOCK", block)
     rng = random.Random(block)
     pieces = ['"', ",", "\n", "\r", "\r\n", "a", "é", '""', "x" * 50, " ", "'", "\\", "\0", "y,1,34\n"]
     for _ in range(10 if block < 10 else 100):
@@ -91,8 +91,8 @@ def test_a_lone_carriage_return_ends_no_record(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_too_long_is_left_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchdp.tables.separated.BLOCK", 16)
-    monkeypatch.setattr("batchdp.tables.separated.LONGEST_RECORD", 100)
+    monkeypatch.setattr("batchdp.engines.files.BLOCK", 16)
+    monkeypatch.setattr("batchdp.engines.files.LONGEST_RECORD", 100)
     fine = b"x,1,2\n"
     for long in (b"x" * 300, b'"' + b'y,1,2\n""' * 60 + b'"', b'"a"' + b"x" * 200, b'"' + b'""' * 200 + b'"'):
         for before in (b"", b"1,", b'"1",2,'):
@@ -182,8 +182,8 @@ def test_datasets_whose_types_are_guessed_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_long_record_is_kept_or_left_out_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchdp.tables.separated.BLOCK", 40)
-    monkeypatch.setattr("batchdp.tables.separated.LONGEST_RECORD", 100)
+    monkeypatch.setattr("batchdp.engines.files.BLOCK", 40)
+    monkeypatch.setattr("batchdp.engines.files.LONGEST_RECORD", 100)
     for length in (90, 100, 101, 130, 200):
         long = b"x" * (length - 4) + b",1,2\n"
         kept = 3 if length <= 100 else 0

@@ -20,14 +20,14 @@ import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
 from batchdp.domain import Domain
+from batchdp.engines import open_table
+from batchdp.engines.cleaning import spell_array
+from batchdp.engines.frames import unit_text
 from batchdp.errors import TableError
-from batchdp.queries.conditions import Cut
-from batchdp.release.given import counts_of
-from batchdp.tables import open_table
-from batchdp.tables.cleaning import spell_array
-from batchdp.tables.frames import unit_text
+from batchdp.queries.query import Cut
+from batchdp.release.counts import counts_of
+from batchdp.workloads.encode.atoms import Atoms, LineAtoms, ListedAtoms
 from boundary_cases import MANY, counted, domain, quiet
 from engines import on_spark, postgres, spark
 
@@ -156,8 +156,8 @@ def test_one_value_does_not_decide_whether_a_frame_is_accepted(
 
 
 def split_of(declared: Domain) -> tuple[Atoms, ...]:
-    from batchdp.cells.splitting import split
     from batchdp.sql import read_queries
+    from batchdp.workloads.encode.atoms import split
 
     column = declared.columns["x"]
     groups = hasattr(column, "values")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from batchdp import WorkloadError, bounds, workloads
-from batchdp.strategies.families.noise_on_results import noise_on_results
+from batchdp.optimizer.families.noise_on_results import noise_on_results
 from cases import contract_workload, peer_figures, small_workloads
 
 

@@ -18,13 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchdp import Domain, QueryError
-from batchdp.cells import Cells, cells_of
-from batchdp.cells.atoms import AmountAtoms, Atoms, LineAtoms
-from batchdp.cells.splitting import possible
 from batchdp.domain import as_domain, read_domain
-from batchdp.queries import Choice, Scaled, Total, Truth, ValueOf
+from batchdp.engines import count, open_table
+from batchdp.queries import (
+    Choice,
+    Scaled,
+    Total,
+    Truth,
+    ValueOf,
+)
 from batchdp.sql import read_queries
-from batchdp.tables import count, open_table
+from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, LineAtoms, possible
+from batchdp.workloads.encode.cells import Cells, cells_of
 from cases import every_number
 from sql_truth import (
     DOMAIN,

@@ -11,9 +11,14 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 from batchdp import Ledger, answer, plan
-from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError
+from batchdp.engines.duck import StreamEngine
+from batchdp.errors import (
+    BatchDPError,
+    LedgerError,
+    ReleaseError,
+    TableError,
+)
 from batchdp.release import answering
-from batchdp.tables.duck import StreamEngine
 from kinds import MAKERS, kind
 
 CANARY = "exact count 8675309"

@@ -34,7 +34,7 @@ from batchdp.mechanism.measurement import EVERY_ROW
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.release import verify as claims
 from batchdp.release.file import FORMAT
-from batchdp.terminal import sanitise
+from batchdp.text import sanitise
 from commands import run
 from mechanisms import calibrated, reread
 
@@ -421,7 +421,7 @@ def test_wide_numbers_are_for_noise_that_is_not_clamped(noisy: str, ledger: Ledg
     start = header["groups"]
     forged = header | {"wide": True, "noisy": len(noisy)}
     output = json.dumps(forged).encode() + b"\n" + rest[:start] + noisy.encode() + rest[start + header["noisy"] :]
-    from batchdp.release.store import decoded
+    from batchdp.release.file import decoded
 
     with pytest.raises(LedgerError, match="not a release"):
         decoded(output, "r")

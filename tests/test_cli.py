@@ -274,12 +274,12 @@ def test_a_full_disk_after_the_spend_leaves_answers_that_can_be_had_again(
 
 
 def test_an_interrupted_count_says_that_the_budget_is_gone(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import batchdp.tables
+    import batchdp.engines
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(batchdp.tables, "prepare_count", lambda *_, **__: interrupted)
+    monkeypatch.setattr(batchdp.engines, "prepare_count", lambda *_, **__: interrupted)
     arguments = (
         "pure.plan",
         "--table",
@@ -293,7 +293,7 @@ def test_an_interrupted_count_says_that_the_budget_is_gone(study: Path, monkeypa
         "--yes",
     )
     assert "stays spent" in refused("answer", *arguments, code=130)
-    monkeypatch.setattr(batchdp.tables, "open_table", interrupted)
+    monkeypatch.setattr(batchdp.engines, "open_table", interrupted)
     assert "nothing was spent" in refused("answer", *arguments, code=130)
     assert batchdp.Ledger.open("budget.db").spent == 0.5
 

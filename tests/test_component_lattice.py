@@ -17,20 +17,30 @@ from numpy.typing import NDArray
 from batchdp import audit, optimize, workloads
 from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact
-from batchdp.components.optimizing import _strategy, optimize_products
-from batchdp.components.search import Batch, one_product, split_by, tables_apart
-from batchdp.components.strategy import ResidualStrategy
 from batchdp.errors import LatticeError, PrivacyParameterError
 from batchdp.mechanism.calibrate import root_above
-from batchdp.mechanism.components.integers import integer_basis
-from batchdp.mechanism.components.lattice import ComponentLattice, IntegerGroup, WholeGroups, _quantise_group
 from batchdp.mechanism.measurement import LARGEST, NOTHING, Neighbours
 from batchdp.mechanism.prepare import Mechanism
+from batchdp.mechanism.residual.integers import integer_basis
+from batchdp.mechanism.residual.lattice import (
+    ComponentLattice,
+    IntegerGroup,
+    WholeGroups,
+    _quantise_group,
+)
 from batchdp.mechanism.sample import sample_independent
 from batchdp.mechanism.sensitivity import exact_squares
+from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
+from batchdp.optimizer.residual.search import (
+    Batch,
+    one_product,
+    split_by,
+    tables_apart,
+)
 from batchdp.privacy import GAUSSIAN
 from batchdp.private import Records
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.strategies.residual.strategy import ResidualStrategy
+from batchdp.workloads.kronecker import KroneckerWorkload
 from mechanisms import calibrated, measured, prepared
 from test_components import batch_of, structure
 

@@ -13,16 +13,21 @@ from numpy.typing import NDArray
 
 import batchdp
 from batchdp import MatrixWorkload, workloads
-from batchdp.bounds import certify, certify_worst
-from batchdp.components import groups, limits
-from batchdp.components.limits import by_products, by_sample, limit_of
-from batchdp.components.optimizing import _strategy, optimize_products
-from batchdp.components.search import Batch, one_product, split_by, tables_apart
-from batchdp.components.strategy import ResidualStrategy
-from batchdp.components.terms import usage_of
 from batchdp.errors import StrategyError
-from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.optimizer.residual import groups
+from batchdp.optimizer.residual import measures as limits
+from batchdp.optimizer.residual.measures import by_products, by_sample, limit_of
+from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
+from batchdp.optimizer.residual.search import (
+    Batch,
+    one_product,
+    split_by,
+    tables_apart,
+)
+from batchdp.strategies.bounds import certify, certify_worst
+from batchdp.strategies.residual.strategy import ResidualStrategy
+from batchdp.strategies.residual.terms import usage_of
+from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 
 Dense = NDArray[np.float64]
 

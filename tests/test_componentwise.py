@@ -13,11 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batchdp
-from batchdp.cells.splitting import possible
-from batchdp.components import groups
 from batchdp.domain import as_domain
-from batchdp.plans.componentwise import ComponentCells, component_cells, componentwise, query_tables
+from batchdp.optimizer.residual import groups
+from batchdp.plans.componentwise import (
+    ComponentCells,
+    component_cells,
+    componentwise,
+    query_tables,
+)
 from batchdp.sql import read_batch
+from batchdp.workloads.encode.atoms import possible
 from cases import every_number
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

@@ -7,9 +7,9 @@ import pytest
 
 from batchdp.linalg import cone
 from batchdp.linalg.matrix import Dense
-from batchdp.strategies.families.matrix_mechanism import SETTINGS, _Objective, matrix_mechanism
+from batchdp.optimizer.families.matrix_mechanism import SETTINGS, _Objective, matrix_mechanism
 from batchdp.workloads import discrete, ranges, related
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.matrix import MatrixWorkload
 
 FLOOR = SETTINGS.floor
 SIZE = cone.ITERATIVE_FROM + 44

@@ -13,13 +13,36 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import nnls
 
-from batchdp.consistency import tables as searching
-from batchdp.consistency.cells import FAINT, Fit, build_tree, closest_cells, solve_tree
-from batchdp.consistency.faces import Columns, closure, join_components, maximal, split_table, subsets
-from batchdp.consistency.newton import lift
-from batchdp.consistency.rounding import nested_families, round_controlled, round_margin, round_onto_margins
-from batchdp.consistency.tables import Settings, closest_tables, hold_margins, project_onto_simplex
-from batchdp.outcome import Outcome
+from batchdp.progress import Outcome
+from batchdp.release.consistency import tables as searching
+from batchdp.release.consistency.cells import (
+    FAINT,
+    Fit,
+    build_tree,
+    closest_cells,
+    solve_tree,
+)
+from batchdp.release.consistency.faces import (
+    Columns,
+    closure,
+    join_components,
+    maximal,
+    split_table,
+    subsets,
+)
+from batchdp.release.consistency.newton import lift
+from batchdp.release.consistency.rounding import (
+    nested_families,
+    round_controlled,
+    round_margin,
+    round_onto_margins,
+)
+from batchdp.release.consistency.tables import (
+    Settings,
+    closest_tables,
+    hold_margins,
+    project_onto_simplex,
+)
 
 Dense = NDArray[np.float64]
 
@@ -442,7 +465,7 @@ def test_a_hierarchy_of_three_thousand_counties() -> None:
 
 
 def test_a_stop_leaves_cells_that_are_not_negative_and_have_their_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    from batchdp.consistency import cells as fitting
+    from batchdp.release.consistency import cells as fitting
 
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt

@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 import batchdp
-from batchdp.components.strategy import ResidualStrategy
-from batchdp.consistency.faces import join_components
-from batchdp.consistency.tables import SLACK
 from batchdp.errors import ReleaseError
-from batchdp.markup import render_part
-from batchdp.release.consistent import tables as fitting
+from batchdp.release.consistency import released_tables as fitting
+from batchdp.release.consistency.faces import join_components
+from batchdp.release.consistency.tables import SLACK
 from batchdp.reports import tables as page_tables
-from batchdp.reports.grids import grids
-from batchdp.reports.packing import Packer
-from batchdp.weighted.strategy import Results
+from batchdp.reports.matrices import grids
+from batchdp.reports.tables import Packer
+from batchdp.strategies.marginal.strategy import Results
+from batchdp.strategies.residual.strategy import ResidualStrategy
+from batchdp.text import render_part
 from commands import copied, environment, make_study, succeeds
 from test_components import structure
 from test_table_release import codes as laplace_codes

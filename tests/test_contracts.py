@@ -17,11 +17,11 @@ INJECTED = {
     "a lattice measures": ("mechanism/lattice.py", "batchdp.mechanism.measure", "cannot see data"),
     "calibration draws": ("mechanism/calibrate.py", "batchdp.mechanism.sample", "cannot see data"),
     "planning spends": ("plans/options.py", "batchdp.ledger", "cannot see data"),
-    "planning opens tables": ("portfolio/sums.py", "batchdp.tables", "cannot see data"),
+    "planning opens tables": ("optimizer/blocks.py", "batchdp.engines", "cannot see data"),
     "the audit believes a sensitivity": ("audits/exact.py", "batchdp.mechanism.sensitivity", "derives again"),
     "the audit believes a calibration": ("audits/attack.py", "batchdp.mechanism.calibrate", "derives again"),
-    "a new family knows another": ("strategies/families/new.py", "batchdp.strategies.families.wavelet", "one another"),
-    "the portfolio knows a family": ("portfolio/sums.py", "batchdp.strategies.families.wavelet", "registry alone"),
+    "a new family knows another": ("strategies/families/new.py", "batchdp.optimizer.families.wavelet", "one another"),
+    "the portfolio knows a family": ("optimizer/blocks.py", "batchdp.optimizer.families.wavelet", "registry alone"),
 }
 APART = {"sample", "measure", "knorm"}
 """Modules of the mechanism that draw or count; of the folder, the contract names what planning needs."""

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from batchdp.bounds import convex
-from batchdp.bounds.convex import solve
-from batchdp.bounds.optimality import Optimum
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.outcome import Outcome
+from batchdp.progress import Outcome
+from batchdp.strategies.bounds import convex
+from batchdp.strategies.bounds.convex import Optimum, solve
 
 
 def _hostile() -> dict[str, Dense]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-import batchdp.tables
+import batchdp.engines
 from batchdp import (
     STRATEGIES,
     BudgetError,
@@ -26,8 +26,8 @@ from batchdp import (
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.private import CellCounts
-from batchdp.release.cost import Cost
-from batchdp.workloads.products import in_factors
+from batchdp.release.answering import Cost
+from batchdp.workloads.kronecker import in_factors
 from mechanisms import released
 
 STRATEGY = STRATEGIES["noise-on-data"](workloads.prefix(4))
@@ -77,14 +77,14 @@ def test_without_a_yes_nothing_is_opened_twice_charged_or_read(
 ) -> None:
     made = plan("SELECT COUNT(*) AS n FROM t", {"table": "t", "columns": {"c": {"integers": [0, 2]}}}, cache=False)
     opened, counted = [], []
-    really_open = batchdp.tables.open_table
+    really_open = batchdp.engines.open_table
 
     def open_table(*given: Any, **options: Any) -> Any:
         opened.append(given)
         return really_open(*given, **options)
 
-    monkeypatch.setattr(batchdp.tables, "open_table", open_table)
-    monkeypatch.setattr(batchdp.tables, "prepare_count", lambda *_, **__: lambda _: counted.append(1))
+    monkeypatch.setattr(batchdp.engines, "open_table", open_table)
+    monkeypatch.setattr(batchdp.engines, "prepare_count", lambda *_, **__: lambda _: counted.append(1))
     before = ledger.head
     with pytest.raises(ReleaseError, match="not confirmed, so nothing was read and nothing was spent"):
         answer(made, pa.table({"c": [1, 2]}), epsilon=0.5, ledger=ledger, confirm=lambda _: reply)

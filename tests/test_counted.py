@@ -21,7 +21,7 @@ from batchdp.plans.criteria import as_criteria
 from batchdp.plans.outlook import outlook
 from batchdp.reports.page import page
 from batchdp.reports.planned import Prospect, plan_page
-from batchdp.workloads.marginals import marginals
+from batchdp.workloads.ready import marginals
 from commands import succeeds
 
 ALONE = "Standard errors and intervals are of the noise alone: they do not cover what these rules change."
@@ -373,7 +373,7 @@ def test_a_typical_margin_is_one_of_counts_alone(study: Path, tmp_path: Path) ->
 
 
 def test_a_typical_margin_of_many_tables_is_one_of_counts_alone(tmp_path: Path) -> None:
-    from batchdp.workloads.products import in_factors
+    from batchdp.workloads.kronecker import in_factors
 
     ledger, amounts = Ledger.create(tmp_path / "b.db", rho=9), np.array([[0.0, 50.0, 1000.0]])
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from batchdp import Ledger
-from batchdp.ledger.curves import DELTAS, MOST_CURVES, list_curves
+from batchdp.ledger.books import DELTAS, MOST_CURVES, list_curves
 from batchdp.mechanism.conversion import epsilon_at, epsilons_at
-from batchdp.plots.curves import APART, _apart
+from batchdp.reports.plots import APART, _apart
 from commands import refused, succeeds
 
 

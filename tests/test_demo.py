@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import batchdp
+from batchdp.cli import example
 from batchdp.domain import read_domain
 from batchdp.ledger import Ledger
 from batchdp.release import load_release
 from batchdp.sql import read_queries
-from batchdp.studies import demo
 from commands import contents, environment, refused, succeeds, unchanged
 
 ROOT = Path(__file__).parent.parent
@@ -29,16 +29,16 @@ QUICK = "SELECT COUNT(*) AS patients FROM patients;\nSELECT state, COUNT(*) AS p
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A smaller demonstration, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "QUERIES", QUICK)
-    monkeypatch.setattr(demo, "RECORDS", 5_000)
+    monkeypatch.setattr(example, "QUERIES", QUICK)
+    monkeypatch.setattr(example, "RECORDS", 5_000)
     return tmp_path
 
 
 def test_forty_queries_of_every_kind() -> None:
-    queries = read_queries(demo.QUERIES, read_domain(demo.DOMAIN))
+    queries = read_queries(example.QUERIES, read_domain(example.DOMAIN))
     assert len(queries) == 40
     for word in ("GROUP BY", "BETWEEN", "FILTER", "SUM(CASE", "SUM(charge)", "IN (", "<>"):
-        assert word in demo.QUERIES
+        assert word in example.QUERIES
 
 
 def test_it_shows_the_truth_beside_the_answers_and_can_be_run_twice(quick: Path) -> None:
@@ -48,7 +48,7 @@ def test_it_shows_the_truth_beside_the_answers_and_can_be_run_twice(quick: Path)
     for text in ("Method: ", "ε = 1.1 of 3 spent, 1.9 left", "batchdp budget batchdp-demo/budget.db", "batchdp init"):
         assert text in shown
     folder = quick / "batchdp-demo"
-    assert set(contents(folder)) == {*demo.FILES, demo.MARK, "answers-1.release", "answers-0.1.release"}
+    assert set(contents(folder)) == {*example.FILES, example.MARK, "answers-1.release", "answers-0.1.release"}
     assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
     assert Ledger.open(folder / "budget.db").spent == pytest.approx(1.1)
     (folder / "notes.txt").write_text("mine")
@@ -85,14 +85,14 @@ def test_the_truth_is_in_no_file(quick: Path, monkeypatch: pytest.MonkeyPatch) -
     """It is computed after the last file was written, and what was written holds none of it."""
     exact: list[np.ndarray] = []
     written: list[dict[str, str]] = []
-    compute = demo.truth
+    compute = example.truth
 
     def watched(plan: batchdp.Plan, table: Path) -> np.ndarray:
         written.append(contents(quick))
         exact.append(compute(plan, table))
         return exact[0]
 
-    monkeypatch.setattr(demo, "truth", watched)
+    monkeypatch.setattr(example, "truth", watched)
     succeeds("demo")
     assert contents(quick) == written[0]
     canaries = {np.float64(value).tobytes() for value in exact[0]} | {np.int64(value).tobytes() for value in exact[0]}

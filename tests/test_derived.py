@@ -16,7 +16,6 @@ import pytest
 import batchdp
 from amount_truth import records, truth
 from batchdp import archive
-from batchdp.derived.expressions import Affine, Asked, Combination, Crossing, Ratio, read, written
 from batchdp.domain import as_domain
 from batchdp.errors import AccuracyError, QueryError, ReleaseError
 from batchdp.ledger import Ledger
@@ -24,12 +23,26 @@ from batchdp.mechanism.derived import estimates, evaluated
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.plans import Plan, plan, plan_for
 from batchdp.plans.accuracy import law_at
+from batchdp.plans.criteria import statements_of
 from batchdp.plans.outlook import outlook
-from batchdp.plans.statements import statements_of
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
-from batchdp.publishing import dossier, verify
-from batchdp.release import Release, answer, export, load_release
+from batchdp.queries.expressions import (
+    Affine,
+    Asked,
+    Combination,
+    Crossing,
+    Ratio,
+    read,
+    written,
+)
+from batchdp.release import (
+    Release,
+    answer,
+    export,
+    load_release,
+)
 from batchdp.release.file import FORMAT
+from batchdp.reports.dossier import dossier, verify
 from batchdp.reports.page import page
 from batchdp.sql import read_batch, read_queries
 from commands import run

@@ -17,15 +17,21 @@ from amount_truth import domain as awkward
 from amount_truth import ours
 from amount_truth import records as awkward_records
 from amount_truth import truth as awkward_truth
-from batchdp.asking import TableBatch, checked_orders, read_runs, tables_of, write_runs
-from batchdp.derived.expressions import Crossing
 from batchdp.domain import Domain, as_domain
+from batchdp.engines import count, open_table
 from batchdp.errors import QueryError, WorkloadError
 from batchdp.mechanism.derived import evaluated
 from batchdp.plans.options import Options
 from batchdp.plans.weighing import weighed
+from batchdp.queries.expressions import Crossing
 from batchdp.sql import read_batch, read_selections
-from batchdp.tables import count, open_table
+from batchdp.workloads.encode import (
+    TableBatch,
+    checked_orders,
+    read_runs,
+    tables_of,
+    write_runs,
+)
 from derived_truth import expected, ratio_statement
 
 DOMAIN: dict[str, Any] = {

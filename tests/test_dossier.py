@@ -22,17 +22,22 @@ from hypothesis import strategies as st
 
 import batchdp
 from batchdp import DossierError, Ledger, Release, answer, dossier, load_release, verify
-from batchdp.markup import render_part
-from batchdp.publishing import writing
-from batchdp.publishing.about import read_about, template
-from batchdp.publishing.books import Books
-from batchdp.publishing.contents import SUMS, sums
-from batchdp.publishing.document import Document, Grid, Section, as_markdown, as_page
-from batchdp.publishing.facts import DELTAS, Facts, installed
-from batchdp.publishing.record import MISSING, missing, record
-from batchdp.publishing.yaml_text import as_yaml
-from batchdp.release.exporting import tables_of
-from batchdp.studies.demo import DOMAIN, QUERIES, invent_records
+from batchdp.cli.example import DOMAIN, QUERIES, invent_records
+from batchdp.release.exports import tables_of
+from batchdp.reports.dossier import writing
+from batchdp.reports.dossier.about import Books, read_about, template
+from batchdp.reports.dossier.contents import SUMS, sums
+from batchdp.reports.dossier.document import (
+    Document,
+    Grid,
+    Section,
+    as_markdown,
+    as_page,
+    as_yaml,
+)
+from batchdp.reports.dossier.facts import DELTAS, Facts, installed
+from batchdp.reports.dossier.record import MISSING, missing, record
+from batchdp.text import render_part
 from commands import refused, succeeds
 from test_components import structure
 
@@ -250,7 +255,7 @@ def test_the_template_asks_every_question_and_answers_none() -> None:
         for name in names:
             assert re.search(rf"^{name} = ", template(), re.MULTILINE), name
             assert not getattr(getattr(about, section), name)
-    assert str(render_part("publishing/about.toml")) == template()
+    assert str(render_part("reports/dossier/about.toml")) == template()
 
 
 NUMBERS = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
@@ -472,13 +477,13 @@ def test_another_version_compares_figures_and_says_that_words_were_not(
     written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study
 ) -> None:
     later = {**installed(), "batchdp": "9.9.9"}
-    monkeypatch.setattr("batchdp.publishing.verifying.installed", lambda: later)
+    monkeypatch.setattr("batchdp.reports.dossier.verifying.installed", lambda: later)
     found = verify(written, ledger=study.ledger)
     assert any(
         "record.yaml" in line and "checklist.md" in line and "the words of batchdp" in line for line in found.unchecked
     )
     drawn = {**installed(), "matplotlib": "1.0"}
-    monkeypatch.setattr("batchdp.publishing.verifying.installed", lambda: drawn)
+    monkeypatch.setattr("batchdp.reports.dossier.verifying.installed", lambda: drawn)
     assert "composition.svg, which another matplotlib drew" in verify(written).unchecked
     place = copied(written, tmp_path / "edited")
     page = place / "checklist.html"
@@ -489,7 +494,7 @@ def test_another_version_compares_figures_and_says_that_words_were_not(
     figures = copied(written, tmp_path / "figures") / "covariance.csv"
     figures.write_text(figures.read_text().replace("1", "2"))
     resummed(figures.parent)
-    monkeypatch.setattr("batchdp.publishing.verifying.installed", lambda: later)
+    monkeypatch.setattr("batchdp.reports.dossier.verifying.installed", lambda: later)
     with pytest.raises(DossierError, match=r"covariance\.csv"):
         verify(figures.parent)
 

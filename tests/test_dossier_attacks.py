@@ -32,13 +32,12 @@ from batchdp import (
 )
 from batchdp.ledger import Reservation
 from batchdp.mechanism.prepare import prepare
-from batchdp.publishing.contents import SUMS, sums
-from batchdp.publishing.contents import drawn as draw
-from batchdp.publishing.facts import Facts
-from batchdp.release.digests import answers_digest
-from batchdp.release.exporting import tables_of
-from batchdp.release.store import Stored, decoded, encoded
-from batchdp.release.verify import check_charged, check_release
+from batchdp.release.exports import tables_of
+from batchdp.release.file import Stored, decoded, encoded
+from batchdp.release.verify import answers_digest, check_charged, check_release
+from batchdp.reports.dossier.contents import SUMS, sums
+from batchdp.reports.dossier.contents import drawn as draw
+from batchdp.reports.dossier.facts import Facts
 from batchdp.reports.figures import significant
 from mechanisms import reread as exchange
 
@@ -69,7 +68,7 @@ def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
             DRAWN[key] = draw(facts)
         return DRAWN[key]
 
-    monkeypatch.setattr("batchdp.publishing.contents.drawn", drawn)
+    monkeypatch.setattr("batchdp.reports.dossier.contents.drawn", drawn)
 
 
 @pytest.fixture(scope="module")
@@ -264,8 +263,8 @@ def test_an_older_copy_of_the_ledger_is_noticed(tmp_path: Path) -> None:
 
 def with_books(case: Case, ledger: Any) -> Path:
     """The dossier with this ledger in its evidence, every text and digest made to fit."""
-    from batchdp.publishing import writing
-    from batchdp.publishing.books import Books
+    from batchdp.reports.dossier import writing
+    from batchdp.reports.dossier.about import Books
 
     target = case.folder.with_name("remade")
     with pytest.MonkeyPatch.context() as patched:

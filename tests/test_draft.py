@@ -17,13 +17,24 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import batchdp
-from batchdp.cells import cells_of
-from batchdp.domain import Domain, Integers, Listed, read_domain
+from batchdp.domain import (
+    Domain,
+    Integers,
+    Listed,
+    read_domain,
+)
 from batchdp.domain.columns import Dates, Numbers
-from batchdp.domain.draft import RESERVED, ColumnType, Described, Draft, draft
+from batchdp.domain.draft import (
+    RESERVED,
+    ColumnType,
+    Described,
+    Draft,
+    draft,
+)
 from batchdp.errors import DomainError
 from batchdp.queries import Query
 from batchdp.sql import read_queries
+from batchdp.workloads.encode.cells import cells_of
 from commands import refused, succeeds, unchanged
 from engines import postgres
 

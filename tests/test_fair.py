@@ -15,13 +15,18 @@ from hypothesis import strategies as st
 from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, QueryError, StrategyError
 from batchdp.linalg.matrix import dense
-from batchdp.plans import Plan, load_plan, outlook, plan
+from batchdp.optimizer.families.noise_on_data import noise_on_data
+from batchdp.optimizer.families.noise_on_results import noise_on_results
+from batchdp.plans import (
+    Plan,
+    load_plan,
+    outlook,
+    plan,
+)
+from batchdp.plans.criteria import named, statements_of
 from batchdp.plans.options import Options
-from batchdp.plans.statements import named, statements_of
 from batchdp.plans.weighing import Weighing
 from batchdp.sql import read_queries
-from batchdp.strategies.families.noise_on_data import noise_on_data
-from batchdp.strategies.families.noise_on_results import noise_on_results
 from commands import refused, run, succeeds
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

@@ -14,14 +14,13 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 from numpy.typing import NDArray
 
-from batchdp.asking import TableBatch, tables_of
-from batchdp.asking.demands import _looking
-from batchdp.cells import cells_of
-from batchdp.cells.atoms import Atoms, ListedAtoms
-from batchdp.cells.splitting import split_by
 from batchdp.domain import Domain, read_domain
+from batchdp.engines import open_table, prepare_count
 from batchdp.sql import queries_of, read_selections
-from batchdp.tables import open_table, prepare_count
+from batchdp.workloads.encode import TableBatch, tables_of
+from batchdp.workloads.encode.atoms import Atoms, ListedAtoms, split_by
+from batchdp.workloads.encode.cells import cells_of
+from batchdp.workloads.encode.demands import _looking
 from engines import ALIKE, ENGINES, every_engine
 from sql_truth import GROUPED_DOMAIN, connection, grouped_statement, records
 

@@ -6,17 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp.linalg import independence
-from batchdp.linalg.independence import independent_rows, leading_signs
-from batchdp.linalg.matrix import Plain, dense
+from batchdp.linalg import matrix
+from batchdp.linalg.matrix import Plain, dense, independent_rows, leading_signs
 
 
 @pytest.fixture
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if everything were large."""
-    monkeypatch.setattr(independence, "LARGE", 1)
-    monkeypatch.setattr(independence, "MANY_ENTRIES", 1)
-    monkeypatch.setattr(independence, "FIRST_GUESS", 2)
+    monkeypatch.setattr(matrix, "LARGE", 1)
+    monkeypatch.setattr(matrix, "MANY_ENTRIES", 1)
+    monkeypatch.setattr(matrix, "FIRST_GUESS", 2)
 
 
 def check(W: Plain, rank: int) -> tuple[Plain, np.ndarray]:
@@ -35,7 +34,7 @@ def test_a_low_rank_is_found_without_singular_values_of_the_whole(
     monkeypatch: pytest.MonkeyPatch, rank: int, shape: tuple[int, int], as_sparse: bool
 ) -> None:
     if 8 * rank <= min(shape):
-        monkeypatch.setattr(independence, "_by_singular_values", None)
+        monkeypatch.setattr(matrix, "_by_singular_values", None)
     rng = np.random.default_rng(rank)
     W = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
     check(sparse.csr_array(W) if as_sparse else W, rank)
@@ -83,6 +82,6 @@ def test_signs_follow_the_strongest_direction_either_way(monkeypatch: pytest.Mon
     rng = np.random.default_rng(0)
     W = rng.standard_normal((30, 1)) @ rng.standard_normal((1, 90)) + 0.1 * rng.standard_normal((30, 90))
     by_values = leading_signs(independent_rows(W)[1])
-    monkeypatch.setattr(independence, "LARGE", 1)
+    monkeypatch.setattr(matrix, "LARGE", 1)
     by_power = leading_signs(W)
     assert np.array_equal(by_values, by_power) or np.array_equal(by_values, -by_power)

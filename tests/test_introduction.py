@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from batchdp import MatrixWorkload, PairStrategy
-from batchdp.strategies.families.noise_on_data import noise_on_data
-from batchdp.strategies.families.noise_on_results import noise_on_results
+from batchdp.optimizer.families.noise_on_data import noise_on_data
+from batchdp.optimizer.families.noise_on_results import noise_on_results
 from cases import EXAMPLE_1, EXAMPLE_2
 
 

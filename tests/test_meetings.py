@@ -30,17 +30,16 @@ from batchdp import (
     plan,
 )
 from batchdp.audits.exact import rederive
-from batchdp.audits.records import records_finding
-from batchdp.bounds import certify
-from batchdp.cells import cells_of
-from batchdp.cells.meetings import largest
+from batchdp.audits.tables import records_finding
 from batchdp.domain import Domain
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.lattice import quantise_cells
+from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.sql import read_queries
 from batchdp.strategies.blocks import best_shares
-from batchdp.strategies.families.noise_on_results import noise_on_results
+from batchdp.strategies.bounds import certify
+from batchdp.workloads.encode.cells import cells_of, largest
 from cases import every_number
 from mechanisms import measured
 from test_cells import _worth, examples_of, small_batches
@@ -309,12 +308,12 @@ def test_a_repeat_takes_the_cap_that_was_drawn_for_and_no_other_meetings(
     table = pd.DataFrame({"g": ["a", "b", "a"], "y": [1, 2, 3]})
     ledger = Ledger.create(tmp_path / "budget.db", epsilon=10**5)
     with monkeypatch.context() as before:
-        before.setattr("batchdp.cells.cells.meetings", lambda *_: None)
+        before.setattr("batchdp.workloads.encode.cells.meetings", lambda *_: None)
         unknowing = load_plan(tmp_path / "a.plan")
     assert unknowing.lattice.column_sums > made.lattice.column_sums
     first = answer(unknowing, table, epsilon=epsilon, ledger=ledger, release_id="r")
     with monkeypatch.context() as later:
-        later.setattr("batchdp.mechanism.quantise.CAPS", (10**6,))
+        later.setattr("batchdp.mechanism.prepare.CAPS", (10**6,))
         fresh = answer(unknowing, table, epsilon=1.0, ledger=ledger, release_id="another")
         assert fresh.certificate.largest_total == 10**6 < first.certificate.largest_total
         again = answer(unknowing, table, epsilon=epsilon, ledger=ledger, release_id="r")

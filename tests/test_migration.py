@@ -18,9 +18,26 @@ import numpy as np
 import pytest
 
 from batchdp import STRATEGIES, answer, load_plan, load_release, plan
-from batchdp.errors import BudgetError, LedgerError, PlanError, ReleaseError
-from batchdp.ledger import Ledger, Reservation, StoredRelease, outputs
-from batchdp.ledger.books import APPLICATION, FIELDS, VERSION, VERSIONS, added_columns, schema
+from batchdp.errors import (
+    BudgetError,
+    LedgerError,
+    PlanError,
+    ReleaseError,
+)
+from batchdp.ledger import (
+    Ledger,
+    Reservation,
+    StoredRelease,
+    outputs,
+)
+from batchdp.ledger.books import (
+    APPLICATION,
+    FIELDS,
+    VERSION,
+    VERSIONS,
+    added_columns,
+    schema,
+)
 from commands import refused, run, succeeds, unchanged
 from golden.make_0_2 import DOMAIN
 

@@ -23,8 +23,8 @@ import pytest
 
 from batchdp import Ledger, answer, plan
 from batchdp.domain import as_domain
+from batchdp.engines import count, open_table
 from batchdp.errors import BudgetError
-from batchdp.tables import count, open_table
 from engines import on_spark, postgres, spark
 
 COLUMNS = {

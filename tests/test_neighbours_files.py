@@ -12,10 +12,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from batchdp.cells.atoms import LineAtoms, ListedAtoms
 from batchdp.domain import as_domain
-from batchdp.queries.conditions import Cut
-from batchdp.tables import count, open_table
+from batchdp.engines import count, open_table
+from batchdp.queries.query import Cut
+from batchdp.workloads.encode.atoms import LineAtoms, ListedAtoms
 
 MEGABYTE = 1_000_000
 AGES = LineAtoms("age", "number", (Cut(18), Cut(65)), None)

@@ -15,12 +15,20 @@ import pytest
 
 import test_neighbours_charge as charge
 import test_neighbours_files as files
+from batchdp.engines import (
+    cleaning,
+    codes,
+    coding,
+    frames,
+)
+from batchdp.engines import coding as lookups
+from batchdp.engines import files as reading
+from batchdp.engines import (
+    files as separated,
+)
 from batchdp.errors import TableError
-from batchdp.release import given
-from batchdp.release.components import codes as release_codes
-from batchdp.tables import cleaning, codes, coding, frames, separated
-from batchdp.tables import coding as lookups
-from batchdp.tables import files as reading
+from batchdp.release import counts
+from batchdp.release import counts as release_codes
 from boundary import ADAPTERS
 from boundary.fuzzing import fuzz
 
@@ -103,7 +111,7 @@ def numbers_only(patch: Patch) -> None:
             raise TableError("it has entries of another type")
         return original(table, batch)
 
-    patch.setattr(given, "codes_of", checked)
+    patch.setattr(counts, "codes_of", checked)
 
 
 def texts_dropped(patch: Patch) -> None:

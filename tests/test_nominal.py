@@ -14,14 +14,14 @@ import pytest
 
 import batchdp
 from batchdp import optimize, workloads
-from batchdp.consistency.tables import Settings, closest_tables
-from batchdp.outcome import Outcome
+from batchdp.progress import Outcome
+from batchdp.release.consistency.tables import Settings, closest_tables
 from batchdp.strategies.account import Account
-from batchdp.workloads.products import in_factors
+from batchdp.workloads.kronecker import in_factors
 
 PACKAGE = Path(batchdp.__file__).parent
 CLOCKS = ("monotonic", "perf_counter", "process_time", "thread_time", "time")
-MAY_READ_CLOCKS = {"ledger/file.py", "studies/comparison.py"}
+MAY_READ_CLOCKS = {"ledger/file.py", "plans/comparison.py"}
 """How long a ledger that is busy is waited for, and the seconds that a comparison shows."""
 PREFIX = np.tril(np.ones((12, 12)))
 TABLES = in_factors((12, 12, 3), [[PREFIX, None, None], [None, PREFIX, np.eye(3)], [np.eye(12), np.eye(12), None]])

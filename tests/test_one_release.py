@@ -13,11 +13,16 @@ import pytest
 
 import batchdp
 from batchdp import Ledger, Release, ReleaseError
-from batchdp.derived.expressions import Affine, Asked, Combination, Ratio
 from batchdp.mechanism.derived import estimates
 from batchdp.mechanism.law import NoiseLaw, bounded_widths
 from batchdp.privacy import GAUSSIAN, LAPLACE, NAMED
-from batchdp.release import records
+from batchdp.queries.expressions import (
+    Affine,
+    Asked,
+    Combination,
+    Ratio,
+)
+from batchdp.release import release as records
 from batchdp.release.verify import check_charged
 from test_table_release import codes, strategy
 from test_weighted_release import KINDS

@@ -11,11 +11,11 @@ import pytest
 
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.sample import sample
+from batchdp.optimizer.families.noise_on_data import noise_on_data
+from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.plans import epsilon_for, plan
 from batchdp.plans.outlook import Outlook, outlook
-from batchdp.plans.rounding import rounded, rounded_up
-from batchdp.strategies.families.noise_on_data import noise_on_data
-from batchdp.strategies.families.noise_on_results import noise_on_results
+from batchdp.plans.targets import rounded, rounded_up
 from mechanisms import prepared
 
 SQL = """

@@ -12,18 +12,19 @@ from scipy import sparse
 from batchdp import MatrixWorkload, optimize, workloads
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads
-from batchdp.strategies.families.p_identity import SETTINGS, p_identity, tournament
-from batchdp.strategies.families.p_identity.descents import minimise, polish_shared
-from batchdp.strategies.families.p_identity.problem import (
+from batchdp.optimizer.families.p_identity import SETTINGS, p_identity, tournament
+from batchdp.optimizer.families.p_identity.problem import (
     Differences,
     Whole,
     error,
+    minimise,
     pack,
+    polish_shared,
     products,
     reconstruct,
     unpack,
 )
-from batchdp.strategies.families.p_identity.tournament import hop, split
+from batchdp.optimizer.families.p_identity.tournament import hop, split
 from batchdp.workloads.reduction import reduce
 
 

@@ -11,10 +11,15 @@ import pytest
 import batchdp
 from batchdp.errors import AccuracyError, BatchDPError
 from batchdp.linalg.matrix import dense
-from batchdp.plans import Plan, epsilon_for, load_plan, plan, plan_for
+from batchdp.plans import (
+    Plan,
+    epsilon_for,
+    load_plan,
+    plan,
+    plan_for,
+)
 from batchdp.plans.accuracy import needed
-from batchdp.plans.criteria import as_criteria, load_criteria
-from batchdp.plans.statements import Statement
+from batchdp.plans.criteria import Statement, as_criteria, load_criteria
 from commands import refused, succeeds
 
 DOMAIN = """

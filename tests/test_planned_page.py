@@ -14,7 +14,6 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import batchdp
 from batchdp import AccuracyError, BatchDPError, Ledger, MatrixWorkload, Plan, outlook, report_plan
-from batchdp.cells import cells_of
 from batchdp.domain.domain import read_domain
 from batchdp.plans.accuracy import margins, needed
 from batchdp.plans.baselines import beside, tables_alone
@@ -24,6 +23,7 @@ from batchdp.privacy import Budget
 from batchdp.reports.figures import significant
 from batchdp.reports.planned import Prospect, plan_page
 from batchdp.sql import read_batch
+from batchdp.workloads.encode.cells import cells_of
 from browser import MISSING, chromium, show
 from commands import DOMAIN, QUERIES, make_study, refused, succeeds
 from needs import need

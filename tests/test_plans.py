@@ -48,17 +48,17 @@ from batchdp import (
 from batchdp import sql as sql_package
 from batchdp.cli import plan as plan_command
 from batchdp.domain import as_domain
+from batchdp.engines import open_table
+from batchdp.engines.duck import DuckEngine
 from batchdp.linalg.matrix import dense
-from batchdp.mechanism.quantise import CAPS
+from batchdp.mechanism.prepare import CAPS
+from batchdp.optimizer.options import OBJECTIVES, PRIVACIES
 from batchdp.plans import file as plan_files
-from batchdp.plans import keeping, making
+from batchdp.plans import making, strategy_io
 from batchdp.plans.options import Options, PlanObjective
-from batchdp.plans.settling import settle
-from batchdp.portfolio.options import OBJECTIVES, PRIVACIES
+from batchdp.plans.planned import settle
 from batchdp.release import answering
-from batchdp.release.components.counted import reading
-from batchdp.tables import open_table
-from batchdp.tables.duck import DuckEngine
+from batchdp.release.counts import reading
 from mechanisms import released
 from sql_truth import DOMAIN, battery, connection, records
 
@@ -314,7 +314,7 @@ def test_queries_that_can_never_be_true_are_answered_with_nothing(ledger: Ledger
 
 def same(one: Any, other: Any) -> bool:
     a, b = one.strategy, other.strategy
-    described = all(getattr(a, name) == getattr(b, name) for name in (*keeping.OF_PAIR, "sensitivity", "residual"))
+    described = all(getattr(a, name) == getattr(b, name) for name in (*strategy_io.OF_PAIR, "sensitivity", "residual"))
     return (
         described
         and (one.sql, one.domain, one.options, one.names) == (other.sql, other.domain, other.options, other.names)

@@ -13,14 +13,9 @@ from matplotlib.text import Text
 from scipy import sparse
 
 from batchdp import STRATEGIES, Ledger, MatrixWorkload, PairStrategy, Release, answer, workloads
-from batchdp.excerpt import NOTEBOOK, excerpt
 from batchdp.linalg.matrix import shrunk
-from batchdp.markup import summary
-from batchdp.plots.canvas import LONGEST_LABEL, shortened
-from batchdp.plots.ledger import plot_ledger
-from batchdp.plots.release import plot_release
-from batchdp.plots.scale import Scale, scale_for
-from batchdp.plots.strategy import plot_strategy
+from batchdp.reports.plots import LONGEST_LABEL, Scale, plot_ledger, plot_release, plot_strategy, scale_for, shortened
+from batchdp.text import NOTEBOOK, excerpt, summary
 from cases import small_workloads
 
 NASTY = "<script>alert(\"x\")</script> & 'quoted' $\\frac$ $5"

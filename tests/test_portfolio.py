@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_info
 
 from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, StrategyError, optimize, workloads
 from batchdp.linalg.matrix import dense
+from batchdp.optimizer.families import families_for
 from batchdp.privacy import LAPLACE
-from batchdp.strategies import families_for
 from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
 from contract import TO_REACH
 

@@ -12,10 +12,19 @@ import pytest
 
 from batchdp import LatticeError, MatrixWorkload, PairStrategy, PrivacyParameterError, ShapeLimits, StrategyError
 from batchdp.mechanism.calibrate import calibrate
-from batchdp.mechanism.quantise import lattice_of
-from batchdp.outcome import Outcome
-from batchdp.portfolio.shapes import shaped_noise
-from batchdp.privacy import GAUSSIAN, KNORM, LAPLACE, MOST, NAMED, Budget, Noise, noise_of
+from batchdp.mechanism.prepare import lattice_of
+from batchdp.optimizer.kinds import shaped_noise
+from batchdp.privacy import (
+    GAUSSIAN,
+    KNORM,
+    LAPLACE,
+    MOST,
+    NAMED,
+    Budget,
+    Noise,
+    noise_of,
+)
+from batchdp.progress import Outcome
 
 
 def test_the_variances_are_those_of_the_mechanisms() -> None:

@@ -25,14 +25,23 @@ from batchdp import (
     optimize,
     workloads,
 )
-from batchdp.linalg.matrix import Plain, column_norms, dense, plain, row_maxima, row_residuals, row_squares, scale_rows
+from batchdp.linalg.matrix import (
+    Plain,
+    column_norms,
+    dense,
+    plain,
+    row_maxima,
+    row_residuals,
+    row_squares,
+    scale_rows,
+)
 from batchdp.linalg.product import CellMap, Product
 from batchdp.mechanism.lattice import quantise_cells
 from batchdp.mechanism.measure import MOST_COUNT, merge
-from batchdp.strategies.families.noise_on_data import noise_on_data
-from batchdp.strategies.families.p_identity import p_identity
-from batchdp.workloads import ordered
-from batchdp.workloads.pair import Pair
+from batchdp.optimizer.families.noise_on_data import noise_on_data
+from batchdp.optimizer.families.p_identity import p_identity
+from batchdp.workloads import ready
+from batchdp.workloads.matrix import Pair
 from batchdp.workloads.reduction import reduce
 from mechanisms import measured
 
@@ -123,7 +132,7 @@ def test_an_entry_too_much_or_too_little_in_a_sparse_workload_is_noticed() -> No
 @pytest.fixture
 def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if everything were large."""
-    monkeypatch.setattr(ordered, "MANY_ENTRIES", 0)
+    monkeypatch.setattr(ready, "MANY_ENTRIES", 0)
     monkeypatch.setattr("batchdp.workloads.reduction.MOST_ENTRIES", 0)
 
 
@@ -135,7 +144,7 @@ def ranges(cells: int = 500) -> MatrixWorkload:
 
 def test_intervals_with_few_ends_keep_distinct_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = ranges()
-    monkeypatch.setattr(ordered, "MANY_ENTRIES", 0)
+    monkeypatch.setattr(ready, "MANY_ENTRIES", 0)
     factored = ranges()
     assert isinstance(entries.matrix, np.ndarray)
     assert isinstance(factored.matrix, Product)

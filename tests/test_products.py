@@ -13,11 +13,16 @@ import pytest
 
 import batchdp
 from batchdp import MatrixWorkload, workloads
-from batchdp.errors import BatchDPError, PrivacyParameterError, ReleaseError, StrategyError, WorkloadError
+from batchdp.errors import (
+    BatchDPError,
+    PrivacyParameterError,
+    ReleaseError,
+    StrategyError,
+    WorkloadError,
+)
 from batchdp.linalg.matrix import dense
-from batchdp.outcome import Outcome
-from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.progress import Outcome
+from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 
 EACH = np.eye(3)
 PREFIX = np.tril(np.ones((2, 2)))
@@ -144,7 +149,7 @@ def test_optimize_answers_many_columns_with_gaussian_noise() -> None:
 
 
 def test_tables_are_found_by_number_and_by_name() -> None:
-    from batchdp.components.optimizing import optimize_products
+    from batchdp.optimizer.residual.optimizing import optimize_products
 
     batch = in_factors((2, 3), [[PREFIX, None], [PREFIX, EACH]], names=["ages", "both"])
     strategy = optimize_products(batch)

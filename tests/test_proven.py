@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from batchdp import MatrixWorkload, PlanError, archive, load_plan, plan
-from batchdp.bounds.convex import certify as really_certify
-from batchdp.bounds.optimality import OptimalityBound
 from batchdp.plans import Plan
 from batchdp.plans import file as plan_files
 from batchdp.strategies import pair as strategies
+from batchdp.strategies.bounds.convex import OptimalityBound
+from batchdp.strategies.bounds.convex import certify as really_certify
 
 DOMAIN: dict[str, Any] = {"table": "t", "columns": {"c": {"integers": [0, 9]}}}
 SQL = "SELECT c, COUNT(*) AS n FROM t GROUP BY c; SELECT COUNT(*) AS few FROM t WHERE c < 4"

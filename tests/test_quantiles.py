@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchdp.derived.quantiles import quantile
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.privacy import LAPLACE
+from batchdp.queries.intervals import quantile
 
 EDGES = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0])
 shares = st.sampled_from([0.1, 0.25, 0.5, 0.9])

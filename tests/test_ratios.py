@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchdp.derived.ratios import combined_intervals, ratio_intervals
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
+from batchdp.queries.intervals import combined_intervals, ratio_intervals
 
 CONFIDENCE = 0.95
 

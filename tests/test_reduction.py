@@ -11,7 +11,7 @@ from scipy import sparse
 
 from batchdp import MatrixWorkload, PairStrategy
 from batchdp.linalg.matrix import dense
-from batchdp.workloads.pair import Pair
+from batchdp.workloads.matrix import Pair
 from batchdp.workloads.reduction import reduce
 from cases import small_workloads
 

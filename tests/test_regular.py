@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from batchdp import Ledger, archive, load_plan, load_release
+from batchdp.archive import open_regular
 from batchdp.cli.files import read_matrix, read_workload
 from batchdp.domain import as_domain, load_domain
 from batchdp.domain.codebooks import read_codebook
+from batchdp.engines import open_table
+from batchdp.engines.schema import read_schema
 from batchdp.errors import BatchDPError, LedgerError
 from batchdp.plans.criteria import load_criteria
-from batchdp.publishing.about import about_text
-from batchdp.publishing.digests import read_text
-from batchdp.regular import open_regular
+from batchdp.reports.dossier.about import about_text
+from batchdp.reports.dossier.digests import read_text
 from batchdp.sql import load_queries
-from batchdp.tables import open_table
-from batchdp.tables.schema import read_schema
 from reproduction.datasets import read as read_counts
 
 DOMAIN = as_domain({"table": "t", "columns": {"a": {"values": ["x"]}}})

@@ -32,7 +32,7 @@ from batchdp import (
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.conversion import epsilon_at
 from batchdp.mechanism.law import NoiseLaw
-from batchdp.mechanism.quantise import lattice_of
+from batchdp.mechanism.prepare import lattice_of
 from batchdp.privacy import GAUSSIAN, LAPLACE, Privacy
 from batchdp.private import CellCounts
 from batchdp.release import answering

@@ -33,18 +33,15 @@ from batchdp import (
     load_release,
     workloads,
 )
-from batchdp.markup import summary
+from batchdp.plans.comparison import Row, compare
 from batchdp.privacy import noise_of
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.reports import page, report
 from batchdp.reports.answers import answers_section
-from batchdp.reports.budget import budget_section
-from batchdp.reports.certificate import MEANINGS, certificate_section
 from batchdp.reports.figures import decimals_for, number, significant
 from batchdp.reports.matrices import picture
-from batchdp.reports.methods import methods_section
-from batchdp.reports.privacy import privacy_section
-from batchdp.studies.comparison import Row, compare
+from batchdp.reports.sections import MEANINGS, budget_section, certificate_section, methods_section, privacy_section
+from batchdp.text import summary
 from browser import MISSING, chromium, show
 from cases import small_workloads
 from mechanisms import reread

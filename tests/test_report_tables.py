@@ -22,8 +22,14 @@ import batchdp
 from batchdp import Ledger, MatrixWorkload, PairStrategy, Release, ReleaseError, answer
 from batchdp.private import Records
 from batchdp.reports import page, report, tables
-from batchdp.reports.grids import Grid, grids
-from batchdp.reports.packing import HOLE, Packer, harmless_json, packed, script_of
+from batchdp.reports.matrices import Grid, grids
+from batchdp.reports.tables import (
+    HOLE,
+    Packer,
+    harmless_json,
+    packed,
+    script_of,
+)
 from browser import MISSING, chromium, show
 from commands import refused, succeeds
 from mechanisms import released
@@ -88,7 +94,7 @@ def random_grid(rng: np.random.Generator, shape: tuple[int, ...], *, even: bool,
 @pytest.mark.parametrize("words", [4, 64, 10_000])
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e6, 1e13])
 def test_packed_tables_are_the_tables(words: int, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchdp.reports.packing.WORDS", words)
+    monkeypatch.setattr("batchdp.reports.tables.WORDS", words)
     rng = np.random.default_rng(3)
     shapes = [(), (5,), (3, 4), (1,), (2, 3, 4)]
     given = [random_grid(rng, shape, even=even, scale=scale) for shape in shapes for even in (True, False)]
@@ -187,7 +193,7 @@ def test_labels_and_names_are_text_and_nothing_else(tmp_path: Path) -> None:
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str = "page.html") -> Path:
     """A page of few answers that has them beside it, in several parts."""
     monkeypatch.setattr(tables, "MOST_INSIDE", 100)
-    monkeypatch.setattr("batchdp.reports.packing.WORDS", 100)
+    monkeypatch.setattr("batchdp.reports.tables.WORDS", 100)
     return report(release_of(SIZES, [0, 1, 2, 3], tmp_path, COLUMNS), tmp_path / name)
 
 
@@ -306,7 +312,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     release = release_of(SIZES, [0, 1, 2, 3], folder, COLUMNS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "MOST_INSIDE", 10**6 if request.param == "inside" else 100)
-        patch.setattr("batchdp.reports.packing.WORDS", 100)
+        patch.setattr("batchdp.reports.tables.WORDS", 100)
         return report(release, folder / "a ü%20#?'<b>.html"), release
 
 

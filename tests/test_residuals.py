@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchdp import optimize, workloads
-from batchdp.components.optimizing import optimize_products
-from batchdp.components.strategy import ListedParts, ResidualStrategy
-from batchdp.strategies.factored import FactoredStrategy
-from batchdp.weighted.optimizing import optimize_products as weigh_products
-from batchdp.weighted.strategy import MarginalGroup, MarginalStrategy
-from batchdp.workloads.products import in_factors
+from batchdp.optimizer.marginal.search import optimize_products as weigh_products
+from batchdp.optimizer.residual.optimizing import optimize_products
+from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy
+from batchdp.strategies.residual.strategy import ListedParts, ResidualStrategy
+from batchdp.strategies.strategy import FactoredStrategy
+from batchdp.workloads.kronecker import in_factors
 from test_components import batch_of, structure
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp import MatrixWorkload, optimize
-from batchdp.portfolio.blocks import by_rows, is_large, may_group
-from batchdp.strategies.families.p_identity.wide_rows import Sparse, from_wide_rows
+from batchdp.optimizer.blocks import by_rows, is_large, may_group
+from batchdp.optimizer.families.p_identity.tournament import Sparse, from_wide_rows
 from batchdp.workloads.layers import layers, partitions
 
 Dense = NDArray[np.float64]

@@ -22,8 +22,8 @@ from batchdp.audits.exact import exact
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.measurement import Neighbours
+from batchdp.optimizer.kinds import shaped_noise
 from batchdp.plans.file import FORMAT
-from batchdp.portfolio.shapes import shaped_noise
 from batchdp.privacy import KNORM
 from mechanisms import prepared
 from shaped_truth import epsilons_of

@@ -30,8 +30,7 @@ from batchdp import (
 from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact
 from batchdp.audits.knorm import telling_shift
-from batchdp.derived.expressions import Affine, Asked, Combination, Ratio
-from batchdp.linalg.gauge import gauges
+from batchdp.linalg.l1_ball import gauges
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.derived import estimates
 from batchdp.mechanism.knorm.body import Body
@@ -41,15 +40,21 @@ from batchdp.mechanism.measure import add
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample
+from batchdp.optimizer.kinds import shaped_noise, with_shape
 from batchdp.plans.file import FORMAT
-from batchdp.portfolio.shapes import shaped_noise, with_shape
 from batchdp.privacy import KNORM, LAPLACE
 from batchdp.private import CellCounts
+from batchdp.queries.expressions import (
+    Affine,
+    Asked,
+    Combination,
+    Ratio,
+)
 from batchdp.release.answering import Request, release
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
 from batchdp.strategies.shaped import shaped
-from batchdp.workloads.products import in_factors
+from batchdp.workloads.kronecker import in_factors
 from commands import refused, succeeds
 from mechanisms import measured, prepared, reread
 from shaped_truth import epsilons_of, noise_of

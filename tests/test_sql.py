@@ -28,7 +28,7 @@ from batchdp.queries import (
     Within,
 )
 from batchdp.queries import Any as AnyOf
-from batchdp.queries.conditions import Condition
+from batchdp.queries.query import Condition
 from batchdp.sql import load_queries, read_queries
 
 DOMAIN = read_domain("""

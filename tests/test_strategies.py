@@ -8,14 +8,14 @@ from scipy import sparse
 
 from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, StrategyError
 from batchdp.linalg.matrix import dense
+from batchdp.optimizer.families import FAMILIES
+from batchdp.optimizer.families.hierarchical import hierarchical
+from batchdp.optimizer.families.matrix_mechanism import matrix_mechanism
+from batchdp.optimizer.families.noise_on_data import noise_on_data
+from batchdp.optimizer.families.noise_on_results import noise_on_results
+from batchdp.optimizer.families.p_identity import p_identity
+from batchdp.optimizer.families.wavelet import haar
 from batchdp.privacy import GAUSSIAN, LAPLACE
-from batchdp.strategies import FAMILIES
-from batchdp.strategies.families.hierarchical import hierarchical
-from batchdp.strategies.families.matrix_mechanism import matrix_mechanism
-from batchdp.strategies.families.noise_on_data import noise_on_data
-from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.strategies.families.p_identity import p_identity
-from batchdp.strategies.families.wavelet import haar
 from cases import contract_workload, peer_figures, small_workloads
 
 every_method = pytest.mark.parametrize("method", STRATEGIES)

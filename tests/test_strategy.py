@@ -9,7 +9,7 @@ from scipy import sparse
 import batchdp
 from batchdp import MatrixWorkload, PairStrategy, PrivacyParameterError, StrategyError, workloads
 from batchdp.linalg.matrix import plain
-from batchdp.strategies.families.noise_on_data import noise_on_data
+from batchdp.optimizer.families.noise_on_data import noise_on_data
 
 W = MatrixWorkload([[1.0, 2.0], [0.0, 1.0], [1.0, 1.0]])
 

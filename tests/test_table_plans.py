@@ -20,16 +20,22 @@ from numpy.typing import NDArray
 
 import batchdp
 from batchdp import archive
-from batchdp.asking import TableBatch, checked_orders, tables_of
 from batchdp.domain import as_domain
-from batchdp.errors import DomainError, PlanError, PrivacyParameterError, QueryError, ReleaseError
+from batchdp.errors import (
+    DomainError,
+    PlanError,
+    PrivacyParameterError,
+    QueryError,
+    ReleaseError,
+)
 from batchdp.plans import Plan
 from batchdp.plans.encoding import CellBatch
 from batchdp.plans.file import FORMAT
-from batchdp.plans.settling import declared_neighbours
-from batchdp.release.components import counted
-from batchdp.release.components.counted import reading, sets_counted
-from batchdp.workloads.structure import Factor
+from batchdp.plans.planned import declared_neighbours
+from batchdp.release import counts
+from batchdp.release.counts import reading, sets_counted
+from batchdp.workloads.encode import TableBatch, checked_orders, tables_of
+from batchdp.workloads.kronecker import Factor
 from commands import refused, succeeds
 from engines import ALIKE, ENGINES, every_engine
 from mechanisms import released
@@ -448,7 +454,7 @@ def test_all_engines_count_the_same_tables_either_way(
         made = awkward_plan(noise, **privacy)
         expected = expected_of(made)
         for way, rows in WAYS.items():
-            monkeypatch.setattr(counted, "ROWS", rows)
+            monkeypatch.setattr(counts, "ROWS", rows)
             assert noise == "pure" or (sets_counted(made.strategy, made.batch, None) is not None) == (way == "tables")
             release = without_noise(made, table, ledger)
             assert np.array_equal(release.noisy, expected), (privacy, way)

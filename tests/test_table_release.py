@@ -19,14 +19,20 @@ import pytest
 from numpy.typing import NDArray
 
 import batchdp
-from batchdp.components.strategy import ResidualStrategy
-from batchdp.errors import BudgetError, LedgerError, PrivacyParameterError, ReleaseError, TableError
+from batchdp.errors import (
+    BudgetError,
+    LedgerError,
+    PrivacyParameterError,
+    ReleaseError,
+    TableError,
+)
 from batchdp.private import Records
 from batchdp.release import answering
-from batchdp.release.components.codes import codes_of
-from batchdp.release.estimating import Estimate, check_fits
+from batchdp.release.counts import codes_of
+from batchdp.release.estimates import Estimate, check_fits
 from batchdp.release.verify import check_charged, check_ledger
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.strategies.residual.strategy import ResidualStrategy
+from batchdp.workloads.kronecker import KroneckerWorkload
 from commands import refused, succeeds
 from mechanisms import released
 from test_components import structure
@@ -372,14 +378,14 @@ def test_tables_are_exported_one_file_each(ledger: batchdp.Ledger, tmp_path: Pat
 def test_an_export_that_fails_leaves_nothing(
     ledger: batchdp.Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from batchdp.release import exporting
+    from batchdp.release import exports
 
     def full(path: Path, *_: object) -> None:
         path.write_text("half")
         raise OSError(28, "No space left on device")
 
     release = batchdp.answer(strategy(), codes(), rho=0.5, ledger=ledger)
-    monkeypatch.setattr(exporting, "_parquet", full)
+    monkeypatch.setattr(exports, "_parquet", full)
     with pytest.raises(ReleaseError, match="No space"):
         batchdp.export(release, tmp_path / "tables")
     assert list(tmp_path.iterdir()) == [ledger.path]

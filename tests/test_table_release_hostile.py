@@ -16,11 +16,16 @@ import pytest
 from numpy.typing import NDArray
 
 import batchdp
-from batchdp.errors import BudgetError, LatticeError, ReleaseError, TableError
+from batchdp.errors import (
+    BudgetError,
+    LatticeError,
+    ReleaseError,
+    TableError,
+)
 from batchdp.mechanism.sensitivity import exact_squares
-from batchdp.release import estimating
-from batchdp.release.components.codes import codes_of
-from batchdp.release.safety import room_on_disk, uninterrupted
+from batchdp.release import estimates
+from batchdp.release.answering import room_on_disk, uninterrupted
+from batchdp.release.counts import codes_of
 from test_components import structure
 from test_table_release import SIZES, codes, forged, strategy
 
@@ -117,7 +122,7 @@ def test_formulas_stay_texts_and_numbers_numbers(ledger: batchdp.Ledger, tmp_pat
 def test_what_no_ledger_stores_is_refused_before_the_charge(
     ledger: batchdp.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimating, "LARGEST_OUTPUT", 1000)
+    monkeypatch.setattr(estimates, "LARGEST_OUTPUT", 1000)
     monkeypatch.setattr("batchdp.ledger.ledger.LARGEST_OUTPUT", 1000)
     with pytest.raises(ReleaseError, match="that a ledger stores"):
         batchdp.answer(strategy(), codes(), rho=0.5, ledger=ledger)

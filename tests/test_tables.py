@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
 from batchdp.domain import Domain, as_domain
-from batchdp.queries.conditions import Cut, Place
-from batchdp.tables import count, open_table
-from batchdp.tables.coding import pack, unpack
+from batchdp.engines import count, open_table
+from batchdp.engines.coding import pack, unpack
+from batchdp.queries.query import Cut, Place
+from batchdp.workloads.encode.atoms import Atoms, LineAtoms, ListedAtoms
 from engines import ALIKE, ENGINES, every_engine, on_spark
 
 Counts = dict[tuple[int, ...], int]

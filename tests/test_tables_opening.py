@@ -28,13 +28,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchdp import BatchDPError
-from batchdp.cells.atoms import LineAtoms, ListedAtoms
-from batchdp.cells.splitting import split
 from batchdp.domain import Domain, as_domain
+from batchdp.engines import count, open_table
+from batchdp.engines.source import shield, shield_all
 from batchdp.errors import TableError
-from batchdp.queries.conditions import Cut
-from batchdp.tables import count, open_table
-from batchdp.tables.source import shield, shield_all
+from batchdp.queries.query import Cut
+from batchdp.workloads.encode.atoms import LineAtoms, ListedAtoms, split
 from engines import ENGINES, every_engine, on_spark, postgres, spark
 from needs import require
 

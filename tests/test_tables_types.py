@@ -16,11 +16,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.dataset as pa_dataset  # type: ignore[import-untyped]
 import pytest
 
-from batchdp.cells.atoms import Atoms, LineAtoms, ListedAtoms
 from batchdp.domain import as_domain
+from batchdp.engines import count, open_table
 from batchdp.errors import TableError
-from batchdp.queries.conditions import Cut
-from batchdp.tables import count, open_table
+from batchdp.queries.query import Cut
+from batchdp.workloads.encode.atoms import Atoms, LineAtoms, ListedAtoms
 from engines import on_spark, postgres, spark
 
 NUMBERS = {"range": [0, 100]}

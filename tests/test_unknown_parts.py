@@ -13,7 +13,7 @@ import pytest
 
 from batchdp import Ledger, LedgerError, answer, archive, load_plan, load_release, plan
 from batchdp.errors import BatchDPError, ReleaseError
-from batchdp.release.store import decoded
+from batchdp.release.file import decoded
 
 DOMAIN = {"table": "t", "columns": {"a": {"values": ["x", "y"]}, "b": {"range": [0, 8], "bins": [0, 4]}}}
 TABLE = pd.DataFrame({"a": ["x", "y", "x"], "b": [1, 2, 7]})

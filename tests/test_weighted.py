@@ -12,25 +12,29 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from batchdp import STRATEGIES, optimize, workloads
-from batchdp.bounds import certify
-from batchdp.components.search import Batch
 from batchdp.errors import StrategyError
-from batchdp.weighted.columns import by_strategy, each_value
-from batchdp.weighted.optimizing import optimize_products
-from batchdp.weighted.problem import (
+from batchdp.optimizer.marginal.problem import (
     column_problem,
     largest_change,
     partitions,
     problem_of,
     sub_batch,
     supersets,
+)
+from batchdp.optimizer.marginal.search import columns_grams, optimize_products
+from batchdp.optimizer.residual.search import Batch
+from batchdp.strategies.bounds import certify
+from batchdp.strategies.marginal.columns import by_strategy, each_value
+from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.strategies.marginal.weights import (
+    Tables,
+    fit,
+    plain,
+    relation,
+    value_of,
     whole_problem,
 )
-from batchdp.weighted.search import columns_grams
-from batchdp.weighted.strategy import MarginalGroup, MarginalStrategy, Results
-from batchdp.weighted.weights import Tables, fit, plain, relation, value_of
-from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 from test_components import batch_of, structure, weights_of
 
 Dense = NDArray[np.float64]
@@ -140,7 +144,7 @@ def test_sparse_and_dense_relations_are_the_same(monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(0)
     tables = plain(rng.random((20, 5)) < 0.5)
     dense = relation(asked, tables)
-    monkeypatch.setattr("batchdp.weighted.weights.MOST_DENSE", 0)
+    monkeypatch.setattr("batchdp.strategies.marginal.weights.MOST_DENSE", 0)
     assert np.array_equal(relation(asked, tables).toarray(), dense)
     general = problem_of(Batch(batch).terms(batch.weights), [each_value(c) for c in Batch(batch).columns])
     order = {row.tobytes(): k for k, row in enumerate(asked.needed)}

@@ -15,28 +15,32 @@ from numpy.typing import NDArray
 
 from batchdp import audit, epsilon_for, optimize, workloads
 from batchdp.audits.attack import attack
-from batchdp.components.search import Batch
 from batchdp.errors import LatticeError, PrivacyParameterError
 from batchdp.mechanism import sensitivity
 from batchdp.mechanism.law import laplace_quantiles
+from batchdp.mechanism.marginal import lattice as integers
+from batchdp.mechanism.marginal import law
+from batchdp.mechanism.marginal.lattice import (
+    IntegerResults,
+    IntegerTables,
+    WeightedLattice,
+    denominator,
+    quantise_weighted,
+)
 from batchdp.mechanism.measure import measure
 from batchdp.mechanism.measurement import LARGEST, Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample_independent
 from batchdp.mechanism.sensitivity import Change, largest_change
-from batchdp.mechanism.weighted import integers, law
-from batchdp.mechanism.weighted.integers import IntegerResults, denominator
-from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice, quantise_weighted
+from batchdp.optimizer.marginal.problem import sub_batch
+from batchdp.optimizer.marginal.search import columns_grams, optimize_products
+from batchdp.optimizer.residual.search import Batch
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.private import Records
-from batchdp.weighted.columns import by_strategy, each_value
-from batchdp.weighted.optimizing import optimize_products
-from batchdp.weighted.problem import sub_batch
-from batchdp.weighted.search import columns_grams
-from batchdp.weighted.strategy import MarginalGroup, MarginalStrategy, Results
-from batchdp.weighted.weights import Tables, plain
-from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import Factor, KroneckerWorkload
+from batchdp.strategies.marginal.columns import by_strategy, each_value
+from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.strategies.marginal.weights import Tables, plain
+from batchdp.workloads.kronecker import Factor, KroneckerWorkload, in_factors
 from mechanisms import calibrated, prepared
 from test_component_lattice import broken, broken_exactly, cells_of, matrix, measurements, reconstruction
 from test_components import batch_of, structure

@@ -14,11 +14,10 @@ import pytest
 import batchdp
 from batchdp.errors import BudgetError, PrivacyParameterError, ReleaseError
 from batchdp.private import Records
-from batchdp.release import answering, estimating
+from batchdp.release import answering, estimates
 from batchdp.release.verify import check_charged, check_ledger
-from batchdp.weighted.strategy import MarginalStrategy, Results
-from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.strategies.marginal.strategy import MarginalStrategy, Results
+from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 from mechanisms import released
 from test_components import structure
 from test_table_release import SIZES, codes, forged
@@ -44,7 +43,7 @@ def inside() -> MarginalStrategy:
 
 def groups() -> MarginalStrategy:
     """Two groups, each with columns of its own."""
-    from batchdp.weighted.problem import sub_batch
+    from batchdp.optimizer.marginal.problem import sub_batch
 
     rng, batch = np.random.default_rng(2), mixed()
     parts = [([0, 2], 0.6), ([1], 0.4)]
@@ -151,7 +150,7 @@ def test_what_cannot_be_paid_is_refused_before_noise_is_drawn(
         batchdp.answer(whole(), codes(), epsilon=1001, ledger=ledger)
     with pytest.raises(PrivacyParameterError, match="epsilon"):
         batchdp.answer(whole(), codes(), rho=0.5, ledger=ledger)
-    monkeypatch.setattr(estimating, "_memory", lambda: 10**6)
+    monkeypatch.setattr(estimates, "_memory", lambda: 10**6)
     with pytest.raises(ReleaseError, match="fewer tables"):
         batchdp.answer(whole(), codes(), epsilon=0.5, ledger=ledger)
     assert ledger.spent == 0

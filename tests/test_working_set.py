@@ -7,10 +7,9 @@ import pytest
 
 from batchdp import low_rank, optimize, workloads
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.strategies.families.low_rank import fast, working_set
-from batchdp.strategies.families.low_rank.least_measure import least_measure
-from batchdp.strategies.families.low_rank.program import first_measure
-from batchdp.workloads.pair import Pair
+from batchdp.optimizer.families.low_rank import fast
+from batchdp.optimizer.families.low_rank.fast import first_measure, least_measure
+from batchdp.workloads.matrix import Pair
 
 
 def gaussian_columns(rows: int, columns: int) -> Dense:
@@ -18,7 +17,7 @@ def gaussian_columns(rows: int, columns: int) -> Dense:
 
 
 def solved(R: Dense, rank: int) -> Pair:
-    pair = working_set.solve(R, rank, fast.Rules(0.03 * rank), seed=0)
+    pair = fast.solve_working_set(R, rank, fast.Rules(0.03 * rank), seed=0)
     assert pair is not None
     L, B = dense(pair.measure), pair.reconstruct
     assert np.linalg.norm(R - B @ L) <= 1e-11 * np.linalg.norm(R)
@@ -30,7 +29,7 @@ def solved(R: Dense, rank: int) -> Pair:
 def test_few_columns_do_for_all(extra: int) -> None:
     R = gaussian_columns(6, 4000)
     rank = 6 + extra
-    assert working_set.pays(4000, 6, rank)
+    assert fast.pays(4000, 6, rank)
     pair = solved(R, rank)
     everything = fast.solve(R, first_measure(R, rank, np.random.default_rng(0)), fast.Rules(0.03 * rank))
     assert everything is not None

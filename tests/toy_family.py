@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from batchdp.linalg.matrix import dense
-from batchdp.strategies import FunctionFamily, register
+from batchdp.optimizer.families import FunctionFamily, register
 from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.workload import as_workload
+from batchdp.workloads.matrix import as_workload
 
 
 def singular_vectors(given: Any) -> PairStrategy:

@@ -15,17 +15,15 @@ from scipy import sparse
 
 from batchdp import MatrixWorkload, Release
 from batchdp.audits.attack import movements
-from batchdp.audits.exact import check_arithmetic, rederive, take_apart
-from batchdp.audits.finding import Finding
+from batchdp.audits.exact import Finding, check_arithmetic, rederive, take_apart
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measure import clamp, measure
-from batchdp.mechanism.quantise import quantise
+from batchdp.mechanism.prepare import quantise
 from batchdp.mechanism.reader import Reader
 from batchdp.privacy import LAPLACE, Budget, Noise
 from batchdp.private import CellCounts
-from batchdp.release.digests import answers_digest, describe, digest_of
 from batchdp.release.file import DECODERS, encode
-from batchdp.release.verify import contradictions
+from batchdp.release.verify import answers_digest, contradictions, describe, digest_of
 
 BITS = 20
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp import workloads
-from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 
 Rows = NDArray[np.float64]
 Term = list[Rows | None]

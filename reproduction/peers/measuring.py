@@ -7,8 +7,13 @@ import time
 from dataclasses import dataclass
 from math import nan
 
-from batchdp.portfolio import optimize
-from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
+from batchdp.optimizer import optimize
+from batchdp.privacy import (
+    GAUSSIAN,
+    LAPLACE,
+    Budget,
+    Noise,
+)
 from reproduction.peers.batches import BATCHES
 from reproduction.peers.figures import LARGEST, NOISES, Task
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import matplotlib
 
-from batchdp.plots.canvas import GREY, label_rows, plain
-from batchdp.plots.canvas import figure as new_figure
+from batchdp.reports.plots import GREY, label_rows, plain
+from batchdp.reports.plots import figure as new_figure
 from reproduction.findings import short
 from reproduction.peers.figures import LARGEST, Figure
 from reproduction.peers.verdicts import AHEAD, BEHIND, EQUAL, MISSING, Verdict

@@ -1,24 +1,10 @@
-"""Everything batchdp raises on purpose.
-
-    BatchDPError
-    ├── DomainError              a domain file that does not say what is public about the table
-    ├── QueryError               SQL that is not a batch of linear queries over the declared columns
-    ├── TableError               a table that cannot be opened, or does not have the declared columns
-    ├── WorkloadError            the queries are not a matrix of finite numbers
-    ├── StrategyError            a pair (measure, reconstruct) that does not answer its workload
-    ├── PlanError                a plan file that is missing, damaged or does not fit this version
-    ├── AccuracyError            accuracies that cannot be read, or cannot be met
-    ├── LatticeError             a strategy that cannot be measured in integers accurately enough
-    ├── ReleaseError             a release that cannot be made, written or read
-    ├── DossierError             a dossier that cannot be written, or is not what it claims to be
-    ├── BudgetError              a spend that the ledger refuses; nothing was charged
-    ├── LedgerError              a ledger file that is missing, locked, read-only, full or damaged
-    └── PrivacyParameterError    an epsilon, rho or other privacy parameter out of range
-
-Every message names the argument, the value it had and the remedy.
-"""
+"""The exception tree, and the checks of numbers at the door."""
 
 from __future__ import annotations
+
+import math
+import operator
+from numbers import Real
 
 
 class BatchDPError(Exception):
@@ -75,3 +61,31 @@ class BudgetError(BatchDPError, ValueError):
 
 class LedgerError(BatchDPError):
     """The ledger's file cannot be used: missing, locked, read-only, full, damaged, edited or not a ledger."""
+
+
+def check_whole(name: str, value: object, least: int, error: type[BatchDPError] = StrategyError) -> int:
+    """A whole number of at least `least`."""
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise error(f"{name}={value!r} must be a whole number of at least {least}")
+    return number
+
+
+def check_finite(
+    name: str, value: object, *, least: float = -math.inf, above: float = -math.inf, below: float = math.inf
+) -> float:
+    """A finite number of at least `least`, above `above` and below `below`."""
+    number = math.nan
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+    if not (math.isfinite(number) and number >= least and number > above and number < below):
+        bounds = [f"at least {least:g}"] * (least > -math.inf) + [f"above {above:g}"] * (above > -math.inf)
+        bounds += [f"below {below:g}"] * (below < math.inf)
+        raise StrategyError(f"{name}={value!r} must be a finite number {' and '.join(bounds)}".rstrip())
+    return number

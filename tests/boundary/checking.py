@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from batchdp.cells import Cells
-from batchdp.cells.atoms import LineAtoms
 from batchdp.domain import Domain, as_domain
+from batchdp.engines import open_table, prepare_count
 from batchdp.errors import BatchDPError
-from batchdp.queries.conditions import Cut
-from batchdp.release.given import given_counts
-from batchdp.tables import open_table, prepare_count
+from batchdp.queries.query import Cut
+from batchdp.release.counts import given_counts
 from batchdp.workloads import products
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.encode.atoms import LineAtoms
+from batchdp.workloads.encode.cells import Cells
+from batchdp.workloads.matrix import MatrixWorkload
 from boundary.domains import Case
 from mechanisms import measured
 

@@ -9,16 +9,21 @@ from itertools import combinations
 from random import Random
 from typing import Any
 
-from batchdp.cells import Cells, cells_of
 from batchdp.domain import Domain, as_domain
-from batchdp.domain.columns import Dates, Integers, Listed, Numbers
+from batchdp.domain.columns import (
+    Dates,
+    Integers,
+    Listed,
+    Numbers,
+)
+from batchdp.engines.columns import Kind, kind_of
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.quantise import lattice_of
+from batchdp.mechanism.prepare import lattice_of
+from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.sql import read_queries
-from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.tables.columns import Kind, kind_of
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.encode.cells import Cells, cells_of
+from batchdp.workloads.matrix import MatrixWorkload
 
 TABLE = "visits"
 UNIT = "who"

@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from batchdp.components.optimizing import _strategy, optimize_products
-from batchdp.components.search import Batch, split_by, tables_apart
-from batchdp.derived import expressions
 from batchdp.ledger import Ledger
 from batchdp.linalg.product import CellMap, Product
 from batchdp.mechanism import measure as measuring
@@ -27,16 +24,18 @@ from batchdp.mechanism.lattice import OneGroup
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.reader import CellReader
-from batchdp.plans import keeping
+from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
+from batchdp.optimizer.residual.search import Batch, split_by, tables_apart
+from batchdp.plans import strategy_io
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.private import CellCounts, Records, Tallies
+from batchdp.queries import expressions
 from batchdp.release.answering import Request, release
-from batchdp.release.records import Release
+from batchdp.release.release import Release
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape
-from batchdp.workloads.products import in_factors
-from batchdp.workloads.structure import KroneckerWorkload
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
+from batchdp.workloads.matrix import MatrixWorkload
 
 Given = dict[str, Any]
 """What is given of a case: see `given.py`."""
@@ -219,7 +218,7 @@ def search(given: Given, way: str) -> Given:
         if way == "unevenly":  # in whole parts of 1024, as a search that improves them leaves them
             split = {i: _uneven(len(one)) for i, one in split.items()}
         found = _strategy(batch, tables_apart(batch, terms) if way == "apart" else split_by(batch, terms, split), 0.0)
-    kept, arrays = keeping.described(found)
+    kept, arrays = strategy_io.described(found)
     header = kept["strategy"]
     if header["kind"] == "whole":
         return {"kind": "whole residuals", "shares": arrays["shares"].tolist(), "total": found.total}
@@ -243,7 +242,7 @@ def search(given: Given, way: str) -> Given:
 def total_of(given: Given) -> float:
     """The sum of squared errors of a strategy over many columns at unit noise: for `given.py`, once."""
     header, arrays = _kept({**given, "strategy": {"total": 0.0, **given["strategy"]}})
-    found = keeping.add_up(keeping._READ[header["kind"]](header, arrays, _batch(given["workload"])))
+    found = strategy_io.add_up(strategy_io._READ[header["kind"]](header, arrays, _batch(given["workload"])))
     assert found is not None
     return found
 
@@ -256,7 +255,7 @@ def _uneven(orbits: int) -> Any:
 
 def _over_columns(given: Given) -> Any:
     header, arrays = _kept(given)
-    return keeping.read({"strategy": header}, arrays, _batch(given["workload"]))
+    return strategy_io.read({"strategy": header}, arrays, _batch(given["workload"]))
 
 
 def _kept(given: Given) -> tuple[dict[str, Any], dict[str, Any]]:

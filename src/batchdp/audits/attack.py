@@ -18,15 +18,15 @@ from scipy import sparse
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from batchdp.audits.finding import Finding
+from batchdp.audits.exact import Finding
 from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.components.lattice import ComponentLattice
 from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.marginal.lattice import WeightedLattice
 from batchdp.mechanism.measure import measure
 from batchdp.mechanism.measurement import Dense, GroupNoise, Integers
 from batchdp.mechanism.prepare import Mechanism
+from batchdp.mechanism.residual.lattice import ComponentLattice
 from batchdp.mechanism.sample import sample, sample_independent
-from batchdp.mechanism.weighted.lattice import WeightedLattice
 from batchdp.privacy import Gaussian, Noise
 from batchdp.private import Records
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchdp.audits import amounts, knorm, tables  # noqa: F401  # which register what they derive again
+from batchdp.audits import exact as amounts  # noqa: F401  # which register what they derive again
 from batchdp.audits.attack import RUNS, attack
-from batchdp.audits.exact import exact
-from batchdp.audits.finding import Finding
-from batchdp.audits.records import records_findings
+from batchdp.audits.exact import Finding, exact
+from batchdp.audits.tables import records_findings
 from batchdp.mechanism.measurement import Relation
 from batchdp.mechanism.prepare import prepare
 from batchdp.plans import Plan
-from batchdp.plans.settling import settle
+from batchdp.plans.planned import settle
 from batchdp.privacy import Budget
 from batchdp.strategies.strategy import Strategy
 

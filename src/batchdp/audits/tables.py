@@ -2,21 +2,93 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import singledispatch
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from batchdp.audits.exact import check_arithmetic, probe_of, rederive, take_apart
-from batchdp.audits.finding import Finding
-from batchdp.mechanism.components.lattice import ComponentLattice
+from batchdp.audits.exact import (
+    Finding,
+    check_arithmetic,
+    probe_of,
+    rederive,
+    take_apart,
+)
+from batchdp.mechanism.marginal.lattice import WeightedLattice
 from batchdp.mechanism.measure import measure
-from batchdp.mechanism.weighted.lattice import WeightedLattice
+from batchdp.mechanism.residual.lattice import ComponentLattice
+from batchdp.plans.encoding import CellBatch
 from batchdp.private import Records
+from batchdp.workloads.encode.atoms import possible
+from batchdp.workloads.encode.cells import Cells, looked_at
+
+CHUNK = 200_000
+MOST_RECORDS = 8_000_000
+
+
+@singledispatch
+def records_findings(batch: Any, measurement: Any) -> Iterator[Finding]:
+    """What is looked at of the records of a plan's batch: nothing, where no blocks are said to exclude each other."""
+    return iter(())
+
+
+@records_findings.register
+def _(batch: CellBatch, measurement: Any) -> Iterator[Finding]:
+    if len(measurement.workload.meetings) > 1:
+        yield records_finding(batch.cells, measurement)
+
+
+def records_finding(cells: Cells, lattice: Any) -> Finding:
+    """Every combination of atoms, the cell that it has in every block, and what it changes: never more than Δ."""
+    met = [frozenset(own) for own in lattice.workload.meetings]
+    many = prod(int(possible(cells.atoms[i]).sum()) for i in looked_at(cells.blocks))
+    if many > MOST_RECORDS:
+        return Finding("records that exist", held=False, figures=f"{many:,} combinations are too many to look at")
+    columns = sparse.csc_array(lattice.integers)
+    sums = [
+        sum(abs(int(q)) for q in columns.data[start:end])
+        for start, end in zip(columns.indptr[:-1], columns.indptr[1:], strict=True)
+    ]
+    # Whole numbers of any size where 64 bits might not do; the last: no cell.
+    change = np.array([*sums, 0], dtype=np.int64 if sum(sums) < 2**62 else object)
+    starts = np.cumsum((0, *lattice.workload.blocks[:-1]))
+    worst, seen, strangers = 0, 0, 0
+    known: set[bytes] = set()
+    for codes in _records(cells):
+        found = np.stack([block.classes.of(codes) for block in cells.blocks])
+        for pattern in np.unique(found >= 0, axis=1).T:
+            if pattern.tobytes() not in known:
+                known.add(pattern.tobytes())
+                own = frozenset(np.flatnonzero(pattern).tolist())
+                strangers += not any(own <= other for other in met)
+        places = np.where(found >= 0, found + starts[:, None], len(sums))
+        worst = max(worst, int(change[places].sum(axis=0).max()))
+        seen += len(codes)
+    held = strangers == 0 and worst <= lattice.column_sums
+    said = f"{seen:,} combinations of values, {len(met)} sets of blocks that meet, Σ|Q| at most {worst}"
+    return Finding("records that exist", held, said if not strangers else f"{said}; {strangers} in other blocks")
+
+
+def _records(cells: Cells) -> Iterator[NDArray[np.int64]]:
+    """All combinations of atoms that records can have, in the columns that matter; any atom in the others."""
+    alive = {i: np.flatnonzero(possible(cells.atoms[i])) for i in looked_at(cells.blocks)}
+    shape = tuple(len(own) for own in alive.values())
+    total = prod(shape)
+    for start in range(0, total, CHUNK):
+        numbers = np.arange(start, min(total, start + CHUNK))
+        codes = np.zeros((len(numbers), len(cells.atoms)), dtype=np.int64)
+        for i, place in zip(alive, np.unravel_index(numbers, shape) if shape else (), strict=True):
+            codes[:, i] = alive[i][place]
+        yield codes
+
 
 Integers = NDArray[np.int64]
 
-MOST_RECORDS = 400
+MOST_TABLE_RECORDS = 400
 """Records that every group is looked at with; all of them where there are no more."""
 MOST_MEASURED = 20_000_000
 """Measurements in all that are made for it: fewer records where groups are large."""
@@ -49,7 +121,7 @@ def moved_by(measurement: Any, records: Integers) -> list[int]:
 def records_of(measurement: Any) -> tuple[Integers, bool]:
     """Records to look at: all, or as many as can be, drawn by a fixed seed, since nothing is released here."""
     sizes = measurement.workload.sizes
-    most = min(MOST_RECORDS, max(2, MOST_MEASURED // max(1, measurement.measurements)))
+    most = min(MOST_TABLE_RECORDS, max(2, MOST_MEASURED // max(1, measurement.measurements)))
     if measurement.workload.cells <= most:
         return np.indices(sizes).reshape(len(sizes), -1).T.astype(np.int64), True
     rng = np.random.default_rng(0)

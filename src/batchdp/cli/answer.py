@@ -12,13 +12,22 @@ from uuid import uuid4
 
 import typer
 
-from batchdp.cli.options import All, AsJson, Epsilon, Plan, Rho, WantConsistent, Whole, either
+from batchdp.cli.files import (
+    All,
+    AsJson,
+    Epsilon,
+    Plan,
+    Rho,
+    WantConsistent,
+    Whole,
+    either,
+)
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
     from batchdp.release import Consistent, Release
-    from batchdp.release.cost import Cost
-    from batchdp.release.looking import Seen
+    from batchdp.release.answering import Cost
+    from batchdp.reports.notebook import Seen
 
 
 EXAMPLES = (
@@ -65,8 +74,13 @@ def command(
     negative, and that the intervals are those of value.
     """
     either(epsilon, rho)
-    from batchdp.cli.agreeing import made_consistent
-    from batchdp.cli.files import answers_as_json, open_ledger, write_answers, write_release
+    from batchdp.cli.files import (
+        answers_as_json,
+        made_consistent,
+        open_ledger,
+        write_answers,
+        write_release,
+    )
     from batchdp.cli.show import print_json, progress
     from batchdp.errors import ReleaseError
     from batchdp.plans import load_plan
@@ -148,8 +162,14 @@ def _say_the_rest(
 
 def show_answers(done: Release, agreeing: Consistent | None = None, *, everything: bool = False) -> None:
     """The tables with their typical errors and top rows, or with every answer and its interval."""
-    from batchdp.cli.show import Part, console, parts, pieces, table
-    from batchdp.release.looking import look_at
+    from batchdp.cli.show import (
+        Part,
+        console,
+        parts,
+        pieces,
+        table,
+    )
+    from batchdp.reports.notebook import look_at
 
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
     title = f"{len(done.answers):,} private answers"
@@ -188,7 +208,7 @@ def _marked(name: str, derived: bool) -> str:
 
 def _figures(value: float, *others: float) -> list[str]:
     """Value, standard error, low and high; words where there is no value."""
-    from batchdp.release.looking import NOT_DETERMINED
+    from batchdp.reports.notebook import NOT_DETERMINED
 
     if math.isnan(value):
         return [NOT_DETERMINED] + [""] * len(others)
@@ -214,7 +234,7 @@ def _ask(cost: Cost, ledger: str) -> bool:
     from batchdp.cli.streams import read_reply
     from batchdp.errors import ReleaseError
     from batchdp.mechanism.measurement import describe_neighbours
-    from batchdp.terminal import sanitise
+    from batchdp.text import sanitise
 
     spent = f"{cost.ledger.letter} = {figure(cost.charged)}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from batchdp.cli.options import AsJson
+from batchdp.cli.files import AsJson
 
 EXAMPLES = ("batchdp compare visits.plan", "batchdp compare queries.npy --json")
 
@@ -24,8 +24,13 @@ def command(
 ) -> None:
     """Run every method on a batch and show their expected errors side by side; no data is read."""
     from batchdp.cli.files import read_workload
-    from batchdp.cli.show import comparison_table, console, print_json, tracked
-    from batchdp.studies.comparison import compare
+    from batchdp.cli.show import (
+        comparison_table,
+        console,
+        print_json,
+        tracked,
+    )
+    from batchdp.plans.comparison import compare
 
     comparison = compare(read_workload(workload), progress=lambda names: tracked(names, "Optimising"))
     if as_json:

@@ -16,11 +16,18 @@ def command(
     ),
 ) -> None:
     """Do the whole job on invented patient records with an embedded database, in seconds."""
-    from batchdp.cli.show import Part, console, figure, parts, progress, say
-    from batchdp.excerpt import full_title
+    from batchdp.cli.example import RECORDS, demonstrate
+    from batchdp.cli.show import (
+        Part,
+        console,
+        figure,
+        parts,
+        progress,
+        say,
+    )
     from batchdp.plans.outlook import outlook
-    from batchdp.queries.statements import QUERY, tables_of
-    from batchdp.studies.demo import RECORDS, demonstrate
+    from batchdp.queries.query import QUERY, tables_of
+    from batchdp.text import full_title
 
     with progress("Starting") as report:
         done = demonstrate(folder, lambda text: say(f"• {text}"), report)

@@ -40,8 +40,8 @@ def command(
     """
     from batchdp.cli.files import find_release, open_ledger
     from batchdp.cli.show import progress, say
-    from batchdp.publishing import dossier
     from batchdp.release import load_release
+    from batchdp.reports.dossier import dossier
 
     if format not in ("parquet", "csv"):
         raise typer.BadParameter("give parquet or csv", param_hint="--format")

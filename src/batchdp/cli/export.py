@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from batchdp.cli.options import WantConsistent, Whole
+from batchdp.cli.files import WantConsistent, Whole
 
 EXAMPLES = (
     "batchdp export answers.release -o tables",
@@ -33,11 +33,10 @@ def command(
 
     With --consistent a last column has values that agree and are not negative; the intervals stay those of value.
     """
-    from batchdp.cli.agreeing import made_consistent
-    from batchdp.cli.files import find_release
+    from batchdp.cli.files import find_release, made_consistent
     from batchdp.cli.show import progress, say
     from batchdp.release import load_release
-    from batchdp.release.exporting import export
+    from batchdp.release.exports import export
 
     if format not in ("parquet", "csv"):
         raise typer.BadParameter("give parquet or csv", param_hint="--format")

@@ -12,20 +12,89 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 from scipy import sparse
 
-from batchdp.archive import write_atomically
-from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
-from batchdp.regular import open_regular
-from batchdp.workloads.workload import MatrixWorkload, Workload
+from batchdp.archive import open_regular, write_atomically
+from batchdp.cli.show import progress
+from batchdp.errors import (
+    BatchDPError,
+    LedgerError,
+    ReleaseError,
+    WorkloadError,
+)
+from batchdp.release import Consistent, Release
+from batchdp.workloads.matrix import MatrixWorkload, Workload
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.release import Answer, Consistent, Release
+    from batchdp.release import Answer
+
+
+def made_consistent(release: Release, *, whole: bool) -> Consistent:
+    """What `release.consistent()` gives."""
+    with progress("Making answers agree (Ctrl-C: the best so far)") as bar:
+        return release.consistent(whole=whole, progress=bar)
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.", metavar="")]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="How many records the groups of a derived answer have, 1000 if left out: its accuracy depends on it. A "
+        "number alone is for all; can be given several times.",
+        metavar="NAME=N",
+    ),
+]
+Weight = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="How much a statement or query matters, 1 if left out; can be given several times.", metavar="NAME=N"
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Print every row of every table.", metavar="")]
+Epsilon = Annotated[
+    float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")
+]
+Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for plans with Gaussian noise.", metavar="R")]
+Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan written by `batchdp plan`.", readable=False)]
+
+WantConsistent = Annotated[
+    bool,
+    typer.Option("--consistent", help="Add answers that agree and are not negative.", metavar=""),
+]
+Whole = Annotated[bool, typer.Option("--whole", help="Consistent answers in whole numbers.", metavar="")]
+
+
+def either(epsilon: float | None, rho: float | None) -> None:
+    """Refuse neither and both: wrong usage, whatever the plan is."""
+    if (epsilon is None) == (rho is None):
+        given = "neither is" if epsilon is None else "both are"
+        raise typer.BadParameter(
+            f"{given} given; give one, such as --epsilon 0.5 (--rho for Gaussian noise)", param_hint="--epsilon, --rho"
+        )
+
+
+class ShapeChoice(StrEnum):
+    """Shapes of noise that can be asked for."""
+
+    pair = "pair"
+    any = "any"
+
+
+Shape = Annotated[
+    ShapeChoice,
+    typer.Option(help="Laplace noise on a pair, or noise in the shape of the batch where that is clearly better."),
+]
+ShapeRank = Annotated[
+    int, typer.Option(help="Measurements that may share a shape: more take longer to draw.", metavar="K", min=1)
+]
+DrawSeconds = Annotated[float, typer.Option(help="What a draw of shaped noise may take, by its estimate.", metavar="S")]
 
 
 READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
@@ -75,7 +144,7 @@ def write_answers(release: Release, output: Path, agreeing: Consistent | None = 
         rows = [dict(row) for row in _list_rows(release, agreeing)]
         write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
     elif output.suffix.lower() == ".csv":
-        from batchdp.release.exporting import no_formula
+        from batchdp.release.exports import no_formula
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

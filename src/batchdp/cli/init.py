@@ -67,7 +67,7 @@ def command(
             raise DomainError(f"{path} is there already; use --force to replace it or --folder for another place")
     name, columns, remarks = "patients", list(EXAMPLE), ""
     if table is not None:
-        from batchdp.tables.schema import read_schema
+        from batchdp.engines.schema import read_schema
 
         name, columns = read_schema(table, has_header=header)
     if codebook is not None:
@@ -90,7 +90,7 @@ def command(
 
 def _first_line(table: str | None) -> str:
     """Where the names of a CSV file's columns are from: a line of words can be a record too."""
-    from batchdp.tables.schema import is_csv
+    from batchdp.engines.schema import is_csv
 
     if table is None or not is_csv(table):
         return ""
@@ -102,8 +102,8 @@ def _first_line(table: str | None) -> str:
 
 def _differences(columns: Sequence[Described], book: Codebook) -> str:
     """Which columns only one of the two knows, in a sentence each."""
-    from batchdp.domain.names import fold
-    from batchdp.tables.columns import list_names
+    from batchdp.domain.columns import fold
+    from batchdp.engines.columns import list_names
 
     there = {fold(column.name) for column in columns}
     absent = [one.name for one in book.columns if not there & {fold(name) for name in (one.name, *one.also)}]

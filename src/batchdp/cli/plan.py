@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchdp.cli.options import All, AsJson, Assume, DrawSeconds, Shape, ShapeChoice, ShapeRank, Weight
+from batchdp.cli.files import (
+    All,
+    AsJson,
+    Assume,
+    DrawSeconds,
+    Shape,
+    ShapeChoice,
+    ShapeRank,
+    Weight,
+)
 
 if TYPE_CHECKING:
     from batchdp.plans import Plan
@@ -179,7 +188,7 @@ def _show(expected: Outlook, made: Plan, title: str, domain: Path, *, everything
 
 def _accuracy(given: str | None) -> tuple[float | None, Criteria | None]:
     """A half width for every answer, or a file of accuracies by name."""
-    from batchdp.checks import check_finite
+    from batchdp.errors import check_finite
     from batchdp.plans.criteria import load_criteria
 
     if given is None:

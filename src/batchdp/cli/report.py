@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from batchdp.cli.options import WantConsistent, Whole
+from batchdp.cli.files import WantConsistent, Whole
 
 EXAMPLES = (
     "batchdp report visits.plan --criteria wanted.toml -l budget.db -o page.html",
@@ -57,8 +57,7 @@ def command(
         return
     if criteria is not None:
         raise typer.BadParameter(f"criteria are for plans, and {release} is none", param_hint="--criteria")
-    from batchdp.cli.agreeing import made_consistent
-    from batchdp.cli.files import check_output, find_release, open_ledger
+    from batchdp.cli.files import check_output, find_release, made_consistent, open_ledger
     from batchdp.cli.show import progress, say, tracked
     from batchdp.errors import ReleaseError
     from batchdp.release import load_release
@@ -71,7 +70,7 @@ def command(
     compared = None
     if plan is not None:
         from batchdp.plans import load_plan
-        from batchdp.studies.comparison import compare, quick_methods
+        from batchdp.plans.comparison import compare, quick_methods
 
         made = load_plan(plan)
         planned = made.strategy

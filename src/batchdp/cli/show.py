@@ -17,12 +17,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from batchdp.cli import streams
-from batchdp.terminal import sanitise
+from batchdp.text import sanitise
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from batchdp.studies.comparison import Comparison
+    from batchdp.plans.comparison import Comparison
 
 
 WIDTH = 100

@@ -8,7 +8,7 @@ import signal
 import sys
 from io import TextIOWrapper
 
-from batchdp.terminal import sanitise
+from batchdp.text import sanitise
 
 PLAIN = {
     "ε": "epsilon",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from batchdp.cli.options import AsJson
+from batchdp.cli.files import AsJson
 
 EXAMPLES = ("batchdp verify folder --ledger budget.db", "batchdp verify folder --json")
 
@@ -29,7 +29,7 @@ def command(
     """
     from batchdp.cli.files import open_ledger
     from batchdp.cli.show import print_json, say
-    from batchdp.publishing import verify
+    from batchdp.reports.dossier import verify
 
     found = verify(folder, ledger=None if ledger is None else open_ledger(ledger))
     if as_json:

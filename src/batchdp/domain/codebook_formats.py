@@ -13,10 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
 
-from batchdp.domain.columns import LARGEST, MOST_VALUES
+from batchdp.domain.columns import LARGEST, MOST_VALUES, check_text
 from batchdp.domain.draft import ColumnType, Described
-from batchdp.domain.names import check_text
-from batchdp.terminal import sanitise
+from batchdp.text import sanitise
 
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?=$|[T ])")
 DECIMAL = re.compile(r"[-+]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][-+]?\d{1,3})?")

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from batchdp.archive import read_text
 from batchdp.domain import codebook_formats
 from batchdp.domain.codebook_formats import shorten
+from batchdp.domain.columns import LONGEST, fold, plain_name
 from batchdp.domain.draft import ColumnType, Described
-from batchdp.domain.names import LONGEST, fold, plain_name
 from batchdp.errors import DomainError
-from batchdp.regular import read_text
 
 # ── A codebook from a JSON file. Only that file is read: references to others are refused, and nothing is fetched.
 

@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from batchdp.domain.columns import Column
-from batchdp.domain.names import check_name, fold
+from batchdp.archive import read_text
+from batchdp.domain.columns import Column, check_name, fold
 from batchdp.errors import DomainError
-from batchdp.regular import read_text
 
 LARGEST_FILE = 10_000_000
 """Bytes."""

@@ -13,10 +13,10 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Literal
 
+from batchdp.domain.columns import LONGEST, fold, skeleton
 from batchdp.domain.domain import MOST_COLUMNS, read_domain
-from batchdp.domain.names import LONGEST, fold, skeleton
 from batchdp.errors import DomainError
-from batchdp.terminal import sanitise
+from batchdp.text import sanitise
 
 # ── what is known about a column ──
 

@@ -24,10 +24,24 @@ from batchdp.ledger.chain import (
     grant,
 )
 from batchdp.ledger.file import LedgerFile
-from batchdp.ledger.outputs import as_entry, digest_of, find_output, find_paid, migrate, repeat
-from batchdp.markup import summary
+from batchdp.ledger.outputs import (
+    as_entry,
+    digest_of,
+    find_output,
+    find_paid,
+    migrate,
+    repeat,
+)
 from batchdp.mechanism.conversion import check_delta, epsilon_of
-from batchdp.privacy import UNITS, Amount, Budget, Unit, round_down, round_up
+from batchdp.privacy import (
+    UNITS,
+    Amount,
+    Budget,
+    Unit,
+    round_down,
+    round_up,
+)
+from batchdp.text import summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -261,7 +275,7 @@ class Ledger:
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """What each spend took from the total, oldest first, on matplotlib axes of one's own if given."""
-        from batchdp.plots.ledger import plot_ledger
+        from batchdp.reports.plots import plot_ledger
 
         spends = self.history()
         return plot_ledger(
@@ -275,8 +289,8 @@ class Ledger:
 
     def plot_together(self, *, axes: Axes | None = None) -> Figure:
         """What each of the latest spends, and all together, amount to as (ε, δ), on axes of one's own if given."""
-        from batchdp.ledger.curves import DELTAS, list_curves
-        from batchdp.plots.curves import plot_curves
+        from batchdp.ledger.books import DELTAS, list_curves
+        from batchdp.reports.plots import plot_curves
 
         shown = list_curves(self.history())
         return plot_curves(DELTAS, [one.name for one in shown], [one.epsilons for one in shown], axes=axes)

@@ -13,6 +13,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from batchdp.archive import open_regular
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger.books import Books
 from batchdp.ledger.chain import (
@@ -27,7 +28,6 @@ from batchdp.ledger.chain import (
 )
 from batchdp.ledger.file import LedgerFile, sync_folder
 from batchdp.privacy import round_up
-from batchdp.regular import open_regular
 
 LARGEST_ROW = 1_000_000
 """Bytes of an output that is kept in the ledger itself."""

@@ -15,12 +15,23 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima
-from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, refit
+from batchdp.linalg.matrix import (
+    Dense,
+    Plain,
+    dense,
+    plain,
+    row_maxima,
+)
+from batchdp.mechanism.lattice import (
+    LARGEST_REFIT,
+    OneGroup,
+    bits_for,
+    refit,
+)
 from batchdp.mechanism.sensitivity import amount_changes, over_blocks
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.matrix import MatrixWorkload
 
 SPARE = 64
 """Bits of the fine lattice beyond those of the longest stretch: more than float64 has."""

@@ -15,12 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.derived.expressions import Affine, Asked, Combination, Crossing
-from batchdp.derived.quantiles import quantile
-from batchdp.derived.ratios import combined_intervals
 from batchdp.linalg.matrix import Dense, Plain
 from batchdp.mechanism.law import NoiseLaw, checked_confidence
 from batchdp.privacy import GAUSSIAN
+from batchdp.queries.expressions import (
+    Affine,
+    Asked,
+    Combination,
+    Crossing,
+)
+from batchdp.queries.intervals import combined_intervals, quantile
 
 AT_ONCE = 256
 """Expressions whose noise is looked at together."""

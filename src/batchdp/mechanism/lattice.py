@@ -31,10 +31,15 @@ from batchdp.linalg.product import Product
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measurement import LARGEST, Integers, check_cap
 from batchdp.mechanism.reader import CellReader
-from batchdp.mechanism.sensitivity import cell_squares, cell_sums, over_blocks, root_above
+from batchdp.mechanism.sensitivity import (
+    cell_squares,
+    cell_sums,
+    over_blocks,
+    root_above,
+)
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.matrix import MatrixWorkload
 
 MOST_BITS, FEWEST_BITS = 40, 20
 LARGEST_REFIT = 4000

@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.components.columns import Column
 from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.components.lattice import ComponentLattice, IntegerPart
 from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
 from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.marginal.lattice import IntegerResults, IntegerTables, WeightedLattice
 from batchdp.mechanism.measurement import LARGEST, IntegerMeasurement, Integers
-from batchdp.mechanism.weighted.integers import IntegerResults
-from batchdp.mechanism.weighted.lattice import IntegerTables, WeightedLattice
+from batchdp.mechanism.residual.lattice import ComponentLattice, IntegerPart
 from batchdp.private import CellCounts, Records, Tallies
+from batchdp.strategies.residual.columns import Column
 
 MOST_COUNT = 2**62
 MOST_SUM = 2**63 - 1

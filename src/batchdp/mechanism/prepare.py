@@ -11,13 +11,101 @@ from typing import Any
 
 import numpy as np
 
-from batchdp.errors import LatticeError
+from batchdp.errors import LatticeError, StrategyError
+from batchdp.mechanism.amounts import AmountLattice, quantise_amounts
 from batchdp.mechanism.calibrate import calibrate
-from batchdp.mechanism.measurement import Dense, GroupNoise, IntegerMeasurement, Neighbours, total_loss
-from batchdp.mechanism.quantise import MOST_BIAS, TABLE_CAPS, caps_for, quantise
+from batchdp.mechanism.knorm.lattice import quantise_shaped
+from batchdp.mechanism.lattice import FEWEST_BITS, Lattice, quantise_cells
+from batchdp.mechanism.marginal.lattice import WeightedLattice, quantise_weighted
+from batchdp.mechanism.measurement import (
+    LARGEST,
+    Dense,
+    GroupNoise,
+    IntegerMeasurement,
+    Neighbours,
+    total_loss,
+)
+from batchdp.mechanism.residual.lattice import ComponentLattice, quantise_components
 from batchdp.privacy import Budget, Noise
-from batchdp.strategies.factored import FactoredStrategy
+from batchdp.strategies.marginal.strategy import MarginalStrategy
 from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.residual.strategy import ResidualStrategy
+from batchdp.strategies.strategy import FactoredStrategy
+from batchdp.workloads.matrix import MatrixWorkload
+
+
+@singledispatch
+def quantise(
+    strategy: object, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
+) -> IntegerMeasurement:
+    """The strategy on the finest lattice on which `largest_total` records cannot overflow.
+
+    Args:
+        strategy: what to measure.
+        largest_total: the public cap on the number of records.
+        budget, factor: what the noise will be scaled to, where the lattice is made for it.
+        exactly: where more is measured than its rank, answer exactly, at the price of noise.
+    """
+    raise StrategyError(f"strategy is a {type(strategy).__name__}, which cannot be measured; give what optimize found")
+
+
+def can_be_measured(strategy: object) -> bool:
+    """Whether a strategy is of a kind that `quantise` knows."""
+    return quantise.dispatch(type(strategy)) is not quantise.dispatch(object)
+
+
+@quantise.register
+def _(
+    strategy: PairStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
+) -> IntegerMeasurement:
+    return lattice_of(strategy, largest_total=largest_total, exactly=exactly)
+
+
+def lattice_of(strategy: PairStrategy, *, largest_total: int, exactly: bool = False) -> Lattice | AmountLattice:
+    """A strategy on cells, of which neither budget nor neighbours decide the lattice."""
+    if strategy.shape is not None:
+        return quantise_shaped(strategy, largest_total=largest_total, exactly=exactly)
+    if strategy.workload.ends:
+        return quantise_amounts(strategy, largest_total=largest_total)
+    return quantise_cells(strategy, largest_total=largest_total, exactly=exactly)
+
+
+@quantise.register
+def _(
+    strategy: ResidualStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
+) -> ComponentLattice:
+    return quantise_components(strategy, largest_total=largest_total, rho=float(budget), factor=factor)
+
+
+@quantise.register
+def _(
+    strategy: MarginalStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
+) -> WeightedLattice:
+    return quantise_weighted(strategy, largest_total=largest_total, epsilon=float(budget), factor=factor)
+
+
+# ── The public cap on the number of records: the one that was given, or the first default that is good enough.
+#
+# A cap decides how fine the lattice can be, and so how large the bias: the more records must fit into 64 bits, the
+# fewer bits a measurement has. Whatever needs a cap asks here, so that plans, advice and releases agree.
+
+CAPS = tuple(10**power for power in range(12, 5, -1))
+"""What is tried where no cap is given, the largest first."""
+TABLE_CAPS = CAPS[3:]
+"""The same for strategies over many columns."""
+MOST_BIAS = 0.01
+"""The largest bias that a release may have, relative to an answer's standard error."""
+
+
+def caps_for(workload: MatrixWorkload, max_rows: int | None) -> tuple[int, ...]:
+    """The caps to try, in order: the given one alone, or the defaults that leave the lattice bits enough.
+
+    The first is the default where no budget says how much noise there is. A record is counted once in every block.
+    """
+    if max_rows is not None:
+        return (max_rows,)
+    return tuple(cap for cap in CAPS if cap * len(workload.blocks) <= LARGEST >> FEWEST_BITS) or CAPS[-1:]
+
 
 MOST_EXCESS = 0.002
 """Of variances on the lattice over those of the strategy, for which a lower cap is tried."""

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.components.columns import Column
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import rows_span
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.strategies.residual.columns import Column
+from batchdp.workloads.matrix import MatrixWorkload
 
 if TYPE_CHECKING:
-    from batchdp.mechanism.components.integers import IntegerPiece
+    from batchdp.mechanism.residual.integers import IntegerPiece
 
 Integers = NDArray[np.int64]
 

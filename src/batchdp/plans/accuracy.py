@@ -15,15 +15,12 @@ from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.measurement import IntegerMeasurement, Relation
-from batchdp.mechanism.prepare import caps_of
-from batchdp.mechanism.quantise import lattice_of, quantise
+from batchdp.mechanism.prepare import caps_of, lattice_of, quantise
 from batchdp.plans.criteria import Criteria, Wanted
-from batchdp.plans.planned import Plan
-from batchdp.plans.settling import settle
+from batchdp.plans.planned import Plan, settle
 from batchdp.privacy import GAUSSIAN, Budget, Noise
-from batchdp.strategies.factored import FactoredStrategy
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.strategy import Strategy
+from batchdp.strategies.strategy import FactoredStrategy, Strategy
 
 NO_NOISE = "the answers asked for need no noise: they are 0 whatever the data"
 CLOSE = 1 + 1e-6

@@ -15,16 +15,21 @@ from functools import singledispatch
 import numpy as np
 from scipy import sparse
 
-from batchdp.components.search import Batch
-from batchdp.linalg.matrix import Dense, column_norms, plain, row_squares
+from batchdp.linalg.matrix import (
+    Dense,
+    column_norms,
+    plain,
+    row_squares,
+)
+from batchdp.optimizer.families.noise_on_data import noise_on_data
+from batchdp.optimizer.families.noise_on_results import noise_on_results
+from batchdp.optimizer.marginal.problem import largest_change
+from batchdp.optimizer.residual.search import Batch
+from batchdp.plans.criteria import Statement, describe_parts
 from batchdp.plans.planned import Plan
-from batchdp.plans.statements import Statement, describe_parts
 from batchdp.privacy import LAPLACE, Budget, Noise
-from batchdp.strategies.families.noise_on_data import noise_on_data
-from batchdp.strategies.families.noise_on_results import noise_on_results
-from batchdp.weighted.problem import largest_change
-from batchdp.workloads.structure import Factor, KroneckerWorkload
-from batchdp.workloads.workload import MatrixWorkload, Workload
+from batchdp.workloads.kronecker import Factor, KroneckerWorkload
+from batchdp.workloads.matrix import MatrixWorkload, Workload
 
 WORSE = 1.005
 """How many times as large an error is called worse: less is rounding of the search."""

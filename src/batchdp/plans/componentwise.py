@@ -15,30 +15,30 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.asking import TableBatch, tables_of
-from batchdp.asking.parting import alive_of
-from batchdp.asking.queries import query_of_answer, weigh_answers
-from batchdp.bounds.optimality import OptimalityBound
-from batchdp.cells import Cells
-from batchdp.cells.blocks import Block
-from batchdp.cells.classes import Classes
-from batchdp.cells.splitting import parts_of
-from batchdp.components.columns import Column, column_of
-from batchdp.components.groups import TooManyClassesError
-from batchdp.components.measures import improve_by_trial, improve_measures
-from batchdp.components.optimizing import _strategy, optimize_products
-from batchdp.components.search import Batch as SearchBatch
-from batchdp.components.search import split_by
-from batchdp.components.strategy import ResidualStrategy
-from batchdp.components.terms import ResidualTerm, measured, recovered
 from batchdp.domain import Domain
 from batchdp.errors import BatchDPError, QueryError
+from batchdp.optimizer.residual.groups import TooManyClassesError
+from batchdp.optimizer.residual.measures import improve_by_trial, improve_measures
+from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
+from batchdp.optimizer.residual.search import Batch as SearchBatch
+from batchdp.optimizer.residual.search import split_by
 from batchdp.privacy import GAUSSIAN
 from batchdp.queries import Query, ValueOf
 from batchdp.sql import Batch
+from batchdp.strategies.bounds.convex import OptimalityBound
 from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.structure import KroneckerWorkload
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.strategies.residual.columns import Column, column_of
+from batchdp.strategies.residual.strategy import ResidualStrategy
+from batchdp.strategies.residual.terms import ResidualTerm, measured, recovered
+from batchdp.workloads.encode import TableBatch, tables_of
+from batchdp.workloads.encode.atoms import parts_of
+from batchdp.workloads.encode.batch import query_of_answer, weigh_answers
+from batchdp.workloads.encode.blocks import Block
+from batchdp.workloads.encode.cells import Cells
+from batchdp.workloads.encode.classes import Classes
+from batchdp.workloads.encode.parting import alive_of
+from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.workloads.matrix import MatrixWorkload
 
 Dense = NDArray[np.float64]
 Sets = tuple[tuple[int, ...], ...]

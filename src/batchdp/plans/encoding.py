@@ -14,22 +14,21 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from batchdp.asking import TableBatch
-from batchdp.cells import Cells, cells_of
-from batchdp.cells.atoms import Atoms
-from batchdp.cells.splitting import parts_of
-from batchdp.derived.expressions import Asked
 from batchdp.domain import Domain
 from batchdp.errors import PlanError
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans.componentwise import ComponentCells
+from batchdp.plans.criteria import Statement, statement_of, statements_of
 from batchdp.plans.options import Options
-from batchdp.plans.statements import Statement, statement_of, statements_of
 from batchdp.queries import Query
-from batchdp.queries.statements import QUERY
-from batchdp.queries.statements import statements_of as by_name
-from batchdp.sql.batch import Batch
-from batchdp.workloads.workload import MatrixWorkload, Workload
+from batchdp.queries.expressions import Asked
+from batchdp.queries.query import QUERY
+from batchdp.queries.query import statements_of as by_name
+from batchdp.sql.script import Batch
+from batchdp.workloads.encode import TableBatch
+from batchdp.workloads.encode.atoms import Atoms, parts_of
+from batchdp.workloads.encode.cells import Cells, cells_of
+from batchdp.workloads.matrix import MatrixWorkload, Workload
 
 Items = Sequence[tuple[str, Sequence[Asked[int]]]]
 """Derived answers, by the item of the SELECT that asks for them."""

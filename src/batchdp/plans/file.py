@@ -15,22 +15,26 @@ from typing import Any
 import numpy as np
 
 from batchdp import archive
-from batchdp.asking import checked_orders, tables_of
-from batchdp.cells import cells_of
-from batchdp.cells.classes import MOST_AMOUNTS
-from batchdp.checks import check_finite
 from batchdp.domain import Domain, as_domain
-from batchdp.errors import BatchDPError, PlanError
-from batchdp.plans import keeping, proven
-from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells, query_tables
+from batchdp.errors import BatchDPError, PlanError, check_finite
+from batchdp.plans import strategy_io
+from batchdp.plans.componentwise import (
+    ComponentCells,
+    bounds_of,
+    component_cells,
+    query_tables,
+)
+from batchdp.plans.criteria import statements_of
 from batchdp.plans.encoding import CellBatch, Encoding
 from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
-from batchdp.plans.statements import statements_of
 from batchdp.plans.weighing import Weighing, weighed
 from batchdp.sql import Batch, batch_of, read_selections
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.encode import checked_orders, tables_of
+from batchdp.workloads.encode.cells import cells_of
+from batchdp.workloads.encode.classes import MOST_AMOUNTS
 
 FORMAT = "batchdp-plan-0.3"
 
@@ -42,7 +46,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 def _written(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
     """What its file holds: a header and arrays."""
-    of_strategy, arrays = keeping.described(plan.strategy)
+    of_strategy, arrays = strategy_io.described(plan.strategy)
     of_batch, more = describe_batch(plan.batch, plan.strategy)
     header: dict[str, Any] = {
         "format": FORMAT,
@@ -91,16 +95,16 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         orders = None if given is None else checked_orders(given, domain)
         selections = () if sql is None else read_selections(sql, domain, source=f"{path}: queries")
         options = Options(**header["options"])
-        if header["strategy"]["kind"] == keeping.PAIR:
+        if header["strategy"]["kind"] == strategy_io.PAIR:
             if sql is None or orders is not None:
                 raise PlanError("its strategy is over cells, and it asks for tables")
             batch, strategy = _over_cells(header, arrays, batch_of(selections), domain, options, most_bytes)
         else:
             batch = tables_of(selections, orders, domain, text=sql)
-            strategy = keeping.read(header, arrays, weighed(batch, options))
+            strategy = strategy_io.read(header, arrays, weighed(batch, options))
         plan = Plan(sql, orders, domain, batch, strategy, options, str(header["planner"])[:50])
         known, parts = _written(plan)
-        archive.check_known(header, arrays, {**known, "proven": proven.KEYS}, {*parts, *proven.ARRAYS})
+        archive.check_known(header, arrays, {**known, "proven": strategy_io.KEYS}, {*parts, *strategy_io.ARRAYS})
         return plan
     except BatchDPError as error:
         raise PlanError(f"{path} cannot be used, plan again: {error}") from error
@@ -116,7 +120,7 @@ def _over_cells(
     """The queries over the cells of a file, and the pair for them."""
     if "components" not in header:
         batch = CellBatch(cells_of(found.queries, domain, most=options.max_cells, partition=header["blocks"]), found)
-        return batch, keeping.read(header, arrays, weighed(batch, options), most_bytes)
+        return batch, strategy_io.read(header, arrays, weighed(batch, options), most_bytes)
     ends = np.cumsum(header["measures"])
     averages = np.split(archive.read_numbers("averages", arrays), ends[:-1])
     sets = tuple(tuple(int(c) for c in own) for own in header["components"])
@@ -127,7 +131,7 @@ def _over_cells(
     if cells is None:
         raise PlanError("its blocks are larger than max_cells")
     batch = CellBatch(cells, found)
-    strategy = keeping.read(header, arrays, batch.workload(factored.weights), most_bytes)
+    strategy = strategy_io.read(header, arrays, batch.workload(factored.weights), most_bytes)
     assert isinstance(strategy, PairStrategy)
     return batch, _limited(strategy, header["limit"])
 

@@ -14,24 +14,34 @@ from typing import Any, Literal
 
 from platformdirs import user_cache_path
 
-from batchdp.asking import TableBatch, checked_orders, tables_of
-from batchdp.asking.marginals import Orders
-from batchdp.cells import MOST_CELLS, cells_of
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, DomainError, QueryError
+from batchdp.optimizer import ShapeChoice, optimize
 from batchdp.plans.componentwise import componentwise
+from batchdp.plans.criteria import statements_of
 from batchdp.plans.encoding import CellBatch, Encoding
 from batchdp.plans.file import FORMAT, load_plan
-from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights
+from batchdp.plans.options import (
+    FAIR,
+    Options,
+    PlanObjective,
+    checked_weights,
+)
 from batchdp.plans.planned import PLANNER, Plan
-from batchdp.plans.statements import statements_of
 from batchdp.plans.weighing import Weighing, weighed, weighing
-from batchdp.portfolio import ShapeChoice, optimize
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
-from batchdp.sql import batch_of, is_many, load_text, read_selections
+from batchdp.sql import (
+    batch_of,
+    is_many,
+    load_text,
+    read_selections,
+)
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.encode import TableBatch, checked_orders, tables_of
+from batchdp.workloads.encode.cells import MOST_CELLS, cells_of
+from batchdp.workloads.encode.demands import Orders
 
 
 def plan(

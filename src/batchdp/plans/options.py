@@ -6,17 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from batchdp.bounds.optimality import Objective
-from batchdp.cells import MOST_CELLS
-from batchdp.checks import check_finite, check_whole
-from batchdp.errors import StrategyError
+from batchdp.errors import StrategyError, check_finite, check_whole
 from batchdp.mechanism.conversion import check_delta
+from batchdp.optimizer import ShapeChoice
+from batchdp.optimizer.options import checked_search, checked_shape
 from batchdp.plans.criteria import Criteria, as_criteria, read_criteria
-from batchdp.portfolio import ShapeChoice
-from batchdp.portfolio.options import checked_search, checked_shape
 from batchdp.privacy import LAPLACE, Budget, Privacy
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
+from batchdp.strategies.bounds.convex import Objective
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
+from batchdp.workloads.encode.cells import MOST_CELLS
 
 PlanObjective = Literal["fair", "sum", "max"]
 """What a plan minimises: every statement's mean relative squared error, all queries' squared errors, or the largest."""

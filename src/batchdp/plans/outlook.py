@@ -11,19 +11,55 @@ from typing import Any
 import numpy as np
 
 from batchdp.errors import ReleaseError
-from batchdp.excerpt import excerpt, full_title
 from batchdp.plans.accuracy import epsilon_for
-from batchdp.plans.assuming import Assume, ExpectedDerived, expected_derived
-from batchdp.plans.baselines import ExpectedStatement, beside, explained, simple_variances, tables_alone
-from batchdp.plans.objectives import described, lower_bound, objective_error
-from batchdp.plans.options import FAIR
+from batchdp.plans.baselines import (
+    ExpectedStatement,
+    beside,
+    explained,
+    simple_variances,
+    tables_alone,
+)
+from batchdp.plans.derived_outlook import Assume, ExpectedDerived, expected_derived
+from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.plans.planned import Plan
-from batchdp.plans.rounding import rounded, rounded_up
-from batchdp.privacy import UNITS, Unit
-from batchdp.queries.statements import QUERY, Statement, tables_of
+from batchdp.plans.targets import rounded, rounded_up
+from batchdp.privacy import UNITS, Budget, Unit
+from batchdp.queries.query import QUERY, Statement, tables_of
 from batchdp.strategies.strategy import TOLERANCE
-from batchdp.workloads.structure import KroneckerWorkload
-from batchdp.workloads.workload import MatrixWorkload, Workload
+from batchdp.text import excerpt, full_title
+from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.workloads.matrix import MatrixWorkload, Workload
+
+
+def objective_error(plan: Plan, budget: Budget) -> float:
+    """What the plan minimises, for its strategy at this budget and for the domain's neighbours."""
+    strategy = plan.strategy
+    of = strategy.largest_variance if plan.options.objective == LARGEST else strategy.expected_squared_error
+    return plan.factor**2 * of(**budget.arguments)
+
+
+def lower_bound(plan: Plan, budget: Budget) -> float:
+    """No strategy of this kind has a smaller one; 0 where nothing is proven."""
+    strategy = plan.strategy
+    of = strategy.largest_variance_bound if plan.options.objective == LARGEST else strategy.lower_bound
+    return plan.factor**2 * of(**budget.arguments)
+
+
+def described(options: Options, *, weighted: bool) -> str:
+    """What is minimised, in words; whether errors other than those of statements are weighted."""
+    if options.objective == LARGEST:
+        if options.accuracy is not None:
+            return "largest expected squared error, each relative to what is wanted"
+        return "largest expected squared error" + _weighted_sum(weighted)
+    if options.objective == FAIR:
+        whole = "sum over statements of the mean squared error, relative to the most that one record can change"
+        return whole + _weighted_sum(bool(options.weights))
+    return "total expected squared error" + _weighted_sum(weighted)
+
+
+def _weighted_sum(given: bool) -> str:
+    return " times its weight" if given else ""
+
 
 SHOWN = 5
 """Statements that a warning names."""

@@ -1,25 +1,23 @@
-"""A plan: everything about a release that does not need the data, the budget or the ledger."""
+"""What is measured, and whose privacy it is: given with a strategy, in its domain with a plan."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, singledispatch
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from batchdp.asking.marginals import Orders
-from batchdp.derived.expressions import Asked
 from batchdp.domain import Counted, Domain
 from batchdp.domain.counted import what_is_counted
-from batchdp.excerpt import NOTEBOOK, excerpt, full_title
+from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.linalg.matrix import Dense
-from batchdp.markup import Excerpt, summary
-from batchdp.mechanism.prepare import caps_of
-from batchdp.mechanism.quantise import quantise
+from batchdp.mechanism.measurement import EVERY_ROW, Neighbours, Relation
+from batchdp.mechanism.prepare import can_be_measured, caps_of, quantise
+from batchdp.plans.criteria import Statement, describe_parts
 from batchdp.plans.encoding import (
     Encoding,
     asked_workload,
@@ -30,12 +28,20 @@ from batchdp.plans.encoding import (
     statements_in,
 )
 from batchdp.plans.options import Options
-from batchdp.plans.statements import Statement, describe_parts
 from batchdp.privacy import Budget, Privacy
-from batchdp.queries.statements import QUERY, tables_of
+from batchdp.queries.expressions import Asked
+from batchdp.queries.query import QUERY, tables_of
 from batchdp.strategies.strategy import Strategy
-from batchdp.terminal import sanitise
-from batchdp.workloads.workload import Table
+from batchdp.text import (
+    NOTEBOOK,
+    Excerpt,
+    excerpt,
+    full_title,
+    sanitise,
+    summary,
+)
+from batchdp.workloads.encode.demands import Orders
+from batchdp.workloads.matrix import Table, Workload
 
 PLANNER = version("batchdp")
 
@@ -208,3 +214,47 @@ def _size(plan: Plan) -> str:
     return f"{answers:,} answer{'s' * (answers != 1)}" + (
         "" if plan.workload.queries == tables else f" in {tables:,} table{'s' * (tables != 1)}"
     )
+
+
+@singledispatch
+def settle(
+    planned: Any, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
+) -> tuple[Any, Neighbours, int | None]:
+    """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
+    if not can_be_measured(planned):
+        raise PrivacyParameterError(f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize")
+    return planned, given_neighbours(neighbours, rows_per_unit), max_rows
+
+
+@settle.register
+def _(
+    planned: Plan, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
+) -> tuple[Any, Neighbours, int | None]:
+    check_domain_says(neighbours, rows_per_unit, max_rows)
+    return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
+
+
+@settle.register
+def _(
+    planned: Workload, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
+) -> tuple[Any, Neighbours, int | None]:
+    raise ReleaseError(
+        "planned is a Workload, a batch of queries; give the strategy that optimize(planned) finds for it"
+    )
+
+
+def check_domain_says(neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None) -> None:
+    """Refuse what stands in the domain of a plan."""
+    if (neighbours, rows_per_unit, max_rows) != (None, None, None):
+        raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
+
+
+def declared_neighbours(domain: Domain) -> Neighbours:
+    """Whose privacy is protected, by the domain."""
+    privacy = domain.privacy
+    return Neighbours(privacy.neighbours, privacy.rows_per_unit, EVERY_ROW if privacy.unit is None else privacy.unit)
+
+
+def given_neighbours(neighbours: Relation | None, rows_per_unit: int | None) -> Neighbours:
+    """Whose privacy is protected where nobody but the caller knows: one record a person, unless they say otherwise."""
+    return Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit)

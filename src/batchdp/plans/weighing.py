@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 from scipy.special import erfinv
 
-from batchdp.asking import TableBatch
 from batchdp.errors import QueryError
 from batchdp.linalg.matrix import Dense
-from batchdp.plans.criteria import Criterion, Wanted
+from batchdp.plans.criteria import Criterion, Statement, Wanted, named
 from batchdp.plans.encoding import CellBatch, Encoding, statements_in
 from batchdp.plans.options import FAIR, LARGEST, Options
-from batchdp.plans.statements import Statement, named
-from batchdp.workloads import workload
-from batchdp.workloads.structure import KroneckerWorkload
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads import matrix
+from batchdp.workloads.encode import TableBatch
+from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.workloads.matrix import MatrixWorkload
 
 NOT_WANTED = 1e-6
 """The weight of a query of which no accuracy is wanted, relative to the least of those of which one is."""
@@ -120,7 +119,7 @@ def _(batch: TableBatch, options: Options) -> KroneckerWorkload:
 def within(weights: Dense) -> Dense:
     """Weights that a workload takes, the lightest no lighter than rounding allows."""
     kept = np.maximum(weights, weights.max() / SPREAD)
-    return np.asarray(np.clip(kept, workload.SMALLEST, workload.LARGEST))
+    return np.asarray(np.clip(kept, matrix.SMALLEST, matrix.LARGEST))
 
 
 def nearly_standard(criterion: Criterion) -> float:

@@ -1,10 +1,165 @@
-"""A linear query: the sum, over all records, of what each one adds."""
+"""A query as a value: conditions on columns and amounts, groups and statements, whatever language they came from."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
-from batchdp.queries.amounts import Amount
+Value = str | int | bool
+"""A declared value of a column that lists its values."""
+Place = int | float
+"""A number on a column's line; a date is the number of its day (`date.toordinal`)."""
+
+
+class Truth(Enum):
+    """What a condition is for a record. NULL makes a comparison unknown, and NOT leaves unknown what is unknown."""
+
+    FALSE = 0
+    TRUE = 1
+    UNKNOWN = 2
+
+
+@dataclass(frozen=True, order=True)
+class Cut:
+    """Where a line is cut: just before a value, or just after it."""
+
+    value: Place
+    after: bool = False
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The column's value is among these declared ones; unknown for NULL, false for anything else."""
+
+    column: str
+    values: frozenset[Value]
+
+
+@dataclass(frozen=True)
+class Within:
+    """The column's value lies between two cuts, each open-ended if left out; unknown for NULL.
+
+    Both ends of the line belong to it: a value beyond the declared range is above or below all declared ones.
+    """
+
+    column: str
+    low: Cut | None
+    high: Cut | None
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The column is NULL (or not a number); never unknown."""
+
+    column: str
+
+
+@dataclass(frozen=True)
+class All:
+    """Every one of the conditions holds."""
+
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class Any:
+    """At least one of the conditions holds."""
+
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class Negation:
+    """The condition is false."""
+
+    condition: Condition
+
+
+Leaf = OneOf | Within | Missing
+Condition = Leaf | All | Any | Negation | Truth
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same number for every record."""
+
+    number: float
+
+
+@dataclass(frozen=True)
+class ValueOf:
+    """The number in a column with declared integers or a step; 0 for NULL and for anything else."""
+
+    column: str
+    counted: bool = False
+    """1 in the place of the number: how many numbers a sum has."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One amount where the condition is true, another where it is false or unknown."""
+
+    condition: Condition
+    then: Amount
+    otherwise: Amount
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A multiple of an amount."""
+
+    factor: float
+    amount: Amount
+
+
+@dataclass(frozen=True)
+class Total:
+    """The sum of amounts."""
+
+    amounts: tuple[Amount, ...]
+
+
+Amount = Constant | ValueOf | Choice | Scaled | Total
+
+
+_NOTHING = Constant(0.0)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The records for which the first condition that is true is one of the group's; or none is, if `rest`."""
+
+    title: str
+    cases: tuple[tuple[Condition, bool], ...]
+    """Conditions in the order of the CASE, each with whether it leads here."""
+    rest: bool = False
+
+    @property
+    def condition(self) -> Condition | None:
+        """The one condition that says it all; None for a CASE."""
+        return self.cases[0][0] if len(self.cases) == 1 and self.cases[0][1] and not self.rest else None
+
+    def of(self, amount: Amount) -> Amount:
+        """The amount for records in the group, nothing for others."""
+        found: Amount = amount if self.rest else _NOTHING
+        for holds, here in reversed(self.cases):
+            found = Choice(holds, amount if here else _NOTHING, found)
+        return found
+
+
+def restricted(amount: Amount, groups: Sequence[Group], where: Condition | None) -> Amount:
+    """The amount for records in all of these groups that fulfil the condition, nothing for others."""
+    conditions = [group.condition for group in groups if group.condition is not None]
+    conditions += [] if where is None else [where]
+    for group in reversed(groups):
+        if group.condition is None:
+            amount = group.of(amount)
+    if not conditions:
+        return amount
+    return Choice(conditions[0] if len(conditions) == 1 else All(tuple(conditions)), amount, _NOTHING)
+
 
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
 """That can be given by hand."""
@@ -39,3 +194,86 @@ class Query:
     """Further items that need the same: parts of derived answers."""
     asked: bool = field(default=True, compare=False)
     """Whether somebody asked for it; if not, it is a part of a derived answer and no more."""
+
+
+GROUPED = re.compile(r"(?P<name>.+?)\[(?P<groups>[^=\]]+=.*)\]", re.DOTALL)
+"""What plans call a query of a statement with GROUP BY: name[column=group, …]."""
+ALL = "all"
+"""What a name says of a key that a row adds up over, where SQL engines have NULL."""
+QUERY = "query"
+"""The group column of queries whose names say no more."""
+SINGLE = "answers"
+"""What single answers are called together."""
+
+
+def in_name(title: str) -> str:
+    """A group's title as names have it: one that would look like a row that adds up is quoted."""
+    return f"'{title}'" if title.strip("'") == ALL else title
+
+
+def in_column(text: str) -> str | None:
+    """What a name says of a group as tables have it: the title, or nothing where the row adds up over the key."""
+    if text == ALL:
+        return None
+    return text[1:-1] if text.startswith("'") and text.strip("'") == ALL else text
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Some of the answers, by position: those of one statement."""
+
+    name: str
+    columns: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
+    """For every answer the text of its group in each column."""
+    answers: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One axis: the answers as they come."""
+        return (len(self.answers),) if self.columns else ()
+
+    @property
+    def labels(self) -> list[str]:
+        """What tells the answers of this table apart, a text each."""
+        return [", ".join(own) or self.name for own in self.groups]
+
+
+def statements_of(names: Sequence[str], *, alone: bool = False) -> list[Statement]:
+    """One for every name before the groups; queries that are none of them grouped are one table together.
+
+    Args:
+        names: of the queries.
+        alone: a single answer is a table of its own, also where nothing is grouped.
+    """
+    return _gathered(names, alone=alone or len(names) == 1 or any(GROUPED.fullmatch(name) for name in names))
+
+
+def tables_of(names: Sequence[str]) -> list[Statement]:
+    """The same with all single answers as one table, the first: what people look at."""
+    found = _gathered(names, alone=False)
+    return sorted(found, key=lambda one: (one.name, one.columns) != (SINGLE, (QUERY,)))
+
+
+def _gathered(names: Sequence[str], *, alone: bool) -> list[Statement]:
+    found: dict[tuple[str, tuple[str, ...]], list[tuple[int, tuple[str, ...]]]] = {}
+    for q, name in enumerate(names):
+        own, columns, groups = _read(name, alone=alone)
+        found.setdefault((own, columns), []).append((q, groups))
+    return [
+        Statement(name, columns, tuple(groups for _, groups in own), tuple(q for q, _ in own))
+        for (name, columns), own in found.items()
+    ]
+
+
+def _read(name: str, *, alone: bool) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    grouped = GROUPED.fullmatch(name)
+    if grouped is None:
+        return (name, (), ()) if alone else (SINGLE, (QUERY,), (name,))
+    # A group's own text may hold ", ": only what looks like the beginning of a column's group parts them.
+    parts = re.split(r", (?=\w+=)", grouped["groups"])
+    pairs = [part.partition("=") for part in parts]
+    columns = tuple(column for column, _, _ in pairs)
+    if len(set(columns)) != len(columns):
+        return grouped["name"], (QUERY,), (name,)
+    return grouped["name"], columns, tuple(group for _, _, group in pairs)

@@ -9,47 +9,186 @@ stored under the release's id. From the charge on, Ctrl-C waits. Only what is st
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import signal
+import threading
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.asking import AskedTables, Legend
-from batchdp.derived.expressions import Asked
 from batchdp.domain import Counted
-from batchdp.errors import LedgerError, ReleaseError
-from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
+from batchdp.errors import (
+    BatchDPError,
+    LedgerError,
+    ReleaseError,
+    TableError,
+)
+from batchdp.ledger import (
+    AnyLedger,
+    Ledger,
+    StoredRelease,
+    as_ledger,
+)
+from batchdp.ledger.chain import charge
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.measure import add
-from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Neighbours, Relation
+from batchdp.mechanism.measurement import (
+    GroupNoise,
+    IntegerMeasurement,
+    Neighbours,
+    Relation,
+)
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan
 from batchdp.plans.encoding import shown_answers
-from batchdp.plans.settling import settle
-from batchdp.privacy import Budget, round_down
+from batchdp.plans.planned import settle
+from batchdp.privacy import (
+    UNITS,
+    Budget,
+    Noise,
+    round_down,
+    round_up,
+)
 from batchdp.private import CellCounts, Counts
 from batchdp.progress import Progress
+from batchdp.queries.expressions import Asked
 from batchdp.release.certificate import certify, certify_groups, packed
-from batchdp.release.charged import paid
-from batchdp.release.components.counted import reading
-from batchdp.release.cost import Confirm, confirmed, cost_of
-from batchdp.release.digests import answers_digest, plan_digest
-from batchdp.release.estimating import check_fits, estimate_of
-from batchdp.release.given import given_counts, given_records
-from batchdp.release.records import Release, Said
-from batchdp.release.safety import room_on_disk, uninterrupted
-from batchdp.release.store import Stored, decoded, encoded
-from batchdp.release.verify import check_charged, check_release
-from batchdp.strategies.factored import FactoredStrategy
-from batchdp.strategies.strategy import Strategy
+from batchdp.release.counts import given_counts, given_records, reading
+from batchdp.release.estimates import check_fits, estimate_of
+from batchdp.release.file import Stored, decoded, encoded
+from batchdp.release.release import Release, Said
+from batchdp.release.verify import (
+    answers_digest,
+    check_charged,
+    check_release,
+    plan_digest,
+)
+from batchdp.strategies.strategy import FactoredStrategy, Strategy
+from batchdp.workloads.encode import AskedTables, Legend
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back until the block ends; then it counts. Only the main thread is ever interrupted."""
+    foreign = signal.getsignal(signal.SIGINT) is None  # not Python's own, and could not be put back
+    if foreign or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def room_on_disk(ledger: Path, size: int) -> Iterator[Callable[[], None]]:
+    """Take so many bytes beside the ledger, refused where there are not as many; given back when called, or at the end.
+
+    A full disk is then noticed before anything is charged.
+    """
+    path = ledger.with_name(f".{ledger.name}.{secrets.token_hex(8)}.room")
+    with ExitStack() as taken:
+        try:
+            file = taken.enter_context(path.open("xb"))
+            taken.callback(_remove, path)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, max(1, size))
+            else:
+                file.write(b"\0" * size)
+            _remove(path)  # the room stays taken while the file is open, and no longer, even if this process is killed
+        except OSError as error:
+            raise LedgerError(
+                f"the output needs {size / 1e6:,.0f} MB beside {str(ledger)!r} ({error.strerror or error}); nothing "
+                "was charged: free some space"
+            ) from error
+        yield taken.close
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # some systems remove no file that is open
+        path.unlink(missing_ok=True)
+
+
+T = TypeVar("T")
+
+
+def paid(action: Callable[[], T], release_id: str) -> T:
+    """What the action gives, from counting to storing; whatever fails in it, the error says that the budget is gone.
+
+    The text of an error that nobody thought of may hold counts, so only its type is told, and it is no context of the
+    one that is raised. Interrupts stay what they are, with a note.
+    """
+    charged = f"release {release_id!r} was charged before, its budget stays spent"
+    kind: type[BatchDPError] = ReleaseError
+    try:
+        return action()
+    except (TableError, LedgerError) as error:  # which never depend on records
+        kind, problem = type(error), str(error)
+    except Exception as error:
+        problem = f"what follows the charge failed with {type(error).__name__}, whose message may show records"
+    except BaseException as stop:
+        stop.__cause__ = stop.__context__ = None
+        stop.add_note(f"{charged}; if its answers were stored, the same release_id gives them")
+        raise
+    raise kind(f"{problem}; {charged} and its answers were shown to nobody: choose a new release_id")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a release would cost a ledger, and whose privacy it is about."""
+
+    budget: Budget
+    """What the release guarantees: the ε or ρ that was asked for, as it was written."""
+    ledger: Noise
+    """The noise whose unit the ledger counts in; that of the next three figures."""
+    charged: float
+    remaining: float
+    """What the ledger has before."""
+    left: float
+    """What it would have afterwards; below 0 where it refuses the release."""
+    neighbours: Neighbours
+    """What two tables that must not be told apart differ by, and whose privacy that is."""
+    is_new: bool
+    """Whether the release's id was never charged; if it was, the stored answers are free, or it is refused."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the ledger would be charged: the id is new, and enough is left."""
+        return self.is_new and self.left >= 0
+
+
+Confirm = Callable[[Cost], bool]
+
+
+def confirmed(confirm: Confirm, cost: Cost) -> None:
+    """Go on only if that is wanted; what costs nothing, or will be refused, is not asked about."""
+    if cost.is_due and not confirm(cost):
+        raise ReleaseError("not confirmed, so nothing was read and nothing was spent")
+
+
+def cost_of(budget: Budget, ledger: Ledger, release_id: str, neighbours: Neighbours) -> Cost:
+    """What the ledger would charge for a release with this guarantee; charges nothing itself."""
+    unit, there = UNITS[ledger.unit], ledger.exact_remaining
+    due = charge(budget, unit)
+    used = any(entry.release_id == release_id for entry in ledger.history())
+    figures = round_up(due), round_down(there), round_down(there - due)
+    return Cost(budget, unit, *figures, neighbours, is_new=not used)
+
 
 Draw = Callable[[IntegerMeasurement, Sequence[GroupNoise], Progress | None], NDArray[Any]]
 

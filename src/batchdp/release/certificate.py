@@ -21,7 +21,7 @@ from batchdp import archive
 from batchdp.errors import ReleaseError
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.privacy import NAMED, Noise, Privacy
-from batchdp.terminal import sanitise
+from batchdp.text import sanitise
 
 LONGEST_TEXT = 1000
 SHOWN = 5

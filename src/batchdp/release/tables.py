@@ -17,13 +17,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.asking import AskedTables, Legend
-from batchdp.asking.asked import Run
-from batchdp.derived.expressions import Asked
-from batchdp.excerpt import full_title
 from batchdp.mechanism.reader import Reader
-from batchdp.queries.statements import QUERY, Statement, in_column, statements_of, tables_of
-from batchdp.workloads.structure import KroneckerWorkload
+from batchdp.queries.expressions import Asked
+from batchdp.queries.query import (
+    QUERY,
+    Statement,
+    in_column,
+    statements_of,
+    tables_of,
+)
+from batchdp.text import full_title
+from batchdp.workloads.encode import AskedTables, Legend
+from batchdp.workloads.encode.tables import Run
+from batchdp.workloads.kronecker import KroneckerWorkload
 
 MADE = ("value", "standard_error", "low", "high")
 """The columns that every table has after its group columns."""

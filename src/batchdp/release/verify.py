@@ -6,35 +6,171 @@ anew. Its figures hang together, though, and the ledger has its own record of ea
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, StrategyError
+from batchdp.errors import (
+    LedgerError,
+    PrivacyParameterError,
+    ReleaseError,
+    StrategyError,
+)
 from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.chain import charge
-from batchdp.linalg.matrix import Dense
-from batchdp.mechanism.components.tables import TableReader
+from batchdp.linalg.matrix import Dense, plain
+from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
+from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
 from batchdp.mechanism.knorm.law import ShapedLaw
-from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS
+from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS, Lattice
 from batchdp.mechanism.law import MOST_CONFIDENCE
-from batchdp.mechanism.measurement import CALLER, LARGEST, Neighbours
-from batchdp.mechanism.quantise import MOST_BIAS
+from batchdp.mechanism.marginal.tables import WeightedReader
+from batchdp.mechanism.measurement import (
+    CALLER,
+    LARGEST,
+    IntegerMeasurement,
+    Neighbours,
+)
+from batchdp.mechanism.prepare import MOST_BIAS
 from batchdp.mechanism.reader import ROUNDING, CellReader
-from batchdp.mechanism.weighted.tables import WeightedReader
-from batchdp.privacy import UNITS, Budget, KNorm, Unit, round_up
+from batchdp.mechanism.residual.tables import TableReader
+from batchdp.privacy import (
+    UNITS,
+    Budget,
+    KNorm,
+    Unit,
+    round_up,
+)
 from batchdp.release.certificate import PrivacyCertificate
-from batchdp.release.digests import answers_digest
-from batchdp.release.records import Release
-from batchdp.release.store import Stored, decoded, is_encoded
+from batchdp.release.file import Stored, decoded, is_encoded
+from batchdp.release.release import Release
 from batchdp.strategies.shape import check_sample
+
+Described = tuple[dict[str, Any], dict[str, NDArray[Any]]]
+"""A header, and arrays by their names."""
+
+
+@singledispatch
+def describe(measurement: IntegerMeasurement) -> Described:
+    """What is measured and how it is read, apart from data and budget; each kind registers its own."""
+    raise TypeError(f"nothing says how a {type(measurement).__name__} is described")
+
+
+@describe.register
+def _(measurement: Lattice) -> Described:
+    merging = {} if measurement.merging is None else _parts("merging", sparse.csr_array(measurement.merging))
+    return _cells(measurement), _matrices(measurement) | merging
+
+
+@describe.register
+def _(measurement: ShapedLattice) -> Described:
+    header, arrays = describe.dispatch(Lattice)(measurement)
+    return header | {"shape": measurement.shape.groups_text}, arrays
+
+
+@describe.register
+def _(measurement: ShapedAmounts) -> Described:
+    header, arrays = describe.dispatch(AmountLattice)(measurement)
+    return header | {"shape": measurement.shape.groups_text}, arrays
+
+
+@describe.register
+def _(measurement: AmountLattice) -> Described:
+    columns = [sorted(column.items()) for column in (*measurement.levels, *measurement.slopes)]
+    exact = {"fine": measurement.fine, "ends": measurement.workload.ends, "columns": columns}
+    return _cells(measurement) | exact, _matrices(measurement)
+
+
+def _cells(measurement: Lattice | AmountLattice) -> dict[str, Any]:
+    workload = measurement.workload
+    return {
+        "noise": measurement.noise.name,
+        "bits": measurement.bits,
+        "largest_total": measurement.largest_total,
+        "blocks": workload.blocks,
+        "meetings": workload.meetings,
+    }
+
+
+def _matrices(measurement: Lattice | AmountLattice) -> dict[str, NDArray[Any]]:
+    W = sparse.csr_array(plain(measurement.workload.matrix))
+    return _parts("integers", measurement.integers) | _parts("workload", W)
+
+
+def _parts(name: str, matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:
+    shape = np.array(matrix.shape, dtype=np.int64)
+    parts = {"data": matrix.data, "indices": matrix.indices.astype(np.int64), "indptr": matrix.indptr.astype(np.int64)}
+    return {f"{name}.{part}": own for part, own in parts.items()} | {f"{name}.shape": shape}
+
+
+def plan_digest(measurement: IntegerMeasurement, neighbours: str, names: Sequence[str], asked: str = "") -> str:
+    """SHA-256 of everything that decides what is released and how it is read, apart from the data and the budget.
+
+    Args:
+        measurement: what is measured.
+        neighbours: whose privacy.
+        names: of the answers, or of the columns.
+        asked: what cells and columns stand for.
+    """
+    header, arrays = describe(measurement)
+    arrays.pop("bits", None)  # of whole tables, which follow from the budget
+    digest = hashlib.sha256(json.dumps([header, neighbours, list(names), asked]).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].shape} ".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+@singledispatch
+def answers_digest(reader: Any, told: Mapping[str, Any], neighbours: str) -> str:
+    """SHA-256 of what answers are called, over which queries, from which measurements; each kind registers its own.
+
+    Args:
+        reader: of the answers.
+        told: what is said of them beside their queries, as it is serialised.
+        neighbours: whose privacy.
+    """
+    raise TypeError(f"nothing says what the answers of a {type(reader).__name__} are")
+
+
+@answers_digest.register
+def _(reader: CellReader, told: Mapping[str, Any], neighbours: str) -> str:
+    return digest_of({"names": list(reader.names), **told}, (reader.measure, reader.workload))
+
+
+@answers_digest.register(TableReader)
+@answers_digest.register(WeightedReader)
+def _(reader: Any, told: Mapping[str, Any], neighbours: str) -> str:
+    return plan_digest(reader.lattice, neighbours, told["column_names"], json.dumps(told))
+
+
+def digest_of(said: Mapping[str, Any], matrices: Iterable[Any] = ()) -> str:
+    """SHA-256 of something that is serialised, and of matrices by the numbers that they hold, however they are stored.
+
+    Args:
+        said: what a release says of its answers, such as their names.
+        matrices: L and W, as a release of cells has them.
+    """
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
+    for matrix in matrices:
+        rows = sparse.csr_array(matrix, copy=True).astype(np.float64)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        digest.update(json.dumps([*(int(size) for size in rows.shape), int(rows.nnz)]).encode())
+        for part, kind in ((rows.data, "<f8"), (rows.indices, "<i8"), (rows.indptr, "<i8")):
+            digest.update(part.astype(kind).tobytes())
+    return digest.hexdigest()
+
 
 NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most ([1-9][0-9]{0,6}) rows?")
 PROBES = 4

@@ -15,22 +15,30 @@ import numpy as np
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
-from batchdp.markup import render, render_part
 from batchdp.privacy import UNITS
 from batchdp.release import Consistent, Release
 from batchdp.release.verify import check_charged, check_release
-from batchdp.reports.answers import answers_section
-from batchdp.reports.beside import Progress, files_beside
-from batchdp.reports.budget import budget_section
-from batchdp.reports.certificate import certificate_section
-from batchdp.reports.counted import counted_section
-from batchdp.reports.derived import derived_section
+from batchdp.reports.answers import answers_section, derived_section
 from batchdp.reports.figures import decimals_for, number
-from batchdp.reports.grids import counts_among
-from batchdp.reports.matrices import matrices_section
-from batchdp.reports.methods import Compared, methods_section
-from batchdp.reports.privacy import guarantee, privacy_section
-from batchdp.reports.tables import Tables, fits_inside, identity, tables_of_page
+from batchdp.reports.matrices import counts_among, matrices_section
+from batchdp.reports.sections import (
+    Compared,
+    budget_section,
+    certificate_section,
+    counted_section,
+    guarantee,
+    methods_section,
+    privacy_section,
+)
+from batchdp.reports.tables import (
+    Progress,
+    Tables,
+    files_beside,
+    fits_inside,
+    identity,
+    tables_of_page,
+)
+from batchdp.text import render, render_part
 
 
 def report(
@@ -56,7 +64,7 @@ def report(
         ledger: what the release was charged to, or the path of its file; its history becomes the budget's timeline. A
             release that says anything else about itself than this ledger does is refused.
         methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
-            `batchdp.studies.comparison.compare(workload).methods`; they become the bar chart of methods.
+            `batchdp.plans.comparison.compare(workload).methods`; they become the bar chart of methods.
         lower_bound: what no method can be below, drawn into that chart.
         title: of the page; says how many answers there are if left out.
         progress: called with (share, what is being done).

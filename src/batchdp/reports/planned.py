@@ -20,17 +20,28 @@ from batchdp.archive import write_atomically
 from batchdp.errors import PlanError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.linalg.matrix import Dense
-from batchdp.markup import render, render_part
 from batchdp.plans import Plan
 from batchdp.plans.accuracy import margins, needed_by_table
-from batchdp.plans.assuming import USUAL, expected_derived
-from batchdp.plans.baselines import ExpectedStatement, asked_for, beside, explained, tables_alone
+from batchdp.plans.baselines import (
+    ExpectedStatement,
+    asked_for,
+    beside,
+    explained,
+    tables_alone,
+)
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
-from batchdp.privacy import GAUSSIAN, UNITS, Budget, Noise
+from batchdp.plans.derived_outlook import USUAL, expected_derived
+from batchdp.privacy import (
+    GAUSSIAN,
+    UNITS,
+    Budget,
+    Noise,
+)
 from batchdp.reports.answers import MOST_UNBOXED
-from batchdp.reports.counted import counted_section
 from batchdp.reports.figures import significant
 from batchdp.reports.page import _policy
+from batchdp.reports.sections import counted_section
+from batchdp.text import render, render_part
 
 STEPS = 300
 """Of the slider, evenly in the logarithm."""

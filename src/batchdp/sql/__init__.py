@@ -1,6 +1,6 @@
 """SQL to linear queries: parsed to an allow-list of syntax; no text of the user's ever reaches an engine."""
 
-from batchdp.sql.batch import (
+from batchdp.sql.script import (
     Batch,
     batch_of,
     is_many,

@@ -9,11 +9,18 @@ from sqlglot import exp
 
 from batchdp.domain import Integers, Numbers
 from batchdp.domain.columns import Grid
-from batchdp.queries import Amount, Choice, Constant, Missing, Negation, Scaled, ValueOf
-from batchdp.sql.conditions import branches, check_branches, condition
-from batchdp.sql.literals import exact_number
-from batchdp.sql.places import Node
-from batchdp.sql.scope import Scope, unwrapped
+from batchdp.queries import (
+    Amount,
+    Choice,
+    Constant,
+    Missing,
+    Negation,
+    Scaled,
+    ValueOf,
+)
+from batchdp.sql.conditions import branches, check_branches, condition, exact_number
+from batchdp.sql.refusals import Node
+from batchdp.sql.syntax import Scope, unwrapped
 
 LONGEST_FRACTION = 4096
 """Bits."""

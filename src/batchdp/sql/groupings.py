@@ -10,15 +10,18 @@ from math import prod
 
 from sqlglot import exp
 
-from batchdp.domain import Column, Dates, Integers, Listed
-from batchdp.domain.columns import MOST_VALUES, label
-from batchdp.domain.names import check_name, check_text, fold
+from batchdp.domain import (
+    Column,
+    Dates,
+    Integers,
+    Listed,
+)
+from batchdp.domain.columns import MOST_VALUES, check_name, check_text, fold, label
 from batchdp.errors import QueryError
-from batchdp.queries.groups import Group
-from batchdp.queries.statements import ALL
+from batchdp.queries.query import ALL, Group
 from batchdp.sql.conditions import branches, check_branches
-from batchdp.sql.places import Node, Statement
-from batchdp.sql.scope import Scope, unwrapped
+from batchdp.sql.refusals import Node, Statement
+from batchdp.sql.syntax import Scope, unwrapped
 
 MOST_QUERIES = 10_000
 """That are taken one by one; of more, each statement must be a table of products."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
-from batchdp.outcome import Outcome
-from batchdp.strategies.factors import complete, is_exact, scale_to_one
-from batchdp.workloads.pair import Pair
+from batchdp.progress import Outcome
+from batchdp.strategies.pair import complete, is_exact, scale_to_one
+from batchdp.workloads.matrix import Pair
 
 FLOPS = 3e10
 """Floating-point operations that one core does in a nominal second, inside BLAS."""

@@ -1,26 +1,31 @@
-"""Several blocks of cells: each with its own strategy, given the share of the budget that leaves the least error.
+"""Trees over the cells themselves, brought to the merged columns where that may pay.
 
-Measurements of block g scaled to a sensitivity of p_g have E_g / p_g² as their error, E_g being that at the whole
-budget. Where a record has a cell in every block `Noise.shares` has the best p_g; blocks that exclude each other do not
-share: then Σ p_g^q ≤ 1 holds over every set of blocks that meet in a record.
+The cells' own intervals differ from the merged columns'; with far more cells than columns they only do worse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from scipy import sparse
 
-from batchdp.bounds.optimality import Objective, of_blocks
-from batchdp.linalg.matrix import Dense, plain
-from batchdp.outcome import Outcome
+from batchdp.linalg.matrix import (
+    Dense,
+    Plain,
+    column_norms,
+    dense,
+    plain,
+)
 from batchdp.privacy import Noise
+from batchdp.progress import Outcome
+from batchdp.strategies.bounds.convex import Objective, of_blocks
 from batchdp.strategies.pair import PairStrategy
-from batchdp.workloads.workload import MatrixWorkload, as_workload
+from batchdp.workloads.matrix import MatrixWorkload, as_workload
+from batchdp.workloads.reduction import Reduction
 
 ROUNDS = 500
 """Of finding the prices of sets of blocks."""
@@ -105,3 +110,40 @@ def error_of(strategy: PairStrategy, objective: Objective) -> float:
 def _matrix(entries: list[tuple[Any, Any, Any]], shape: tuple[int, int]) -> sparse.csr_array:
     values, rows, columns = (np.concatenate([part[k] for part in entries] or [np.zeros(0, int)]) for k in range(3))
     return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=shape))
+
+
+Tree = tuple[Plain, Callable[[Dense], Dense]]
+"""A measure over the cells, and from W its reconstruction W L⁺."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Up to which sizes a closed form is tried; guards against minutes spent on what cannot win."""
+
+    most_entries: int = 20_000_000
+    """Entries of R, or columns times cells, up to which a closed form is built at all: 160 MB as an array."""
+    many_columns: int = 1500
+    """Columns up to which a measure over the cells gets a reconstruction of its own, which is cubic in them."""
+    few_columns: int = 500
+    """Columns up to which that reconstruction takes a fraction of a second and is not worth a check beforehand."""
+    most_cells: int = 4096
+    """Cells up to which the function as it stands is run for the largest error, where small batches profit."""
+
+
+SIZES = Sizes()
+
+
+def over_cells(reduction: Reduction, best: float, build: Callable[[int], Tree], sizes: Sizes) -> Iterator[Dense]:
+    """The measure on the merged columns; where it takes long, only if it comes below `best` over the cells."""
+    p, workload = reduction.columns, reduction.workload
+    if p >= workload.cells or p > sizes.many_columns or p * workload.cells > sizes.most_entries:
+        return
+    L, reconstruct = build(workload.cells)
+    quick = p <= sizes.few_columns or workload.queries * workload.cells > sizes.most_entries
+    if quick or _error(L, reconstruct(dense(workload.weighted))) < best:
+        yield reduction.restrict_measure(L)
+
+
+def _error(measure: Plain, reconstruct: Dense) -> float:
+    """‖B‖²_F at sensitivity 1."""
+    return float(column_norms(measure, 1).max() ** 2 * np.vdot(reconstruct, reconstruct))

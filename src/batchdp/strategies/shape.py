@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, cholesky, eigvalsh, qr, solve_triangular
 
-from batchdp.checks import check_finite, check_whole
-from batchdp.errors import StrategyError
-from batchdp.linalg.gauge import gauges
+from batchdp.errors import StrategyError, check_finite, check_whole
+from batchdp.linalg.l1_ball import gauges
 from batchdp.linalg.matrix import Dense, Plain, dense
 from batchdp.privacy import LAPLACE
 

@@ -25,14 +25,29 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.bounds.optimality import Objective
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense, Matrix, dense, plain, row_squares
+from batchdp.linalg.matrix import (
+    Dense,
+    Matrix,
+    dense,
+    plain,
+    row_squares,
+)
 from batchdp.linalg.threads import one_thread
+from batchdp.strategies.bounds.convex import Objective
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.shape import DEFAULT, Group, Sets, Shape, ShapeLimits, joint_columns, rounded, sampled
+from batchdp.strategies.shape import (
+    DEFAULT,
+    Group,
+    Sets,
+    Shape,
+    ShapeLimits,
+    joint_columns,
+    rounded,
+    sampled,
+)
+from batchdp.workloads.matrix import MatrixWorkload
 from batchdp.workloads.reduction import Reduction, reduce
-from batchdp.workloads.workload import MatrixWorkload
 
 __all__ = ["DEFAULT", "Group", "Shape", "ShapeLimits", "shaped"]
 

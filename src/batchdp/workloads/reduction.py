@@ -17,10 +17,20 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from batchdp.linalg.independence import independent_rows, leading_signs
-from batchdp.linalg.matrix import Dense, Indices, Matrix, Plain, columns_of, dense, row_maxima, scale_rows
+from batchdp.linalg.matrix import (
+    Dense,
+    Indices,
+    Matrix,
+    Plain,
+    columns_of,
+    dense,
+    independent_rows,
+    leading_signs,
+    row_maxima,
+    scale_rows,
+)
 from batchdp.linalg.product import CellMap, Product
-from batchdp.workloads.workload import MatrixWorkload
+from batchdp.workloads.matrix import MatrixWorkload
 
 SKETCHES = 4
 """Random mixtures of the queries by which columns are compared."""

@@ -1,0 +1,23 @@
+"""Tables in any engine: opened read-only, counted there in one pass.
+
+The rule of the boundary: **once a schema is accepted, nothing about a value may raise, warn, change a type or change
+how another record is read; and no record is looked at before the ledger is charged.** Types come from the domain. An
+engine that cannot promise this is refused by its schema, or its records are read by us.
+
+    opening    what the user gave -> Source; only names and types are looked at
+    files      CSV (`separated`) and Parquet ─┐
+    frames     pandas, Polars, Arrow         ─┴-> `cleaning`: a few types -> our own DuckDB
+    duck, postgres, spark, foreign    tables that stay in their engine
+    columns    do the table's types fit the declared columns? a column as declared; who is one person
+    codes      the same for whole numbers without a domain, one a column, of whatever type
+    coding     a record -> the numbers of its atoms, packed into few integers of 64 bits
+    counting   Source + atoms -> how many records there are of every combination, of all columns or of sets of them
+
+Of databases only counts come into Python. No error says anything that depends on records.
+"""
+
+from batchdp.engines.counting import count, prepare_count
+from batchdp.engines.opening import open_table
+from batchdp.engines.source import Source
+
+__all__ = ["Source", "count", "open_table", "prepare_count"]

@@ -1,0 +1,362 @@
+"""DuckDB: a database file, the user's connection or relation, and a database of our own for files and frames.
+
+Files and frames are a stream of cleaned Arrow columns. Before the charge a stream is only its columns' types; its
+batches are made when it is counted: a file is opened, a lazy frame collected and an object converted only then.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import ibis  # type: ignore[import-untyped]
+import pyarrow as pa  # type: ignore[import-untyped]
+from ibis.backends.sql.datatypes import DuckDBType  # type: ignore[import-untyped]
+
+from batchdp.domain import Domain
+from batchdp.domain.columns import fold
+from batchdp.engines import cleaning
+from batchdp.engines.columns import (
+    Wanted,
+    declared_kind,
+    list_names,
+    refuse_type,
+)
+from batchdp.engines.source import (
+    UNKNOWN_PROGRESS,
+    Columns,
+    Opened,
+    Query,
+    Source,
+    Units,
+    as_columns,
+    compile_query,
+    replace_columns,
+    shield,
+)
+from batchdp.errors import TableError
+
+BATCH = 1_000_000
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "temp_directory": "",  # records stay in memory
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "preserve_insertion_order": False,
+}
+UNWANTED = ("statistics_propagation", "join_order", "build_side_probe_side")
+"""Optimisers that are switched off. The first tries casts on the least and greatest value while it plans, where even
+TRY does not help; the others would hold a stream of records in memory, whose length they cannot know, and not the
+lookup."""
+SESSION = {"TimeZone": "UTC", "disabled_optimizers": ",".join(UNWANTED)}
+"""What a count needs of a connection: days begin at midnight UTC."""
+LOCKS = (
+    *(f"SET {name} = '{value}'" for name, value in SESSION.items()),
+    "SET python_enable_replacements = false",
+    "SET enable_progress_bar = true",
+    "SET enable_progress_bar_print = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+HUGE = ("HUGEINT", "UHUGEINT")
+"""Whole numbers of 128 bits. BIGNUM is refused: it reaches further than any cast that could be tried."""
+TABLES = """
+    SELECT database_name, schema_name, table_name,
+           CASE WHEN database_name = 'temp' THEN 0
+                WHEN database_name = current_database() AND schema_name = current_schema() THEN 1
+                WHEN database_name = current_database() THEN 2 ELSE 3 END AS distance
+    FROM (SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT internal
+          UNION ALL SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT internal)
+"""
+
+
+class DuckEngine:
+    """A DuckDB connection. What is changed there, `undo` changes back."""
+
+    dialect = "duckdb"
+    collates = True
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, undo: ExitStack) -> None:
+        self._connection = connection
+        self._undo = undo
+
+    def check(self, query: Query) -> None:
+        """Bound, not run."""
+        self._connection.sql(compile_query(query, self.dialect)).types  # noqa: B018
+
+    def batches(self, query: Query) -> Iterator[Columns]:
+        """The columns of a query's result, batch by batch."""
+        with _allow_interrupt(self._connection.interrupt):
+            yield from map(as_columns, _reader(self._connection.execute(compile_query(query, self.dialect))))
+
+    def progress(self) -> float:
+        """DuckDB counts in per cent and says −1 where it does not know."""
+        share = self._connection.query_progress() / 100
+        return share if 0 <= share <= 1 else UNKNOWN_PROGRESS
+
+    def close(self) -> None:
+        """Close our own connection, or put the user's settings back."""
+        self._undo.close()
+
+
+class RelationEngine:
+    """A relation, which alone knows its connection."""
+
+    dialect = "duckdb"
+    collates = True
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation, name: str) -> None:
+        self._relation = relation
+        self._name = name
+
+    def check(self, query: Query) -> None:
+        """Bound, not run; the view that DuckDB makes for it is dropped."""
+        with ExitStack() as undo:
+            undo.callback(self._run, f"DROP VIEW {self._name}")
+            self._run(compile_query(query, self.dialect)).types  # noqa: B018
+
+    def _run(self, sql: str) -> Any:
+        return self._relation.query(self._name, sql)
+
+    def batches(self, query: Query) -> Iterator[Columns]:
+        """The columns of a query's result, batch by batch; the view that DuckDB makes for it is dropped."""
+        with ExitStack() as undo:
+            undo.callback(self._run, f"DROP VIEW {self._name}")
+            set_session(self._run, undo)
+            with _allow_interrupt(lambda: None):  # only the connection could be told to stop
+                yield from map(as_columns, _reader(self._run(compile_query(query, self.dialect))))
+
+    def progress(self) -> float:
+        """Only the connection would know."""
+        return UNKNOWN_PROGRESS
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+
+
+def own_database(path: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """An empty database in memory, or a file opened for reading only; nothing is ever written to disk or fetched."""
+    if path is None:
+        return duckdb.connect(":memory:", config=SETTINGS)
+    return duckdb.connect(str(path), read_only=True, config=SETTINGS)
+
+
+def lock(connection: duckdb.DuckDBPyConnection) -> None:
+    """From here on, the database reads no file but its own, and no setting can be changed."""
+    for statement in LOCKS:
+        connection.execute(statement)
+
+
+def find_table(
+    connection: duckdb.DuckDBPyConnection, name: str, schema: str | None, description: str
+) -> tuple[Any, Units]:
+    """The ibis table of this name and its units: a temporary one first, then the current schema's."""
+    known = connection.execute(TABLES).fetchall()
+    same = [row for row in known if fold(row[2]) == fold(name) and schema in (None, row[1])]
+    if not same:
+        wanted = name if schema is None else f"{schema}.{name}"
+        raise TableError(f"{description} has no table {wanted!r}; it has {list_names([row[2] for row in known])}")
+    nearest = min(row[3] for row in same)
+    chosen = [row for row in same if row[3] == nearest]
+    if len(chosen) > 1:
+        places = ", ".join(f"{row[1]}.{row[2]}" for row in chosen)
+        raise TableError(f"{description} has several tables {name!r}: {places}; give an ibis table or a relation")
+    database, place, actual, _ = chosen[0]
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (database, place, actual))
+    described = connection.execute(f"DESCRIBE {quoted}").fetchall()
+    return _table({row[0]: row[1] for row in described}, name=actual, database=place, catalog=database)
+
+
+def open_relation(relation: duckdb.DuckDBPyRelation) -> Opened:
+    """The user's relation."""
+    name = f"batchdp_{secrets.token_hex(8)}"
+    types = dict(zip(relation.columns, map(str, relation.types), strict=True))
+    return Opened("the DuckDB relation", *_table(types, name=name), RelationEngine(relation, name))
+
+
+def open_connection(connection: duckdb.DuckDBPyConnection, domain: Domain) -> Opened:
+    """The table that the domain names, in the user's connection."""
+    description = "the DuckDB connection"
+    undo = ExitStack()
+    with undo:
+
+        def bind() -> tuple[Any, Units]:
+            found = find_table(connection, domain.table, None, description)
+            set_session(connection.execute, undo)
+            return found
+
+        found = shield(bind, f"looking into {description}")
+        return Opened(description, *found, DuckEngine(connection, undo.pop_all()))
+
+
+def open_database(path: Path, name: str | None, domain: Domain) -> Opened:
+    """A table in a database file."""
+    if not path.is_file():
+        raise TableError(f"there is no DuckDB file {path}")
+    description = f"the DuckDB file {path}"
+    schema, _, table_name = (name or domain.table).rpartition(".")
+    with ExitStack() as undo:
+
+        def bind() -> tuple[duckdb.DuckDBPyConnection, tuple[Any, Units]]:
+            connection = own_database(path)
+            undo.callback(connection.close)
+            lock(connection)
+            return connection, find_table(connection, table_name, schema or None, description)
+
+        connection, found = shield(bind, f"opening {description}")
+        return Opened(description, *found, DuckEngine(connection, undo.pop_all()))
+
+
+def set_session(run: Callable[[str], Any], undo: ExitStack) -> None:
+    """The settings that a count needs, until undone."""
+    for name, value in SESSION.items():
+        before = run(f"SELECT current_setting('{name}')").fetchone()[0].replace("'", "''")
+        run(f"SET {name} = '{value}'")
+        undo.callback(run, f"SET {name} = '{before}'")
+
+
+def _table(types: dict[str, str], **place: Any) -> tuple[Any, Units]:
+    """The ibis table, and what tells privacy units apart where that is not the column itself."""
+    table = ibis.table({name: _type(spelled) for name, spelled in types.items()}, **place)
+    # No literal compares with all of these without a cast that the largest would break; a unit stays exact, as a text.
+    huge = [name for name, spelled in types.items() if spelled in HUGE]
+    return replace_columns(
+        table,
+        {name: table[name].try_cast("float64") for name in huge},
+        {name: table[name].cast("string") for name in huge},
+    )
+
+
+def _type(spelled: str) -> Any:
+    if spelled in HUGE:
+        return ibis.expr.datatypes.unknown
+    try:
+        return DuckDBType.from_string(spelled)
+    except Exception:  # types of extensions: fine as long as they are not declared
+        return ibis.expr.datatypes.unknown
+
+
+@contextmanager
+def _allow_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+    """DuckDB turns Ctrl-C into an error of its own, and its threads work on unless they are told to stop."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        stop()
+        raise KeyboardInterrupt from None
+
+
+def _reader(result: Any) -> Any:
+    fetch = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # its name before DuckDB 1.4
+    return fetch(BATCH)
+
+
+# ── files and frames ──
+
+PLACE = "records"
+UNIT = "unit"
+
+
+Batches = Iterator[tuple[int, Mapping[str | None, Any]]]
+"""How many rows there are, and the values of what is wanted."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of the table with types of its own: a file, or the whole frame."""
+
+    types: Mapping[str | None, Any]
+    """The Arrow type of every wanted column."""
+    batches: Callable[[], Batches]
+
+
+def repeat(values: Mapping[str | None, str | None], rows: int) -> dict[str | None, Any]:
+    """Columns of one text each."""
+    return {key: pa.repeat(pa.scalar(value, pa.string()), rows) for key, value in values.items()}
+
+
+@dataclass
+class Reading:
+    """How far the reading is, where that can be told."""
+
+    share: float = math.nan
+
+    def advance(self, share: float) -> None:
+        """So much more of the whole has been read."""
+        self.share = min(1.0, share if math.isnan(self.share) else self.share + share)
+
+
+def open_stream(
+    description: str, names: Wanted, parts: Sequence[Part], domain: Domain, progress: Reading | None = None
+) -> Source:
+    """A source that counts these parts, refused unless every column is of a type that can be read."""
+    places = {key: UNIT if key is None else f"c{i}" for i, key in enumerate(names)}
+    types = {}
+    for key, place in places.items():
+        one_type = cleaning.unit_type if key is None else cleaning.declared_type
+        found = [one_type(part.types[key]) for part in parts]
+        if None in found:
+            kind = None if key is None else declared_kind(domain, key)
+            refuse_type(names[key], kind, parts[found.index(None)].types[key], description)
+        types[place] = cleaning.common_type(found, unit=key is None)
+        if types[place] is None or (key is None and not cleaning.can_be_one(part.types[key] for part in parts)):
+            spelled = sorted({str(part.types[key]) for part in parts})
+            raise TableError(
+                f"column {names[key]!r} is {' and '.join(spelled)} in the files of {description}; write all of them "
+                "with one type, so that no file changes how another's values are compared"
+            )
+    schema = pa.schema(types or {"row": pa.bool_()})
+
+    def batch(rows: int, values: Mapping[str | None, Any]) -> Any:
+        arrays = [
+            (cleaning.as_unit if key is None else cleaning.as_declared)(values[key], types[place])
+            for key, place in places.items()
+        ]
+        return pa.RecordBatch.from_arrays(arrays or [pa.nulls(rows, pa.bool_())], schema=schema)
+
+    def reader() -> Any:
+        made = (batch(rows, values) for part in parts for rows, values in part.batches())
+        return pa.RecordBatchReader.from_batches(schema, made)
+
+    with ExitStack() as undo:
+        connection = own_database()
+        undo.callback(connection.close)
+        lock(connection)
+        engine = StreamEngine(connection, undo.pop_all(), schema, reader, progress or Reading())
+    table = ibis.table(ibis.expr.schema.Schema.from_pyarrow(schema), name=PLACE)
+    return Source(description, table, engine, names, places, table[UNIT] if None in names else None)
+
+
+class StreamEngine(DuckEngine):
+    """Our own DuckDB, to which the batches are given anew for every count."""
+
+    collates = False
+
+    def __init__(
+        self, connection: Any, undo: ExitStack, schema: Any, reader: Callable[[], Any], progress: Reading
+    ) -> None:
+        super().__init__(connection, undo)
+        self._schema = schema
+        self._reader = reader
+        self._progress = progress
+
+    def check(self, query: Query) -> None:
+        """Refused by the engine without a record."""
+        self._connection.register(PLACE, self._schema.empty_table().to_reader())
+        super().check(query)
+
+    def batches(self, query: Query) -> Iterator[Columns]:
+        """The columns of a query's result, batch by batch."""
+        self._connection.register(PLACE, self._reader())
+        yield from super().batches(query)
+
+    def progress(self) -> float:
+        """The share of the file that was read."""
+        return self._progress.share

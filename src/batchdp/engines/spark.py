@@ -1,0 +1,114 @@
+"""A Spark DataFrame, counted by its own session through a temporary view.
+
+The day of a moment is the one that the session shows: Spark keeps all its timestamps with a time zone.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import ibis  # type: ignore[import-untyped]
+
+from batchdp.engines.source import (
+    UNKNOWN_PROGRESS,
+    Columns,
+    Opened,
+    Query,
+    as_columns,
+    compile_query,
+    shield,
+)
+from batchdp.errors import TableError
+
+BYTEWISE = "UTF8_BINARY"
+
+
+class SparkEngine:
+    """A Spark session with our view in it."""
+
+    dialect = "pyspark"
+
+    def __init__(self, session: Any, undo: ExitStack, collates: bool) -> None:
+        self._session = session
+        self._undo = undo
+        self.collates = collates
+
+    def check(self, query: Query) -> None:
+        """Analysed, not run."""
+        with _silence():
+            self._session.sql(compile_query(query, self.dialect)).schema  # noqa: B018
+
+    def batches(self, query: Query) -> Iterator[Columns]:
+        """The columns of a query's result, batch by batch."""
+        with _silence():
+            result = self._session.sql(compile_query(query, self.dialect))
+            if hasattr(result, "toArrow"):
+                found = [as_columns(batch) for batch in result.toArrow().to_batches()]
+            else:  # before Spark 4
+                frame = result.toPandas()
+                found = [[frame[name].to_numpy() for name in frame.columns]]
+        yield from found
+
+    def progress(self) -> float:
+        """Spark counts tasks of stages that it has not planned yet."""
+        return UNKNOWN_PROGRESS
+
+    def close(self) -> None:
+        """Drop the view; the session is the user's."""
+        self._undo.close()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Spark's own logger would print an error's message, which may show a record."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def open_spark(frame: Any) -> Opened:
+    """The user's frame."""
+    try:
+        schema = ibis.pyspark and _schema(frame)
+    except (ImportError, AttributeError):
+        raise TableError("a Spark DataFrame needs ibis's part for Spark: pip install 'batchdp[spark]'") from None
+    name = f"batchdp_{secrets.token_hex(8)}"
+    session = frame.sparkSession
+    undo = ExitStack()
+
+    def bind() -> None:
+        frame.createTempView(name)
+        undo.callback(session.catalog.dropTempView, name)
+
+    with undo:
+        shield(bind, "looking at the Spark DataFrame")
+        return Opened(
+            "the Spark DataFrame",
+            ibis.table(schema, name=name),
+            {},
+            SparkEngine(session, undo.pop_all(), _collates(frame)),
+        )
+
+
+def _collates(frame: Any) -> bool:
+    """Whether a text has another collation than by its bytes; before Spark 4 none has."""
+    return any(getattr(field.dataType, "collation", BYTEWISE) != BYTEWISE for field in frame.schema.fields)
+
+
+def _schema(frame: Any) -> Any:
+    from ibis.backends.pyspark.datatypes import PySparkType  # type: ignore[import-untyped]
+
+    types = {}
+    for field in frame.schema.fields:
+        try:
+            types[field.name] = PySparkType.to_ibis(field.dataType)
+        except Exception:  # types that ibis does not know: fine as long as they are not declared
+            types[field.name] = ibis.expr.datatypes.unknown
+    return ibis.schema(types)

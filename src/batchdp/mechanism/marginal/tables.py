@@ -1,0 +1,158 @@
+"""Reads tables from the noisy measurements of a Laplace strategy over many columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from batchdp.linalg.matrix import Plain
+from batchdp.mechanism.law import NoiseLaw, laplace_quantiles
+from batchdp.mechanism.marginal.lattice import IntegerResults, WeightedLattice
+from batchdp.mechanism.marginal.law import TablesReading, half_widths
+from batchdp.mechanism.reader import Reader, blocks_of_rows, unravel
+from batchdp.mechanism.residual.tables import ROUNDING, fitting_shape
+from batchdp.privacy import Noise
+from batchdp.workloads.kronecker import KroneckerWorkload
+
+Dense = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class ResultsReading:
+    """Reads tables of queries that were measured themselves."""
+
+    def __init__(self, measure: IntegerResults, starts: Integers) -> None:
+        self.measure, self.starts = measure, starts
+
+    def values(self, table: int, noisy: Integers) -> Dense:
+        """The private answers of a table."""
+        own = noisy[self.starts[table] : self.starts[table + 1]].astype(np.float64)
+        return np.asarray(own / self.measure.scale(table)).reshape(self.measure.shape(table))
+
+    def weights(self, table: int, at: dict[int, Integers], places: int) -> Iterator[tuple[int, Dense]]:
+        """What some answers make of the measurements: one draw each."""
+        shape = self.measure.shape(table)
+        found = np.zeros((places, prod(shape)))
+        flat = np.ravel_multi_index(tuple(at.values()), shape) if shape else np.zeros(places, dtype=np.int64)
+        found[np.arange(places), flat] = 1 / self.measure.scale(table)
+        yield int(self.starts[table]), found
+
+    def squared(self, table: int) -> Dense:
+        """The variance of a table's answers where that of the noise is 1, to be broadcast to its shape."""
+        return np.full((1,) * len(self.measure.shape(table)), self.measure.scale(table) ** -2)
+
+    def half_widths(self, table: int, confidence: float) -> Dense:
+        """The h with |noise| ≤ h, for noise of scale 1: an answer rests on one draw."""
+        return np.asarray(np.sqrt(self.squared(table)) * laplace_quantiles(np.ones((1, 1)), confidence)[0])
+
+    def missed(self, table: int) -> Dense:
+        """How much of every answer is off, per record, because factors are rounded; to be broadcast."""
+        return self.measure.missed(table)
+
+    def length(self, table: int) -> int:
+        """Of the sums in which answers are made: there are none."""
+        return 64
+
+
+class WeightedReader(Reader):
+    """Reads tables from the noisy measurements of a lattice."""
+
+    names = None
+
+    def __init__(self, lattice: WeightedLattice, scales: Dense) -> None:
+        self.lattice, self.scales = lattice, scales
+        self._readings = [
+            ResultsReading(own, starts)
+            if isinstance(own, IntegerResults)
+            else TablesReading(own, starts, lattice.workload)
+            for own, starts in zip(lattice.measures, lattice.starts, strict=True)
+        ]
+
+    @property
+    def scale(self) -> float:
+        """λ of every draw, in lattice steps."""
+        return float(self.scales[0])
+
+    @property
+    def workload(self) -> KroneckerWorkload:
+        """The batch that is answered."""
+        return self.lattice.workload
+
+    @property
+    def noise(self) -> Noise:
+        """Laplace."""
+        return self.lattice.noise
+
+    @property
+    def measurements(self) -> int:
+        """How many noisy numbers there are."""
+        return self.lattice.measurements
+
+    @cached_property
+    def sizes(self) -> Integers:
+        """How many answers every table has."""
+        return np.rint(self.workload.table_sizes()).astype(np.int64)
+
+    @cached_property
+    def _serving(self) -> dict[int, int]:
+        """The group of every table that not all groups serve."""
+        found: dict[int, int] = {}
+        for g, own in enumerate(self.lattice.measures):
+            for t in own.serves or ():
+                found.setdefault(t, g)
+        return found
+
+    def _reading(self, table: int) -> TablesReading | ResultsReading:
+        return self._readings[self._serving.get(table, 0)]
+
+    def shape(self, table: int) -> tuple[int, ...]:
+        """Of a table; refused where it does not fit into memory."""
+        return fitting_shape(self.lattice.workload, table)
+
+    def values(self, table: int, noisy: Integers) -> Dense:
+        """The private answers of a table."""
+        self.shape(table)
+        return self._reading(table).values(table, noisy)
+
+    def variances(self, table: int) -> Dense:
+        """Of a table's answers, to be broadcast to its shape: a whole table has one for all."""
+        return np.asarray(2 * self.scale**2 * self._reading(table).squared(table))
+
+    def half_widths(self, table: int, confidence: float) -> Dense:
+        """Of the intervals of a table's answers, by the law of sums of Laplace draws; to be broadcast to its shape."""
+        reading = self._reading(table)
+        if isinstance(reading, ResultsReading):
+            return np.asarray(self.scale * reading.half_widths(table, confidence))
+        return np.asarray(self.scale * half_widths(reading, table, confidence))
+
+    def rows_of(self, table: int, places: Integers) -> sparse.csr_array:
+        """Rows of B for some of a table's answers, times the scale of the noise."""
+        columns = self.workload.factors_of(table)
+        at = dict(zip(columns, unravel(places, self.shape(table)), strict=True))
+        blocks = [(start, self.scale * own) for start, own in self._reading(table).weights(table, at, len(places))]
+        return blocks_of_rows(blocks, len(places), self.measurements)
+
+    def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
+        """Of the noise in sums with such weights."""
+        return NoiseLaw(rows, 1.0, self.noise, times)
+
+    def worst_bias(self) -> tuple[float, int]:
+        """The most that an answer can be off apart from noise, as a share of its standard error; and which table's."""
+        cap, moved = self.lattice.largest_total, float(self.lattice.sensitivity)
+        worst, where = 0.0, 0
+        for t in range(len(self.lattice.workload.tables)):
+            reading = self._reading(t)
+            lost = np.zeros(1)
+            if not (isinstance(reading, TablesReading) and reading.is_exact):
+                missed, errors = np.broadcast_arrays(reading.missed(t), np.sqrt(self.variances(t)))
+                lost = np.divide(missed, errors, out=np.zeros(errors.shape), where=errors > 0)
+            # Rounding in floats: at most |B| |Q| per record, so at most ‖B‖ Δ, and the noise has √2 λ ‖B‖.
+            share = cap * (float(lost.max(initial=0.0)) + ROUNDING * reading.length(t) * moved / (1.414 * self.scale))
+            if share > worst:
+                worst, where = share, t
+        return worst, where

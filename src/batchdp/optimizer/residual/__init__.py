@@ -1,0 +1,1 @@
+"""Searches for Gaussian strategies over many columns: groups of tables, their measures and limits, the solver."""

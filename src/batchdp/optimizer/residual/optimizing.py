@@ -1,0 +1,220 @@
+"""`optimize` for batches over many columns with Gaussian noise: closed form where there is one, else the best found."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.errors import StrategyError
+from batchdp.linalg.threads import one_thread
+from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError, one_column
+from batchdp.optimizer.residual.measures import improve_measures, in_fractions, limit_of
+from batchdp.optimizer.residual.search import (
+    GOOD_ENOUGH,
+    MOST_TABLES_APART,
+    Batch,
+    Found,
+    one_product,
+    split_by,
+    tables_apart,
+)
+from batchdp.privacy import GAUSSIAN
+from batchdp.progress import Outcome
+from batchdp.strategies.account import Account, Progress
+from batchdp.strategies.residual.columns import column_of
+from batchdp.strategies.residual.strategy import (
+    ListedParts,
+    ResidualStrategy,
+    WholeParts,
+    cell_variances,
+    closure,
+    is_whole,
+    least_largest,
+    least_sum,
+)
+from batchdp.workloads.kronecker import KroneckerWorkload
+
+Dense = NDArray[np.float64]
+
+DEFAULT_SECONDS = 120.0
+"""Nominal ones, where the caller gives none."""
+FINER = 0.1
+"""Of the tolerance that is asked for: what is left to solve is small, and rounds are cheap."""
+RHO = float(GAUSSIAN.reference)
+ROUNDS = 15
+"""Of weights on tables, for the largest variance where there is no closed form."""
+
+
+@one_thread
+def optimize_products(
+    workload: KroneckerWorkload,
+    *,
+    objective: Literal["sum", "max"] = "sum",
+    seconds: float | None = None,
+    tolerance: float = 1e-3,
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> ResidualStrategy:
+    """The best strategy over components, by the (weighted) sum of squared errors or the largest variance."""
+    account = Account(seconds or DEFAULT_SECONDS, progress, trying="components")
+    if is_whole(workload):
+        return _whole(workload, objective, account)
+    batch = Batch(workload)
+    if objective == "max":
+        return _largest(batch, account, tolerance, seed)
+    found, limit = best_sum(batch, batch.terms(workload.weights), account, tolerance, seed)
+    return _strategy(batch, found, limit, account.outcome(found.total, limit * GOOD_ENOUGH))
+
+
+def best_sum(batch: Batch, terms: TableWeights, account: Account, tolerance: float, seed: int) -> tuple[Found, float]:
+    """The strategy with the least weighted sum of squared errors, and what none is below."""
+    tolerance = FINER * tolerance
+    found, measures = _components(batch, terms, account, tolerance)
+    best = min(found, key=lambda one: one.total, default=None)
+    limit = max((one.limit for one in found), default=0.0)
+    if best is not None and limit > 0 and best.total <= GOOD_ENOUGH * limit:
+        return best, limit
+    with suppress(TooManyClassesError):  # one column by itself is too much: so it is with tables apart
+        account.trying = "one product"
+        lasting = account.lasting_share()
+        found.append(one_product(batch, terms, tolerance=tolerance, account=lasting))
+        if len(terms) <= MOST_TABLES_APART and not account.over():
+            account.trying = "tables apart"
+            found.append(tables_apart(batch, terms, tolerance=tolerance, account=lasting))
+    if not found:
+        orbits = max(column.orbits for column in batch.columns)
+        raise StrategyError(
+            f"one of the columns has {orbits:,} groups of values that queries tell apart, more than can be solved "
+            "together with Gaussian noise; ask for fewer ranges or groups of its values, or use Laplace noise "
+            '(privacy="pure")'
+        )
+    best = min(found, key=lambda one: one.total)
+    account.trying, account.best = "limit", best.total
+    if limit == 0:
+        limit = limit_of(batch, terms, measures, account, seed)
+    return best, min(limit, best.total)
+
+
+def _components(
+    batch: Batch, terms: TableWeights, account: Account, tolerance: float
+) -> tuple[list[Found], list[dict[int, Dense]]]:
+    """Components with nothing split where that fits, else with as few columns split as fit and with all; measures."""
+    wide = batch.wide()
+    found: list[Found] = []
+    for count in range(len(wide) + 1):
+        measures = {i: batch.uniform(i) for i in wide[:count]}
+        try:
+            found.append(split_by(batch, terms, measures, tolerance=tolerance, account=account))
+        except TooManyClassesError:
+            continue
+        break
+    else:
+        return [], []
+    account.best = found[-1].total
+    if not measures:
+        return found, []
+    if len(measures) < len(wide) and not account.over():
+        everything = {i: batch.uniform(i) for i in wide}
+        with suppress(TooManyClassesError):
+            found.append(split_by(batch, terms, everything, tolerance=tolerance, account=account))
+    account.trying = "measures"
+    for one in list(found):
+        better = improve_measures(batch, terms, one.measures, account)
+        if better is not None:
+            better = {i: in_fractions(mu) for i, mu in better.items()}
+            try:
+                found.append(split_by(batch, terms, better, tolerance=tolerance, account=account))
+            except TooManyClassesError:
+                break  # the time is over
+            account.best = min(account.best, found[-1].total)
+    best = min(found, key=lambda one: one.total).measures
+    lasting = account.lasting_share()
+    dual = {i: _dual(batch, i, best.get(i, batch.uniform(i)), lasting) for i in wide}
+    return found, [dual, {i: batch.uniform(i) for i in wide}]
+
+
+def _dual(batch: Batch, i: int, measure: Dense, account: Account) -> Dense:
+    """The weights of a column's classes in the limit of its first factor: a good measure for limits."""
+    weights = one_column(i, 1, batch.view(i, measure), 1e-2, account).weights
+    return batch.uniform(i) if weights is None else weights
+
+
+def _strategy(batch: Batch, found: Found, limit: float, status: Outcome = Outcome.CONVERGED) -> ResidualStrategy:
+    averages = []
+    for i, column in enumerate(batch.columns):
+        measure = found.measures.get(i, batch.uniform(i))
+        averages.append(measure[column.orbit] / column.counts[column.orbit])
+    parts = ListedParts(found.shared(batch.tables))
+    return ResidualStrategy(
+        workload=batch.workload,
+        columns=batch.columns,
+        averages=tuple(averages),
+        parts=parts,
+        total=found.total,
+        limit=limit,
+        method=found.method,
+        status=status,
+    )
+
+
+def _whole(workload: KroneckerWorkload, objective: Literal["sum", "max"], account: Account) -> ResidualStrategy:
+    found = closure(workload)
+    shares, total = least_sum(found, workload.weights)
+    limit, largest, status = total, None, Outcome.CLOSED_FORM
+    if objective == "max":
+        account.trying = "largest variance"
+        shares, upper, lower = least_largest(found, workload.weights, account)
+        largest, status = (upper, lower), account.outcome(upper, lower * GOOD_ENOUGH)
+        sizes = workload.table_sizes()
+        total = float((cell_variances(found, shares, len(sizes)) * sizes) @ workload.weights)
+    columns = tuple(map(column_of, workload.sizes, workload.factors))
+    averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
+    parts = WholeParts(found, shares)
+    return ResidualStrategy(
+        workload=workload,
+        columns=columns,
+        averages=averages,
+        parts=parts,
+        total=total,
+        limit=limit,
+        method="components",
+        largest=largest,
+        status=status,
+    )
+
+
+def _largest(batch: Batch, account: Account, tolerance: float, seed: int) -> ResidualStrategy:
+    """Weights on tables, more on those whose worst cell is above the mean; every set of weights gives a limit."""
+    workload = batch.workload
+    sizes = workload.table_sizes()
+    y = 1 / (sizes * len(sizes))
+    best: ResidualStrategy | None = None
+    upper, lower = np.inf, 0.0
+    account.trying = "largest variance"
+    for _ in range(ROUNDS):
+        y /= float(y @ sizes)
+        found, limit = best_sum(batch, batch.terms(y * workload.weights), account, tolerance, seed)
+        strategy = _strategy(batch, found, limit)
+        worst = np.array([w * strategy.variances(t, rho=RHO).max() for t, w in enumerate(workload.weights)])
+        lower = max(lower, limit)
+        if float(worst.max()) < upper:
+            best, upper = strategy, float(worst.max())
+            account.best = upper
+        if upper <= lower * (1 + 10 * tolerance) or account.over():
+            break
+        y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
+    assert best is not None
+    plain, limit = best_sum(batch, batch.terms(workload.weights), account, tolerance, seed)
+    other = _strategy(batch, plain, limit)
+    largest = other.largest_variance(rho=RHO)
+    if largest < upper:  # the weights have not come far in the time that there was
+        best, upper = other, largest
+    tables = enumerate(workload.weights)
+    total = float(sum(w * best.variances(t, rho=RHO).sum() for t, w in tables))
+    return replace(
+        best, total=total, limit=limit, largest=(upper, lower), status=account.outcome(upper, lower * GOOD_ENOUGH)
+    )

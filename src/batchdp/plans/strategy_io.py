@@ -1,0 +1,398 @@
+"""Strategies in plan files: what is measured, and nothing that follows from it.
+
+Columns, inverses and sensitivities are worked out anew from the batch and from what is measured; a strategy is refused
+unless it reproduces its batch, and over many columns unless its errors add up to what the file says. What is proven of
+a pair tells how good it is and no more; see `proven` for when it is believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import singledispatch
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp import archive
+from batchdp.errors import PlanError, check_finite
+from batchdp.linalg.matrix import plain
+from batchdp.optimizer.marginal.problem import largest_change, sub_batch
+from batchdp.optimizer.options import OBJECTIVES
+from batchdp.optimizer.residual.search import Batch
+from batchdp.progress import Outcome
+from batchdp.strategies.bounds.convex import OptimalityBound
+from batchdp.strategies.marginal.columns import ColumnStrategy, by_strategy, each_value
+from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.strategies.marginal.weights import Tables
+from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.residual.columns import Column, column_of
+from batchdp.strategies.residual.strategy import (
+    ListedParts,
+    ResidualStrategy,
+    WholeParts,
+    closure,
+    is_whole,
+)
+from batchdp.strategies.residual.terms import ResidualFactor, TermGroup
+from batchdp.strategies.shape import Shape, check_sample
+from batchdp.strategies.strategy import TOLERANCE, FactoredStrategy, Strategy
+from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.workloads.matrix import MatrixWorkload
+
+ROUNDING = 1e-9
+"""By how much a bound may be above the error that it bounds, relative."""
+FIGURES = ("objective", "lower_bound", "upper_bound", "rounds", "outcome")
+KEYS = {"workload": None, "bounds": (dict.fromkeys(FIGURES),) * len(OBJECTIVES)}
+ARRAYS = tuple(f"proven_{objective}_{end}" for objective in OBJECTIVES for end in "vw")
+"""All that a file may have of it, also where it is not believed."""
+
+
+def write_bounds(strategy: PairStrategy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What goes into a file's header and its arrays: every bound that is known and finite."""
+    bounds, arrays = [], {}
+    for bound in strategy.proven:
+        if not math.isfinite(bound.upper_bound):
+            continue
+        arrays[f"proven_{bound.objective}_v"] = bound.weights
+        if bound.query_weights is not None:
+            arrays[f"proven_{bound.objective}_w"] = bound.query_weights
+        figures = {"lower_bound": bound.lower_bound, "upper_bound": bound.upper_bound, "rounds": bound.rounds}
+        bounds.append({"objective": bound.objective, **figures, "outcome": bound.outcome})
+    return ({"workload": _digest(strategy.workload), "bounds": bounds} if bounds else {}), arrays
+
+
+def read_bounds(content: Any, arrays: Mapping[str, Any], workload: MatrixWorkload) -> tuple[OptimalityBound, ...]:
+    """The bounds of a file that are about this workload; none where anything is amiss."""
+    try:
+        if content["workload"] != _digest(workload):
+            return ()
+        return tuple(_read_bounds(content["bounds"], arrays))
+    except Exception:  # whatever somebody wrote there
+        return ()
+
+
+def credible_bounds(strategy: PairStrategy) -> tuple[OptimalityBound, ...]:
+    """Those of its bounds that its own error does not refute."""
+    reference = strategy.noise.reference
+    errors = {"sum": strategy.expected_squared_error, "max": strategy.largest_variance}
+    if strategy.shape is not None:  # whose error may be below what is proven of pairs
+        return strategy.proven
+    return tuple(
+        bound
+        for bound in strategy.proven
+        if reference.variance(bound.lower_bound) <= errors[bound.objective](**reference.arguments) * (1 + ROUNDING)
+    )
+
+
+def _read_bounds(bounds: Any, arrays: Mapping[str, Any]) -> Iterator[OptimalityBound]:
+    for one in bounds:
+        objective = one["objective"]
+        if objective not in OBJECTIVES:
+            raise ValueError("another objective")
+        lower = check_finite("lower_bound", one["lower_bound"], least=0)
+        yield OptimalityBound(
+            objective,
+            lower,
+            check_finite("upper_bound", one["upper_bound"], least=lower * (1 - ROUNDING)),
+            weights=archive.read_numbers(f"proven_{objective}_v", arrays),
+            query_weights=archive.read_numbers("proven_max_w", arrays) if objective == "max" else None,
+            rounds=int(one["rounds"]),
+            outcome=Outcome.read(one["outcome"]),
+        )
+
+
+def _digest(workload: MatrixWorkload) -> str:
+    """A fingerprint of what a bound depends on: the matrix, the weights of the queries, the blocks."""
+    digest = hashlib.sha256(repr(workload.blocks).encode())
+    weights = {} if workload.weights is None else {"weights": workload.weights}
+    for name, part in sorted({**archive.split_matrix("W", plain(workload.matrix)), **weights}.items()):
+        array = np.ascontiguousarray(part, dtype=np.float64 if part.dtype.kind == "f" else np.int64)
+        digest.update(f"{name} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+Arrays = dict[str, NDArray[Any]]
+Dense = NDArray[np.float64]
+
+PAIR = "pair"
+OF_PAIR = ("method", "privacy", "rounds", "status", "reason")
+"""What is stored of a pair besides its matrices."""
+SAYS = ("method", "total", "limit", "largest", "status", "reason")
+MOST_ADDED = 2_000_000
+"""Answers up to which the variances of all are added up again."""
+
+MOST_PARTS = 1_000_000
+"""Of a strategy that is not of whole tables."""
+
+
+@singledispatch
+def described(strategy: Any) -> tuple[dict[str, Any], Arrays]:
+    """What is kept of a strategy, as entries of a header and arrays."""
+    raise PlanError(f"strategy is a {type(strategy).__name__}, which no file can hold")
+
+
+@described.register
+def _(strategy: PairStrategy) -> tuple[dict[str, Any], Arrays]:
+    proof, of_bounds = write_bounds(strategy)
+    header = {"strategy": {"kind": PAIR, **{name: getattr(strategy, name) for name in OF_PAIR}}, "proven": proof}
+    arrays = {
+        **archive.split_matrix("L", plain(strategy.measurement)),
+        **archive.split_matrix("B", plain(strategy.reconstruction)),
+    }
+    if strategy.shape is not None:
+        header["shape"], of_shape = strategy.shape.written()
+        arrays |= of_shape
+    return header, arrays | of_bounds
+
+
+@described.register
+def _(strategy: MarginalStrategy) -> tuple[dict[str, Any], Arrays]:
+    kept = [_weighted(group) for group in strategy.groups]
+    names = ("theta", "apart", "difference", "insides")
+    arrays = {name: np.concatenate([own[1][name] for own in kept]) for name in names}
+    return _header(strategy, "weighted", groups=[own[0] for own in kept]), arrays
+
+
+@described.register
+def _(strategy: ResidualStrategy) -> tuple[dict[str, Any], Arrays]:
+    if isinstance(strategy.parts, WholeParts):
+        return _header(strategy, "whole"), {"shares": strategy.parts.shares}
+    groups = strategy.parts.groups
+    pieces = [piece for group in groups for own in group.lists for piece in own]
+    return _header(strategy, "listed", groups=[_listed(group) for group in groups]), {
+        "averages": np.concatenate(strategy.averages),
+        "measure": np.concatenate([np.zeros(0), *(piece.measure.reshape(-1) for piece in pieces)]),
+        "recover": np.concatenate([np.zeros(0), *(piece.recover.reshape(-1) for piece in pieces)]),
+    }
+
+
+def _header(strategy: FactoredStrategy, kind: str, **more: Any) -> dict[str, Any]:
+    return {"strategy": {"says": {name: getattr(strategy, name) for name in SAYS}, "kind": kind, **more}}
+
+
+def _listed(group: TermGroup) -> dict[str, Any]:
+    return {
+        "number": group.number,
+        "scale": group.scale,
+        "tables": None if group.tables is None else sorted(group.tables),
+        "lists": [[[p.matrix, p.spread, len(p.measure)] for p in own] for own in group.lists],
+    }
+
+
+def _weighted(group: MarginalGroup | Results) -> tuple[dict[str, Any] | None, Arrays]:
+    nothing = np.zeros(0)
+    if isinstance(group, Results):  # which follow from the batch
+        return None, {"theta": nothing, "apart": nothing, "difference": nothing, "insides": nothing}
+    measures = [inside.measure for inside in group.insides]
+    header = {
+        "tables": len(group),
+        "serves": None if group.serves is None else sorted(group.serves),
+        "insides": [None if L is None else len(L) for L in measures],
+    }
+    return header, {
+        "theta": group.theta,
+        "apart": group.tables.apart.astype(np.float64).reshape(-1),
+        "difference": group.tables.difference.astype(np.float64).reshape(-1),
+        "insides": np.concatenate([nothing, *(L.reshape(-1) for L in measures if L is not None)]),
+    }
+
+
+def read(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], workload: Any, most_bytes: int | None = None
+) -> Strategy:
+    """The strategy of a file for this batch; refused unless it answers it as it says."""
+    kind = header["strategy"]["kind"]
+    if kind == PAIR:
+        return _read_pair(header, arrays, workload, most_bytes)
+    strategy: FactoredStrategy = _READ[kind](header["strategy"], arrays, workload)
+    if strategy.residual > TOLERANCE:
+        raise PlanError("its strategy does not reproduce its tables")
+    claimed, added = strategy.total, add_up(strategy)
+    if added is not None and abs(claimed - added) > 1e-6 * added:
+        raise PlanError("its strategy does not have the error that it says")
+    if strategy.limit > claimed * (1 + ROUNDING):  # which cannot be
+        strategy = replace(strategy, limit=0.0)
+    return strategy
+
+
+def _read_pair(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], workload: MatrixWorkload, most_bytes: int | None
+) -> PairStrategy:
+    shape = header.get("shape")
+    strategy = PairStrategy(
+        workload,
+        archive.join_matrix("L", arrays, most_bytes),
+        archive.join_matrix("B", arrays, most_bytes),
+        **{name: header["strategy"][name] for name in OF_PAIR},  # never a relaxation, which would let B L miss W
+        proven=read_bounds(header["proven"], arrays, workload),
+        # What it says of errors is believed after a look; no privacy rests on it.
+        shape=None if shape is None else Shape.read(shape, lambda name: archive.read_numbers(name, arrays)),
+    )
+    if strategy.shape is not None:
+        check_sample(strategy.shape, strategy.shape.columns(strategy.measure))
+    believed = credible_bounds(strategy)
+    return strategy if believed == strategy.proven else replace(strategy, proven=believed)
+
+
+def add_up(strategy: FactoredStrategy) -> float | None:
+    """The weighted sum of all variances in the strategy's own unit; None where that takes too long."""
+    batch = strategy.workload
+    if batch.queries > MOST_ADDED and not is_whole(batch):
+        return None
+    return float((strategy.mean_variances() * batch.table_sizes()) @ batch.weights)
+
+
+def _says(header: Mapping[str, Any]) -> dict[str, Any]:
+    says = header["says"]
+    largest = says["largest"]
+    return {
+        "method": str(says["method"])[:100],
+        "total": check_finite("total", says["total"], least=0),
+        "limit": check_finite("limit", says["limit"], least=0),
+        "largest": None if largest is None else tuple(check_finite("largest", one, least=0) for one in largest),
+        "status": Outcome.read(says["status"]),
+        "reason": str(says["reason"])[:1000],
+    }
+
+
+def _read_whole(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload) -> ResidualStrategy:
+    if not is_whole(workload):
+        raise PlanError("its tables are not whole")
+    found, shares = closure(workload), np.asarray(archive.read_numbers("shares", arrays), dtype=np.float64)
+    if len(shares) != found.size or np.any(shares <= 0) or float(shares.sum()) > 1 + ROUNDING:
+        raise PlanError("its shares are not those of its components")
+    columns = tuple(map(column_of, workload.sizes, workload.factors))
+    averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
+    parts = WholeParts(found, shares)
+    return ResidualStrategy(workload=workload, columns=columns, averages=averages, parts=parts, **_says(header))
+
+
+def _read_listed(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload) -> ResidualStrategy:
+    columns = Batch(workload).columns
+    averages = _Reading("averages", arrays)
+    measures = tuple(averages.next(len(column.orbit)) for column in columns)
+    measure, recover = _Reading("measure", arrays), _Reading("recover", arrays)
+    groups = tuple(_group(one, columns, len(workload.tables), measure, recover) for one in header["groups"])
+    for one in (averages, measure, recover):
+        one.check_ended()
+    if sum(prod(map(len, group.lists)) for group in groups) > MOST_PARTS:
+        raise PlanError("it has more components than any plan")
+    parts = ListedParts(groups)
+    if float(parts.shares.sum()) > 1 + ROUNDING:
+        raise PlanError("its shares are more than the budget")
+    return ResidualStrategy(workload=workload, columns=columns, averages=measures, parts=parts, **_says(header))
+
+
+def _group(
+    content: Mapping[str, Any], columns: tuple[Column, ...], tables: int, measure: _Reading, recover: _Reading
+) -> TermGroup:
+    lists = []
+    for own in content["lists"]:
+        pieces = []
+        for matrix, spread, rows in own:
+            looked = [*matrix, *(i for i, _ in spread)]
+            fits = len(set(looked)) == len(looked) and list(matrix) == sorted(matrix)
+            fits = fits and all(isinstance(i, int) and 0 <= i < len(columns) for i in looked)
+            if not (fits and all(isinstance(o, int) and 0 <= o < columns[i].orbits for i, o in spread)):
+                raise PlanError("a component does not fit its columns")
+            orbits = prod(columns[i].orbits for i in matrix)
+            shape = measure.next(rows, orbits), recover.next(orbits, rows)
+            pieces.append(ResidualFactor(tuple(matrix), tuple((i, o) for i, o in spread), *shape))
+        lists.append(tuple(pieces))
+    served = content["tables"]
+    if served is not None and not all(isinstance(t, int) and 0 <= t < tables for t in served):
+        raise PlanError("a component serves a table that is not there")
+    scale, number = check_finite("scale", content["scale"], above=0), content["number"]
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 10**6:
+        raise PlanError("a group has no number")
+    return TermGroup(tuple(lists), scale, None if served is None else frozenset(served), number)
+
+
+def _read_weighted(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload
+) -> MarginalStrategy:
+    reading = {name: _Reading(name, arrays) for name in ("theta", "apart", "difference", "insides")}
+    groups: list[MarginalGroup | Results] = []
+    for one in header["groups"]:
+        if one is None:
+            batch = Batch(workload)
+            groups.append(Results(workload, 1 / largest_change(batch, batch.terms(workload.weights))))
+        else:
+            groups.append(_weighted_group(one, workload, reading))
+    for one in reading.values():
+        one.check_ended()
+    served = [group.serves for group in groups]
+    every = set(range(len(workload.tables)))
+    if not (None in served or every == set().union(*(own for own in served if own is not None))):
+        raise PlanError("a table is served by no group")
+    sensitivity = sum(1.0 if isinstance(group, Results) else group.share for group in groups)
+    if abs(sensitivity - 1) > ROUNDING:
+        raise PlanError("its weights do not add up to its sensitivity")
+    return MarginalStrategy(workload=workload, groups=tuple(groups), sensitivity=1.0, **_says(header))
+
+
+def _weighted_group(
+    one: Mapping[str, Any], workload: KroneckerWorkload, reading: Mapping[str, _Reading]
+) -> MarginalGroup:
+    tables, served = one["tables"], one["serves"]
+    every = range(len(workload.tables))
+    if served is not None and not all(isinstance(t, int) and t in every for t in served):
+        raise PlanError("a group serves a table that is not there")
+    own = workload if served is None else sub_batch(workload, served)
+    columns = tuple(map(column_of, own.sizes, own.factors))
+    theta = reading["theta"].next(tables)
+    apart, difference = (reading[name].next(tables, len(columns)) for name in ("apart", "difference"))
+    flags = np.concatenate([apart, difference])
+    if np.any(theta < 0) or not np.all((flags == 0) | (flags == 1)) or np.any(apart * difference):
+        raise PlanError("the weights of its tables are none")
+    if any(len(c.orbit) != 2 and difference[:, i].any() for i, c in enumerate(columns)):
+        raise PlanError("a difference is taken of a column that has not two values")
+    insides = []
+    for i, (column, rows) in enumerate(zip(columns, one["insides"], strict=True)):
+        if rows is None:
+            insides.append(each_value(column))
+        else:
+            insides.append(_inside(reading["insides"].next(rows, len(column.orbit)), column, own, i))
+    chosen = Tables(apart.astype(bool), difference.astype(bool))
+    return MarginalGroup(columns, tuple(insides), chosen, theta, None if served is None else frozenset(served))
+
+
+def _inside(measure: Dense, column: Column, batch: KroneckerWorkload, i: int) -> ColumnStrategy:
+    """A column's own strategy, whose norm is at most 1."""
+    first = np.unique(column.value, return_index=True)[1]
+    factors = [factor.matrix[:, first] for factor in batch.factors[i]]
+    grams = [np.ones((len(first), len(first))), *(F.T @ F for F in factors)]
+    found = by_strategy(measure, grams)
+    if found is None or float(np.abs(measure).sum(axis=0).max()) > 1 + 1e-12:
+        raise PlanError("the strategy of a column does not determine it, or has a norm above 1")
+    return replace(found, measure=measure)
+
+
+class _Reading:
+    """An array that is read from its beginning, piece by piece."""
+
+    def __init__(self, name: str, arrays: Mapping[str, Any]) -> None:
+        self._content, self._at = np.asarray(archive.read_numbers(name, arrays), dtype=np.float64), 0
+
+    def next(self, *shape: int) -> Dense:
+        """The next entries, in this shape."""
+        if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape):
+            raise PlanError("an array has no shape")
+        size = prod(shape)
+        if self._at + size > len(self._content):
+            raise PlanError("an array is shorter than it should be")
+        self._at += size
+        return self._content[self._at - size : self._at].reshape(shape)
+
+    def check_ended(self) -> None:
+        """Refuse what is left."""
+        if self._at != len(self._content):
+            raise PlanError("an array is longer than it should be")
+
+
+_READ: dict[str, Any] = {"whole": _read_whole, "listed": _read_listed, "weighted": _read_weighted}

@@ -1,1 +1,0 @@
-"""Releases of component strategies: tables over many columns, counted from codes, kept as noisy components."""

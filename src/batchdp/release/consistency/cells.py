@@ -1,0 +1,348 @@
+"""Non-negative cells that fit noisy answers best, with their total held at its own estimate.
+
+Answers in units of their noise: the truth is among those of non-negative cells, which are a convex set, so that the
+closest of these are never farther from it than the noisy ones, added up over all answers. Yet a total is one answer
+among many, and every cell that is nearly empty would push it up. So it is settled first: the total of the cells that
+queries connect, as least squares of any sign estimate it, or 0 where that is below 0. Where it is no combination of
+answers, the combination that is closest to it is held instead.
+
+With t = Lᵀ u what is held, the cells that are closest to y − λ u minimise ½‖L x − y‖² + λ t·x, and t·x falls as the
+price λ grows. Newton steps find the price, and the last one is exact: t·x is linear as long as the same cells are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from scipy.optimize import nnls
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import lsmr
+
+from batchdp.linalg.threads import one_thread
+from batchdp.progress import Outcome, Progress
+
+# ── Nested measurements: exact least squares in two passes over the tree (Hay, Rastogi, Miklau, Suciu 2010).
+#
+# A country, its states and their counties: every measurement is a weighted total of cells, and of any two one holds
+# the other or they have no cell in common. Going up, every node's own measurement is averaged with the sum of its
+# children's estimates, by their precisions; going down, what a node's estimate has more than its children's is shared
+# among them by their variances. That is the least-squares solution, in time proportional to the tree.
+
+Dense = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The cells are nodes 0 to n − 1, the measurements follow; a child comes before its parent.
+
+    Args:
+        cells: n.
+        parent: of every node; −1 for a root.
+        weight: of every measurement, the one coefficient that its cells have; in the order of the nodes.
+        order: which measurement each node after the cells is.
+    """
+
+    cells: int
+    parent: Integers
+    weight: Dense
+    order: Integers
+
+    @cached_property
+    def levels(self) -> tuple[Integers, ...]:
+        """Nodes by their distance from a root, the roots first."""
+        depth = np.zeros(len(self.parent), dtype=np.int64)
+        for node in range(len(self.parent) - 1, -1, -1):
+            if self.parent[node] >= 0:
+                depth[node] = depth[self.parent[node]] + 1
+        by_depth = np.argsort(depth, kind="stable")
+        ends = np.cumsum(np.bincount(depth))
+        return tuple(np.split(by_depth, ends[:-1]))
+
+
+def build_tree(measure: sparse.csr_array) -> Tree | None:
+    """The tree that the rows of L make; None where they are not nested, or a row's coefficients differ."""
+    L = sparse.csr_array(measure)
+    L.sort_indices()
+    L.eliminate_zeros()
+    m, n = L.shape
+    lengths = np.diff(L.indptr)
+    parent = np.full(n + m, -1, dtype=np.int64)
+    weight = np.zeros(m)
+    size = np.concatenate([np.ones(n, dtype=np.int64), np.zeros(m, dtype=np.int64)])
+    top = np.arange(n)  # of every cell, the largest node so far that holds it
+    order = np.argsort(lengths, kind="stable")
+    for node, row in enumerate(order, start=n):
+        span = slice(L.indptr[row], L.indptr[row + 1])
+        own, values = L.indices[span], L.data[span]
+        if len(own) == 0:
+            continue
+        below = np.unique(top[own])
+        if size[below].sum() != len(own) or np.any(values != values[0]):
+            return None
+        parent[below] = node
+        weight[node - n] = values[0]
+        size[node] = len(own)
+        top[own] = node
+    return Tree(n, parent, weight, order)
+
+
+def solve_tree(tree: Tree, measurements: Dense, free: NDArray[np.bool_] | None = None) -> Dense:
+    """The cells x that minimise ‖L x − y‖², those that are not free being 0; where several do, even ones."""
+    n, nodes = tree.cells, len(tree.parent)
+    y = measurements[tree.order]
+    estimate, variance = np.zeros(nodes), np.zeros(nodes)
+    variance[:n] = np.inf if free is None else np.where(free, np.inf, 0.0)  # a cell that is free may be anything
+    below, spread, unknown = np.zeros(nodes), np.zeros(nodes), np.zeros(nodes)  # of a node's children together
+    for level in reversed(tree.levels):
+        inner = level[level >= n]
+        estimate[inner], variance[inner] = _average(
+            below[inner], np.where(unknown[inner] > 0, np.inf, spread[inner]), y[inner - n], tree.weight[inner - n]
+        )
+        child = level[tree.parent[level] >= 0]
+        up, known = tree.parent[child], np.isfinite(variance[child])
+        np.add.at(below, up, estimate[child])
+        np.add.at(spread, up, np.where(known, variance[child], 0.0))
+        np.add.at(unknown, up, ~known)
+    for level in tree.levels[1:]:
+        up, known = tree.parent[level], np.isfinite(variance[level])
+        even = np.where(known, 0.0, 1 / np.maximum(unknown[up], 1))
+        own = np.divide(variance[level], spread[up], out=np.zeros(len(level)), where=known & (spread[up] > 0))
+        estimate[level] += (estimate[up] - below[up]) * np.where(unknown[up] > 0, even, own)
+    return estimate[:n]
+
+
+def _average(below: Dense, spread: Dense, y: Dense, weight: Dense) -> tuple[Dense, Dense]:
+    """Own measurements and the children's sums, by their precisions; with variances."""
+    precision, known = np.square(weight), np.isfinite(spread)
+    measured = np.divide(y, weight, out=np.zeros_like(y), where=weight != 0)
+    alone = np.divide(1.0, precision, out=np.full_like(y, np.inf), where=precision > 0)
+    odds = np.where(known, spread, 0.0) * precision
+    estimate = np.where(known, below + (measured - below) * odds / (1 + odds), measured)
+    return estimate, np.where(known, np.where(known, spread, 0.0) / (1 + odds), alone)
+
+
+# ── Non-negative cells that fit noisy answers best: min ‖L x − y‖² over x ≥ 0, by projected Newton steps.
+#
+# A step solves least squares over the cells that are above 0 or want to be (Bertsekas 1982) and goes along it as far
+# as pays, cutting at 0. Some ten steps settle which cells are 0. Where the rows of L are nested a step is two passes
+# over their tree; where few cells are left it is a Cholesky factorisation, else LSMR, which multiplies by L alone.
+
+Mask = NDArray[np.bool_]
+
+TOLERANCE = 1e-9
+"""Of the gradient, relative to that at 0: beyond it rounding decides."""
+MOST_STEPS = 200
+RIDGE = 1e-13
+"""On the diagonal of normal equations, which are singular where queries do not tell all cells apart."""
+MOST_DENSE = 5000
+"""Cells whose normal equations are factorised."""
+MOST_EXACT = 1000
+"""Cells that are fitted one after the other where steps do not get on."""
+SHORTEST = 2.0**-30
+"""Of a step."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedCells:
+    """x ≥ 0, and how it was found."""
+
+    x: Dense
+    status: Outcome
+    steps: int
+
+
+class Fit:
+    """The closest cells to any y: the solver is made once."""
+
+    def __init__(self, rows: sparse.csr_array) -> None:
+        self._rows = rows
+        self.along = _solver(rows)
+        """Least squares of any sign over some of the cells, by the residual and which cells these are."""
+
+    def __call__(self, answers: Dense, start: Dense) -> FittedCells:
+        """From non-negative cells to begin with; Ctrl-C gives the best so far."""
+        L, y, x = self._rows, answers, start
+        residual = y - L @ x
+        largest = float(np.abs(L.T @ y).max(initial=0.0))
+        status, steps = Outcome.OUT_OF_ROUNDS, 0
+        try:
+            while steps < MOST_STEPS:
+                steps += 1
+                gradient = -(L.T @ residual)
+                free = (x > 0) | (gradient < 0)
+                wanted = np.where(x > 0, gradient, np.minimum(gradient, 0.0))
+                if np.abs(wanted).max(initial=0.0) <= TOLERANCE * largest:
+                    status = Outcome.OPTIMAL
+                    break
+                # Cells that are nearly 0 and pushed down stay where a step would cut them at once.
+                blocked = free & (gradient > 0) & (x <= min(1e-3, float(np.linalg.norm(wanted))))
+                x, residual, moved = _step(L, y, x, residual, gradient, self.along(residual, free & ~blocked), blocked)
+                if not moved:
+                    status = Outcome.STALLED
+                    break
+            if status is not Outcome.OPTIMAL and L.shape[1] <= MOST_EXACT:
+                x, status = _fit_by_sets(L, y, x, status)
+        except KeyboardInterrupt:
+            status = Outcome.CANCELLED
+        return FittedCells(x, status, steps)
+
+
+def _fit_by_sets(L: sparse.csr_array, y: Dense, x: Dense, status: Outcome) -> tuple[Dense, Outcome]:
+    """Cell after cell (Lawson and Hanson 1974): where precisions lie so far apart that steps are cut at once."""
+    try:
+        found, left = nnls(L.toarray(), y, maxiter=10 * L.shape[1])
+    except RuntimeError:  # it goes round in circles
+        return x, status
+    return (found, Outcome.OPTIMAL) if left <= np.linalg.norm(L @ x - y) else (x, status)
+
+
+def _step(
+    L: sparse.csr_array, y: Dense, x: Dense, residual: Dense, gradient: Dense, direction: Dense, blocked: Mask
+) -> tuple[Dense, Dense, bool]:
+    """Along the direction as far as the fit gets better by enough, cut at 0."""
+    direction = np.where(blocked, -x, direction)
+    before = float(residual @ residual)
+    length = 1.0
+    while length >= SHORTEST:
+        tried = np.maximum(x + length * direction, 0.0)
+        left = y - L @ tried
+        if before - float(left @ left) > -1e-4 * float(gradient @ (tried - x)):
+            return tried, left, True
+        length /= 2
+    return x, residual, False
+
+
+def _solver(L: sparse.csr_array) -> Callable[[Dense, Mask], Dense]:
+    """How the least squares over some of the cells are solved."""
+    tree = build_tree(L)
+    if tree is not None:
+        return lambda residual, free: solve_tree(tree, residual, free)
+    columns = sparse.csc_array(L)
+    gram = (L.T @ L).toarray() if L.shape[1] <= MOST_DENSE else None
+
+    def solve(residual: Dense, free: Mask) -> Dense:
+        found, there = np.zeros(L.shape[1]), np.flatnonzero(free)
+        if gram is not None:
+            H = gram[np.ix_(there, there)]
+            H[np.diag_indices_from(H)] += RIDGE * float(np.trace(H))  # at least the largest eigenvalue
+            found[there] = linalg.solve(H, (columns[:, there]).T @ residual, assume_a="pos", check_finite=False)
+        else:
+            found[there] = lsmr(columns[:, there], residual, atol=1e-10, btol=1e-10, maxiter=2000)[0]
+        return found
+
+    return solve
+
+
+Indices = NDArray[np.int64]
+
+FAINT = 1e-3
+"""Cells whose answers have so much more noise than others are not in the total: they would decide it."""
+NOTHING = 1e-7
+"""Of a coefficient of what is held, relative to 1: rounding."""
+SLIGHT = 1e-2
+"""Of a coefficient, too: the cell is left out of a total of nothing."""
+HELD = 1e-7
+"""How far off the total may be, relative to the answers that it is made of, before cells are scaled to it."""
+MOST_PRICES = 60
+MOST_ROUNDS = 2000
+
+
+@one_thread
+def closest_cells(rows: sparse.sparray, answers: Dense, *, progress: Progress | None = None) -> FittedCells:
+    """The non-negative cells x whose answers L x are closest, their total held; Ctrl-C gives the best so far.
+
+    Args:
+        rows: L, every query in units of the noise in its answer.
+        answers: y, in the same units.
+        progress: called with (share, what is being done).
+    """
+    L = sparse.csc_array(rows)
+    squares, along = np.asarray(L.multiply(L).sum(axis=0)).reshape(-1), L.T @ answers
+    x = np.divide(np.maximum(along, 0.0), squares, out=np.zeros(L.shape[1]), where=squares > 0)  # of cells alone
+    parts = [part for part in _connect_cells(L) if len(part[1]) > 1]
+    statuses, steps = [Outcome.CLOSED_FORM], 0
+    for k, (there, columns) in enumerate(parts):
+        own = _fit_with_total(sparse.csr_array(L[:, columns][there]), answers[there], cut=Outcome.CANCELLED in statuses)
+        x[columns] = own.x
+        steps += own.steps
+        statuses.append(own.status)
+        if progress is not None:
+            progress((k + 1) / len(parts), "fitting cells that are not negative")
+    return FittedCells(x, Outcome.of_all(statuses), steps)
+
+
+def _connect_cells(L: sparse.csc_array) -> Iterator[tuple[Indices, Indices]]:
+    """Rows and columns of every connected part that has both."""
+    m, n = L.shape
+    rows, columns = L.tocoo().coords
+    graph = sparse.csr_array((np.ones(len(rows)), (rows, m + columns)), shape=(m + n, m + n))
+    _, label = connected_components(graph, directed=False)
+    order = np.argsort(label, kind="stable")
+    for part in np.split(order, np.cumsum(np.bincount(label))[:-1]):
+        if part[0] < m <= part[-1]:  # in ascending order: rows come first
+            yield part[part < m], part[part >= m] - m
+
+
+def _fit_with_total(L: sparse.csr_array, y: Dense, *, cut: bool) -> FittedCells:
+    """One connected part; if `cut`, least squares cut at 0 and scaled to the total, which take no time."""
+    n = L.shape[1]
+    damp = FAINT * float(np.sqrt(L.multiply(L).sum(axis=0).max()))
+    u = lsmr(L.T, np.ones(n), damp=damp, atol=1e-13, btol=1e-13, maxiter=MOST_ROUNDS)[0]
+    t = L.T @ u
+    t[np.abs(t) <= NOTHING] = 0.0
+    total = float(u @ y) if t.any() else 0.0
+    if total <= 0 and t.min() >= 0 and t.any():  # nothing is there but what the total leaves out
+        return _fit_left_out(L, y, t < SLIGHT)
+    if cut:
+        return FittedCells(_scale_cells(_fit_cut(L, y), t, total), Outcome.CANCELLED, 0)
+    x, price, bounds, steps, status = np.zeros(n), 0.0, [-np.inf, np.inf], 0, Outcome.OUT_OF_ROUNDS
+    try:
+        fit = Fit(L)
+        for _ in range(MOST_PRICES):
+            found = fit(y - price * u, x)
+            x, steps = found.x, steps + found.steps
+            over = float(t @ x) - total
+            if abs(over) <= HELD * float(np.abs(u) @ np.abs(y)) or found.status is Outcome.CANCELLED:
+                status = found.status
+                break
+            bounds[over < 0] = price
+            price = _next_price(price, over, float(t @ fit.along(u, x > 0)), bounds)
+    except KeyboardInterrupt:
+        status = Outcome.CANCELLED
+    x = x if x.any() or status is not Outcome.CANCELLED else _fit_cut(L, y)  # before the first step had ended
+    return FittedCells(_scale_cells(x, t, total), status, steps)
+
+
+def _fit_cut(L: sparse.csr_array, y: Dense) -> Dense:
+    """Least squares, cut at 0."""
+    return np.maximum(lsmr(L, y)[0], 0.0)
+
+
+def _fit_left_out(L: sparse.csr_array, y: Dense, left: NDArray[np.bool_]) -> FittedCells:
+    """The closest cells of which only those that the total leaves out may be above 0."""
+    x = np.zeros(L.shape[1])
+    own = sparse.csr_array(L[:, left])
+    found = Fit(own)(y, x[left])
+    x[left] = found.x
+    return FittedCells(x, found.status, found.steps)
+
+
+def _next_price(price: float, over: float, slope: float, bounds: list[float]) -> float:
+    """A Newton step, or half way between the bounds where it leaves them."""
+    tried = price + over / slope if slope > 0 else np.nan
+    if bounds[0] < tried < bounds[1]:
+        return tried
+    middle = (bounds[0] + bounds[1]) / 2
+    return middle if np.isfinite(middle) else price + float(np.copysign(1 + 2 * abs(price), over))
+
+
+def _scale_cells(x: Dense, t: Dense, total: float) -> Dense:
+    """Cells with exactly this total, where it is one of cells that are not negative."""
+    now = float(t @ x)
+    return x * (total / now) if now > 0 and total > 0 and t.min() >= 0 else x

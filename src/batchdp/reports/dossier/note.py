@@ -1,0 +1,335 @@
+"""The note for data users: what the numbers are, how wide, how to add and compare them, and what not to do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from batchdp.mechanism.measurement import CALLER, EVERY_ROW
+from batchdp.release.exports import derived_in
+from batchdp.reports.dossier.about import About
+from batchdp.reports.dossier.document import (
+    Block,
+    Bullets,
+    Code,
+    Document,
+    Grid,
+    Picture,
+    Section,
+)
+from batchdp.reports.dossier.facts import Facts
+from batchdp.reports.figures import significant
+
+State = Literal["checked by the tool", "declared by the custodian", "open"]
+CHECKED: State = "checked by the tool"
+DECLARED: State = "declared by the custodian"
+OPEN: State = "open"
+COMPOSITION = "composition.svg"
+"""The picture of what the ledger's releases amount to."""
+MOST_SPENDS = 100
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question of the guidelines, how it stands, and the figure or the words for it."""
+
+    question: str
+    state: State
+    known: str
+
+
+def items(facts: Facts, about: About) -> tuple[Item, ...]:
+    """Every question, in the order of the guidelines: guarantee, algorithm, deployment."""
+    c, said = facts.certificate, about.checklist
+    return (
+        _unit(facts, about),
+        Item("What do neighbouring tables differ by?", CHECKED, c.neighbours),
+        Item("What is counted?", CHECKED if facts.release.counted is not None else OPEN, facts.counted),
+        Item("Which parameters?", CHECKED, _parameters(facts)),
+        Item("Is the loss within the budget?", CHECKED, facts.loss),
+        _composition(facts, about),
+        Item("Which mechanism?", CHECKED, facts.noise_drawn),
+        Item("Is the sensitivity right?", CHECKED, facts.sensitivity),
+        Item("Floating point?", CHECKED, facts.lattice),
+        Item("How accurate is it?", CHECKED, _accuracy(facts)),
+        Item(
+            "Is what is measured chosen without the data?",
+            CHECKED,
+            f"what is measured follows from queries and domain alone, SHA-256 of the plan {c.plan_digest}",
+        ),
+        _asked("Was anything chosen by looking at the data?", about.dp_variant.unprotected_quantities),
+        _asked(
+            "How was the table prepared, how were parameters tuned?",
+            about.implementation.preprocessing_and_hyperparameter_tuning,
+        ),
+        _asked("Whom must one trust?", about.deployment_model.actors),
+        _asked("Side channels, such as the time that answering took?", said.side_channels),
+        _asked("How are the data collected, and who sees them as they are?", said.data_collection),
+        _asked("Who has access to the table, the ledger and the machine?", said.access),
+        _asked("Who approved the release?", said.review),
+    )
+
+
+def checklist(facts: Facts, about: About) -> Document:
+    """The checklist as a document."""
+    found = items(facts, about)
+    counts = ", ".join(f"{sum(one.state == state for one in found)} {state}" for state in (CHECKED, DECLARED, OPEN))
+    rows = tuple((one.question, one.state, one.known) for one in found)
+    sections = [Section("Questions", (Grid(("question", "state", "what is known"), rows, texts=3),))]
+    if facts.books is not None:
+        sections.append(Section("All releases in the ledger", tuple(_together(facts))))
+    return Document(
+        title="Checklist along NIST SP 800-226",
+        lead=f"Release {facts.certificate.release_id} of table {facts.certificate.table}: {counts}.",
+        sections=tuple(sections),
+        made_by=f"Written by batchdp {facts.versions['batchdp']}.",
+    )
+
+
+def _asked(question: str, answer: str) -> Item:
+    return Item(question, DECLARED if answer else OPEN, answer or "nobody has said; see ABOUT.toml")
+
+
+def _unit(facts: Facts, about: About) -> Item:
+    """Who is a person is declared, if anything is: the tool caps the rows of a value, and cannot see whose it is."""
+    unit, said = facts.certificate.privacy_unit, about.privacy_loss.privacy_unit_details
+    question = "Whose privacy is protected?"
+    if unit == EVERY_ROW or unit.startswith(CALLER):
+        return Item(
+            question, DECLARED if said else OPEN, f"{unit}; {said or 'who stands behind a row nobody has said'}"
+        )
+    capped = "the tool caps the rows of each value, and does not know whether a person has several values"
+    return Item(question, DECLARED, f"{facts.whose}; {capped}" + (f"; {said}" if said else ""))
+
+
+def _parameters(facts: Facts) -> str:
+    same = "; ".join(f"ε = {epsilon:.4f} at δ = {delta:g}" for epsilon, delta in facts.epsilons)
+    return facts.strength + (", pure: δ is 0" if facts.noise.is_pure else f", which implies {same}")
+
+
+def _composition(facts: Facts, about: About) -> Item:
+    question, said = "What do all releases that this ledger knows add up to?", about.accounting.composition
+    if facts.books is None:
+        return Item(question, DECLARED if said else OPEN, said or "not checked against a ledger")
+    return Item(question, CHECKED, f"{facts.spent}; head {facts.books.head}" + (f"; {said}" if said else ""))
+
+
+def _accuracy(facts: Facts) -> str:
+    known = [table for table in facts.tables if not math.isnan(table.least_error)]
+    if not known:  # quantiles alone
+        return f"intervals at {facts.confidence}, of the noise, around {facts.intervals:,} answers"
+    least, largest = min(table.least_error for table in known), max(table.largest_error for table in known)
+    without = ", where they have one" * (len(known) < len(facts.tables))
+    units = ", each in its own unit; note.md has every table's" * facts.mixed
+    return f"standard errors of the noise from {least:g} to {largest:g}, of {facts.answers:,} answers{without}{units}"
+
+
+def _together(facts: Facts) -> list[Block]:
+    books = facts.books
+    assert books is not None
+    shown = books.entries[-MOST_SPENDS:]
+    rows = tuple(
+        (one.release_id, one.table, one.time[:19], one.state, f"{one.charged:g}", _own(facts, one.release_id))
+        for one in shown
+    )
+    blocks: list[Block] = [
+        f"The ledger that this release was charged to: {facts.spent}. Spends that were interrupted count as well.",
+        Grid(("release", "table", "when (UTC)", "state", books.noise.letter, "ε at δ = 1e-06"), rows, texts=4),
+    ]
+    if len(books.entries) > MOST_SPENDS:
+        blocks.append(f"The latest {MOST_SPENDS:,} of {len(books.entries):,} are listed.")
+    if facts.curves:
+        every = facts.curves[-1]
+        blocks.append(
+            f"Together they are (ε, δ)-differentially private with ε = {_at(every.epsilons):.4f} at δ = 1e-06."
+        )
+        blocks.append(Picture(COMPOSITION, "The ε of each release and of all together, for every δ"))
+    return blocks
+
+
+def _own(facts: Facts, release_id: str) -> str:
+    found = next((one for one in facts.curves[:-1] if one.name == release_id), None)
+    return "" if found is None else f"{_at(found.epsilons):.4f}"
+
+
+def _at(epsilons: tuple[float, ...]) -> float:
+    """At δ = 10⁻⁶, the fourth of the curves' δ."""
+    return epsilons[3]
+
+
+MOST_TABLES = 50
+COVARIANCE = "covariance.csv"
+EXAMPLE = """\
+import batchdp
+
+release = batchdp.load_release("answers.release")
+C = release.covariance                         # a row and a column for each of them
+i, j = 0, 1
+print((C[i, i] + C[j, j] + 2 * C[i, j]) ** 0.5)  # standard error of answer i + answer j
+print((C[i, i] + C[j, j] - 2 * C[i, j]) ** 0.5)  # standard error of answer i - answer j
+"""
+
+
+def note(facts: Facts, about: About) -> Document:
+    """The note as a document."""
+    c = facts.certificate
+    name = about.basic.name or f"Table {c.table}"
+    return Document(
+        title=f"{name}: how to use these numbers",
+        lead=(
+            f"{facts.answers:,} answers in {len(facts.tables):,} tables. They are counts and sums with noise"
+            f"{', or computed from such' if facts.derived else ''}, which limits what the numbers tell about any one "
+            "person."
+        ),
+        sections=(
+            Section("What the numbers are", _what(facts, about)),
+            *([Section("What is counted", (Bullets(facts.release.notes),))] if facts.release.notes else []),
+            Section("How wide they are", tuple(_width(facts))),
+            Section("How to add and compare them", tuple(_adding(facts))),
+            Section("What not to do", (_never(facts),)),
+            Section("Where the rest is", (_files(facts),)),
+        ),
+        made_by=f"Written by batchdp {facts.versions['batchdp']}; release {c.release_id}.",
+    )
+
+
+def _what(facts: Facts, about: About) -> tuple[Block, ...]:
+    c = facts.certificate
+    kind = "pure differential privacy" if facts.noise.is_pure else "zero-concentrated differential privacy"
+    said = tuple(one for one in (about.basic.description, about.basic.intended_use) if one)
+    computed = (
+        f"{facts.derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "
+        "counts and sums, which costs no privacy. Their intervals take the noise of all of these into account, and "
+        "their standard errors are approximations. They are not unbiased. Where the size of a group cannot be told "
+        "from 0 they are not determined, and their fields are empty.",
+    )
+    return (
+        *said,
+        *(computed if facts.derived else ()),
+        f"The release has {kind} with {facts.strength}. It compares any two tables that differ by {c.neighbours}; "
+        f"whose privacy: {facts.whose}.",
+        f"{'A count or sum' if facts.derived else 'Every value'} is what is counted plus noise whose law is known. The "
+        "noise is as likely to be above as below 0, so that on average it adds nothing; the lattice that it is drawn "
+        "on moves a value by less than 1 % of its standard error. No count or sum was rounded to a whole number or cut "
+        "off at 0, so that a count can be negative or a fraction; that is no error, and cutting off would make sums "
+        "too large.",
+    )
+
+
+def _width(facts: Facts) -> list[Block]:
+    rows = tuple(
+        (
+            f"{one.title}{' (derived)' * one.derived}",
+            f"{one.rows:,}",
+            *(_figure(figure) for figure in (one.typical_error, one.largest_error, one.typical_margin)),
+        )
+        for one in facts.tables[:MOST_TABLES]
+    )
+    headings = ("table", "answers", "typical standard error", "largest standard error")
+    missed = (1 - facts.release.confidence) * facts.intervals
+    blocks: list[Block] = [
+        "The columns low and high are an interval that holds what the answer is without noise with "
+        f"{facts.confidence} confidence, one answer at a time: of {facts.intervals:,} intervals "
+        f"at most about {missed:.2g} can be expected to miss."
+        + " They cover the noise and not the rules above."
+        * bool(facts.release.notes),
+        Grid((*headings, f"half of a typical {facts.confidence} interval"), rows),
+    ]
+    if len(facts.tables) > MOST_TABLES:
+        blocks.append(f"The first {MOST_TABLES:,} of {len(facts.tables):,} tables; datapackage.json has all.")
+    return blocks
+
+
+def _figure(figure: float) -> str:
+    return "" if math.isnan(figure) else significant(figure)
+
+
+def _adding(facts: Facts) -> list[Block]:
+    blocks: list[Block] = [
+        "Answers of this release may share their noise. The standard error of a sum or a difference is then not the "
+        "root of the sum of squares: it needs the covariance of the answers.",
+    ]
+    if (example := _example(facts)) is not None:
+        blocks.append(example)
+        blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each {_added(facts)}.")
+    if facts.covariance is not None:
+        blocks.append(Code(EXAMPLE))
+        if facts.derived:
+            blocks.append(
+                "Derived answers have no covariances here: a sum or difference of two is best asked for as an answer "
+                "of its own."
+            )
+    elif facts.derived == facts.answers:
+        blocks.append("All answers are derived; none of them may be added up.")
+    else:
+        blocks.append(
+            "There are too many answers for a list of all covariances. Where a sum of answers is itself an answer of a "
+            "coarser table, take that one; it is more accurate than adding up."
+        )
+    blocks.append(
+        "A difference of two answers of less than twice its standard error may well be noise alone. Who compares many "
+        "pairs will find some such differences by chance."
+    )
+    return blocks
+
+
+def _example(facts: Facts) -> str | None:
+    """The first two answers of one table, added and compared."""
+    C = facts.covariance
+    for number, table in enumerate(facts.tables) if C is not None else ():
+        if C is not None and (places := _places(facts, number)) is not None:
+            i, j = places
+            some = " that are not derived" if derived_in(facts.release, number) else ""
+            a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
+            return (
+                f"For example the first two answers{some} of the table {table.title}: their standard errors are "
+                f"{significant(math.sqrt(a))} and {significant(math.sqrt(b))}; that of their sum is "
+                f"{significant(math.sqrt(max(0.0, a + b + 2 * both)))}, that of their difference "
+                f"{significant(math.sqrt(max(0.0, a + b - 2 * both)))}."
+            )
+    return None
+
+
+def _places(facts: Facts, number: int) -> tuple[int, int] | None:
+    """Which linear answers the first two of a table are, if it has two: statements may lie across one another."""
+    release = facts.release
+    linear = np.flatnonzero(~release.is_derived).tolist()
+    own = [linear.index(q) for q in release.tables[number].answers if q in linear][:2]
+    return (own[0], own[1]) if len(own) == 2 else None
+
+
+def _added(facts: Facts) -> str:
+    """What can be added up."""
+    return "answer that is not derived" if facts.derived else "answer"
+
+
+def _never(facts: Facts) -> Bullets:
+    return Bullets(
+        (
+            "Do not set negative values to 0 before adding or averaging: that makes sums too large.",
+            "Do not leave out small values, or those whose interval holds 0: the rest would be too large on average.",
+            "Do not read a value without its interval, and do not rank values whose intervals overlap.",
+            "Do not treat the noise of different answers as independent: use the covariances, where there are any.",
+            f"Do not expect every interval to hold: {facts.confidence} of them are meant to.",
+            "Do not take a value of 0, or near 0, as proof that nobody is there, nor a positive one as proof that "
+            "somebody is.",
+            "Do not try to find out about single persons, also not together with other sources.",
+        )
+    )
+
+
+def _files(facts: Facts) -> Bullets:
+    covariance = (f"{COVARIANCE}: the covariances of every {_added(facts)}.",) if facts.covariance is not None else ()
+    return Bullets(
+        (
+            "tables: one file a table, with its group columns, value, standard_error, low and high.",
+            "datapackage.json: what every column of every file is, for programs (Frictionless Table Schema).",
+            *covariance,
+            "answers.release: everything, for batchdp; batchdp verify computes it again.",
+            "checklist.md: what was checked, what is declared, what is open.",
+            "evidence.json: certificate, digests, versions.",
+        )
+    )

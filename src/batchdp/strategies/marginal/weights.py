@@ -1,0 +1,371 @@
+"""Weighted tables: the error in closed form, the best weights for tables that are given, and moves to better tables.
+
+A measured table tells some columns apart and adds up over the others; θ times it has the L1 norm θ, so that a record
+changes all of them together by Σ θ. The columns' values span an average and a rest (`columns` has what these are where
+a column is measured by a strategy of its own); every combination of them, a component A, is an eigenspace of all
+tables at once. With λ_A = Σ θ² Π 1/τ_i, the sum over the tables whose columns contain A and the product over a table's
+columns, and T_A what the queries ask of A, the error is 2 (Σθ)² Σ_A T_A / λ_A at ε = 1. A column of two values has a
+third way to be measured: the difference of its two cells, of norm 1 too, which sees the rest alone, with an eigenvalue
+of 2 / τ = 1.
+
+Weights alone end in a valley: a table that is not measured is never worth a little weight, only a lot at once. So
+tables are changed by hand: a larger one takes the place of all that it contains, one loses a column, or takes the
+difference of one. All changes of a round are priced at once, with a few weights each; the best that do not meddle with
+one another are made, and the weights fitted anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import minimize
+
+from batchdp.strategies.account import UNLIMITED, Account
+from batchdp.strategies.residual.strategy import closure, is_whole
+from batchdp.workloads.kronecker import KroneckerWorkload
+
+Dense = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+MOST_DENSE = 20_000_000
+"""Components times tables up to which their relation is a dense array."""
+NOTHING = 1e-9
+"""The share of the sensitivity below which a table is not measured."""
+ROUND_SECONDS, ENTRY_SECONDS = 1e-4, 2e-8
+"""Nominal seconds of an evaluation whatever its size, and for every component of every table; measured."""
+TINY = 1e-140
+"""The least eigenvalue: its square must not vanish."""
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalProblem:
+    """What the queries need: components and how much of each, and how large the columns are."""
+
+    needed: Flags
+    """Component × column: which columns it has the rest of."""
+    amount: Dense
+    """T_A, above 0."""
+    tau: Dense
+    """For every column 1ᵀ (LᵀL)⁻¹ 1: its number of values, where each is measured by itself."""
+    two: Flags
+    """Which columns have two values, each measured by itself."""
+
+
+def whole_problem(workload: KroneckerWorkload) -> MarginalProblem:
+    """The same for whole tables, of which there may be hundreds of thousands."""
+    assert is_whole(workload)
+    found = closure(workload)
+    needed = np.zeros((found.size, len(workload.sizes)), dtype=bool)
+    start = 0
+    for rows in found.sets:
+        needed[start + np.arange(len(rows))[:, None], rows] = True
+        start += len(rows)
+    amount = found.up(workload.weights, 1) * found.freedom
+    sizes = np.array(workload.sizes, dtype=float)
+    return MarginalProblem(needed, amount, sizes, sizes == 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Tables to be measured: which columns each tells apart, and of which it takes the difference."""
+
+    apart: Flags
+    difference: Flags
+
+    def __len__(self) -> int:
+        return len(self.apart)
+
+    @property
+    def looked(self) -> Flags:
+        """All columns that a table looks at."""
+        return self.apart | self.difference
+
+    def chosen(self, which: Any) -> Tables:
+        """Some of them."""
+        return Tables(self.apart[which], self.difference[which])
+
+    def with_(self, other: Tables) -> Tables:
+        """Both."""
+        return Tables(np.vstack([self.apart, other.apart]), np.vstack([self.difference, other.difference]))
+
+    def distinct(self) -> NDArray[np.int64]:
+        """The place of the first of each kind, in ascending order."""
+        both = np.packbits(np.hstack([self.apart, self.difference]), axis=1)
+        return np.sort(np.unique(both, axis=0, return_index=True)[1]).astype(np.int64)
+
+
+def plain(apart: Flags) -> Tables:
+    """Tables without differences."""
+    return Tables(apart, np.zeros_like(apart))
+
+
+def relation(asked: MarginalProblem, tables: Tables) -> Any:
+    """Component × table: what θ² of a table adds to λ of a component; dense or sparse."""
+    size = sizes_of(asked, tables)
+    if len(asked.needed) * len(tables) <= MOST_DENSE:
+        return seen(asked.needed, tables) * size
+    rows, columns = _subsets(asked.needed, tables.apart)
+    return sparse.csr_array((size[columns], (rows, columns)), shape=(len(asked.needed), len(tables)))
+
+
+def sizes_of(asked: MarginalProblem, tables: Tables) -> Dense:
+    """Π 1/τ_i over the columns that a table tells apart."""
+    return np.asarray(np.exp(tables.apart @ -np.log(asked.tau)))
+
+
+def seen(needed: Flags, tables: Tables) -> Dense:
+    """Component × table: 1 where the table sees the component."""
+    N, looked = needed.astype(np.float32), tables.looked.astype(np.float32)
+    missing = N.sum(axis=1)[:, None] - N @ looked.T
+    if tables.difference.any():
+        differences = tables.difference.astype(np.float32)
+        missing += differences.sum(axis=1) - N @ differences.T
+    return np.asarray(missing < 0.5, dtype=np.float64)
+
+
+def _subsets(needed: Flags, apart: Flags) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All pairs of a component and a table that contains it, by looking every subset of a table up."""
+    d = needed.shape[1]
+    keys = {order: _Keys(np.flatnonzero(needed.sum(axis=1) == order), needed, order, d) for order in range(d + 1)}
+    lengths = apart.sum(axis=1)
+    rows, columns = [], []
+    for length in np.unique(lengths):
+        own = np.flatnonzero(lengths == length)
+        listed = np.nonzero(apart[own])[1].reshape(len(own), int(length))
+        for order in range(int(length) + 1):
+            for places in combinations(range(int(length)), order):
+                there, found = keys[order].find(listed[:, list(places)])
+                rows.append(found)
+                columns.append(own[there])
+    return np.concatenate(rows), np.concatenate(columns)
+
+
+class _Keys:
+    """The components of so many columns, found by their columns."""
+
+    def __init__(self, members: NDArray[np.int64], needed: Flags, order: int, d: int) -> None:
+        self.d = d
+        listed = np.nonzero(needed[members])[1].reshape(len(members), order)
+        keys = self._key(listed)
+        sort = np.argsort(keys, kind="stable")
+        self.members, self.keys = members[sort], keys[sort]
+
+    def find(self, listed: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which of these are there, and which they are."""
+        if not len(self.keys):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        keys = self._key(listed)
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        there = np.flatnonzero(self.keys[at] == keys)
+        return there, self.members[at[there]]
+
+    def _key(self, listed: NDArray[np.int64]) -> Any:
+        large = listed.shape[1] * np.log2(self.d + 1) > 62  # then Python's own whole numbers
+        rows: Any = listed.astype(object if large else np.int64)
+        found = rows[:, 0] if rows.shape[1] else np.zeros(len(rows), dtype=np.int64)
+        for place in range(1, rows.shape[1]):
+            found = found * self.d + rows[:, place]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Tables with their weights, Σ θ = 1, and the error: ‖·‖² at sensitivity 1, of which ε = 1 has twice as much."""
+
+    tables: Tables
+    theta: Dense
+    value: float
+    evaluations: int = 0
+
+
+def value_of(asked: MarginalProblem, tables: Tables, theta: Dense) -> float:
+    """(Σθ)² Σ_A T_A / λ_A; infinite where something that is asked is not measured."""
+    eigenvalues = relation(asked, tables) @ theta**2
+    if not np.all(eigenvalues > 0):
+        return np.inf
+    return float(theta.sum() ** 2 * (asked.amount / eigenvalues).sum())
+
+
+def fit(asked: MarginalProblem, tables: Tables, theta: Dense, rounds: int, account: Account = UNLIMITED) -> Fitted:
+    """The best weights for these tables from a start, by L-BFGS over log θ; tables of no weight are dropped."""
+    M = relation(asked, tables)
+    T = asked.amount
+
+    def objective(z: Dense) -> tuple[float, Dense]:
+        weights = np.exp(z - z.max())
+        total, squares = float(weights.sum()), weights**2
+        eigenvalues = np.maximum(M @ squares, TINY)
+        parts = T / eigenvalues
+        error = float(parts.sum())
+        gradient = 2 * weights / total - 2 * squares * (M.T @ (parts / eigenvalues)) / error
+        return 2 * np.log(total) + np.log(error), gradient
+
+    start = np.log(np.maximum(theta / theta.max(), 1e-12))
+    ended = minimize(
+        objective, start, jac=True, method="L-BFGS-B", options={"maxiter": rounds, "ftol": 1e-10, "gtol": 1e-8}
+    )
+    account.charge(ended.nfev * (ROUND_SECONDS + ENTRY_SECONDS * (M.size if isinstance(M, np.ndarray) else M.nnz)))
+    z = ended.x
+    found = np.exp(z - z.max())
+    found /= found.sum()
+    kept = np.flatnonzero(found > NOTHING)
+    eigenvalues = M[:, kept] @ found[kept] ** 2
+    if not np.all(eigenvalues > 0):
+        kept, eigenvalues = np.arange(len(found)), M @ found**2
+    if not np.all(eigenvalues > 0):
+        return Fitted(tables, theta / theta.sum(), np.inf, ended.nfev)
+    weights = found[kept]
+    value = float(weights.sum() ** 2 * (T / eigenvalues).sum())
+    return Fitted(tables.chosen(kept), weights / weights.sum(), value, ended.nfev)
+
+
+GRID = (0.3, 0.5, 0.75, 1.0, 1.4)
+"""The new table's weight, relative to the weight of those whose place it takes."""
+MOST_ENTRIES = 6_000_000
+"""Components times changes that are priced in a round."""
+ROUNDS = 60
+"""Of fitting the weights after a change."""
+LEAST_GAIN = 1e-5
+FEW_COLUMNS = 10
+"""Up to which all sets of columns are tried as one more table."""
+ANY = 200
+"""Sets of columns that are tried so where there are more."""
+PRICE = 1 / 4e8
+"""Nominal seconds an operation of pricing changes and fitting weights; measured."""
+ONE_MORE = 0.2
+"""What the weight of one more table is relative to, all others having 1 together."""
+
+
+def improve(
+    asked: MarginalProblem, start: Fitted, rng: np.random.Generator, account: Account, *, patience: int = 2
+) -> Fitted:
+    """Change tables until no change pays, or the account is over."""
+    best, at_once, failed = start, 64, 0
+    while failed < patience:
+        new, gone, gain, weight = _priced(asked, best, rng)
+        work = float(len(asked.needed)) * (len(new) * (2 * len(GRID) + len(best.tables) / 4))
+        better = False
+        if len(new):
+            while True:
+                chosen = _apart(gone, gain, at_once)
+                changed = _made(best, new, gone, weight, chosen)
+                found = fit(asked, *changed, ROUNDS)
+                work += 8.0 * found.evaluations * len(asked.needed) * len(best.tables)
+                if found.value < best.value * (1 - LEAST_GAIN):
+                    best, better = found, True
+                    break
+                if len(chosen) <= 1:
+                    break
+                at_once = max(1, len(chosen) // 4)
+        failed = 0 if better else failed + 1
+        at_once = min(64, 2 * at_once) if better else at_once
+        account.charge(work * PRICE)
+        if account.over():
+            break
+    return best
+
+
+def _candidates(asked: MarginalProblem, tables: Tables, rng: np.random.Generator, most: int) -> tuple[Tables, Flags]:
+    """New tables, and for each which of the present ones it takes the place of."""
+    S, d = tables.apart.shape
+    looked = tables.looked
+    parts: list[tuple[Flags, Flags, Flags]] = []  # apart, difference, gone
+
+    def alone(which: NDArray[np.int64]) -> Flags:
+        gone = np.zeros((len(which), S), dtype=bool)
+        gone[np.arange(len(which)), which] = True
+        return gone
+
+    # One more column, and everything below.
+    one, column = np.nonzero(~tables.apart)
+    grown = tables.apart[one].copy()
+    grown[np.arange(len(one)), column] = True
+    parts.append((grown, np.zeros_like(grown), _inside(looked, grown)))
+    parts.append((grown, tables.difference[one] & ~grown, alone(one)))
+    # Two as one.
+    count = min(S * (S - 1) // 2, 4 * len(one) + 64)
+    first, second = rng.integers(0, S, count), rng.integers(0, S, count)
+    union = looked[first] | looked[second]
+    parts.append((union, np.zeros_like(union), _inside(looked, union)))
+    # One column less.
+    one, column = np.nonzero(looked)
+    less, fewer = tables.apart[one].copy(), tables.difference[one].copy()
+    less[np.arange(len(one)), column] = fewer[np.arange(len(one)), column] = False
+    parts.append((less, fewer, alone(one)))
+    one, column = np.nonzero(tables.apart & asked.two)
+    less, more = tables.apart[one].copy(), tables.difference[one].copy()
+    less[np.arange(len(one)), column], more[np.arange(len(one)), column] = False, True
+    parts.append((less, more, alone(one)))
+    # Any other, beside all that there are.
+    some = _every(d) if d <= FEW_COLUMNS else rng.random((ANY, d)) < rng.uniform(0.1, 0.9, (ANY, 1))
+    extra = np.concatenate([some, less])
+    parts.append((extra, np.zeros_like(extra), np.zeros((len(extra), S), dtype=bool)))
+    apart, difference, gone = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    if len(apart) > most:
+        kept = np.sort(rng.choice(len(apart), most, replace=False))
+        apart, difference, gone = apart[kept], difference[kept], gone[kept]
+    return Tables(apart, difference), gone
+
+
+def _every(d: int) -> Flags:
+    """All sets of columns."""
+    return np.asarray((np.arange(2**d)[:, None] >> np.arange(d)) & 1, dtype=bool)
+
+
+def _inside(looked: Flags, grown: Flags) -> Flags:
+    """New table × present table: whether the present one looks at no other column."""
+    outside = (~grown).astype(np.float32) @ looked.T.astype(np.float32)
+    return np.asarray(outside < 0.5)
+
+
+def _priced(asked: MarginalProblem, now: Fitted, rng: np.random.Generator) -> tuple[Tables, Flags, Dense, Dense]:
+    """The changes that pay: new tables, what each replaces, the gain and the weight."""
+    N = len(asked.needed)
+    new, gone = _candidates(asked, now.tables, rng, max(200, MOST_ENTRIES // N))
+    size = sizes_of(asked, now.tables)
+    squares = seen(asked.needed, now.tables) * (size * now.theta**2)
+    eigenvalues = squares.sum(axis=1)
+    left = eigenvalues[:, None] - squares @ gone.T
+    left[left < 1e-12 * eigenvalues[:, None]] = 0.0
+    freed = gone @ now.theta
+    added = seen(asked.needed, new) * sizes_of(asked, new)
+    best, weight = np.full(len(new), np.inf), np.zeros(len(new))
+    with np.errstate(divide="ignore", over="ignore"):
+        for share in GRID:
+            theta = share * np.where(freed > 0, freed, ONE_MORE)
+            values = (1 - freed + theta) ** 2 * (asked.amount @ (1 / (left + added * theta**2)))
+            lower = values < best
+            best[lower], weight[lower] = values[lower], theta[lower]
+    gain = now.value - best
+    pays = np.flatnonzero(gain > LEAST_GAIN * now.value)
+    # Unfitted weights hide some of what a change is worth: those that nearly pay are tried where none does.
+    if not len(pays):
+        pays = np.argsort(-gain, kind="stable")[:3]
+        pays = pays[np.isfinite(gain[pays])]
+    return new.chosen(pays), gone[pays], gain[pays], weight[pays]
+
+
+def _apart(gone: Flags, gain: Dense, most: int) -> list[int]:
+    """The best changes that do not replace the same tables."""
+    taken = np.zeros(gone.shape[1], dtype=bool)
+    chosen: list[int] = []
+    for k in np.argsort(-gain, kind="stable"):
+        if not np.any(gone[k] & taken):
+            chosen.append(int(k))
+            taken |= gone[k]
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def _made(now: Fitted, new: Tables, gone: Flags, weight: Dense, chosen: list[int]) -> tuple[Tables, Dense]:
+    kept = ~np.any(gone[chosen], axis=0)
+    tables = now.tables.chosen(kept).with_(new.chosen(chosen))
+    theta = np.concatenate([now.theta[kept], weight[chosen]])
+    first = tables.distinct()
+    return tables.chosen(first), theta[first]

@@ -1,0 +1,195 @@
+"""One column of a batch: which values no table tells apart, which could change places, and how a group looks at it.
+
+Values whose column is the same in every factor count as one. Of the others two are interchangeable where swapping them
+leaves FᵀF as it is for every factor F; that is an equivalence, and its classes are the column's orbits. An optimal
+strategy can be had that treats all values of an orbit alike (average any optimal one over all swaps: the problem is
+convex), so that the functions on the column fall into kinds that never mix: those that are constant on orbits, and
+for every orbit O those on O that add up to 0, on which FᵀF is a number times the identity. A group of tables looks at a
+column as it is, or at what is left of it after averaging: a `ColumnView`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.errors import WorkloadError
+from batchdp.workloads.kronecker import Factor
+
+Dense = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+MOST_DISTINCT = 10_000
+"""Values of a column with other factors than each value by itself: a square matrix of this size is made."""
+NOTHING = 1e-13
+"""What rounding may leave of a query that its average says all of, relative to its size."""
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """What all strategies need to know of a column. Factor 0 is "does not matter": one row of ones."""
+
+    size: int
+    value: Indices
+    """For every value the number of what it counts as, one number for values that are never told apart."""
+    orbit: Indices
+    """For every such number its orbit."""
+    rows: tuple[Dense, ...]
+    """For every factor, its averages over the orbits: query × orbit."""
+    spread: Dense
+    """Factor × orbit: FᵀF on the functions on an orbit that add up to 0."""
+
+    @cached_property
+    def counts(self) -> Indices:
+        """How many distinct values every orbit has."""
+        return np.bincount(self.orbit, minlength=self.orbits).astype(np.int64)
+
+    @property
+    def orbits(self) -> int:
+        """How many orbits there are."""
+        return int(self.rows[0].shape[1])
+
+    @cached_property
+    def grams(self) -> tuple[Dense, ...]:
+        """For every factor the Gram matrix of its averages over the orbits."""
+        return tuple(F.T @ F for F in self.rows)
+
+    @cached_property
+    def times(self) -> Indices:
+        """How many values each distinct one stands for."""
+        return np.bincount(self.value, minlength=len(self.orbit)).astype(np.int64)
+
+
+def column_of(size: int, factors: tuple[Factor, ...]) -> Column:
+    """A column with the factors that tables have on it."""
+    if all(factor.given is None for factor in factors):
+        rows = (np.ones((1, 1)), *(np.full((1, 1), 1 / np.sqrt(size)) for _ in factors))
+        spread = np.array([[0.0], *([1.0] for _ in factors)])
+        value, orbit = np.arange(size), np.zeros(size, dtype=np.int64)
+        if factors:
+            return Column(size, value, orbit, rows, spread)
+        return Column(size, np.zeros(size, np.int64), np.zeros(1, np.int64), (np.ones((1, 1)),), np.zeros((1, 1)))
+    value, matrices = _merged(size, factors)
+    grams = [F.T @ F for F in matrices]
+    orbit = _orbits(grams)
+    k = int(orbit.max()) + 1
+    counts = np.bincount(orbit, minlength=k)
+    average = np.zeros((len(orbit), k))
+    average[np.arange(len(orbit)), orbit] = 1 / counts[orbit]
+    spread = np.zeros((len(factors) + 1, k))
+    for o in np.flatnonzero(counts > 1):
+        a, b = np.flatnonzero(orbit == o)[:2]
+        spread[1:, o] = [G[a, a] - G[a, b] for G in grams]
+    compressed = tuple(_compressed(F @ average) for F in matrices)
+    return Column(size, value, orbit, (np.ones((1, k)), *compressed), np.maximum(spread, 0.0))
+
+
+def without_rounding(left: Dense, sizes: Dense | float) -> Dense:
+    """What is left of queries of these sizes, 0 where it is rounding only: that must not look like a query."""
+    return np.where((np.abs(left).max(axis=1) <= NOTHING * sizes)[:, None], 0.0, left)
+
+
+def _merged(size: int, factors: tuple[Factor, ...]) -> tuple[Indices, list[Dense]]:
+    """Which values are never told apart, and the factors on what is left."""
+    if any(factor.given is None for factor in factors):
+        value, first = np.arange(size), np.arange(size)
+    else:
+        stacked = np.concatenate([factor.matrix for factor in factors])
+        _, first, value = np.unique(stacked.T, axis=0, return_index=True, return_inverse=True)
+        order = np.argsort(first)  # in the order of the values: neighbours stay neighbours
+        first, value = first[order], np.argsort(order)[value.reshape(-1)]
+    if len(first) > MOST_DISTINCT:
+        raise WorkloadError(
+            f"a column has {len(first):,} values that queries tell apart, more than {MOST_DISTINCT:,}; group its values"
+        )
+    return value.astype(np.int64), [factor.matrix[:, first] for factor in factors]
+
+
+def _orbits(grams: list[Dense]) -> Indices:
+    """The orbit of every value, numbered as they come."""
+    n = len(grams[0])
+    marks = np.stack([mark for G in grams for mark in (G.diagonal(), np.sort(G, axis=1)[:, n // 2], G.max(axis=1))])
+    alike: dict[bytes, list[int]] = {}  # the first value of every orbit with these marks
+    orbit = np.zeros(n, dtype=np.int64)
+    count = 0
+    for a in range(n):
+        known = alike.setdefault(marks[:, a].tobytes(), [])
+        home = next((b for b in known if all(_swappable(G, a, b) for G in grams)), None)
+        if home is None:
+            known.append(a)
+            orbit[a] = count
+            count += 1
+        else:
+            orbit[a] = orbit[home]
+    return orbit
+
+
+def _swappable(G: Dense, a: int, b: int) -> bool:
+    same = G[a] == G[b]
+    same[[a, b]] = True
+    return bool(G[a, a] == G[b, b] and np.all(same))
+
+
+def _compressed(F: Dense) -> Dense:
+    """As few rows with the same Gram matrix."""
+    return F if len(F) <= F.shape[1] else np.asarray(np.linalg.qr(F, mode="r"))
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnView:
+    """How a group looks at a column: `rows` has the factors over orbits (centred where it is split), or their average.
+
+    `mean` is the squared norm of each factor's average where the group has only that besides the spreads.
+    """
+
+    rows: tuple[Dense, ...] | None
+    mean: Dense
+    spread: Dense
+    counts: NDArray[np.int64]
+    centre: Dense | None = None
+    """Orbit × orbit: what queries over orbits are multiplied by; I if there is none."""
+
+    @property
+    def classes(self) -> int:
+        """Of records, as far as this column goes."""
+        return len(self.counts)
+
+    def alike(self, kinds: set[int]) -> dict[int, float] | None:
+        """Every factor as a multiple of the first, if they are."""
+        first, *others = sorted(kinds)
+        ratios = {first: 1.0}
+        for kind in others:
+            ratio = self._ratio(kind, first)
+            if ratio is None:
+                return None
+            ratios[kind] = ratio
+        return ratios
+
+    def _ratio(self, kind: int, first: int) -> float | None:
+        one = self._gram(first)
+        two = self._gram(kind)
+        size = float(np.abs(one).max(initial=0.0))
+        if size == 0:
+            return None
+        ratio = float(np.abs(two).max() / size)
+        return ratio if np.abs(two - ratio * one).max() <= 1e-13 * ratio * size else None
+
+    def _gram(self, kind: int) -> Dense:
+        own = self.rows[kind].T @ self.rows[kind] if self.rows is not None else self.mean[kind : kind + 1]
+        return np.concatenate([own.reshape(-1), self.spread[kind]])
+
+
+def view(column: Column, measure: Dense | None) -> ColumnView:
+    """A column as it is where `measure` is None, or what is left of it after averaging."""
+    averaged = np.ones(1) if measure is None else measure
+    if column.orbits == 1:
+        mean = np.array([float(np.square(F).sum()) for F in column.rows])
+        return ColumnView(None, mean, column.spread, column.counts)
+    if measure is None:
+        return ColumnView(column.rows, np.zeros(len(column.rows)), column.spread, column.counts)
+    centre = np.eye(column.orbits) - averaged[:, None]
+    left = tuple(without_rounding(F @ centre, np.abs(F).max(axis=1)) for F in column.rows)
+    return ColumnView(left, np.zeros(0), column.spread, column.counts, centre)

@@ -1,0 +1,342 @@
+"""The atoms of every column that a batch of queries needs, and what each condition is on each atom."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.domain import (
+    Column,
+    Dates,
+    Domain,
+    Integers,
+    Listed,
+)
+from batchdp.domain.columns import Grid
+from batchdp.errors import QueryError
+from batchdp.queries import (
+    All,
+    Amount,
+    Any,
+    Choice,
+    Condition,
+    Missing,
+    Negation,
+    OneOf,
+    Query,
+    Scaled,
+    Total,
+    Truth,
+    ValueOf,
+    Within,
+)
+from batchdp.queries.query import Cut, Place, Value
+
+
+@dataclass(frozen=True)
+class ListedAtoms:
+    """Groups of declared values, then anything else, then NULL.
+
+    Atom i < len(groups) holds the values of group i, atom len(groups) holds every other value that is not NULL, and
+    atom len(groups) + 1 holds NULL.
+    """
+
+    column: str
+    kind: Literal["text", "integer", "boolean"]
+    groups: tuple[tuple[Value, ...], ...]
+    declared: tuple[Value, ...] | None
+    """Where given, records with any other value, or NULL, are dropped. Always contains every value in `groups`."""
+
+    @property
+    def size(self) -> int:
+        """How many atoms there are."""
+        return len(self.groups) + 2
+
+
+@dataclass(frozen=True)
+class LineAtoms:
+    """The stretches between cuts of a line of numbers or days, then NULL (and NaN).
+
+    Atom i ≤ len(cuts) holds the values after cut i − 1 and before cut i; the first and the last stretch are open-ended.
+    Atom len(cuts) + 1 holds NULL.
+    """
+
+    column: str
+    kind: Literal["number", "date"]
+    cuts: tuple[Cut, ...]
+    """In ascending order. Those of dates are all before a day."""
+    declared: tuple[Place, Place] | None
+    """Where given, records outside these two (both included), or NULL, are dropped."""
+    whole: bool = False
+    """Where records are dropped, those that are not whole numbers are dropped as well."""
+
+    @property
+    def size(self) -> int:
+        """How many atoms there are."""
+        return len(self.cuts) + 2
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Values between two cuts, and the atoms that stand for them; None where there is no such record."""
+
+    first: int
+    last: int
+    """Steps of the grid; no step where the last is before the first."""
+    low: int | None
+    high: int | None
+    """The atoms of the stretch's two ends; of a single step, both are one."""
+    beside: int | None
+    """The atom of values that are not on the grid."""
+
+
+@dataclass(frozen=True)
+class AmountAtoms:
+    """A column of amounts on a grid: the two ends of every stretch between cuts, what is not on the grid, then NULL.
+
+    Every COUNT and SUM is affine in a value within a stretch, so that a record there is a mixture of records at its two
+    ends. In engines it has the atom of the lower end, and the number of its step.
+    """
+
+    column: str
+    grid: Grid
+    ends: tuple[Place, Place]
+    """As declared: values beyond them are not on the grid, unless they are clipped."""
+    cuts: tuple[Cut, ...]
+    """In ascending order, among them those before the lower end and after the upper one."""
+    dropping: bool
+    """Whether records that are not on the grid are dropped."""
+    whole: bool
+    """Whether values between the steps are not on the grid; if not, they are rounded to the nearest step."""
+    clip: bool
+    """Whether values beyond the ends count as these."""
+    summed: bool
+    """Whether a query sums the column by the ends of its stretches."""
+    kind: Literal["number"] = "number"
+
+    @cached_property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """One for every pair of neighbouring cuts, the outer ones open-ended."""
+        found: list[Stretch] = []
+        atom = 0
+        bottom, top = Cut(self.ends[0]), Cut(self.ends[1], after=True)
+        for i in range(len(self.cuts) + 1):
+            start = self.cuts[i - 1] if i else None
+            end = self.cuts[i] if i < len(self.cuts) else None
+            inside = start is not None and end is not None and bottom <= start and end <= top
+            first, last = (self._first(start), self._first(end) - 1) if inside and start and end else (0, -1)
+            low = high = beside = None
+            if first <= last:
+                low, high = atom, atom + (first < last)
+                atom = high + 1
+            # Between the cuts before and after a value there is nothing else.
+            wide = start is None or end is None or start.value < end.value
+            if not self.dropping and wide and (self.whole if inside else not self.clip):
+                beside = atom
+                atom += 1
+            found.append(Stretch(first, last, low, high, beside))
+        return tuple(found)
+
+    def _first(self, cut: Cut) -> int:
+        return self.grid.first(cut.value, after=cut.after)
+
+    @cached_property
+    def size(self) -> int:
+        """How many atoms there are."""
+        named = [atom for one in self.stretches for atom in (one.high, one.beside) if atom is not None]
+        return max(named, default=-1) + 2
+
+
+Atoms = ListedAtoms | LineAtoms | AmountAtoms
+
+
+MOST_SUMMED = 20_000
+"""Whole numbers that a summed column may have where each becomes an atom."""
+
+APART = "write them as two queries and add the answers, which costs no privacy"
+
+Part = OneOf | Within | Missing | ValueOf
+"""What looks at a column."""
+
+
+def parts_of(node: Amount | Condition) -> Iterator[Part]:
+    """Everything in an expression that looks at a column."""
+    if isinstance(node, (OneOf, Within, Missing, ValueOf)):
+        yield node
+    elif isinstance(node, (All, Any)):
+        for condition in node.conditions:
+            yield from parts_of(condition)
+    elif isinstance(node, Negation):
+        yield from parts_of(node.condition)
+    elif isinstance(node, Choice):
+        for child in (node.condition, node.then, node.otherwise):
+            yield from parts_of(child)
+    elif isinstance(node, Scaled):
+        yield from parts_of(node.amount)
+    elif isinstance(node, Total):
+        for amount in node.amounts:
+            yield from parts_of(amount)
+
+
+def split(queries: Iterable[Query], domain: Domain, *, ends: bool = False) -> tuple[Atoms, ...]:
+    """The atoms of every column that a query looks at, or that decides which records are dropped.
+
+    Summed columns have one atom for every whole number; with `ends`, two for every stretch, its ends. Columns that one
+    query sums together keep an atom for every number.
+    """
+    parts = [list(parts_of(query.amount)) for query in queries]
+    summed = [{part.column for part in own if isinstance(part, ValueOf)} for own in parts]
+    by_ends = set().union(*summed).difference(*(own for own in summed if len(own) > 1)) if ends else set()
+    return split_by((part for own in parts for part in own), domain, by_ends)
+
+
+def split_by(
+    parts: Iterable[Part], domain: Domain, by_ends: Collection[str] = (), *, every_step: bool = False
+) -> tuple[Atoms, ...]:
+    """The same for whatever looks at the columns, of which some are summed by ends.
+
+    With `every_step`, columns with a step have an atom for every step, as those of whole numbers have for every number.
+    """
+    looking: dict[str, dict[Part, None]] = {}
+    for part in parts:
+        looking.setdefault(part.column, {})[part] = None
+    return tuple(
+        _split_column(name, column, tuple(looking.get(name, ())), ends=name in by_ends, every_step=every_step)
+        for name, column in domain.columns.items()
+        if name in looking or column.other == "drop"
+    )
+
+
+def _split_column(name: str, column: Column, parts: tuple[Part, ...], *, ends: bool, every_step: bool) -> Atoms:
+    dropping = column.other == "drop"
+    if isinstance(column, Listed):
+        chosen: dict[Value, list[int]] = {}  # in which of the lists every value is
+        for i, part in enumerate(part for part in parts if isinstance(part, OneOf)):
+            for value in part.values:
+                chosen.setdefault(value, []).append(i)
+        groups: dict[tuple[int, ...], list[Value]] = {}
+        for value in column.values:
+            if value in chosen:
+                groups.setdefault(tuple(chosen[value]), []).append(value)
+        return ListedAtoms(name, column.kind, tuple(map(tuple, groups.values())), column.values if dropping else None)
+    low, high = column.ends()
+    cuts = {cut for part in parts if isinstance(part, Within) for cut in (part.low, part.high) if cut is not None}
+    summed = any(isinstance(part, ValueOf) for part in parts)
+    grid = None if isinstance(column, Dates) else column.grid
+    rounded = not isinstance(column, (Dates, Integers)) and grid is not None
+    clipped = not isinstance(column, Dates) and column.outside is not None
+    if grid is not None and (rounded or clipped or (summed and ends)):
+        if summed and not ends and not every_step:
+            raise QueryError(f"SUM({name}) and the sum of another column in one query: {APART}")
+        cuts |= {Cut(low), Cut(high, after=True)}
+        if summed and not ends:
+            cuts |= _between_steps(name, grid)
+        whole, by_ends = isinstance(column, Integers), summed and ends
+        return AmountAtoms(name, grid, (low, high), tuple(sorted(cuts)), dropping, whole, clipped, by_ends)
+    if summed:
+        if high - low >= MOST_SUMMED:
+            raise QueryError(_too_many_to_sum(name, int(high - low) + 1, every_step=every_step))
+        cuts.update(Cut(value, after) for value in range(int(low), int(high) + 1) for after in (False, True))
+    return LineAtoms(
+        name,
+        "date" if isinstance(column, Dates) else "number",
+        tuple(sorted(cuts)),
+        (low, high) if dropping else None,
+        whole=isinstance(column, Integers),
+    )
+
+
+def _between_steps(name: str, grid: Grid) -> set[Cut]:
+    """Cuts that leave every step of a summed column by itself."""
+    if grid.steps >= MOST_SUMMED:
+        raise QueryError(_too_many_to_sum(name, grid.steps + 1, every_step=True))
+    cuts = {Cut(float(grid.value(place) - grid.step / 2)) for place in range(1, grid.steps + 1)}
+    if sorted(grid.first(cut.value, after=False) for cut in cuts) != list(range(1, grid.steps + 1)):
+        raise QueryError(
+            f"SUM({name}): its steps are too narrow to be told apart as floats; declare a coarser step, or a range "
+            "nearer to 0"
+        )
+    return cuts
+
+
+def _too_many_to_sum(name: str, values: int, *, every_step: bool) -> str:
+    if not every_step:
+        problem = f"more than {MOST_SUMMED}, and is summed together with another column: {APART}"
+        return f"SUM({name}): the column has {values} whole numbers, {problem}"
+    return (
+        f"SUM({name}): the column has {values:,} values, more than {MOST_SUMMED:,}, and a batch of tables tells every "
+        f"one of them apart; declare coarser steps, or plan SUM({name}) by itself, without marginals and for at most "
+        "10,000 answers"
+    )
+
+
+def possible(atoms: Atoms) -> NDArray[np.bool_]:
+    """Which atoms a record that is not dropped can have."""
+    alive = np.ones(atoms.size, dtype=bool)
+    if isinstance(atoms, AmountAtoms):
+        alive[-1] = not atoms.dropping
+        return alive
+    if atoms.declared is None:
+        return alive
+    alive[-1] = False
+    if isinstance(atoms, ListedAtoms):
+        alive[-2] = sum(map(len, atoms.groups)) < len(atoms.declared)
+        return alive
+    low, high = atoms.declared
+    starts = (Cut(low), *(max(cut, Cut(low)) for cut in atoms.cuts))
+    ends = (*(min(cut, Cut(high, after=True)) for cut in atoms.cuts), Cut(high, after=True))
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        alive[i] = start < end
+        if atoms.whole or atoms.kind == "date":
+            first = math.floor(start.value) + 1 if start.after else math.ceil(start.value)
+            alive[i] = Cut(first) < end
+    return alive
+
+
+def outcomes(part: Part, atoms: Atoms) -> NDArray[np.float64]:
+    """What the part is on every atom: the value of a `Truth`, or the number in the column."""
+    results = np.zeros(atoms.size)
+    if isinstance(part, Missing):
+        results[-1] = Truth.TRUE.value
+    elif isinstance(part, OneOf):
+        assert isinstance(atoms, ListedAtoms)
+        for i, group in enumerate(atoms.groups):
+            results[i] = group[0] in part.values
+        results[-1] = Truth.UNKNOWN.value
+    elif isinstance(atoms, AmountAtoms):
+        _amount_outcomes(part, atoms, results)
+    else:
+        assert isinstance(atoms, LineAtoms)
+        if isinstance(part, ValueOf):
+            for i, (start, end) in enumerate(zip(atoms.cuts, atoms.cuts[1:], strict=False), start=1):
+                if start.value == end.value:
+                    results[i] = 1.0 if part.counted else start.value
+            return results
+        first = 0 if part.low is None else bisect_left(atoms.cuts, part.low) + 1
+        last = len(atoms.cuts) if part.high is None else bisect_left(atoms.cuts, part.high)
+        results[first : last + 1] = Truth.TRUE.value
+        results[-1] = Truth.UNKNOWN.value
+    return results
+
+
+def _amount_outcomes(part: Within | ValueOf, atoms: AmountAtoms, results: NDArray[np.float64]) -> None:
+    if isinstance(part, ValueOf):
+        for stretch in atoms.stretches:
+            if stretch.low is not None and stretch.high is not None:
+                results[stretch.low] = 1.0 if part.counted else float(atoms.grid.value(stretch.first))
+                results[stretch.high] = 1.0 if part.counted else float(atoms.grid.value(stretch.last))
+        return
+    first = 0 if part.low is None else bisect_left(atoms.cuts, part.low) + 1
+    last = len(atoms.cuts) if part.high is None else bisect_left(atoms.cuts, part.high)
+    for stretch in atoms.stretches[first : last + 1]:
+        for atom in (stretch.low, stretch.high, stretch.beside):
+            if atom is not None:
+                results[atom] = Truth.TRUE.value
+    results[-1] = Truth.UNKNOWN.value

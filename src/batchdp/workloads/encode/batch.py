@@ -1,0 +1,386 @@
+"""A batch as a list of tables over columns of values: what is asked in factors, what is counted, what rows are called.
+
+A table is a product of factors where its keys, its condition and its amount look at different columns, or at one column
+together. Columns that a condition or an amount ties together (an OR across them, a sum over several) are taken as one,
+whose values are the combinations of theirs. Atoms that nothing tells apart are one value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.domain import Domain
+from batchdp.errors import QueryError
+from batchdp.queries import Item
+from batchdp.queries.expressions import parts_of
+from batchdp.workloads.encode.atoms import Atoms
+from batchdp.workloads.encode.demands import (
+    Computed,
+    Demand,
+    Demands,
+    Orders,
+    RowsOf,
+    demands,
+)
+from batchdp.workloads.encode.parting import Indices
+from batchdp.workloads.encode.tables import (
+    MOST_TOGETHER,
+    AskedTables,
+    Dense,
+    Key,
+    Legend,
+    Part,
+    Rows,
+    Run,
+)
+from batchdp.workloads.kronecker import Factor, KroneckerWorkload, in_factors
+
+if TYPE_CHECKING:
+    from batchdp.sql.script import Batch
+    from batchdp.sql.selections import Selection
+
+
+MOST_ENTRIES = 50_000_000
+"""Of one factor that is not each value by itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class ValueColumn:
+    """A column of the batch: the columns of atoms that it is made of, and the value of every combination of these."""
+
+    name: str
+    atoms: tuple[int, ...]
+    value: Indices
+    """The last column fastest; −1 for what no record has."""
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class TableBatch:
+    """Tables over columns of values, how records are told apart for them, and what their rows are called."""
+
+    workload: KroneckerWorkload
+    atoms: tuple[Atoms, ...]
+    columns: tuple[ValueColumn, ...]
+    legend: Legend
+    runs: tuple[Run, ...]
+    """What is shown: tables as they are, and what is computed from tables."""
+    statements: tuple[tuple[Item, tuple[int, ...]], ...] = ()
+    """Every item of a SELECT, or part of a derived one, with its tables; other tables are statements of their own."""
+
+    @cached_property
+    def asked(self) -> AskedTables:
+        """All answers in the order in which they are shown, made when they are looked at."""
+        return AskedTables(self.workload, self.legend, self.runs)
+
+    @cached_property
+    def _strides(self) -> tuple[tuple[int, ...], ...]:
+        sizes = [[self.atoms[i].size for i in own.atoms] for own in self.columns]
+        return tuple(tuple(prod(own[place + 1 :]) for place in range(len(own))) for own in sizes)
+
+    def values(self, codes: NDArray[np.integer], only: Sequence[int] | None = None) -> NDArray[np.int32]:
+        """The values of records that are given by the numbers of their atoms; 0 in columns that nobody asks for."""
+        found = np.zeros((len(codes), len(self.columns)), dtype=np.int32, order="F")
+        for c in range(len(self.columns)) if only is None else only:
+            column, strides = self.columns[c], self._strides[c]
+            place = np.zeros(len(codes), dtype=np.int64)
+            for i, stride in zip(column.atoms, strides, strict=True):
+                place += codes[:, i].astype(np.int64) * stride
+            found[:, c] = column.value[place]
+        return found
+
+
+def tables_of(
+    selections: Sequence[Selection], orders: Orders | None, domain: Domain, *, text: str | None = None
+) -> TableBatch:
+    """The tables of some statements and of a domain; a `QueryError` where one is no product of small factors."""
+    asked = demands(selections, orders, domain)
+    columns, homes = _columns(asked)
+    values = [_Values(asked, own, homes) for own in columns] or [_Values(asked, (), homes)]
+    builder = _Builder(asked, values, homes)
+    for table in asked.tables:
+        builder.add(table)
+    named = tuple(" & ".join(asked.atoms[i].column for i in own.own) or next(iter(domain.columns)) for own in values)
+    content = [text, orders, domain.model_dump(mode="json")]
+    fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    batch = builder.products(named, plain=not selections and named == tuple(domain.columns))
+    found = tuple(own.column(name) for own, name in zip(values, named, strict=True))
+    items = tuple((item, tuple(own)) for item, own in asked.items.values())
+    return TableBatch(batch, asked.atoms, found, builder.legend(fingerprint), builder.runs(batch), items)
+
+
+def _columns(asked: Demands) -> tuple[list[tuple[int, ...]], dict[int, int]]:
+    """The columns of atoms that something looks at, tied ones together; and the column that each belongs to."""
+    looked = [one.looked for one in asked.amounts] + [parting.looked for _, parting in asked.keys]
+    ties = [one.looked for one in asked.amounts if one.rows is None] + [parting.looked for _, parting in asked.keys]
+    home = {i: {i} for own in looked for i in own}
+    for own in ties:
+        joined = set().union(*(home[i] for i in own))
+        for i in joined:
+            home[i] = joined
+    columns = sorted({tuple(sorted(own)) for own in home.values()})
+    for own in columns:
+        size = prod(len(asked.alive[i]) for i in own)
+        if len(own) > 1 and size > MOST_TOGETHER:
+            named = ", ".join(asked.atoms[i].column for i in own)
+            raise QueryError(
+                f"the columns {named} are tied together by an OR, a sum or a CASE and have {size:,} combinations, more "
+                f"than {MOST_TOGETHER:,}; compare fewer values in them, or ask for one of them at a time"
+            )
+    return columns, {i: c for c, own in enumerate(columns) for i in own}
+
+
+class _Values:
+    """The values of a column: combinations of its atoms, as far as anything tells them apart."""
+
+    def __init__(self, asked: Demands, own: tuple[int, ...], homes: dict[int, int]) -> None:
+        self._asked, self.own = asked, own
+        self.shape = [len(asked.alive[i]) for i in own]
+        here = [k for k, (_, parting) in enumerate(asked.keys) if set(parting.looked) <= set(own)]
+        rows = [a for a, one in enumerate(asked.amounts) if set(one.looked) & set(own)]
+        self._groups = {k: self._spread(asked.keys[k][1].looked, asked.keys[k][1].group) for k in here}
+        self._rows = {a: self._row(asked.amounts[a]) for a in rows}
+        # In the order of a key that has a group for everybody, so that its table is each value by itself; else as atoms
+        # come.
+        complete = [group for group in self._groups.values() if group.min(initial=0) >= 0]
+        seen = [*complete, *self._groups.values(), *self._rows.values()] or [np.zeros(prod(self.shape))]
+        _, first, value = np.unique(np.stack(seen, axis=1), axis=0, return_index=True, return_inverse=True)
+        order = np.arange(len(first)) if complete else np.argsort(first)
+        self.first, self.value = first[order], np.argsort(order)[value.reshape(-1)]
+        self.size = len(self.first)
+
+    def _spread(self, looked: Sequence[int], part: NDArray[Any]) -> NDArray[Any]:
+        """Something on some of the columns as one on all of them."""
+        wide = part.reshape([n if i in looked else 1 for i, n in zip(self.own, self.shape, strict=True)])
+        return np.broadcast_to(wide, self.shape).reshape(-1)
+
+    def _row(self, one: Rows) -> NDArray[Any]:
+        if one.rows is None:
+            return self._spread(one.looked, one.whole)
+        found: Dense = np.ones(self.shape)
+        for i in self.own:
+            if i in one.looked:
+                found = found * self._spread((i,), one.rows[i]).reshape(self.shape)
+        return found.reshape(-1)
+
+    def factor(self, keys: tuple[int, ...], amount: int | None) -> Factor:
+        """The queries of a table on this column: one a combination of its keys' groups."""
+        sizes = [len(self._asked.keys[k][0].titles) for k in keys]
+        groups = [self._groups[k][self.first].astype(np.int64) for k in keys]
+        plain = not any(self._asked.keys[k][1].running for k in keys)
+        place = np.zeros(self.size, dtype=np.int64)
+        for size, group in zip(sizes, groups, strict=True):
+            place = np.where((place < 0) | (group < 0), -1, place * size + group)
+        rows = prod(sizes)
+        row = self._rows[amount][self.first] if amount in self._rows else None
+        if plain and row is None and rows == self.size and np.array_equal(place, np.arange(rows)):
+            return Factor(self.size)
+        if rows * self.size > MOST_ENTRIES:
+            raise QueryError(
+                f"{rows:,} groups of {' & '.join(self._asked.atoms[i].column for i in self.own)} in {self.size:,} "
+                "values that other queries tell apart are too many; use coarser groups"
+            )
+        if plain:
+            found = np.zeros((rows, self.size))
+            there = np.flatnonzero(place >= 0)
+            found[place[there], there] = 1.0 if row is None else row[there]
+        else:
+            found = np.ones((1, self.size)) if row is None else row[None]
+            for k, size, group in zip(keys, sizes, groups, strict=True):
+                inside = self._asked.keys[k][1].spread(group, size)
+                found = (found[:, None] * inside).reshape(-1, self.size)
+        found.flags.writeable = False
+        return Factor(self.size, found)
+
+    def column(self, name: str) -> ValueColumn:
+        """With a value for every combination of atoms, those that no record has included."""
+        sizes = [self._asked.atoms[i].size for i in self.own]
+        found = np.full(sizes, -1, dtype=np.int64)
+        found[np.ix_(*(self._asked.alive[i] for i in self.own))] = self.value.reshape(self.shape)
+        return ValueColumn(name, self.own, found.reshape(-1), self.size)
+
+
+class _Builder:
+    """Tables one after the other, as arrays; factors, keys and kinds of axes are held once."""
+
+    def __init__(self, asked: Demands, values: Sequence[_Values], homes: dict[int, int]) -> None:
+        self._asked, self._values = asked, values
+        self._key_home = [homes[parting.looked[0]] for _, parting in asked.keys]
+        self._amount_homes = [sorted({homes[i] for i in one.looked}) for one in asked.amounts]
+        self._factors: list[list[Factor]] = [[] for _ in values]
+        self._known: dict[tuple[int, tuple[int, ...], int | None], int] = {}
+        self._kinds: dict[tuple[int, ...], int] = {}
+        self._names: list[str] = []
+        self._lengths: list[int] = []
+        self._columns: list[int] = []
+        self._chosen: list[int] = []
+        self._axes: list[int] = []
+
+    def add(self, table: Demand) -> None:
+        """One more table."""
+        own: dict[int, tuple[int, ...]] = dict.fromkeys(self._homes(table), ())
+        for k in table.keys:
+            own[self._key_home[k]] = (*own.get(self._key_home[k], ()), k)
+        for c in sorted(own):
+            amount = table.amount if table.amount is not None and c in self._homes(table) else None
+            self._columns.append(c)
+            self._chosen.append(self._factor(c, own[c], amount))
+            self._axes.append(self._kinds.setdefault(own[c], len(self._kinds)))
+        self._lengths.append(len(own))
+        self._names.append(table.name)
+
+    def _homes(self, table: Demand) -> list[int]:
+        return [] if table.amount is None else self._amount_homes[table.amount]
+
+    def _factor(self, column: int, keys: tuple[int, ...], amount: int | None) -> int:
+        known = column, keys, amount
+        if known not in self._known:
+            made = self._values[column].factor(keys, amount)
+            listed = self._factors[column]
+            same = next((n for n, other in enumerate(listed) if made.asks_as(other)), len(listed))
+            listed += [made] * (same == len(listed))
+            self._known[known] = same
+        return self._known[known]
+
+    def runs(self, batch: KroneckerWorkload) -> tuple[Run, ...]:
+        """What is shown, with neighbouring tables together."""
+        starts = np.concatenate([[0], np.cumsum(batch.table_sizes())]).astype(np.int64)
+        found: list[Run] = []
+        for one in self._asked.shown:
+            if isinstance(one, Computed):
+                keys = self._ordered(one.keys)
+                of = one.of.mapped(lambda part, keys=keys: self._part(part, keys, starts))  # type: ignore[misc]
+                found.append(Run(name=one.name, keys=keys, of=of))
+            elif found and found[-1].tables and found[-1].tables.stop == one.start:
+                found[-1] = Run(range(found[-1].tables.start, one.stop))
+            else:
+                found.append(Run(one))
+        return tuple(found)
+
+    def _ordered(self, keys: tuple[int, ...]) -> tuple[int, ...]:
+        """Keys in the order in which a table's rows vary: that of their columns."""
+        return tuple(sorted(keys, key=lambda k: self._key_home[k]))
+
+    def _part(self, part: RowsOf, keys: tuple[int, ...], starts: Indices) -> Part:
+        """Where the rows of a table lie that are a part of the answers with these keys."""
+        own = self._ordered(self._asked.tables[part.table].keys)
+        sizes = [len(self._asked.keys[k][0].titles) for k in own]
+        stride = {k: prod(sizes[place + 1 :]) for place, k in enumerate(own)}
+        extra = next((k for k in own if k not in keys), None)
+        first = 0 if extra is None or part.row is None else part.row * stride[extra]
+        return Part(int(starts[part.table]) + first, tuple(stride[k] for k in keys))
+
+    def products(self, named: tuple[str, ...], *, plain: bool) -> KroneckerWorkload:
+        """The batch; `plain` where tables are called by the names of their columns."""
+        return KroneckerWorkload(
+            tuple(own.size for own in self._values),
+            tuple(map(tuple, self._factors)),
+            np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64),
+            np.array(self._columns, dtype=np.int64),
+            np.array(self._chosen, dtype=np.int64),
+            np.ones(len(self._names)),
+            None if plain else distinct(self._names),
+            named,
+        )
+
+    def legend(self, asked: str) -> Legend:
+        """What the tables' rows are called."""
+        keys: list[Key] = [key for key, _ in self._asked.keys]
+        return Legend(tuple(keys), tuple(self._kinds), np.array(self._axes, dtype=np.int64), asked)
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Names with a number behind those that come again."""
+    times: dict[str, int] = {}
+    made: dict[str, None] = {}
+    for name in names:
+        own = name
+        while own in made:
+            times[name] = times.get(name, 1) + 1
+            own = f"{name} ({times[name]})"
+        made[own] = None
+    return tuple(made)
+
+
+DIGITS = 12
+"""To which weights are told apart."""
+
+
+def query_of_answer(batch: Batch, asked: AskedTables) -> Indices:
+    """For every linear answer of the tables of some SQL the number of the query that it is.
+
+    A query may be the answer of several tables: tables are shared as a whole, queries one by one.
+    """
+    found = np.full(int(asked.starts[-1]), -1, dtype=np.int64)
+    answers = iter(batch.asked)
+    for parts in _in_order(batch, asked):
+        for numbers in zip(*(part.tolist() for part in parts), strict=True):
+            found[list(numbers)] = list(parts_of(next(answers).of))
+    return found
+
+
+def _in_order(batch: Batch, asked: AskedTables) -> Iterator[list[Indices]]:
+    """For every item and set of groups the numbers of its parts, each for all rows in the order of the statement."""
+    legend, workload = asked.legend, asked.workload
+    units: Iterator[tuple[tuple[int, ...], list[Part]]] = (
+        (run.keys, list(run.of.parts)) if run.of is not None else (legend.numbers_of(workload, t), [asked.part(t)])
+        for run in asked.runs
+        for t in (run.tables if run.of is None else (0,))
+    )
+    for selected in batch.selections:
+        for _ in selected.counted:
+            for own, (keys, parts) in zip(selected.grouping.sets, units, strict=False):
+                shape = [len(legend.keys[k].titles) for k in keys]
+                headings = [legend.keys[k].heading for k in keys]
+                order = [headings.index(key.name) for key in selected.grouping.keys if key.name in own]
+                yield [part.numbers(tuple(shape)).reshape(shape).transpose(order).reshape(-1) for part in parts]
+
+
+def weigh_answers(workload: KroneckerWorkload, weights: Dense) -> tuple[KroneckerWorkload, list[tuple[int, int]]]:
+    """The tables with these weights of their answers, in pieces where these differ within one.
+
+    Returns: the tables, and for every answer its table there and its place in it.
+    """
+    terms: list[list[Dense | None]] = []
+    names: list[str] = []
+    own_weights: list[float] = []
+    places: list[tuple[int, int]] = []
+    start = 0
+    for t, table in enumerate(workload.tables):
+        own = weights[start : start + table.queries].reshape(table.shape)
+        start += table.queries
+        at = np.zeros((*table.shape, 2), dtype=np.int64)
+        factors = workload.factors_of(t)
+        for rows in _alike(own, [np.arange(n) for n in table.shape]):
+            here, shape = np.ix_(*rows), tuple(map(len, rows))
+            at[here] = np.stack([np.full(shape, len(terms)), np.arange(prod(shape)).reshape(shape)], axis=-1)
+            chosen = {c: factors[c].matrix[place] for c, place in zip(factors, rows, strict=True)}
+            terms.append([chosen.get(c) for c in range(len(workload.sizes))])
+            names.append(table.name)
+            own_weights.append(float(own[here].flat[0]))
+        places += ((int(table_at), int(place)) for table_at, place in at.reshape(-1, 2))
+    if len(terms) == len(workload.tables):
+        return replace(workload, weights=np.array(own_weights)), places
+    return in_factors(workload.sizes, terms, names=distinct(names), weights=own_weights), places
+
+
+def _alike(weights: Dense, rows: list[Indices]) -> Iterator[list[Indices]]:
+    """The rows of every axis of pieces that have one weight each."""
+    for axis in range(weights.ndim):
+        lines = np.moveaxis(weights, axis, 0).reshape(weights.shape[axis], -1)
+        rounded = np.array([[float(f"{one:.{DIGITS}g}") for one in line] for line in lines])
+        kinds, kind = np.unique(rounded, axis=0, return_inverse=True)
+        if len(kinds) > 1:
+            for own in (np.flatnonzero(kind.reshape(-1) == k) for k in range(len(kinds))):
+                yield from _alike(np.take(weights, own, axis), [*rows[:axis], rows[axis][own], *rows[axis + 1 :]])
+            return
+    yield rows

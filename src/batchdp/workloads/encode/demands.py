@@ -1,0 +1,372 @@
+"""All tables of a domain: of up to so many of its columns, every value and everything else included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, pairwise
+from math import comb
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from batchdp import errors
+from batchdp.domain import (
+    Column,
+    Dates,
+    Domain,
+    Integers,
+    Listed,
+)
+from batchdp.domain.columns import MOST_VALUES
+from batchdp.errors import QueryError
+from batchdp.queries import (
+    Amount,
+    Choice,
+    Constant,
+    Item,
+    Missing,
+    Query,
+    Within,
+)
+from batchdp.queries.expressions import Combination, Crossing
+from batchdp.queries.query import restricted
+from batchdp.sql.script import comparable
+from batchdp.sql.selections import BELOW, edge_titles, parts_in
+from batchdp.workloads.encode.atoms import (
+    Atoms,
+    Part,
+    parts_of,
+    split_by,
+)
+from batchdp.workloads.encode.parting import (
+    Indices,
+    Parting,
+    alive_of,
+    of_cases,
+    of_column,
+)
+from batchdp.workloads.encode.tables import (
+    Key,
+    Rows,
+    extra_titles,
+    rows_of,
+)
+from batchdp.workloads.kronecker import MOST_TABLES
+
+if TYPE_CHECKING:
+    from batchdp.sql.groupings import Key as Grouped
+    from batchdp.sql.selections import Counted, Selection
+
+
+MOST_GROUPS = 20_000
+"""Of a column: each is a branch of the count."""
+SHOWN = 5
+
+Orders = tuple[int, ...]
+"""How many columns the tables have, in ascending order."""
+
+
+def checked_orders(marginals: int | Iterable[int], domain: Domain) -> Orders:
+    """How many columns tables have: all numbers up to one that is given, or those in a list."""
+    if isinstance(marginals, Iterable) and not isinstance(marginals, str | bytes):
+        orders = [errors.check_whole("marginals", k, 0, QueryError) for k in marginals]
+        if not orders:
+            raise QueryError("marginals is empty; give a number of columns, or several")
+        if len(set(orders)) < len(orders):
+            raise QueryError(f"marginals={marginals!r} has a number more than once; give every number once")
+    else:
+        most = errors.check_whole("marginals", marginals, 0, QueryError)
+        orders = list(range(min(most, len(domain.columns) + 1) + 1))
+    if max(orders) > len(domain.columns):
+        raise QueryError(f"marginals are for a domain of {len(domain.columns)} columns; give at most that many")
+    tables = sum(comb(len(domain.columns), k) for k in orders)
+    if tables > MOST_TABLES:
+        raise QueryError(f"marginals={marginals!r} makes {tables:,} tables, more than {MOST_TABLES:,}; lower it")
+    if max(orders) > 0:
+        _check_groups(domain)
+    return tuple(sorted(orders))
+
+
+def column_sets(orders: Orders, columns: int) -> Iterable[tuple[int, ...]]:
+    """The columns of every table, fewest first."""
+    return (own for k in orders for own in combinations(range(columns), k))
+
+
+def _check_groups(domain: Domain) -> None:
+    """Refuse columns without groups, by name."""
+    without = [name for name, column in domain.columns.items() if not 0 < _groups(column) <= MOST_GROUPS]
+    if not without:
+        return
+    name, column = without[0], domain.columns[without[0]]
+    named = ", ".join(without[:SHOWN]) + (f" and {len(without) - SHOWN} more" if len(without) > SHOWN else "")
+    if isinstance(column, Listed):
+        remedy = f"declare fewer values under [columns.{name}]"
+    else:
+        first = f'"{column.dates[0]}"' if isinstance(column, Dates) else column.ends()[0]
+        remedy = f"declare lower edges, like bins = [{first}, …] under [columns.{name}]"
+    raise QueryError(
+        f"marginals need every column to have groups, {MOST_GROUPS:,} at most; {named} "
+        f"{'has' if len(without) == 1 else 'have'} none, or more: {remedy}, or leave the column out of the domain"
+    )
+
+
+def _groups(column: Column) -> int:
+    if isinstance(column, Listed):
+        return len(column.values)
+    if column.bins is not None:
+        return len(column.bins)
+    if isinstance(column, Integers) and column.integers[1] - column.integers[0] < MOST_VALUES:
+        return column.integers[1] - column.integers[0] + 1
+    return 0
+
+
+OTHER, MISSING = "anything else", "NULL"
+
+_ONE, _NOTHING = Constant(1.0), Constant(0.0)
+
+
+@dataclass(frozen=True)
+class Demand:
+    """One table: its name, and the numbers of its keys and of what its records add (None where each adds 1)."""
+
+    name: str
+    keys: tuple[int, ...]
+    amount: int | None = None
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """A part of a derived answer: a table, and which of the rows of its last key, if that is not the item's own."""
+
+    table: int
+    row: int | None = None
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A derived item over one set of keys."""
+
+    name: str
+    keys: tuple[int, ...]
+    of: Combination[RowsOf] | Crossing[RowsOf]
+
+
+@dataclass(eq=False)
+class Demands:
+    """All tables that are asked, over atoms; keys and amounts are held once.
+
+    The statements' own tables come first, then those of the domain, and last the parts of derived answers.
+    """
+
+    atoms: tuple[Atoms, ...]
+    alive: tuple[Indices, ...]
+    keys: list[tuple[Key, Parting]] = field(default_factory=list)
+    amounts: list[Rows] = field(default_factory=list)
+    tables: list[Demand] = field(default_factory=list)
+    shown: list[range | Computed] = field(default_factory=list)
+    """In the order of the statements: tables as they are, or what is computed from tables."""
+    items: dict[tuple[int, str], tuple[Item, list[int]]] = field(default_factory=dict)
+    """Of the statements, each with its tables."""
+    _keys: dict[tuple[Key, tuple[int, ...], bytes, bool], int] = field(default_factory=dict)
+    _amounts: dict[Amount, int | None] = field(default_factory=dict)
+
+    def key(self, key: Key, parting: Parting) -> int:
+        """The number of a key, the same for the same."""
+        if not parting.looked:  # a CASE that looks at no column stands on the first
+            parting = Parting((0,), np.repeat(parting.group, len(self.alive[0])))
+        same = key, parting.looked, parting.group.tobytes(), parting.running
+        if same not in self._keys:
+            self._keys[same] = len(self.keys)
+            self.keys.append((key, parting))
+        return self._keys[same]
+
+    def amount(self, name: str, amount: Amount) -> int | None:
+        """The number of what a query adds, the same for the same; None where that is 1."""
+        if amount in self._amounts:
+            return self._amounts[amount]
+        found = rows_of(Query(name, amount), self.atoms, self.alive)
+        if not found.looked and float(found.whole) == 1:
+            self._amounts[amount] = None
+            return None
+        if not found.looked:  # a constant needs a column to stand on
+            found = Rows({0: np.full(len(self.alive[0]), float(found.whole))}, (0,), found.whole)
+        self._amounts[amount] = len(self.amounts)
+        self.amounts.append(found)
+        return self._amounts[amount]
+
+    def table(self, name: str, keys: tuple[int, ...], amount: int | None = None) -> int:
+        """The number of one more table."""
+        self.tables.append(Demand(name, keys, amount))
+        return len(self.tables) - 1
+
+    def part(self, name: str, keys: tuple[int, ...], amount: int | None) -> int:
+        """The number of a table with these keys and this amount, which there may be already."""
+        known = self._parts.get((keys, amount))
+        if known is None:
+            known = self._parts[keys, amount] = self.table(name, keys, amount)
+        return known
+
+    @cached_property
+    def _parts(self) -> dict[tuple[tuple[int, ...], int | None], int]:
+        """The tables that parts can be; made where there are parts, since there may be millions of tables."""
+        return {(own.keys, own.amount): t for t, own in reversed([*enumerate(self.tables)])}
+
+    def item(self, item: Item, table: int) -> None:
+        """Note that a table belongs to an item."""
+        self.items.setdefault((item.select, item.name), (item, []))[1].append(table)
+
+
+def demands(selections: Sequence[Selection], orders: Orders | None, domain: Domain) -> Demands:
+    """What the statements ask, then all tables of so many columns."""
+    whole = orders is not None and max(orders) > 0
+    looking = [*_looking(selections, domain if whole else None)] or [Missing(next(iter(domain.columns)))]
+    atoms = split_by(looking, domain, every_step=True)
+    found = Demands(atoms, tuple(map(alive_of, atoms)))
+    taken: dict[tuple[str, frozenset[str]], None] = {}
+    statements = [_Statement(found, selected, taken) for selected in selections]
+    own = [statement.tables() for statement in statements]
+    start = len(found.tables)
+    if orders is not None:
+        keys = _domain_keys(found, domain) if whole else []
+        names = list(domain.columns)
+        for columns in column_sets(orders, len(names)):
+            found.table(" × ".join(names[i] for i in columns) or "total", tuple(keys[i] for i in columns))
+    end = len(found.tables)
+    for statement, plain in zip(statements, own, strict=True):
+        found.shown += statement.answers(plain)
+    found.shown += [range(start, end)] if end > start else []
+    for t in {t for _, own in found.items.values() for t in own if start <= t < end}:  # which a part shares
+        found.item(Item(found.tables[t].name), t)
+    return found
+
+
+def _looking(selections: Sequence[Selection], domain: Domain | None) -> Iterator[Part]:
+    """Everything that looks at a column."""
+    for selected in selections:
+        for item in selected.counted:
+            for amount in item.amounts:
+                yield from parts_of(restricted(amount, [], selected.where))
+        for key in selected.grouping.keys:
+            for holds, _ in (case for group in key.groups for case in group.cases):
+                yield from parts_of(Choice(holds, _ONE, _NOTHING))
+    for name, column in (domain.columns if domain is not None else {}).items():
+        for _, holds in column.groups(name) or ():
+            yield holds
+
+
+def _domain_keys(found: Demands, domain: Domain) -> list[int]:
+    """For every column the key with all of its groups, and with what is left of it."""
+    place = {one.column: i for i, one in enumerate(found.atoms)}
+    keys = []
+    for name, column in domain.columns.items():
+        groups = column.groups(name) or ()
+        i = place[name]
+        holding = [holds for _, holds in groups]
+        parting, _, other, missing = of_column(i, found.atoms[i], found.alive[i], holding, every=True)
+        extra = [OTHER] * other + [MISSING] * missing
+        keys.append(found.key(Key(name, extra_titles([title for title, _ in groups], *extra)), parting))
+    return keys
+
+
+class _Statement:
+    """A SELECT: its items times its grouping sets, a table each, or computed from tables."""
+
+    def __init__(self, found: Demands, selected: Selection, taken: dict[tuple[str, frozenset[str]], None]) -> None:
+        self._found, self._selected = found, selected
+        numbers = {key.name: _sql_key(found, key) for key in selected.grouping.keys}
+        own = [[name for name in numbers if name in one] for one in selected.grouping.sets]
+        self._sets = [
+            (f" by {', '.join(names)}" if len(own) > 1 and names else "", tuple(numbers[name] for name in names))
+            for names in own
+        ]
+        for item in selected.counted:
+            for one in selected.grouping.sets:
+                same = comparable(item.name), one
+                if same in taken:
+                    problem = f"the name {item.name} is taken by another query of the same groups"
+                    raise selected.statement.refusal(item.node, problem, "give every query its own name with AS")
+                taken[same] = None
+
+    def tables(self) -> dict[int, range]:
+        """Ask for the tables of items that are no derived ones; the numbers of these, by item."""
+        found = {}
+        for number, item in enumerate(self._selected.counted):
+            if isinstance(item.amount, Combination | Crossing):
+                continue
+            start = len(self._found.tables)
+            for by, keys in self._sets:
+                table = self._found.table(item.name + by, keys, self._amount(item.name, item.amount))
+                self._found.item(parts_in(self._selected, item)[item.amount][0], table)
+            found[number] = range(start, len(self._found.tables))
+        return found
+
+    def answers(self, plain: dict[int, range]) -> Iterator[range | Computed]:
+        """What is shown of every item, and over every set of keys where it is computed."""
+        for number, item in enumerate(self._selected.counted):
+            if isinstance(item.amount, Combination | Crossing):
+                for by, keys in self._sets:
+                    yield Computed(item.name + by, keys, item.amount.mapped(self._parts(item, by, keys).__getitem__))
+            else:
+                yield plain[number]
+
+    def _parts(self, item: Counted, by: str, keys: tuple[int, ...]) -> dict[Amount, RowsOf]:
+        """The tables of a derived item's parts, which are asked for."""
+        parts: dict[Amount, RowsOf] = {}
+        for amount, (own, cut) in parts_in(self._selected, item).items():
+            if amount in parts:
+                continue
+            if cut and isinstance(item.amount, Crossing):
+                key, counted = self._running(item.amount)
+                table = self._found.part(own.name + by, (*keys, key), self._amount(own.name, counted))
+                parts |= {one: RowsOf(table, row) for row, one in enumerate(item.amount.below)}
+            else:
+                table = self._found.part(own.name + by, keys, self._amount(own.name, amount))
+                parts[amount] = RowsOf(table)
+            self._found.item(own, table)
+        return parts
+
+    def _running(self, of: Crossing[Amount]) -> tuple[int, Amount]:
+        """The key of a quantile's running totals, and what a record adds to those that it is in."""
+        reached = [_reached(amount) for amount in (*of.below, of.total)]
+        counted = reached[0][1]
+        first = reached[0][0]
+        cuts = [first.low, *(within.high for within, _ in reached)]
+        bins = [Within(first.column, low, high) for low, high in pairwise(cuts)]
+        place = next(i for i, one in enumerate(self._found.atoms) if one.column == first.column)
+        parting, *_ = of_column(place, self._found.atoms[place], self._found.alive[place], bins, every=False)
+        running = Parting(parting.looked, parting.group, running=True)
+        return self._found.key(Key(BELOW, edge_titles(of)), running), counted
+
+    def _amount(self, name: str, amount: Amount) -> int | None:
+        return self._found.amount(name, restricted(amount, [], self._selected.where))
+
+
+def _reached(amount: Amount) -> tuple[Within, Amount]:
+    """A running total as the values that it reaches over, and what else a record must fulfil to be counted."""
+    match amount:
+        case Choice(Within() as within, Constant(1.0), Constant(0.0)):
+            return within, _ONE
+        case Choice(holds, Choice(Within() as within, Constant(1.0), Constant(0.0)), Constant(0.0)):
+            return within, Choice(holds, _ONE, _NOTHING)
+    raise TypeError("a quantile that is none of a column's running totals")
+
+
+def _sql_key(found: Demands, key: Grouped) -> int:
+    groups = key.groups
+    titled = Key(key.name, tuple(group.title for group in groups))
+    single = [group.condition for group in groups]
+    names = {getattr(holds, "column", None) for holds in single}
+    place = {one.column: i for i, one in enumerate(found.atoms)}
+    if None not in single and len(names) == 1 and names <= set(place):
+        (name,) = names
+        i = place[str(name)]
+        holding = [holds for holds in single if holds is not None]
+        return found.key(titled, of_column(i, found.atoms[i], found.alive[i], holding, every=False)[0])  # type: ignore[arg-type]
+    numbers = [
+        next((g for g, group in enumerate(groups) if group.cases[j][1]), -1) for j in range(len(groups[0].cases))
+    ]
+    cases = [(holds, g) for (holds, _), g in zip(groups[0].cases, numbers, strict=True)]
+    rest = next((g for g, group in enumerate(groups) if group.rest), -1)
+    return found.key(titled, of_cases(cases, rest, found.atoms, found.alive))

@@ -1,0 +1,384 @@
+"""One query on the atoms of the columns that it looks at: a product of rows, one a column, or one array."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchdp.errors import QueryError, WorkloadError
+from batchdp.queries import Query
+from batchdp.queries.expressions import (
+    Asked,
+    Combination,
+    Crossing,
+    read_expression,
+    write_expression,
+)
+from batchdp.workloads.encode.atoms import Atoms
+from batchdp.workloads.encode.classes import Classes, TooManyClassesError, classes_of
+from batchdp.workloads.kronecker import KroneckerWorkload
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A group column: its heading, and the titles of its groups in their order."""
+
+    heading: str
+    titles: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Legend:
+    """The group columns of every table of a batch.
+
+    Args:
+        keys: all group columns.
+        kinds: for every kind of axis the numbers of its keys, the last varying fastest; an axis of one row that is
+            not grouped by anything has none.
+        axes: the kind of every axis, as `KroneckerWorkload.columns` lists them.
+        asked: a fingerprint of what the tables' values stand for, which their numbers do not show.
+    """
+
+    keys: tuple[Key, ...]
+    kinds: tuple[tuple[int, ...], ...]
+    axes: Indices
+    asked: str
+
+    def __post_init__(self) -> None:
+        self.axes.flags.writeable = False
+
+    def numbers_of(self, batch: KroneckerWorkload, table: int) -> tuple[int, ...]:
+        """The numbers of the group columns of a table, in the order of its axes."""
+        own = self.axes[batch.starts[table] : batch.starts[table + 1]].tolist()
+        return tuple(k for kind in own for k in self.kinds[kind])
+
+    def keys_of(self, batch: KroneckerWorkload, table: int) -> list[Key]:
+        """The group columns of a table, in the order of its axes."""
+        return [self.keys[k] for k in self.numbers_of(batch, table)]
+
+    def shape(self, batch: KroneckerWorkload, table: int) -> tuple[int, ...]:
+        """How many groups every group column of a table has; their product is the number of its answers."""
+        return tuple(len(key.titles) for key in self.keys_of(batch, table))
+
+    def columns(self, batch: KroneckerWorkload, table: int) -> list[tuple[str, NDArray[Any]]]:
+        """Of every group column its heading, and the title of each of the table's rows."""
+        keys, shape = self.keys_of(batch, table), self.shape(batch, table)
+        found = []
+        for axis, key in enumerate(keys):
+            titles = np.array(key.titles, dtype=object)
+            inner, outer = prod(shape[axis + 1 :]), prod(shape[:axis])
+            found.append((key.heading, np.tile(np.repeat(titles, inner), outer)))
+        return found
+
+    def row(self, batch: KroneckerWorkload, table: int, place: int) -> str:
+        """What one of a table's rows is called: column=group, …; nothing where it has no group columns."""
+        return self.called(self.numbers_of(batch, table), place)
+
+    def called(self, keys: Sequence[int], place: int) -> str:
+        """What one of the combinations of some group columns is called, the last column fastest."""
+        own = [self.keys[k] for k in keys]
+        at = np.unravel_index(place, [len(key.titles) for key in own]) if own else ()
+        return ", ".join(f"{key.heading}={key.titles[int(i)]}" for key, i in zip(own, at, strict=True))
+
+    def header(self) -> dict[str, Any]:
+        """For files and digests, beside the array of axes."""
+        keys = [[key.heading, key.titles] for key in self.keys]
+        return {"keys": keys, "kinds": self.kinds, "asked": self.asked}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        told = json.dumps(self.header()).encode()
+        return hashlib.sha256(told + np.ascontiguousarray(self.axes, dtype="<i8").tobytes()).hexdigest()
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any], axes: Indices, batch: KroneckerWorkload) -> Legend:
+        """From a file, where anything can stand; refused unless it fits the batch."""
+        keys = tuple(Key(_text(heading), tuple(map(_text, titles))) for heading, titles in content["keys"])
+        kinds = tuple(tuple(own) for own in content["kinds"])
+        used = [k for own in kinds for k in own]
+        fits = (
+            all(isinstance(k, int) and not isinstance(k, bool) and 0 <= k < len(keys) for k in used)
+            and len(axes) == len(batch.columns)
+            and bool(np.all((axes >= 0) & (axes < len(kinds))))
+            and all(key.titles for key in keys)
+        )
+        if not fits:
+            raise WorkloadError("the legend of the tables does not hang together")
+        rows = np.array([prod(len(keys[k].titles) for k in own) for own in kinds], dtype=object)
+        pairs = np.unique(np.stack([batch.columns, batch.chosen, axes]), axis=1).T.tolist()
+        if any(batch.factors[c][f].rows != rows[kind] for c, f, kind in pairs):
+            raise WorkloadError("the legend of the tables names other rows than they have")
+        return cls(keys, kinds, axes, _text(content["asked"]))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise WorkloadError("the legend of the tables holds something that is no text")
+    return value
+
+
+def extra_titles(declared: Sequence[str], *extra: str) -> tuple[str, ...]:
+    """The declared titles and some more, each in as many parentheses as it takes to be none of the declared ones."""
+    found = list(declared)
+    for title in extra:
+        name = f"({title})"
+        while name in found:
+            name = f"({name})"
+        found.append(name)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One linear answer for every combination of an item's groups, by its number among all linear answers."""
+
+    start: int
+    """Of the first combination."""
+    strides: tuple[int, ...]
+    """How far apart neighbouring groups of every key are."""
+
+    def numbers(self, shape: tuple[int, ...]) -> Indices:
+        """The answers' numbers, for the combinations in their order, the last key fastest."""
+        steps = [np.arange(n, dtype=np.int64) * stride for n, stride in zip(shape, self.strides, strict=True)]
+        found = np.full((1,) * len(shape), self.start, dtype=np.int64)
+        for axis, step in enumerate(steps):
+            found = found + step.reshape([-1 if other == axis else 1 for other in range(len(shape))])
+        return found.reshape(-1)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Answers that are shown one after the other: whole tables, or what an item computes for each of its groups."""
+
+    tables: range = range(0)
+    """Those that are shown whole."""
+    name: str = ""
+    """Of the item that is computed."""
+    keys: tuple[int, ...] = ()
+    """What it is grouped by: numbers of the legend's keys, the last varying fastest."""
+    of: Combination[Part] | Crossing[Part] | None = None
+    """How it is computed; None where tables are shown whole."""
+
+
+@dataclass(frozen=True, eq=False)
+class AskedTables(Sequence[Asked[int]]):
+    """All answers in the order in which they are shown; what they are computed from are numbers of linear answers.
+
+    Linear answers are numbered table after table, each in its own order, the last axis fastest.
+    """
+
+    workload: KroneckerWorkload
+    legend: Legend
+    runs: tuple[Run, ...]
+
+    @cached_property
+    def starts(self) -> Indices:
+        """The number of every table's first linear answer, and behind them the number of all."""
+        return np.concatenate([[0], np.cumsum(self.workload.table_sizes())]).astype(np.int64)
+
+    @cached_property
+    def ends(self) -> Indices:
+        """For every run the number of answers up to its end."""
+        return np.cumsum([self._length(run) for run in self.runs], dtype=np.int64)
+
+    @property
+    def whole(self) -> list[range]:
+        """The tables that are shown whole, in the order in which they are shown."""
+        return [run.tables for run in self.runs if run.of is None]
+
+    @property
+    def derived(self) -> list[Run]:
+        """The items that are computed from tables."""
+        return [run for run in self.runs if run.of is not None]
+
+    @property
+    def plain(self) -> bool:
+        """Whether every table is shown whole, in order, and nothing else."""
+        return self.whole == [range(len(self.workload.tables))] and not self.derived
+
+    def shape(self, run: Run) -> tuple[int, ...]:
+        """How many groups every key of an item has."""
+        return tuple(len(self.legend.keys[k].titles) for k in run.keys)
+
+    def part(self, table: int) -> Part:
+        """A table as a part: its answers in their own order."""
+        shape = self.legend.shape(self.workload, table)
+        return Part(int(self.starts[table]), tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))))
+
+    def numbers(self, run: Run) -> Combination[Indices] | Crossing[Indices]:
+        """How an item is computed, with the numbers of the linear answers for all of its groups at once."""
+        assert run.of is not None
+        shape = self.shape(run)
+        return run.of.mapped(lambda part: part.numbers(shape))
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if self.runs else 0
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        i = range(len(self))[index]
+        number = int(np.searchsorted(self.ends, i, side="right"))
+        run = self.runs[number]
+        place = i - (int(self.ends[number - 1]) if number else 0)
+        if run.of is not None:
+            return self._computed(run, place)
+        flat = int(self.starts[run.tables.start]) + place
+        table = int(np.searchsorted(self.starts, flat, side="right")) - 1
+        return self._linear(table, flat - int(self.starts[table]))
+
+    def __iter__(self) -> Iterator[Asked[int]]:
+        for run in self.runs:
+            if run.of is not None:
+                yield from (self._computed(run, place) for place in range(self._length(run)))
+            for table in run.tables:
+                sizes = range(int(self.starts[table + 1] - self.starts[table]))
+                yield from (self._linear(table, place) for place in sizes)
+
+    def _length(self, run: Run) -> int:
+        if run.of is not None:
+            return prod(self.shape(run))
+        return int(self.starts[run.tables.stop] - self.starts[run.tables.start]) if run.tables else 0
+
+    def _linear(self, table: int, place: int) -> Asked[int]:
+        name, groups = self.workload.tables[table].name, self.legend.row(self.workload, table, place)
+        return Asked(f"{name}[{groups}]" if groups else name, int(self.starts[table]) + place)
+
+    def _computed(self, run: Run, place: int) -> Asked[int]:
+        assert run.of is not None
+        groups = self.legend.called(run.keys, place)
+        at = np.unravel_index(place, shape) if (shape := self.shape(run)) else ()
+        own = run.of.mapped(lambda part: part.start + sum(int(i) * s for i, s in zip(at, part.strides, strict=True)))
+        return Asked(f"{run.name}[{groups}]" if groups else run.name, own)
+
+
+def write_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For files."""
+    return [
+        {"tables": [run.tables.start, run.tables.stop]}
+        if run.of is None
+        else {
+            "name": run.name,
+            "keys": list(run.keys),
+            "of": write_expression(run.of.mapped(lambda part: [part.start, *part.strides])),
+        }
+        for run in runs
+    ]
+
+
+def read_runs(content: Any, workload: KroneckerWorkload, legend: Legend) -> AskedTables:
+    """From a file, where anything can stand; refused unless it is about the batch's own answers."""
+    found = AskedTables(workload, legend, tuple(_read(one, workload, legend) for one in content))
+    shown = sorted((own for own in found.whole), key=lambda own: own.start)
+    if any(one.stop > other.start for one, other in pairwise(shown)):
+        raise WorkloadError("what is asked shows a table twice")
+    return found
+
+
+def _read(content: Mapping[str, Any], workload: KroneckerWorkload, legend: Legend) -> Run:
+    if "of" not in content:
+        first, last = (_whole(one, len(workload.tables) + 1) for one in content["tables"])
+        if last <= first:
+            raise WorkloadError("what is asked shows no table where it should")
+        return Run(range(first, last))
+    keys = tuple(_whole(k, len(legend.keys)) for k in content["keys"])
+    shape = [len(legend.keys[k].titles) for k in keys]
+
+    def part(value: Any) -> Part:
+        start, *strides = (_whole(one, workload.queries) for one in value)
+        last = start + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+        _whole(last, workload.queries)
+        return Part(start, tuple(strides))
+
+    if not isinstance(content["name"], str):
+        raise WorkloadError("what is asked has a name that is no text")
+    return Run(name=content["name"], keys=keys, of=read_expression(content["of"], part))
+
+
+def _whole(value: Any, below: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
+        raise WorkloadError("what is asked names answers that there are not")
+    return value
+
+
+Dense = NDArray[np.float64]
+
+MOST_STATES = 8192
+"""Classes of records that one query may tell apart."""
+MOST_TOGETHER = 10_000
+"""Combinations of the values of columns that are taken together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A query on the columns of atoms that it looks at: as a product of rows, or as one array where it is none."""
+
+    rows: dict[int, Dense] | None
+    looked: tuple[int, ...]
+    whole: Dense
+
+
+def rows_of(query: Query, atoms: Sequence[Atoms], alive: Sequence[NDArray[np.int64]]) -> Rows:
+    """What the query adds, by the atoms that records can have."""
+    try:
+        classes = classes_of(query, atoms, MOST_STATES)
+    except TooManyClassesError:
+        raise QueryError(
+            f"query {query.name!r} tells more than {MOST_STATES} classes of records apart; split it into several"
+        ) from None
+    looked = tuple(i for i, table in enumerate(classes.transitions) if table is not None)
+    kinds, groups = [], []
+    for i in looked:
+        table = classes.transitions[i]
+        assert table is not None
+        _, first, inverse = np.unique(table[:, alive[i]], axis=1, return_index=True, return_inverse=True)
+        kinds.append(alive[i][first])
+        groups.append(inverse.reshape(-1))
+    whole = _values(classes, looked, kinds)
+    rows = _product(whole)
+    spread = None if rows is None else {i: row[own] for i, row, own in zip(looked, rows, groups, strict=True)}
+    return Rows(spread, looked, whole[np.ix_(*groups)] if spread is None else whole)
+
+
+def _values(classes: Classes, looked: tuple[int, ...], kinds: list[NDArray[np.int64]]) -> Dense:
+    """What the query adds for every combination of the atoms that it tells apart."""
+    shape = [len(own) for own in kinds]
+    if prod(shape) > 100 * MOST_TOGETHER:
+        raise QueryError(f"a query looks at {len(looked)} columns in {prod(shape):,} ways; split it into several")
+    states = np.zeros((1,) * len(looked), dtype=np.int64)
+    for place, i in enumerate(looked):
+        table = classes.transitions[i]
+        assert table is not None
+        along = [1] * len(looked)
+        along[place] = shape[place]
+        states = table[states, kinds[place].reshape(along)].astype(np.int64)
+    amounts = classes.amounts[[0]].toarray()[0]
+    return np.asarray(amounts[np.broadcast_to(states, shape)])
+
+
+def _product(whole: Dense) -> list[Dense] | None:
+    """Rows whose product the array is; None if it is not one. The first has the size, the others 1 at the pivot."""
+    pivot = np.unravel_index(int(np.argmax(np.abs(whole))), whole.shape)
+    top = float(whole[pivot])
+    if top == 0:
+        return [np.zeros(n) for n in whole.shape]
+    rows = []
+    for axis in range(whole.ndim):
+        at = tuple(slice(None) if other == axis else int(place) for other, place in enumerate(pivot))
+        rows.append(np.asarray(whole[at]) / (top if axis else 1.0))
+    found = np.full((1,) * whole.ndim, 1.0 if whole.ndim else top)
+    for axis, row in enumerate(rows):
+        found = found * row.reshape([-1 if other == axis else 1 for other in range(whole.ndim)])
+    return rows if np.allclose(found, whole, rtol=1e-13, atol=0) else None
