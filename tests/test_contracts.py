@@ -20,8 +20,8 @@ INJECTED = {
     "planning opens tables": ("optimizer/blocks.py", "batchdp.engines", "cannot see data"),
     "the audit believes a sensitivity": ("audits/exact.py", "batchdp.mechanism.sensitivity", "derives again"),
     "the audit believes a calibration": ("audits/attack.py", "batchdp.mechanism.calibrate", "derives again"),
-    "a new family knows another": ("strategies/families/new.py", "batchdp.optimizer.families.wavelet", "one another"),
-    "the portfolio knows a family": ("optimizer/blocks.py", "batchdp.optimizer.families.wavelet", "registry alone"),
+    "a new family knows another": ("optimizer/families/new.py", "batchdp.optimizer.families.wavelet", "one another"),
+    "the optimizer knows a family": ("optimizer/blocks.py", "batchdp.optimizer.families.wavelet", "registry alone"),
 }
 APART = {"sample", "measure", "knorm"}
 """Modules of the mechanism that draw or count; of the folder, the contract names what planning needs."""
