@@ -30,7 +30,7 @@ def derived_section(release: Release) -> Markup | None:
     tables = [one for one in found if one is not None]
     missing = sum(not release.answers[q].determined for q in derived)
     return render(
-        "reports/answers.html",
+        "reports/derived.html",
         confidence=f"{100 * release.confidence:g} %",
         count=len(derived),
         missing=missing,

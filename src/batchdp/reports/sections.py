@@ -32,7 +32,7 @@ def budget_section(ledger: Ledger, release_id: str) -> Markup:
         rows.append(_spend(one, spent, total, this=one.release_id == release_id))
         spent += one.charged
     return render(
-        "reports/sections.html",
+        "reports/budget.html",
         unit=UNITS[ledger.unit].letter,
         spent=ledger.spent,
         total=total,
@@ -93,7 +93,7 @@ def certificate_section(certificate: PrivacyCertificate) -> Markup:
     values["groups"] = f"{len(certificate.groups):,}; {certificate.groups_digest}"
     listed = _by_columns(certificate)
     rows = [_group_row(name, value) for name, value in values.items()]
-    return render("reports/sections.html", rows=rows, groups=listed, letter=certificate.noise.letter)
+    return render("reports/certificate.html", rows=rows, groups=listed, letter=certificate.noise.letter)
 
 
 def _by_columns(certificate: PrivacyCertificate) -> list[tuple[str, ...]]:
@@ -130,7 +130,7 @@ def _group_row(name: str, value: object) -> tuple[str, str, str]:
 
 def counted_section(sentences: Sequence[str]) -> Markup | None:
     """The rules, a point each; None where there are none."""
-    return render("reports/sections.html", sentences=sentences) if sentences else None
+    return render("reports/counted.html", sentences=sentences) if sentences else None
 
 
 DELTAS = (1e-5, 1e-6, 1e-9)
@@ -151,7 +151,7 @@ def privacy_section(release: Release) -> Markup:
     c = release.certificate
     pure = c.noise.is_pure
     return render(
-        "reports/sections.html",
+        "reports/privacy.html",
         **(_pure(release) if pure else _concentrated(release)),
         budget=c.budget,
         neighbours=c.neighbours,
@@ -215,7 +215,7 @@ def methods_section(methods: Sequence[Compared], lower_bound: float | None) -> M
     longest = max(kept[-1].expected_squared_error, lower_bound or 0.0) or 1.0
     bound = lower_bound if lower_bound is not None and math.isfinite(lower_bound) else None
     return render(
-        "reports/sections.html",
+        "reports/methods.html",
         bound=None if bound is None else significant(bound),
         line=None if bound is None else percent(bound / longest),
         rows=[_method_row(one, least, longest) for one in kept],
