@@ -358,7 +358,7 @@ def test_commands_write_consistent_answers_beside_the_noisy_ones(
 STOPPED = """
 import signal, sys, time
 from batchdp.cli import main
-from batchdp.consistency import cells, tables
+from batchdp.release.consistency import cells, tables
 
 def waiting(*arguments, **named):
     print("searching", flush=True)
