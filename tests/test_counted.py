@@ -464,6 +464,3 @@ def test_consistent_answers_claim_no_more_than_they_keep(study: Path) -> None:
         said[1]
         == "Where a batch is measured in blocks, answers of different blocks are fitted apart and need not agree."
     )
-    one = Ledger.create(study / "one.db", epsilon=1)
-    together = answer(optimize(np.tri(4), seconds=0.2), np.ones(4), epsilon=1.0, ledger=one).consistent()
-    assert len(together.notes) == 1

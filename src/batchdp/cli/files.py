@@ -66,7 +66,7 @@ Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan written by `b
 
 WantConsistent = Annotated[
     bool,
-    typer.Option("--consistent", help="Add answers that agree and are not negative.", metavar=""),
+    typer.Option("--consistent", help="Add answers made to agree and not to be negative.", metavar=""),
 ]
 Whole = Annotated[bool, typer.Option("--whole", help="Consistent answers in whole numbers.", metavar="")]
 

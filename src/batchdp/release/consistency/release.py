@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse import csgraph
 
 from batchdp.mechanism.reader import CellReader
 from batchdp.progress import Outcome, Progress
@@ -124,7 +123,7 @@ class Fitted:
         gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
         lifted: records that were moved to make tables agree where the search ended early, as a share of all.
         rounding: what whole numbers cost; None where they were not asked for.
-        apart: whether some answers share no cell with others, even by way of further ones: blocks, or groups alone.
+        apart: whether a batch may have been measured in blocks, which are fitted by themselves.
     """
 
     read: Callable[[int], Dense] = field(repr=False)
@@ -244,22 +243,14 @@ def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress |
 def fit_cells(W: sparse.csr_array, values: Dense, errors: Dense, *, whole: bool, progress: Progress | None) -> Fitted:
     """The answers W x of the non-negative cells x that fit these best, rounded if asked; as one table."""
     fitted = closest_cells(*in_units_of_noise(W, values, errors), progress=progress)
-    found, apart = np.asarray(W @ fitted.x), _is_apart(W)
+    found = np.asarray(W @ fitted.x)
     if not whole:
-        return Fitted(lambda _: found, fitted.status, apart=apart)
+        return Fitted(lambda _: found, fitted.status, apart=True)
     x = round_controlled(fitted.x, counted(W))[0].astype(np.float64)
     rounded = np.asarray(W @ x)
     moves = np.abs(rounded - found)
     cost = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))
-    return Fitted(lambda _: rounded, fitted.status, cost, apart=apart)
-
-
-def _is_apart(W: sparse.csr_array) -> bool:
-    """Whether queries that look at any cell are in several parts that share none."""
-    (m, n), (rows, cells) = W.shape, W.nonzero()
-    together = sparse.coo_array((np.ones(len(rows)), (rows, m + cells)), shape=(m + n, m + n))
-    _, parts = csgraph.connected_components(together, directed=False)
-    return len(np.unique(parts[rows])) > 1
+    return Fitted(lambda _: rounded, fitted.status, cost, apart=True)
 
 
 def in_units_of_noise(workload: sparse.csr_array, values: Dense, errors: Dense) -> tuple[sparse.csr_array, Dense]:
