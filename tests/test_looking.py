@@ -177,13 +177,13 @@ def test_long_tables_are_printed_in_pieces() -> None:
 def test_notebooks_show_tables_with_top_rows(tmp_path: Path) -> None:
     release = released((*(f"n[c=v{i}]" for i in range(100)), "one"), tmp_path)
     shown = release._repr_html_()
-    assert "n by c (100), standard error" in shown
+    assert "n by c (100), median standard error" in shown
     assert "more" in shown
     assert shown.count("<tr>") < NOTEBOOK + 10
     few = look_at(release, whole=NOTEBOOK)
     assert sum(len(list(one.rows)) for one in few.tables) <= NOTEBOOK
     made = batchdp.plan(QUERIES, DOMAIN, cache=False, seconds=1)
-    assert "aged by age (3), standard error" in made._repr_html_()
+    assert "aged by age (3), median standard error" in made._repr_html_()
 
 
 def test_workloads_of_numbers_are_one_table(tmp_path: Path) -> None:

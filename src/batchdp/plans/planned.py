@@ -201,7 +201,7 @@ class Plan:
         for one, rows in zip(found, shown, strict=False):
             own = errors[list(one.answers)]
             single = one.columns == (QUERY,)
-            title = f"{full_title(one.name, one.columns)} ({len(own):,}), standard error {np.median(own):,.4g}"
+            title = f"{full_title(one.name, one.columns)} ({len(own):,}), median standard error {np.median(own):,.4g}"
             listed = [(label, f"{error:,.4g}") for label, error in zip(one.labels[:rows], own, strict=False)]
             headings = ("query", f"standard error at {budget}")
             tables.append(Excerpt(headings, listed, "" if single else title, len(own) - rows))

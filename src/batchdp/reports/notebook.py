@@ -102,7 +102,7 @@ def _figures(*figures: float) -> tuple[str, ...]:
 
 
 def _heading(one: Seen) -> str:
-    error = "" if math.isnan(one.standard_error) else f", standard error {one.standard_error:,.3g}"
+    error = "" if math.isnan(one.standard_error) else f", median standard error {one.standard_error:,.3g}"
     return f"{one.title} ({one.answers:,}){', derived' * one.derived}{error}"
 
 

@@ -398,7 +398,7 @@
     if (!items.has(table)) {
       const size = table.sizes.length > 1 ? `${table.sizes.map(count).join(" × ")}: ` : "";
       const about = `${size}${count(table.answers)} answer${table.answers === 1 ? "" : "s"}`;
-      const error = make("span", { className: "error" }, `standard error ${figure(table.decimals)(table.typical)}`);
+      const error = make("span", { className: "error" }, `median standard error ${figure(table.decimals)(table.typical)}`);
       const details = make("details", {}, make("summary", {}, make("span", { className: "title" }, named(table.title)), make("span", { className: "about" }, about), error));
       details.addEventListener("toggle", () => details.open && opened(details, table));
       items.set(table, make("li", {}, details));

@@ -175,17 +175,18 @@ class Facts:
 
     @property
     def sensitivity(self) -> str:
-        """How far one privacy unit moves the measurements, exactly."""
+        """How far one privacy unit moves the measurements: exactly, or at most where one takes another's place."""
         c = self.certificate
+        exactly = "computed exactly" + ", which no replacement exceeds" * c.neighbours.startswith("replacing")
         if c.shape:
             return f"{c.groups[0].moved} columns of the measurements, each inside its bodies, in whole numbers"
         if len(c.groups) > 1:
             return (
-                f"a whole number for each of {len(c.groups):,} groups of measurements, computed exactly; SHA-256 of "
+                f"a whole number for each of {len(c.groups):,} groups of measurements, {exactly}; SHA-256 of "
                 f"their list {c.groups_digest}"
             )
         (one,) = c.groups
-        return f"{one.moved} in steps of the lattice ({NORMS[self.noise.norm]}), a whole number, computed exactly"
+        return f"{one.moved} in steps of the lattice ({NORMS[self.noise.norm]}), a whole number, {exactly}"
 
     @property
     def loss(self) -> str:

@@ -167,7 +167,7 @@ import batchdp
 
 release = batchdp.load_release("answers.release")
 C = release.covariance                         # a row and a column for each of them
-i, j = 0, 1
+i, j = {i}, {j}
 print((C[i, i] + C[j, j] + 2 * C[i, j]) ** 0.5)  # standard error of answer i + answer j
 print((C[i, i] + C[j, j] - 2 * C[i, j]) ** 0.5)  # standard error of answer i - answer j
 """
@@ -203,8 +203,8 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
     computed = (
         f"{facts.derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "
         "counts and sums, which costs no privacy. Their intervals take the noise of all of these into account, and "
-        "their standard errors are approximations. They are not unbiased. Where the size of a group cannot be told "
-        "from 0 they are not determined, and their fields are empty.",
+        "their standard errors are approximations, of which quantiles have none. They are not unbiased. Where the "
+        "size of a group cannot be told from 0 they are not determined, and their fields are empty.",
     )
     return (
         *said,
@@ -252,11 +252,12 @@ def _adding(facts: Facts) -> list[Block]:
         "Answers of this release may share their noise. The standard error of a sum or a difference is then not the "
         "root of the sum of squares: it needs the covariance of the answers.",
     ]
-    if (example := _example(facts)) is not None:
+    (i, j), example = _example(facts)
+    if example:
         blocks.append(example)
         blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each {_added(facts)}.")
     if facts.covariance is not None:
-        blocks.append(Code(EXAMPLE))
+        blocks.append(Code(EXAMPLE.format(i=i, j=j)))
         if facts.derived:
             blocks.append(
                 "Derived answers have no covariances here: a sum or difference of two is best asked for as an answer "
@@ -276,21 +277,21 @@ def _adding(facts: Facts) -> list[Block]:
     return blocks
 
 
-def _example(facts: Facts) -> str | None:
-    """The first two answers of one table, added and compared."""
+def _example(facts: Facts) -> tuple[tuple[int, int], str]:
+    """Two answers by their places, and the first two of one table, added and compared, if a table has two."""
     C = facts.covariance
     for number, table in enumerate(facts.tables) if C is not None else ():
         if C is not None and (places := _places(facts, number)) is not None:
             i, j = places
             some = " that are not derived" if derived_in(facts.release, number) else ""
             a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
-            return (
+            return places, (
                 f"For example the first two answers{some} of the table {table.title}: their standard errors are "
                 f"{significant(math.sqrt(a))} and {significant(math.sqrt(b))}; that of their sum is "
                 f"{significant(math.sqrt(max(0.0, a + b + 2 * both)))}, that of their difference "
                 f"{significant(math.sqrt(max(0.0, a + b - 2 * both)))}."
             )
-    return None
+    return (0, 1), ""
 
 
 def _places(facts: Facts, number: int) -> tuple[int, int] | None:
