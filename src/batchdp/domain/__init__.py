@@ -1,20 +1,8 @@
 """What is public about a table: its columns, their possible values, and whose privacy is protected."""
 
-from batchdp.domain.columns import (
-    Column,
-    Dates,
-    Integers,
-    Listed,
-    Numbers,
-)
+from batchdp.domain.columns import Column, Dates, Integers, Listed, Numbers
 from batchdp.domain.counted import Counted
-from batchdp.domain.domain import (
-    Domain,
-    Protection,
-    as_domain,
-    load_domain,
-    read_domain,
-)
+from batchdp.domain.domain import Domain, Protection, as_domain, load_domain, read_domain
 
 __all__ = [
     "Column",

@@ -26,13 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from batchdp.queries.query import (
-    Cut,
-    OneOf,
-    Place,
-    Value,
-    Within,
-)
+from batchdp.queries.query import Cut, OneOf, Place, Value, Within
 
 LONGEST = 200
 LOOK_ALIKES = str.maketrans(

@@ -11,13 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from batchdp.domain.columns import (
-    Column,
-    Dates,
-    Integers,
-    Listed,
-    Numbers,
-)
+from batchdp.domain.columns import Column, Dates, Integers, Listed, Numbers
 from batchdp.domain.domain import Domain
 
 Given = Literal["rows", "codes", "counts"]

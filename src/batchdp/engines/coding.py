@@ -25,20 +25,9 @@ from ibis.backends.sql.datatypes import DuckDBType, PostgresType, PySparkType  #
 from numpy.typing import NDArray
 
 from batchdp.domain.columns import Grid
-from batchdp.engines.columns import (
-    BYTES,
-    engine_function,
-    floor,
-    is_missing,
-    is_whole,
-)
+from batchdp.engines.columns import BYTES, engine_function, floor, is_missing, is_whole
 from batchdp.queries.query import Cut, Place, Value
-from batchdp.workloads.encode.atoms import (
-    AmountAtoms,
-    Atoms,
-    LineAtoms,
-    ListedAtoms,
-)
+from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, LineAtoms, ListedAtoms
 
 LARGEST_CODE = 2**62
 

@@ -33,19 +33,8 @@ from batchdp.engines.coding import (
     take_limb,
     unpack,
 )
-from batchdp.engines.columns import (
-    engine_function,
-    identify,
-    is_missing,
-    read_column,
-    spell,
-)
-from batchdp.engines.source import (
-    Query,
-    Source,
-    shield,
-    shield_all,
-)
+from batchdp.engines.columns import engine_function, identify, is_missing, read_column, spell
+from batchdp.engines.source import Query, Source, shield, shield_all
 from batchdp.errors import TableError
 from batchdp.progress import Progress
 from batchdp.workloads.encode.atoms import AmountAtoms, Atoms

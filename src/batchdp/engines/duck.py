@@ -22,12 +22,7 @@ from ibis.backends.sql.datatypes import DuckDBType  # type: ignore[import-untype
 from batchdp.domain import Domain
 from batchdp.domain.columns import fold
 from batchdp.engines import cleaning
-from batchdp.engines.columns import (
-    Wanted,
-    declared_kind,
-    list_names,
-    refuse_type,
-)
+from batchdp.engines.columns import Wanted, declared_kind, list_names, refuse_type
 from batchdp.engines.source import (
     UNKNOWN_PROGRESS,
     Columns,

@@ -27,13 +27,7 @@ from batchdp.archive import open_regular
 from batchdp.domain import Domain
 from batchdp.domain.columns import fold
 from batchdp.engines.columns import Wanted, find_name, wanted_columns
-from batchdp.engines.duck import (
-    Batches,
-    Part,
-    Reading,
-    open_stream,
-    repeat,
-)
+from batchdp.engines.duck import Batches, Part, Reading, open_stream, repeat
 from batchdp.engines.source import Source, shield
 from batchdp.errors import TableError
 

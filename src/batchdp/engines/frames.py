@@ -19,12 +19,7 @@ from batchdp.domain import Domain
 from batchdp.engines import cleaning
 from batchdp.engines.cleaning import MARK, decode, spell_decimal
 from batchdp.engines.columns import Wanted, find_name, wanted_columns
-from batchdp.engines.duck import (
-    Batches,
-    Part,
-    open_stream,
-    repeat,
-)
+from batchdp.engines.duck import Batches, Part, open_stream, repeat
 from batchdp.engines.source import Source, shield
 from batchdp.errors import TableError
 

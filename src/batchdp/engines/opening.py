@@ -14,14 +14,7 @@ from batchdp.domain import Domain
 from batchdp.engines.columns import PARSING, check_schema, refuse_type
 from batchdp.engines.duck import DuckEngine, set_session
 from batchdp.engines.postgres import PostgresEngine, drop_nan
-from batchdp.engines.source import (
-    Engine,
-    Opened,
-    Source,
-    Units,
-    replace_columns,
-    shield,
-)
+from batchdp.engines.source import Engine, Opened, Source, Units, replace_columns, shield
 from batchdp.engines.spark import SparkEngine
 from batchdp.errors import TableError
 

@@ -13,15 +13,7 @@ from typing import Any
 
 import ibis  # type: ignore[import-untyped]
 
-from batchdp.engines.source import (
-    UNKNOWN_PROGRESS,
-    Columns,
-    Opened,
-    Query,
-    as_columns,
-    compile_query,
-    shield,
-)
+from batchdp.engines.source import UNKNOWN_PROGRESS, Columns, Opened, Query, as_columns, compile_query, shield
 from batchdp.errors import TableError
 
 BYTEWISE = "UTF8_BINARY"

@@ -15,12 +15,7 @@ from functools import singledispatch
 import numpy as np
 from scipy import sparse
 
-from batchdp.linalg.matrix import (
-    Dense,
-    column_norms,
-    plain,
-    row_squares,
-)
+from batchdp.linalg.matrix import Dense, column_norms, plain, row_squares
 from batchdp.optimizer.families.noise_on_data import noise_on_data
 from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.optimizer.marginal.problem import largest_change

@@ -18,14 +18,7 @@ from batchdp.plans.accuracy import law_at
 from batchdp.plans.encoding import derived_items
 from batchdp.plans.planned import Plan
 from batchdp.privacy import Budget
-from batchdp.queries.expressions import (
-    Affine,
-    Asked,
-    Combination,
-    Crossing,
-    Ratio,
-    parts_of,
-)
+from batchdp.queries.expressions import Affine, Asked, Combination, Crossing, Ratio, parts_of
 from batchdp.text import sanitise
 from batchdp.workloads.kronecker import KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload, Workload

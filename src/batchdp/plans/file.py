@@ -18,12 +18,7 @@ from batchdp import archive
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, PlanError, check_finite
 from batchdp.plans import strategy_io
-from batchdp.plans.componentwise import (
-    ComponentCells,
-    bounds_of,
-    component_cells,
-    query_tables,
-)
+from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells, query_tables
 from batchdp.plans.criteria import statements_of
 from batchdp.plans.encoding import CellBatch, Encoding
 from batchdp.plans.options import Options

@@ -21,22 +21,12 @@ from batchdp.plans.componentwise import componentwise
 from batchdp.plans.criteria import statements_of
 from batchdp.plans.encoding import CellBatch, Encoding
 from batchdp.plans.file import FORMAT, load_plan
-from batchdp.plans.options import (
-    FAIR,
-    Options,
-    PlanObjective,
-    checked_weights,
-)
+from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights
 from batchdp.plans.planned import PLANNER, Plan
 from batchdp.plans.weighing import Weighing, weighed, weighing
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
-from batchdp.sql import (
-    batch_of,
-    is_many,
-    load_text,
-    read_selections,
-)
+from batchdp.sql import batch_of, is_many, load_text, read_selections
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.encode import TableBatch, checked_orders, tables_of

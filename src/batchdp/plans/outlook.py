@@ -12,13 +12,7 @@ import numpy as np
 
 from batchdp.errors import ReleaseError
 from batchdp.plans.accuracy import epsilon_for
-from batchdp.plans.baselines import (
-    ExpectedStatement,
-    beside,
-    explained,
-    simple_variances,
-    tables_alone,
-)
+from batchdp.plans.baselines import ExpectedStatement, beside, explained, simple_variances, tables_alone
 from batchdp.plans.derived_outlook import Assume, ExpectedDerived, expected_derived
 from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.plans.planned import Plan

@@ -32,14 +32,7 @@ from batchdp.privacy import Budget, Privacy
 from batchdp.queries.expressions import Asked
 from batchdp.queries.query import QUERY, tables_of
 from batchdp.strategies.strategy import Strategy
-from batchdp.text import (
-    NOTEBOOK,
-    Excerpt,
-    excerpt,
-    full_title,
-    sanitise,
-    summary,
-)
+from batchdp.text import NOTEBOOK, Excerpt, excerpt, full_title, sanitise, summary
 from batchdp.workloads.encode.demands import Orders
 from batchdp.workloads.matrix import Table, Workload
 

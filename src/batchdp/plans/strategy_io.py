@@ -31,13 +31,7 @@ from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy
 from batchdp.strategies.marginal.weights import Tables
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.residual.columns import Column, column_of
-from batchdp.strategies.residual.strategy import (
-    ListedParts,
-    ResidualStrategy,
-    WholeParts,
-    closure,
-    is_whole,
-)
+from batchdp.strategies.residual.strategy import ListedParts, ResidualStrategy, WholeParts, closure, is_whole
 from batchdp.strategies.residual.terms import ResidualFactor, TermGroup
 from batchdp.strategies.shape import Shape, check_sample
 from batchdp.strategies.strategy import TOLERANCE, FactoredStrategy, Strategy

@@ -20,19 +20,8 @@ from batchdp.plans.encoding import Encoding
 from batchdp.plans.making import encode, search, text_of
 from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.plans.planned import Plan
-from batchdp.plans.weighing import (
-    NOT_WANTED,
-    Weighing,
-    nearly_standard,
-    weighed,
-    weighing,
-)
-from batchdp.privacy import (
-    MOST,
-    NOISES,
-    Budget,
-    Privacy,
-)
+from batchdp.plans.weighing import NOT_WANTED, Weighing, nearly_standard, weighed, weighing
+from batchdp.privacy import MOST, NOISES, Budget, Privacy
 from batchdp.progress import Progress
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits

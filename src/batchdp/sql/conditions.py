@@ -8,26 +8,10 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from batchdp.domain import (
-    Column,
-    Dates,
-    Integers,
-    Listed,
-    Numbers,
-)
+from batchdp.domain import Column, Dates, Integers, Listed, Numbers
 from batchdp.domain.columns import day_cut, label
 from batchdp.errors import QueryError
-from batchdp.queries import (
-    All,
-    Any,
-    Condition,
-    Cut,
-    Missing,
-    Negation,
-    OneOf,
-    Truth,
-    Within,
-)
+from batchdp.queries import All, Any, Condition, Cut, Missing, Negation, OneOf, Truth, Within
 from batchdp.queries.query import Place, Value
 from batchdp.sql.refusals import Node
 from batchdp.sql.syntax import Scope, listed, unwrapped

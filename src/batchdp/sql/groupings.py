@@ -10,12 +10,7 @@ from math import prod
 
 from sqlglot import exp
 
-from batchdp.domain import (
-    Column,
-    Dates,
-    Integers,
-    Listed,
-)
+from batchdp.domain import Column, Dates, Integers, Listed
 from batchdp.domain.columns import MOST_VALUES, check_name, check_text, fold, label
 from batchdp.errors import QueryError
 from batchdp.queries.query import ALL, Group

@@ -15,13 +15,7 @@ from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from batchdp.domain import Column, Domain, Listed
 from batchdp.domain.columns import fold
 from batchdp.errors import QueryError
-from batchdp.sql.refusals import (
-    Node,
-    Statement,
-    advice_on_node,
-    advice_on_part,
-    advice_on_statement,
-)
+from batchdp.sql.refusals import Node, Statement, advice_on_node, advice_on_part, advice_on_statement
 from batchdp.sql.script import EXAMPLE, Script, shown
 
 MOST_SHOWN = 8
