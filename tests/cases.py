@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,13 +11,30 @@ from scipy import sparse
 from batchdp import MatrixWorkload, workloads
 from batchdp.domain import Domain
 from batchdp.linalg.product import CellMap, Product
-from batchdp.queries import Query
+from batchdp.queries.query import Query
+from batchdp.sql.script import Batch, batch_of, load_text, read_selections
 from batchdp.workloads.encode.atoms import split
 from batchdp.workloads.encode.blocks import blocks
 from batchdp.workloads.encode.cells import MOST_CELLS, Cells
 from batchdp.workloads.matrix import as_workload
 from contract import contract_workload as contract_workload
 from contract import peer_figures as peer_figures
+
+
+def read_batch(sql: str, domain: Domain, *, source: str = "queries") -> Batch:
+    """What some SQL asks for."""
+    return batch_of(read_selections(sql, domain, source=source))
+
+
+def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Query, ...]:
+    """Its linear queries."""
+    return read_batch(sql, domain, source=source).queries
+
+
+def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, ...]:
+    """Those in a file."""
+    return read_queries(load_text(path), domain, source=str(path))
+
 
 EXAMPLE_1 = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
 EXAMPLE_2 = np.array([[0, 2, 1, 1], [0, 1, 0, 2], [1, 0, 2, 2]])

@@ -14,8 +14,8 @@ from amount_truth import CUTS, domain, exact_answers, ours, theirs
 from batchdp.engines import count, open_table
 from batchdp.mechanism.derived import evaluated
 from batchdp.queries.expressions import Asked
-from batchdp.sql import read_batch
 from batchdp.workloads.encode.cells import cells_of
+from cases import read_batch
 
 STATES = ("NY", "NJ", "CA")
 RATIOS = (

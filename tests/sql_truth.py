@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from batchdp.domain import Domain, read_domain
-from batchdp.queries import (
+from batchdp.queries.query import (
     All,
     Amount,
     Choice,
@@ -31,7 +31,7 @@ from batchdp.queries import (
     ValueOf,
     Within,
 )
-from batchdp.queries import Any as AnyOf
+from batchdp.queries.query import Any as AnyOf
 
 DOMAIN = """
 table = "patients"

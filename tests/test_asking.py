@@ -9,11 +9,12 @@ from batchdp.domain import as_domain
 from batchdp.errors import QueryError
 from batchdp.optimizer.residual.optimizing import optimize_products
 from batchdp.plans.componentwise import QueryTables, query_tables
-from batchdp.sql import Batch, read_batch, read_selections
+from batchdp.sql.script import Batch, read_selections
 from batchdp.workloads.encode import tables_of
 from batchdp.workloads.encode.batch import query_of_answer
 from batchdp.workloads.encode.classes import classes_of
 from batchdp.workloads.encode.parting import alive_of
+from cases import read_batch
 
 DOMAIN = as_domain(
     """

@@ -20,17 +20,16 @@ from hypothesis import strategies as st
 from batchdp import Domain, QueryError
 from batchdp.domain import as_domain, read_domain
 from batchdp.engines import count, open_table
-from batchdp.queries import (
+from batchdp.queries.query import (
     Choice,
     Scaled,
     Total,
     Truth,
     ValueOf,
 )
-from batchdp.sql import read_queries
 from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, LineAtoms, possible
 from batchdp.workloads.encode.cells import Cells, cells_of
-from cases import every_number
+from cases import every_number, read_queries
 from sql_truth import (
     DOMAIN,
     battery,

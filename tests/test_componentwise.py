@@ -21,9 +21,8 @@ from batchdp.plans.componentwise import (
     componentwise,
     query_tables,
 )
-from batchdp.sql import read_batch
 from batchdp.workloads.encode.atoms import possible
-from cases import every_number
+from cases import every_number, read_batch
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 DOMAIN = """

@@ -24,7 +24,7 @@ from batchdp.mechanism.derived import evaluated
 from batchdp.plans.options import Options
 from batchdp.plans.weighing import weighed
 from batchdp.queries.expressions import Crossing
-from batchdp.sql import read_batch, read_selections
+from batchdp.sql.script import read_selections
 from batchdp.workloads.encode import (
     TableBatch,
     checked_orders,
@@ -32,6 +32,7 @@ from batchdp.workloads.encode import (
     tables_of,
     write_runs,
 )
+from cases import read_batch
 from derived_truth import expected, ratio_statement
 
 DOMAIN: dict[str, Any] = {

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from batchdp.domain import Domain, read_domain
 from batchdp.engines import open_table, prepare_count
-from batchdp.sql import queries_of, read_selections
+from batchdp.sql.script import batch_of, read_selections
 from batchdp.workloads.encode import TableBatch, tables_of
 from batchdp.workloads.encode.atoms import Atoms, ListedAtoms, split_by
 from batchdp.workloads.encode.cells import cells_of
@@ -131,7 +131,7 @@ def test_generated_statements_are_answered_as_duckdb_answers_them(engine: str, t
 def enumerated(number: int) -> Iterator[tuple[str, float]]:
     """The same statement one query at a time, by cells."""
     sql, _, _ = statements()[number]
-    cells = cells_of(queries_of(read_selections(sql, domain())), domain(), most=100_000)
+    cells = cells_of(batch_of(read_selections(sql, domain())).queries, domain(), most=100_000)
     with open_table(people(), domain()) as source:
         counts = cells.counts(prepare_count(source, cells.atoms)(None))
     return zip(cells.names, map(float, cells.answers(counts)), strict=True)

@@ -22,9 +22,9 @@ from batchdp.plans.encoding import CellBatch
 from batchdp.privacy import Budget
 from batchdp.reports.figures import significant
 from batchdp.reports.planned import Prospect, plan_page
-from batchdp.sql import read_batch
 from batchdp.workloads.encode.cells import cells_of
 from browser import MISSING, chromium, show
+from cases import read_batch
 from commands import DOMAIN, QUERIES, make_study, refused, succeeds
 from needs import need
 

@@ -21,7 +21,7 @@ from batchdp.errors import BatchDPError, LedgerError
 from batchdp.plans.criteria import load_criteria
 from batchdp.reports.dossier.about import about_text
 from batchdp.reports.dossier.digests import read_text
-from batchdp.sql import load_queries
+from cases import load_queries
 from reproduction.datasets import read as read_counts
 
 DOMAIN = as_domain({"table": "t", "columns": {"a": {"values": ["x"]}}})

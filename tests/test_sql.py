@@ -12,9 +12,10 @@ import pytest
 
 from batchdp.domain import read_domain
 from batchdp.errors import QueryError
-from batchdp.queries import (
+from batchdp.queries.query import (
     All,
     Choice,
+    Condition,
     Constant,
     Cut,
     Missing,
@@ -27,9 +28,8 @@ from batchdp.queries import (
     ValueOf,
     Within,
 )
-from batchdp.queries import Any as AnyOf
-from batchdp.queries.query import Condition
-from batchdp.sql import load_queries, read_queries
+from batchdp.queries.query import Any as AnyOf
+from cases import load_queries, read_queries
 
 DOMAIN = read_domain("""
 table = "patients"

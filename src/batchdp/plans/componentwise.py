@@ -23,8 +23,8 @@ from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
 from batchdp.optimizer.residual.search import Batch as SearchBatch
 from batchdp.optimizer.residual.search import split_by
 from batchdp.privacy import GAUSSIAN
-from batchdp.queries import Query, ValueOf
-from batchdp.sql import Batch
+from batchdp.queries.query import Query, ValueOf
+from batchdp.sql.script import Batch
 from batchdp.strategies.bounds.convex import OptimalityBound
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.residual.columns import Column, column_of

@@ -26,7 +26,7 @@ from batchdp.archive import read_text
 from batchdp.errors import AccuracyError, BatchDPError, QueryError
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.privacy import MOST
-from batchdp.queries import Item, Query
+from batchdp.queries.query import Item, Query
 from batchdp.text import sanitise
 
 SUGGESTED = 3

@@ -20,9 +20,8 @@ from batchdp.linalg.matrix import Dense, plain
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.criteria import Statement, statement_of, statements_of
 from batchdp.plans.options import Options
-from batchdp.queries import Query
 from batchdp.queries.expressions import Asked
-from batchdp.queries.query import QUERY
+from batchdp.queries.query import QUERY, Query
 from batchdp.queries.query import statements_of as by_name
 from batchdp.sql.script import Batch
 from batchdp.workloads.encode import TableBatch

@@ -24,7 +24,7 @@ from batchdp.plans.encoding import CellBatch, Encoding
 from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
 from batchdp.plans.weighing import Weighing, weighed
-from batchdp.sql import Batch, batch_of, read_selections
+from batchdp.sql.script import Batch, batch_of, read_selections
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.encode import checked_orders, tables_of

@@ -26,7 +26,7 @@ from batchdp.plans.planned import PLANNER, Plan
 from batchdp.plans.weighing import Weighing, weighed, weighing
 from batchdp.privacy import GAUSSIAN, Privacy
 from batchdp.progress import Progress
-from batchdp.sql import batch_of, is_many, load_text, read_selections
+from batchdp.sql.script import batch_of, is_many, load_text, read_selections
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.encode import TableBatch, checked_orders, tables_of

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from batchdp.domain import Integers, Numbers
 from batchdp.domain.columns import Grid
-from batchdp.queries import Amount, Choice, Constant, Missing, Negation, Scaled, ValueOf
+from batchdp.queries.query import Amount, Choice, Constant, Missing, Negation, Scaled, ValueOf
 from batchdp.sql.conditions import branches, check_branches, condition, exact_number
 from batchdp.sql.refusals import Node
 from batchdp.sql.syntax import Scope, unwrapped

@@ -11,8 +11,7 @@ from sqlglot import exp
 from batchdp.domain import Column, Dates, Integers, Listed, Numbers
 from batchdp.domain.columns import day_cut, label
 from batchdp.errors import QueryError
-from batchdp.queries import All, Any, Condition, Cut, Missing, Negation, OneOf, Truth, Within
-from batchdp.queries.query import Place, Value
+from batchdp.queries.query import All, Any, Condition, Cut, Missing, Negation, OneOf, Place, Truth, Value, Within
 from batchdp.sql.refusals import Node
 from batchdp.sql.syntax import Scope, listed, unwrapped
 

@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from batchdp.domain import Column, Integers, Numbers
 from batchdp.domain.columns import exact
-from batchdp.queries import Amount, Choice, Constant, Cut, Scaled, Total, ValueOf, Within
 from batchdp.queries.expressions import MOST_RATIOS, Affine, Combination, Crossing, Ratio
+from batchdp.queries.query import Amount, Choice, Constant, Cut, Scaled, Total, ValueOf, Within
 from batchdp.sql.amounts import (
     aggregate,
     checked,

@@ -15,9 +15,8 @@ from batchdp.archive import read_text
 from batchdp.domain import Domain
 from batchdp.domain.columns import fold, skeleton
 from batchdp.errors import QueryError
-from batchdp.queries import Query
 from batchdp.queries.expressions import Asked
-from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
+from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT, Query
 
 if TYPE_CHECKING:
     from batchdp.sql.selections import Selection
@@ -225,27 +224,17 @@ class Batch:
     """The statements that ask for them."""
 
 
-def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, ...]:
-    """The queries in a file of SQL."""
-    return read_queries(load_text(path), domain, source=str(path))
-
-
 def load_text(path: str | os.PathLike[str]) -> str:
     """The text of a file of SQL."""
     return read_text(path, "the queries ", 4 * MOST_CHARACTERS, "split it into several batches", QueryError)
 
 
-def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Query, ...]:
-    """The queries in a text of SELECT statements over the declared table; `source` names the text in errors.
+def read_selections(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Selection, ...]:
+    """What every statement of a text asks for, with no object for each of its groups; `source` names it in errors.
 
     Nothing is executed. Everything that is not known to be a linear query over declared columns is refused with a
     QueryError that shows the place.
     """
-    return queries_of(read_selections(sql, domain, source=source))
-
-
-def read_selections(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Selection, ...]:
-    """What every statement asks for, with no object for each of its groups."""
     if not isinstance(sql, str):
         raise QueryError(f"sql is a {type(sql).__name__}; give a text of SELECT statements")
     script = Script(sql, source)
@@ -255,16 +244,6 @@ def read_selections(sql: str, domain: Domain, *, source: str = "queries") -> tup
 
     declared = Declared(domain)
     return tuple(selection(statement, declared) for statement in parsed(script))
-
-
-def read_batch(sql: str, domain: Domain, *, source: str = "queries") -> Batch:
-    """The same with what is computed from the queries."""
-    return batch_of(read_selections(sql, domain, source=source))
-
-
-def queries_of(selections: Sequence[Selection]) -> tuple[Query, ...]:
-    """One query an item and row of groups, and the parts of derived ones; refused where these are too many."""
-    return batch_of(selections).queries
 
 
 def batch_of(selections: Sequence[Selection]) -> Batch:

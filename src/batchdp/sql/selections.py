@@ -8,9 +8,21 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from batchdp.domain.columns import label
-from batchdp.queries import Amount, Choice, Condition, Item, Query, Scaled, Total, ValueOf
 from batchdp.queries.expressions import Asked, Combination, Crossing
-from batchdp.queries.query import ALL, Group, in_name, restricted
+from batchdp.queries.query import (
+    ALL,
+    Amount,
+    Choice,
+    Condition,
+    Group,
+    Item,
+    Query,
+    Scaled,
+    Total,
+    ValueOf,
+    in_name,
+    restricted,
+)
 from batchdp.sql.conditions import condition
 from batchdp.sql.derived import measured
 from batchdp.sql.groupings import Grouping, alias_name, grouping, item_of

@@ -21,23 +21,25 @@ from batchdp.domain import (
 )
 from batchdp.domain.columns import Grid
 from batchdp.errors import QueryError
-from batchdp.queries import (
+from batchdp.queries.query import (
     All,
     Amount,
     Any,
     Choice,
     Condition,
+    Cut,
     Missing,
     Negation,
     OneOf,
+    Place,
     Query,
     Scaled,
     Total,
     Truth,
+    Value,
     ValueOf,
     Within,
 )
-from batchdp.queries.query import Cut, Place, Value
 
 
 @dataclass(frozen=True)

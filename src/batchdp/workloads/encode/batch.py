@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
-from batchdp.queries import Item
 from batchdp.queries.expressions import parts_of
+from batchdp.queries.query import Item
 from batchdp.workloads.encode.atoms import Atoms
 from batchdp.workloads.encode.demands import (
     Computed,

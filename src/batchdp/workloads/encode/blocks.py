@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from batchdp.errors import QueryError
 from batchdp.linalg.matrix import column_norms
-from batchdp.queries import Query, ValueOf
+from batchdp.queries.query import Query, ValueOf
 from batchdp.workloads.encode.atoms import (
     AmountAtoms,
     Atoms,

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
-from batchdp.queries import Query
+from batchdp.queries.query import Query
 from batchdp.workloads.encode.atoms import (
     AmountAtoms,
     Atoms,

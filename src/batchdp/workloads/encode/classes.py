@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import QueryError
-from batchdp.queries import (
+from batchdp.queries.query import (
     All,
     Amount,
     Choice,
@@ -33,7 +33,7 @@ from batchdp.queries import (
     ValueOf,
     Within,
 )
-from batchdp.queries import (
+from batchdp.queries.query import (
     Any as AnyOf,
 )
 from batchdp.workloads.encode.atoms import (

@@ -21,7 +21,8 @@ from batchdp.domain import (
 )
 from batchdp.domain.columns import MOST_VALUES
 from batchdp.errors import QueryError
-from batchdp.queries import (
+from batchdp.queries.expressions import Combination, Crossing
+from batchdp.queries.query import (
     Amount,
     Choice,
     Constant,
@@ -29,9 +30,8 @@ from batchdp.queries import (
     Missing,
     Query,
     Within,
+    restricted,
 )
-from batchdp.queries.expressions import Combination, Crossing
-from batchdp.queries.query import restricted
 from batchdp.sql.script import comparable
 from batchdp.sql.selections import BELOW, edge_titles, parts_in
 from batchdp.workloads.encode.atoms import (

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import QueryError
-from batchdp.queries import (
+from batchdp.queries.query import (
     Amount,
     Choice,
     Condition,
     Constant,
     OneOf,
     Query,
+    Value,
     Within,
 )
-from batchdp.queries.query import Value
 from batchdp.workloads.encode.atoms import Atoms, LineAtoms, ListedAtoms, possible
 from batchdp.workloads.encode.tables import MOST_TOGETHER, Dense, rows_of
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import QueryError, WorkloadError
-from batchdp.queries import Query
 from batchdp.queries.expressions import (
     Asked,
     Combination,
@@ -23,6 +22,7 @@ from batchdp.queries.expressions import (
     read_expression,
     write_expression,
 )
+from batchdp.queries.query import Query
 from batchdp.workloads.encode.atoms import Atoms
 from batchdp.workloads.encode.classes import Classes, TooManyClassesError, classes_of
 from batchdp.workloads.kronecker import KroneckerWorkload
