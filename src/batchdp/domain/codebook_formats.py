@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from typing import Annotated, Any
@@ -98,7 +99,9 @@ def describe_column(
     if steps and kind != "date" and all(isinstance(step, int) for step in steps):
         return replace(column, kind="whole", values=tuple(dict.fromkeys(steps)))
     ends = [min(steps), max(steps)] if steps else [None if end is None else read(end) for end in (low, high)]
-    first, last = _round_inwards(*ends) if kind == "whole" else ends
+    first, last = ends
+    if kind == "whole":  # those within
+        first, last = None if first is None else math.ceil(first), None if last is None else math.floor(last)
     if first is not None and last is not None and first > last:
         raise ValueError(f"the minimum {first} is above the maximum {last}")
     within = next((text for text in absent if _lies_in(text, first, last, read)), None)
@@ -126,27 +129,15 @@ def parse_day(value: Scalar) -> date:
 
 
 def _is_day(value: Scalar | None) -> bool:
-    if not isinstance(value, str) or not DAY.match(value):
-        return False
-    try:
-        date.fromisoformat(value[:10])
-    except ValueError:
-        return False
-    return True
-
-
-def _round_inwards(low: float | None, high: float | None) -> tuple[int | None, int | None]:
-    """The whole numbers within."""
-    return None if low is None else math.ceil(low), None if high is None else math.floor(high)
+    with suppress(ValueError):
+        return isinstance(value, str) and DAY.match(value) is not None and bool(date.fromisoformat(value[:10]))
+    return False
 
 
 def _lies_in(text: str, low: Any, high: Any, read: Callable[[Any], Any]) -> bool:
-    if low is None or high is None:
-        return False
-    try:
-        return bool(low <= read(text) <= high)
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return low is not None and high is not None and bool(low <= read(text) <= high)
+    return False
 
 
 def _guess_kind(values: Iterable[Scalar]) -> ColumnType:
@@ -163,9 +154,7 @@ def _check_enumerated(value: Scalar) -> str:
 # ── CSV on the Web: https://www.w3.org/TR/tabular-metadata/ ──
 
 WHOLE: dict[str, tuple[int | None, int | None]] = {
-    "integer": (None, None),
-    "int": (None, None),
-    "long": (None, None),
+    **dict.fromkeys(("integer", "int", "long", "gYear"), (None, None)),
     "short": (-(2**15), 2**15 - 1),
     "byte": (-128, 127),
     "nonNegativeInteger": (0, None),
@@ -176,7 +165,6 @@ WHOLE: dict[str, tuple[int | None, int | None]] = {
     "unsignedByte": (0, 255),
     "nonPositiveInteger": (None, 0),
     "negativeInteger": (None, -1),
-    "gYear": (None, None),
 }
 """Types of whole numbers, with the ends that they have by themselves and a person might mean."""
 CSVW_KINDS: dict[str, ColumnType] = {
@@ -259,11 +247,8 @@ def _csvw_column(column: CsvwColumn, outer: tuple[Inherited, ...]) -> Described:
         return describe_column(name, "other")
     kind = CSVW_KINDS.get(datatype.base, "text")
     written, listed, foreign = datatype.format, column.enum, None
-    if (
-        isinstance(written, str)
-        and kind in ("text", "unknown", "boolean")
-        and (found := ALTERNATIVES.fullmatch(written))
-    ):
+    pattern = isinstance(written, str) and kind in ("text", "unknown", "boolean")
+    if pattern and (found := ALTERNATIVES.fullmatch(written)):
         kind, listed = "text", listed or found[1].split("|")
     elif isinstance(written, str) and kind == "date" and not CSVW_DAYS.fullmatch(written):
         foreign = written
@@ -279,12 +264,16 @@ def _ends(datatype: Datatype, kind: ColumnType) -> tuple[Any, Any]:
     """The ends that are given, or those of the type; of whole numbers, an end that is left out is the next one."""
     low = datatype.minimum if datatype.least is None else datatype.least
     high = datatype.maximum if datatype.most is None else datatype.most
-    if datatype.above is not None:
-        low = parse_number(datatype.above) + 1 if kind == "whole" else datatype.above
-    if datatype.below is not None:
-        high = parse_number(datatype.below) - 1 if kind == "whole" else datatype.below
+    low, high = _beyond(datatype.above, low, 1, kind), _beyond(datatype.below, high, -1, kind)
     lowest, highest = WHOLE.get(datatype.base, (None, None))
     return lowest if low is None else low, highest if high is None else high
+
+
+def _beyond(excluded: Any, end: Any, step: int, kind: ColumnType) -> Any:
+    """The end that is given, or what lies next to one that is excluded."""
+    if excluded is None:
+        return end
+    return parse_number(excluded) + step if kind == "whole" else excluded
 
 
 # ── Frictionless Table Schema, versions 1 and 2: https://specs.frictionlessdata.io/table-schema/ ──
@@ -292,14 +281,10 @@ def _ends(datatype: Datatype, kind: ColumnType) -> tuple[Any, Any]:
 FRICTIONLESS_KINDS: dict[str, ColumnType] = {
     "string": "text",
     "number": "number",
-    "integer": "whole",
-    "year": "whole",
+    **dict.fromkeys(("integer", "year"), "whole"),
     "boolean": "boolean",
-    "date": "date",
-    "datetime": "date",
-    "time": "text",
-    "yearmonth": "text",
-    "duration": "text",
+    **dict.fromkeys(("date", "datetime"), "date"),
+    **dict.fromkeys(("time", "yearmonth", "duration"), "text"),
     "any": "unknown",
     **dict.fromkeys(("object", "array", "list", "geopoint", "geojson"), "other"),
 }
@@ -343,9 +328,7 @@ class FrictionlessSchema(Part):
 def frictionless_columns(content: dict[str, Any]) -> list[Described]:
     """The columns that a Table Schema describes."""
     schema = FrictionlessSchema.model_validate(content)
-    return [
-        read_at(f"fields.{i}", _frictionless_column, field, schema.missing) for i, field in enumerate(schema.columns)
-    ]
+    return [read_at(f"fields.{i}", _frictionless_column, c, schema.missing) for i, c in enumerate(schema.columns)]
 
 
 def _frictionless_column(field: FrictionlessColumn, missing: list[Any]) -> Described:
@@ -360,17 +343,7 @@ def _frictionless_column(field: FrictionlessColumn, missing: list[Any]) -> Descr
         foreign = field.format
     if kind in ("number", "whole") and (field.decimal != "." or field.group):
         foreign = f"1{field.group}234{field.decimal}5"
-    low, high = limits.minimum, limits.maximum
-    if limits.above is not None:
-        low = parse_number(limits.above) + 1 if kind == "whole" else limits.above
-    if limits.below is not None:
-        high = parse_number(limits.below) - 1 if kind == "whole" else limits.below
-    return describe_column(
-        field.name,
-        kind,
-        listed=limits.enum or field.categories,
-        low=low,
-        high=high,
-        missing=() if limits.required else [str(one) for one in (missing if field.missing is None else field.missing)],
-        foreign=foreign,
-    )
+    low, high = _beyond(limits.above, limits.minimum, 1, kind), _beyond(limits.below, limits.maximum, -1, kind)
+    listed, null = limits.enum or field.categories, missing if field.missing is None else field.missing
+    absent = () if limits.required else map(str, null)
+    return describe_column(field.name, kind, listed=listed, low=low, high=high, missing=absent, foreign=foreign)

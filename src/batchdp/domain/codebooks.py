@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,13 +16,10 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from batchdp.archive import read_text
-from batchdp.domain import codebook_formats
-from batchdp.domain.codebook_formats import shorten
+from batchdp.domain.codebook_formats import csvw_columns, frictionless_columns, shorten
 from batchdp.domain.columns import LONGEST, fold, plain_name
 from batchdp.domain.draft import ColumnType, Described
 from batchdp.errors import DomainError
-
-# ── A codebook from a JSON file. Only that file is read: references to others are refused, and nothing is fetched.
 
 LARGEST_FILE = 5_000_000
 """Bytes."""
@@ -75,8 +73,7 @@ def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object, in which nothing is said twice: readers differ in which of the two they believe."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {shorten(repr(twice))} stands twice in one object")
     return found
 
@@ -98,13 +95,13 @@ def _find_tables(content: Any) -> Iterator[Table]:
         if not isinstance(part, dict):
             raise ValueError(f"{several} holds something that is no object; a codebook is {EXPECTED}")
         if "fields" in part:
-            yield _name(part), partial(codebook_formats.frictionless_columns, part)
+            yield _name(part), partial(frictionless_columns, part)
         elif "columns" in part:
-            yield _name(part), partial(codebook_formats.csvw_columns, part, {})
+            yield _name(part), partial(csvw_columns, part, {})
         elif "schema" in part:
-            yield _name(part), partial(codebook_formats.frictionless_columns, _schema_in(part, "schema"))
+            yield _name(part), partial(frictionless_columns, _schema_in(part, "schema"))
         elif "tableSchema" in part:
-            yield _name(part), partial(codebook_formats.csvw_columns, _schema_in(part, "tableSchema"), part)
+            yield _name(part), partial(csvw_columns, _schema_in(part, "tableSchema"), part)
 
 
 def _schema_in(part: dict[str, Any], key: str) -> dict[str, Any]:
@@ -134,11 +131,11 @@ def _choose_table(tables: list[Table], asked: str | None, table: str | None) -> 
 
 
 def _check_distinct(columns: list[Described]) -> list[Described]:
-    seen: dict[str, str] = {}
+    seen: set[str] = set()
     for column in columns:
         if fold(column.name) in seen:
             raise ValueError(f"describes {shorten(repr(column.name))} twice, upper or lower case; keep one of them")
-        seen[fold(column.name)] = column.name
+        seen.add(fold(column.name))
     return columns
 
 

@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -151,11 +152,8 @@ def _check_number(value: Any) -> Any:
 def _check_day(value: Any) -> Any:
     if isinstance(value, datetime):
         raise ValueError(f"{value} has a time of day; give a date like 2020-01-31")
-    if isinstance(value, str):
-        try:
-            return date.fromisoformat(value)
-        except ValueError:
-            raise ValueError(f'{value!r} is not a date; write it as "2020-01-31"') from None
+    with suppress(ValueError):
+        value = date.fromisoformat(value) if isinstance(value, str) else value
     if not isinstance(value, date):
         raise ValueError(f'{value!r} is not a date; write it as "2020-01-31"')
     return value
@@ -169,8 +167,6 @@ ReadNumber = Annotated[int | float, BeforeValidator(_check_number)]
 Day = Annotated[date, BeforeValidator(_check_day)]
 Whole = Annotated[int, BeforeValidator(_check_number)]
 Listable = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_check_text)]
-Further: Any = Field(default=None, exclude_if=lambda groupings: groupings is None)
-"""Groupings beside the bins, by the name that GROUP BY uses; not written where there are none."""
 Optional: Any = Field(default=None, exclude_if=lambda given: given is None)
 """Not written where they are left out."""
 
@@ -191,7 +187,7 @@ class Listed(_Column):
     """A few values, each by itself: texts, whole numbers, or true and false."""
 
     values: tuple[Listable, ...] = Field(min_length=1, max_length=MOST_VALUES)
-    groupings: dict[str, dict[str, tuple[Listable, ...]]] | None = Further
+    groupings: dict[str, dict[str, tuple[Listable, ...]]] | None = Optional
 
     @model_validator(mode="after")
     def _check(self) -> Listed:
@@ -262,7 +258,7 @@ class Numbers(_Line):
 
     range: tuple[ReadNumber, ReadNumber]
     bins: tuple[ReadNumber, ...] | dict[str, ReadNumber] | None = None
-    groupings: dict[str, tuple[ReadNumber, ...] | dict[str, ReadNumber]] | None = Further
+    groupings: dict[str, tuple[ReadNumber, ...] | dict[str, ReadNumber]] | None = Optional
     step: ReadNumber | None = Optional
     outside: Literal["clip"] | None = Optional
 
@@ -290,7 +286,7 @@ class Integers(_Line):
 
     integers: tuple[Whole, Whole]
     bins: tuple[Whole, ...] | dict[str, Whole] | None = None
-    groupings: dict[str, tuple[Whole, ...] | dict[str, Whole]] | None = Further
+    groupings: dict[str, tuple[Whole, ...] | dict[str, Whole]] | None = Optional
     outside: Literal["clip"] | None = Optional
 
     @model_validator(mode="after")
@@ -322,7 +318,7 @@ class Dates(_Line):
 
     dates: tuple[Day, Day]
     bins: tuple[Day, ...] | dict[str, Day] | None = None
-    groupings: dict[str, tuple[Day, ...] | dict[str, Day]] | None = Further
+    groupings: dict[str, tuple[Day, ...] | dict[str, Day]] | None = Optional
 
     @model_validator(mode="after")
     def _check(self) -> Dates:

@@ -220,21 +220,13 @@ def _check_fields(kind: type, content: Any) -> dict[str, Any]:
     if not isinstance(content, Mapping) or not set(content) <= set(known):
         raise ValueError("what is counted has fields that nobody knows")
     for name, value in content.items():
-        allowed = known[name]
-        fits = (
-            (isinstance(value, bool) and allowed == "bool")
-            or (
-                isinstance(value, str)
-                and len(value) <= LONGEST
-                and allowed in ("str", "str | None", "End | None", "Given")
-            )
-            or (_is_number(value) and (allowed in ("End | None", "int | float | None")))
-            or (_is_number(value) and isinstance(value, int) and allowed == "int")
-        )
-        if not fits:
+        fits: tuple[str, ...] = ()
+        if isinstance(value, bool):
+            fits = ("bool",)
+        elif isinstance(value, str) and len(value) <= LONGEST:
+            fits = ("str", "str | None", "End | None", "Given")
+        elif isinstance(value, int | float) and math.isfinite(value):
+            fits = ("End | None", "int | float | None") + ("int",) * isinstance(value, int)
+        if known[name] not in fits:
             raise ValueError(f"what is counted: {name} does not hold what it should")
     return dict(content)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -176,11 +176,9 @@ def _is_tag(part: Any, place: tuple[Any, ...]) -> bool:
 def _siblings(place: list[str]) -> tuple[str, ...]:
     if len(place) == 1:
         return ("table", "privacy", "columns")
-    return (
-        tuple(Protection.model_fields)
-        if place[0] == "privacy"
-        else ("values", "range", "integers", "dates", "bins", "groupings", "other", "step", "outside")
-    )
+    if place[0] == "privacy":
+        return tuple(Protection.model_fields)
+    return ("values", "range", "integers", "dates", "bins", "groupings", "other", "step", "outside")
 
 
 def _show_example(key: str) -> str:

@@ -113,13 +113,10 @@ def _draft_values(column: Described, kind: ColumnType, grouping: str | None) -> 
     values = column.values or ((True, False) if kind == "boolean" else ("A", "B"))
     said = {"boolean": "", "unknown": "EDIT: the values that can occur, or range, integers, dates"}
     origin = said.get(kind, "EDIT: the values that can occur")
-    yield from _write_array(
-        "values", [_write_value(value) for value in values], "from the codebook" if column.values else origin
-    )
+    yield from _write_array("values", list(map(_write_value, values)), "from the codebook" if column.values else origin)
     if grouping is not None and len(values) > 1 and kind in ("text", "whole"):
-        yield _draft_grouping(
-            grouping, f"{{ first = {_write_inline(values[:1])}, second = {_write_inline(values[1:2])} }}"
-        )
+        first, second = _write_inline(values[:1]), _write_inline(values[1:2])
+        yield _draft_grouping(grouping, f"{{ first = {first}, second = {second} }}")
 
 
 def _draft_line(column: Described, kind: ColumnType, grouping: str | None) -> Iterator[str]:
@@ -190,8 +187,7 @@ def _write_array(word: str, items: Sequence[str], said: str) -> Iterator[str]:
             yield f"   {line}"
             line = ""
         line += f" {item},"
-    yield f"   {line}"
-    yield "]"
+    yield from (f"   {line}", "]")
 
 
 def _write_inline(values: Sequence[Any]) -> str:
@@ -307,8 +303,8 @@ def _sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Descri
     kept: list[Described] = []
     left_out = []
     taken = Counter(fold(column.name) for column in given)
-    reason: str | None
     for column in given:
+        reason: str | None
         if column.name == unit and len(given) > 1:
             continue
         if column.kind == "other":
@@ -387,7 +383,10 @@ def _draft_statements(source: str, columns: Iterable[Described]) -> Iterator[str
     taken = {"total"}
     for column in columns:
         name, kind = _quote_identifier(column.name), "text" if column.values else guess_kind(column)
-        since = _since(*draft_ends(column)) if kind == "date" else None
+        since = None
+        if kind == "date":  # from a day that leaves some to both sides: where the last year but one begins
+            first, last = draft_ends(column)
+            since = max(first, date(max(1, last.year - 1), 1, 1))
         alias = f"{column.name}_since_{since.year}" if since else f"{'all' if kind == 'whole' else 'by'}_{column.name}"
         if fold(skeleton(alias)) in taken or len(alias) > LONGEST:
             continue
@@ -399,11 +398,6 @@ def _draft_statements(source: str, columns: Iterable[Described]) -> Iterator[str
             yield f"SELECT SUM({name}) AS {named} FROM {source};"
         else:
             yield f"SELECT {name}, COUNT(*) AS {named} FROM {source} GROUP BY {name};"
-
-
-def _since(first: date, last: date) -> date:
-    """A day that leaves some to both sides: where the last year but one begins."""
-    return max(first, date(max(1, last.year - 1), 1, 1))
 
 
 def _quote_identifier(name: str) -> str:

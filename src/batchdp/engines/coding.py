@@ -10,7 +10,7 @@ goes where the decimal 0.285 does.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
@@ -111,34 +111,34 @@ def constant(value: int) -> Any:
 
 
 def _line_code(column: Any, atoms: LineAtoms, stride: int) -> Any:
-    def tree(first: int, last: int) -> Any:
-        if first == last:
-            return constant(stride * first)
-        middle = (first + last) // 2
-        return ibis.ifelse(is_before(column, atoms.cuts[middle]), tree(first, middle), tree(middle + 1, last))
+    return _search(len(atoms.cuts), lambda i: constant(stride * i), lambda i: is_before(column, atoms.cuts[i]))
 
-    return tree(0, len(atoms.cuts))
+
+def _search(last: int, found: Callable[[int], Any], is_up_to: Callable[[int], Any], first: int = 0) -> Any:
+    """What is found for the first number that a value is up to, by halves: engines try long lists from the top."""
+    if first == last:
+        return found(first)
+    middle = (first + last) // 2
+    lower, upper = (_search(end, found, is_up_to, start) for start, end in ((first, middle), (middle + 1, last)))
+    return ibis.ifelse(is_up_to(middle), lower, upper)
 
 
 def _amount_code(column: Any, atoms: AmountAtoms, stride: int, step: Any) -> Any:
     """On the grid the lower end of the stretch, by the number of the step; elsewhere by the value itself."""
     on_grid = [stretch for stretch in atoms.stretches if stretch.low is not None]
 
-    def by_step(first: int, last: int) -> Any:
-        if first == last:
-            return constant(stride * (on_grid[first].low or 0))
-        middle = (first + last) // 2
-        return ibis.ifelse(step <= constant(on_grid[middle].last), by_step(first, middle), by_step(middle + 1, last))
-
-    def by_value(first: int, last: int) -> Any:
-        if first == last:
-            return constant(stride * (atoms.stretches[first].beside or 0))  # where there is none, no record is
-        middle = (first + last) // 2
-        return ibis.ifelse(is_before(column, atoms.cuts[middle]), by_value(first, middle), by_value(middle + 1, last))
-
-    beside = any(stretch.beside is not None for stretch in atoms.stretches)
-    elsewhere = by_value(0, len(atoms.cuts)) if beside else constant(0)
-    return ibis.ifelse(step.isnull(), elsewhere, by_step(0, len(on_grid) - 1))
+    ends = [stretch.beside for stretch in atoms.stretches]  # where there is none, no record is
+    elsewhere = constant(0)
+    if any(end is not None for end in ends):
+        elsewhere = _search(
+            len(atoms.cuts), lambda i: constant(stride * (ends[i] or 0)), lambda i: is_before(column, atoms.cuts[i])
+        )
+    here = _search(
+        len(on_grid) - 1,
+        lambda i: constant(stride * (on_grid[i].low or 0)),
+        lambda i: step <= constant(on_grid[i].last),
+    )
+    return ibis.ifelse(step.isnull(), elsewhere, here)
 
 
 def _listed_code(column: Any, atoms: ListedAtoms, stride: int) -> Any:
@@ -224,7 +224,8 @@ class Lookup:
     def sql(self) -> str:
         """The table as a part of WITH."""
         dialect = {"pyspark": "spark"}.get(self.dialect, self.dialect)
-        rows = ", ".join(f"({sge.convert(_text(value)).sql(dialect=dialect)}, {atom})" for value, atom in self.atoms)
+        texts = ((value if isinstance(value, str) else str(int(value)), atom) for value, atom in self.atoms)
+        rows = ", ".join(f"({sge.convert(text).sql(dialect=dialect)}, {atom})" for text, atom in texts)
         type_ = ibis.expr.datatypes.dtype(self.dtype)(nullable=True)
         spelled = SQL_TYPES[self.dialect].from_ibis(type_).sql(dialect=dialect)
         # The value is cast to the column's own type and the atom to 64 bits: engines would choose smaller ones.
@@ -244,9 +245,8 @@ def build_lookup(atoms: Atoms, name: str, dtype: Any, dialect: str, collates: bo
         return None
     held = [(value, atom) for value, atom in found.items() if isinstance(value, str) or is_held(value, dtype)]
     if dtype.is_float32():  # which takes neighbouring whole numbers for one; the first atom has them
-        held = list(
-            {np.float32(value): (value, atom) for value, atom in sorted(held, key=lambda one: -one[1])}.values()
-        )
+        first = sorted(held, key=lambda one: -one[1])
+        held = list({np.float32(value): (value, atom) for value, atom in first}.values())
     return Lookup(name, dialect, dtype, tuple(held)) if held else None
 
 
@@ -258,10 +258,6 @@ def join_lookup(rows: Any, column: str, table: Lookup, place: str, collates: boo
         # Bytes, because a collation that takes two values for one would find a record twice.
         match = BYTES[table.dialect](rows[column]) == BYTES[table.dialect](there["value"])
     return rows.left_join(there, match).select(rows, **{place: there["atom"]})
-
-
-def _text(value: Value) -> str:
-    return value if isinstance(value, str) else str(int(value))
 
 
 # ── amounts on a grid ──
@@ -289,9 +285,11 @@ def place_on_grid(column: Any, atoms: AmountAtoms, dialect: str) -> Any:
     # What cannot be computed with is NULL before anything is cast: no value may raise.
     inside = ibis.ifelse(is_missing(column) | below | above, ibis.null(column.type()), column)
     found = _whole_steps(inside, int(atoms.grid.low)) if atoms.whole else _nearest_step(inside, atoms.grid, dialect)
-    found = _clamp(found, constant(atoms.grid.steps), constant(0))
+    first, last = constant(0), constant(atoms.grid.steps)
+    # No step beyond the grid's: the ends that values were compared with are rounded where the column is float32.
+    found = ibis.ifelse(found > last, last, ibis.ifelse(found < first, first, found))
     if atoms.clip:
-        found = ibis.ifelse(below, constant(0), ibis.ifelse(above, constant(atoms.grid.steps), found))
+        found = ibis.ifelse(below, first, ibis.ifelse(above, last, found))
         found = ibis.ifelse(is_missing(column), ibis.null("int64"), found)
     return found
 
@@ -301,11 +299,6 @@ def _whole_steps(inside: Any, low: int) -> Any:
     if not inside.type().is_integer():
         inside = ibis.ifelse(is_whole(inside), inside, ibis.null(inside.type()))
     return inside.cast("int64") - constant(low)
-
-
-def _clamp(steps: Any, last: Any, first: Any) -> Any:
-    """No step beyond the grid's: the ends that values were compared with are rounded where the column is float32."""
-    return ibis.ifelse(steps > last, last, ibis.ifelse(steps < first, first, steps))
 
 
 def half_step(grid: Grid) -> float:

@@ -59,15 +59,8 @@ def fits(dtype: Any, kind: Kind, parses: bool) -> bool:
         return True
     if parses:
         return bool(number or dtype.is_string() or dtype.is_boolean() or dtype.is_date() or dtype.is_timestamp())
-    match kind:
-        case "text":
-            return bool(dtype.is_string())
-        case "integer" | "number":
-            return bool(number)
-        case "boolean":
-            return bool(dtype.is_boolean())
-        case "date":
-            return bool(dtype.is_date() or dtype.is_timestamp())
+    held = {"text": dtype.is_string(), "boolean": dtype.is_boolean(), "date": dtype.is_date() or dtype.is_timestamp()}
+    return bool(held.get(kind, number))
 
 
 def wanted_columns(domain: Domain, columns: Collection[str] | None) -> Wanted:

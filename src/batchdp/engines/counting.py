@@ -94,7 +94,7 @@ def prepare_count(
     task = f"counting in {source.description}"
     query = shield(lambda: _query(source, atoms, packs, unit, rows_per_unit, sets), task)
     shield(lambda: source.engine.check(query), f"preparing the count in {source.description}")
-    wanted = _columns_of(sets)
+    wanted = sorted({i for own in sets for i in own})
     sizes = [atoms[i].size + 1 for i in wanted]
 
     def run(progress: Progress | None) -> Iterator[Counted]:
@@ -126,11 +126,6 @@ def _add_sums(columns: Sequence[npt.NDArray[np.int64]], atoms: Sequence[Atoms]) 
 def find_summed(atoms: Sequence[Atoms]) -> dict[int, AmountAtoms]:
     """The columns of which sums are asked for, by position."""
     return {i: one for i, one in enumerate(atoms) if isinstance(one, AmountAtoms) and one.summed}
-
-
-def _columns_of(sets: Sequence[Sequence[int]]) -> list[int]:
-    """The columns that any of the sets has."""
-    return sorted({i for own in sets for i in own})
 
 
 def _query(
@@ -177,14 +172,12 @@ def _query(
         for name, pack in zip(names, packs, strict=True)
     }
     steps = {f"s{i}": ibis.coalesce(looked_up[i], constant(0)) for i in find_summed(atoms)}
-    wanted = _columns_of(sets)
+    wanted = sorted({i for own in sets for i in own})
     single = {f"g{i}": code(rows[f"c{i}"], atoms[i], 1, looked_up.get(i)) for i in wanted}
-    if unit is None:
-        rows = rows.select(**codes, **single, **steps)
-    else:
-        rows = rows.select(**codes, **single, **steps, unit=rows["unit"], spelled=rows["spelled"])
-        drawn = [*names, *steps]
-        rows = _first_by_lot(rows, drawn, rows_per_unit) if sets else _bound_units(rows, drawn, rows_per_unit)
+    who = {} if unit is None else {"unit": rows["unit"], "spelled": rows["spelled"]}
+    rows = rows.select(**codes, **single, **steps, **who)
+    if unit is not None:
+        rows = _bound_units(rows, [*names, *steps], rows_per_unit, whole=bool(sets))
     if sets:
         named = tuple(tuple(f"g{i}" for i in own) for own in sets)
         packed = pack([atoms[i].size + 1 for i in wanted])
@@ -198,17 +191,11 @@ def _query(
     return Query(rows.group_by(names).aggregate(n=rows.count(), **sums), tuple(tables.values()))
 
 
-def _bound_units(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:
-    """At most so many rows of each unit, drawn by lot: the same ones every time, and in every engine."""
-    if rows_per_unit == 1 and len(names) == 1:
-        rows = rows.mutate(lot=draw_lot(rows["spelled"], [rows[name] for name in names]))
-        return rows.group_by("unit").aggregate(**{names[0]: rows[names[0]].argmin(rows["lot"])})
-    return _first_by_lot(rows, names, rows_per_unit)
-
-
-def _first_by_lot(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:
-    """The same with all of the rows' columns."""
+def _bound_units(rows: Any, names: Sequence[str], rows_per_unit: int, *, whole: bool) -> Any:
+    """At most so many rows of each unit, `whole` or these columns, by lot: the same every time, and in every engine."""
     rows = rows.mutate(lot=draw_lot(rows["spelled"], [rows[name] for name in names]))
+    if rows_per_unit == 1 and len(names) == 1 and not whole:
+        return rows.group_by("unit").aggregate(**{names[0]: rows[names[0]].argmin(rows["lot"])})
     order = [rows["lot"], *(rows[name] for name in names)]
     place = ibis.row_number().over(group_by=rows["unit"], order_by=order)
     placed = rows.mutate(place=place)

@@ -24,8 +24,8 @@ from batchdp.domain.columns import fold
 from batchdp.engines import cleaning
 from batchdp.engines.columns import Wanted, declared_kind, list_names, refuse_type
 from batchdp.engines.source import (
-    UNKNOWN_PROGRESS,
     Columns,
+    Engine,
     Opened,
     Query,
     Source,
@@ -70,15 +70,14 @@ TABLES = """
 """
 
 
-class DuckEngine:
+class DuckEngine(Engine):
     """A DuckDB connection. What is changed there, `undo` changes back."""
 
     dialect = "duckdb"
-    collates = True
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, undo: ExitStack) -> None:
+        super().__init__(undo)
         self._connection = connection
-        self._undo = undo
 
     def check(self, query: Query) -> None:
         """Bound, not run."""
@@ -92,22 +91,17 @@ class DuckEngine:
     def progress(self) -> float:
         """DuckDB counts in per cent and says −1 where it does not know."""
         share = self._connection.query_progress() / 100
-        return share if 0 <= share <= 1 else UNKNOWN_PROGRESS
-
-    def close(self) -> None:
-        """Close our own connection, or put the user's settings back."""
-        self._undo.close()
+        return share if 0 <= share <= 1 else math.nan
 
 
-class RelationEngine:
-    """A relation, which alone knows its connection."""
+class RelationEngine(Engine):
+    """A relation, which alone knows its connection, and how far it is; nothing is left behind there."""
 
     dialect = "duckdb"
-    collates = True
 
     def __init__(self, relation: duckdb.DuckDBPyRelation, name: str) -> None:
-        self._relation = relation
-        self._name = name
+        super().__init__(ExitStack())
+        self._relation, self._name = relation, name
 
     def check(self, query: Query) -> None:
         """Bound, not run; the view that DuckDB makes for it is dropped."""
@@ -125,13 +119,6 @@ class RelationEngine:
             set_session(self._run, undo)
             with _allow_interrupt(lambda: None):  # only the connection could be told to stop
                 yield from map(as_columns, _reader(self._run(compile_query(query, self.dialect))))
-
-    def progress(self) -> float:
-        """Only the connection would know."""
-        return UNKNOWN_PROGRESS
-
-    def close(self) -> None:
-        """Nothing is left behind."""
 
 
 def own_database(path: Path | None = None) -> duckdb.DuckDBPyConnection:
@@ -177,8 +164,7 @@ def open_relation(relation: duckdb.DuckDBPyRelation) -> Opened:
 def open_connection(connection: duckdb.DuckDBPyConnection, domain: Domain) -> Opened:
     """The table that the domain names, in the user's connection."""
     description = "the DuckDB connection"
-    undo = ExitStack()
-    with undo:
+    with ExitStack() as undo:
 
         def bind() -> tuple[Any, Units]:
             found = find_table(connection, domain.table, None, description)

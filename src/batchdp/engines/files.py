@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -26,7 +27,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from batchdp.archive import open_regular
 from batchdp.domain import Domain
 from batchdp.domain.columns import fold
-from batchdp.engines.columns import Wanted, find_name, wanted_columns
+from batchdp.engines.columns import find_name, wanted_columns
 from batchdp.engines.duck import Batches, Part, Reading, open_stream, repeat
 from batchdp.engines.source import Source, shield
 from batchdp.errors import TableError
@@ -59,24 +60,20 @@ def read_records(file: BinaryIO, layout: Layout, wanted: Sequence[int]) -> Itera
 
     The file stands behind its header. Records of fewer fields than the header are left out; more are ignored.
     """
-    rest = b""
-    while block := file.read(BLOCK):
-        rest += block
+    rest, block = b"", b"?"
+    while block:
+        block = file.read(BLOCK)
+        if not block and not rest:
+            return
+        rest += block or (b"\r\n" if layout.returns else b"\n")  # the last line may lack its end
         marks = _find_marks(rest, layout)
         lines = marks[_bytes(rest)[marks] == LINE_FEED]
-        if len(lines):
+        if len(lines):  # at the end, what an open quotation mark swallows stands behind them
             end = int(lines[-1]) + 1
             yield _cut_fields(rest[:end], marks[: np.searchsorted(marks, end)], layout, wanted)
             rest = rest[end:]
-        elif len(rest) > LONGEST_RECORD:
+        elif block and len(rest) > LONGEST_RECORD:
             rest = _skip_record(rest, file, layout)
-    if rest:  # the last line may lack its end
-        rest += b"\r\n" if layout.returns else b"\n"
-        marks = _find_marks(rest, layout)
-        lines = marks[_bytes(rest)[marks] == LINE_FEED]
-        if len(lines):  # what an open quotation mark at the end swallows stands behind them
-            end = int(lines[-1]) + 1
-            yield _cut_fields(rest[:end], marks[: np.searchsorted(marks, end)], layout, wanted)
 
 
 def _bytes(data: bytes) -> npt.NDArray[np.uint8]:
@@ -170,25 +167,15 @@ def _cut_fields(data: bytes, marks: Marks, layout: Layout, wanted: Sequence[int]
     for place in wanted:
         field = pc.binary_slice(pieces.take(pa.array(first + place)), 1, MOST)
         if layout.returns and place == layout.width - 1:
-            field = pc.if_else(
-                pc.and_(pa.array(first + place == last), _ends_with(field, b"\r")), _cut(field, 0), field
-            )
+            ending = pc.and_(pa.array(first + place == last), pc.ends_with(field, b"\r"))
+            field = pc.if_else(ending, pc.binary_slice(field, 0, -1), field)
         if b'"' in data:
-            quoted = pc.and_(_ends_with(field, b'"'), pc.greater(pc.binary_length(field), 1))
+            quoted = pc.and_(pc.ends_with(field, b'"'), pc.greater(pc.binary_length(field), 1))
             quoted = pc.and_(pc.starts_with(field, b'"'), quoted)
-            inner = pc.replace_substring(_cut(field, 1), b'""', b'"')
+            inner = pc.replace_substring(pc.binary_slice(field, 1, -1), b'""', b'"')
             field = pc.if_else(quoted, inner, field)
         found.append(pc.if_else(pc.equal(pc.binary_length(field), 0), pa.scalar(None, pa.binary()), field))
     return found
-
-
-def _ends_with(field: Any, end: bytes) -> Any:
-    return pc.ends_with(field, end)
-
-
-def _cut(field: Any, start: int) -> Any:
-    """Without the last byte, from `start` on."""
-    return pc.binary_slice(field, start, -1)
 
 
 ENDINGS = {".csv": "CSV", ".tsv": "CSV", ".csv.gz": "CSV", ".tsv.gz": "CSV", ".parquet": "Parquet", ".pq": "Parquet"}
@@ -197,6 +184,11 @@ LONGEST_HEADER = 1_000_000
 MOST_FILES = 100_000
 ROWS = 2**17
 """Of Parquet that are read at a time."""
+TEXT = pa.string()
+Places = Mapping[str | None, int]
+"""Where the wanted columns are in a file."""
+Apart = Mapping[str | None, str | None]
+"""The values of those that the names of its folders stand for."""
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What folders are called where the value is missing."""
 
@@ -204,12 +196,28 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 def open_files(path: Path, domain: Domain, columns: Collection[str] | None) -> Source:
     """A file or folder."""
     files, kind = find_files(path)
-    keys = [_folder_keys(file, path.absolute()) for file in files]
-    progress = Reading()
-    names, parts = (_csv_parts if kind == "CSV" else _parquet_parts)(
-        files, keys, wanted_columns(domain, columns), progress
-    )
-    return open_stream(str(path), names, parts, domain, progress)
+    names, progress, parts = wanted_columns(domain, columns), Reading(), []
+    headers = [read_header(file) for file in files] if kind == "CSV" else []
+    for file, header in zip(files, headers, strict=False):
+        if header != headers[0]:
+            raise TableError(f"{file} has another header than {files[0]}; give all files of a folder the same columns")
+    for file in files:
+        beside = _folder_keys(file, path.absolute())
+        if headers:
+            titles, layout = headers[0]
+            types, read = [TEXT] * len(titles), partial(_read_csv, layout)
+        else:
+            schema = read_parquet_schema(file)
+            titles, types, read = schema.names, schema.types, partial(_read_parquet, schema.names)
+        # What is wanted, in the spelling of the file, or else of its folders.
+        held = {fold(name) for name in titles}
+        available = [*titles, *(key for key in beside if fold(key) not in held)]
+        chosen = {key: find_name(name, available, str(file), secret=bool(headers)) for key, name in names.items()}
+        inside = {key: titles.index(name) for key, name in chosen.items() if name in titles}
+        apart = {key: beside[name] for key, name in chosen.items() if key not in inside}
+        batches = partial(read, file, inside, apart, progress, len(files))
+        parts.append(Part({key: types[place] for key, place in inside.items()} | dict.fromkeys(apart, TEXT), batches))
+    return open_stream(str(path), chosen, parts, domain, progress)
 
 
 def _folder_keys(file: Path, folder: Path) -> dict[str, str | None]:
@@ -231,9 +239,9 @@ def find_files(path: Path) -> tuple[list[Path], str]:
     if not path.exists():
         raise TableError(f"there is no file or folder {path}")
     if path.is_dir():
-        files = sorted(
-            file for file in path.rglob("*") if kind_of_file(file) and file.is_file() and not _is_hidden(file, path)
-        )
+        files = sorted(file for file in path.rglob("*") if kind_of_file(file) and file.is_file())
+        hidden = (".", "_")
+        files = [one for one in files if not any(p.startswith(hidden) for p in one.relative_to(path).parts)]
         if not files:
             raise TableError(f"the folder {path} holds no table; it should hold files ending in {', '.join(ENDINGS)}")
         if len(files) > MOST_FILES:
@@ -254,10 +262,6 @@ def find_files(path: Path) -> tuple[list[Path], str]:
     return [file.absolute() for file in files], kind
 
 
-def _is_hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-
-
 # ── Parquet ──
 
 
@@ -268,101 +272,39 @@ def read_parquet_schema(file: Path) -> Any:
     return shield(lambda: parquet.read_schema(file), f"reading the schema of {file}")
 
 
-def _parquet_parts(
-    files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Reading
-) -> tuple[Wanted, list[Part]]:
-    parts = []
-    for file, beside in zip(files, keys, strict=True):
-        schema = read_parquet_schema(file)
-        types = {**dict.fromkeys(beside, pa.string()), **dict(zip(schema.names, schema.types, strict=True))}
-        chosen = _choose_columns(names, schema.names, beside, file)
-        inside = {key: name for key, name in chosen.items() if name in schema.names}
-        apart = {key: beside[name] for key, name in chosen.items() if key not in inside}
-        batches = _ParquetFile(file, inside, apart, progress, len(files))
-        parts.append(Part({key: types[name] for key, name in chosen.items()}, batches))
-    return chosen, parts
+def _read_parquet(
+    names: Sequence[str], file: Path, inside: Places, apart: Apart, progress: Reading, files: int
+) -> Batches:
+    """The columns inside a file, and those that its folders' names stand for."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(file) as opened:
+        share = 1 / max(1, opened.metadata.num_rows) / files
+        for batch in opened.iter_batches(ROWS, columns=list(dict.fromkeys(names[i] for i in inside.values()))):
+            values = {key: batch.column(names[place]) for key, place in inside.items()}
+            yield batch.num_rows, values | repeat(apart, batch.num_rows)
+            progress.advance(batch.num_rows * share)
 
 
-@dataclass(frozen=True)
-class _ParquetFile:
-    """The batches of a file: the columns inside it, and those that its folders' names stand for."""
-
-    file: Path
-    inside: Wanted
-    apart: Mapping[str | None, str | None]
-    progress: Reading
-    files: int
-
-    def __call__(self) -> Batches:
-        from pyarrow import parquet
-
-        with parquet.ParquetFile(self.file) as opened:
-            share = 1 / max(1, opened.metadata.num_rows) / self.files
-            for batch in opened.iter_batches(ROWS, columns=list(dict.fromkeys(self.inside.values()))):
-                values = {key: batch.column(name) for key, name in self.inside.items()}
-                yield batch.num_rows, values | repeat(self.apart, batch.num_rows)
-                self.progress.advance(batch.num_rows * share)
-
-
-def _choose_columns(
-    names: Wanted, inside: list[str], beside: Mapping[str, str | None], file: Path, *, secret: bool = False
-) -> Wanted:
-    """What is wanted, in the spelling of the file, or else of its folders."""
-    held = {fold(name) for name in inside}
-    available = [*inside, *(key for key in beside if fold(key) not in held)]
-    return {key: find_name(name, available, str(file), secret=secret) for key, name in names.items()}
-
-
-# ── CSV ──
-
-
-def _csv_parts(
-    files: list[Path], keys: list[dict[str, str | None]], names: Wanted, progress: Reading
-) -> tuple[Wanted, list[Part]]:
-    titles, layout = read_header(files[0])
-    for file in files[1:]:
-        if read_header(file) != (titles, layout):
-            raise TableError(f"{file} has another header than {files[0]}; give all files of a folder the same columns")
-    parts = []
-    for file, beside in zip(files, keys, strict=True):
-        chosen = _choose_columns(names, titles, beside, file, secret=True)
-        inside = {key: titles.index(name) for key, name in chosen.items() if name in titles}
-        apart = {key: beside[name] for key, name in chosen.items() if key not in inside}
-        batches = _CSVFile(file, layout, inside, apart, progress, len(files))
-        parts.append(Part(dict.fromkeys(chosen, pa.string()), batches))
-    return chosen, parts
-
-
-@dataclass(frozen=True)
-class _CSVFile:
-    """The batches of a file, as texts."""
-
-    file: Path
-    layout: Layout
-    inside: Mapping[str | None, int]
-    apart: Mapping[str | None, str | None]
-    progress: Reading
-    files: int
-
-    def __call__(self) -> Batches:
-        size = max(1, self.file.stat().st_size) * self.files
-        places = list(self.inside.values()) or [0]
-        with _open_unzipped(self.file) as (opened, raw):
-            opened.readline(LONGEST_HEADER + 1)
-            done = 0
-            for arrays in read_records(opened, self.layout, places):
-                texts = [array.view(pa.string()) for array in arrays]  # as yet unchecked
-                rows = len(texts[0])
-                yield rows, dict(zip(self.inside, texts, strict=False)) | repeat(self.apart, rows)
-                self.progress.advance((raw.tell() - done) / size)
-                done = raw.tell()
+def _read_csv(layout: Layout, file: Path, inside: Places, apart: Apart, progress: Reading, files: int) -> Batches:
+    """The same as texts."""
+    size = max(1, file.stat().st_size) * files
+    with _open_unzipped(file) as (opened, raw):
+        opened.readline(LONGEST_HEADER + 1)
+        done = 0
+        for arrays in read_records(opened, layout, list(inside.values()) or [0]):
+            texts = [array.view(TEXT) for array in arrays]  # as yet unchecked
+            rows = len(texts[0])
+            yield rows, dict(zip(inside, texts, strict=False)) | repeat(apart, rows)
+            progress.advance((raw.tell() - done) / size)
+            done = raw.tell()
 
 
 @contextmanager
 def _open_unzipped(file: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The file's bytes, unzipped, and the file itself."""
     with open_regular(file) as raw:
-        if _is_zipped(file):
+        if file.name.lower().endswith(".gz"):
             with gzip.open(raw, "rb") as unzipped:
                 yield unzipped, raw  # type: ignore[misc]
         else:
@@ -391,7 +333,3 @@ def read_header(file: Path) -> tuple[list[str], Layout]:
     except csv.Error:
         raise TableError(f"the header of {file} is not a line of CSV; its first line should name the columns") from None
     return names, Layout(delimiter, len(names), line.endswith(b"\r\n"))
-
-
-def _is_zipped(file: Path) -> bool:
-    return file.name.lower().endswith(".gz")

@@ -19,13 +19,6 @@ from batchdp.engines.spark import SparkEngine
 from batchdp.errors import TableError
 
 
-class _Borrowed(PostgresEngine):
-    """Somebody else's connection."""
-
-    def close(self) -> None:
-        """Stays open."""
-
-
 def open_ibis(table: Any) -> Opened:
     """A table of an engine whose rules are known: with others, one value could decide about all."""
     backend = shield(table.get_backend, "looking at the ibis table")
@@ -46,7 +39,7 @@ def open_ibis(table: Any) -> Opened:
                 {name: table[name].cast("string") for name in huge},
             )
         case "postgres":
-            engine = _Borrowed(backend.con)
+            engine = PostgresEngine(backend.con, ExitStack())  # somebody else's, which stays open
             blind = shield(lambda: _find_citext(backend.con, table), f"looking at {description}")
             table, units = replace_columns(
                 table,

@@ -13,8 +13,8 @@ from batchdp.domain import Domain
 from batchdp.domain.columns import fold
 from batchdp.engines.columns import list_names
 from batchdp.engines.source import (
-    UNKNOWN_PROGRESS,
     Columns,
+    Engine,
     Opened,
     Query,
     Units,
@@ -68,13 +68,13 @@ COPY_HEADER = 19
 BATCH_BYTES = 2**24
 
 
-class PostgresEngine:
-    """A connection of our own."""
+class PostgresEngine(Engine):
+    """A connection; `undo` closes it where it is our own."""
 
     dialect = "postgres"
-    collates = True
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, undo: ExitStack) -> None:
+        super().__init__(undo)
         self._connection = connection
 
     def check(self, query: Query) -> None:
@@ -101,14 +101,6 @@ class PostgresEngine:
                 if len(buffer) >= BATCH_BYTES:
                     yield _take_records(buffer, record, width)
         yield _take_records(buffer, record, width)
-
-    def progress(self) -> float:
-        """PostgreSQL does not say."""
-        return UNKNOWN_PROGRESS
-
-    def close(self) -> None:
-        """End the session."""
-        self._connection.close()
 
 
 def _take_records(buffer: bytearray, record: np.dtype[Any], width: int) -> Columns:
@@ -143,8 +135,7 @@ def open_postgres(address: str, name: str | None, domain: Domain) -> Opened:
         found = shield(
             lambda: _find_table(connection, name or domain.table, description), f"looking into {description}"
         )
-        undo.pop_all()
-        return Opened(description, *found, PostgresEngine(connection))
+        return Opened(description, *found, PostgresEngine(connection, undo.pop_all()))
 
 
 def drop_nan(column: Any) -> Any:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from batchdp.domain import Domain, as_domain
+from batchdp.domain import as_domain
 from batchdp.domain.columns import check_name, plain_name
 from batchdp.domain.draft import ColumnType, Described
 from batchdp.engines.columns import list_names
@@ -47,7 +47,7 @@ def read_schema(table: str, *, has_header: bool = False) -> tuple[str, Schema]:
         types = zip((schema := read_parquet_schema(files[0])).names, schema.types, strict=True)
         return name, [_describe(column, _ibis_type(dtype)) for column, dtype in types]
     name = _name_table(table)
-    opened = open_database_table(table, _placeholder(name))
+    opened = open_database_table(table, as_domain({"table": name, "columns": {"any": {"values": [True]}}}))
     try:
         return name, [_describe(column, dtype) for column, dtype in opened.table.schema().items()]
     finally:
@@ -106,22 +106,14 @@ def _find_only_table(path: Path, shown: str) -> str:
     return found[0]
 
 
-def _placeholder(name: str) -> Domain:
-    return as_domain({"table": name, "columns": {"any": {"values": [True]}}})
-
-
 def _describe(name: str, dtype: Any) -> Described:
+    kinds: dict[ColumnType, bool] = {
+        "boolean": dtype.is_boolean(),
+        "whole": dtype.is_integer(),
+        "number": dtype.is_numeric(),
+        "date": dtype.is_date() or dtype.is_timestamp(),
+        "text": dtype.is_string(),
+    }
     digits = dtype.scale if dtype.is_decimal() else None
-    return Described(name, _type(dtype), step=10.0**-digits if digits else None)
-
-
-def _type(dtype: Any) -> ColumnType:
-    if dtype.is_boolean():
-        return "boolean"
-    if dtype.is_integer():
-        return "whole"
-    if dtype.is_numeric():
-        return "number"
-    if dtype.is_date() or dtype.is_timestamp():
-        return "date"
-    return "text" if dtype.is_string() else "other"
+    kind = next((kind for kind, fits in kinds.items() if fits), "other")
+    return Described(name, kind, step=10.0**-digits if digits else None)

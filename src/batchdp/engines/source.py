@@ -5,9 +5,11 @@ only their type gets out.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import ibis  # type: ignore[import-untyped]
 import numpy as np
@@ -104,8 +106,6 @@ def _group_by_sets(sql: str, query: Query) -> str:
 
 # ── an open table ──
 
-UNKNOWN_PROGRESS = math.nan
-
 Columns = list[npt.NDArray[np.int64]]
 """One array for each column of a query's result."""
 
@@ -115,25 +115,32 @@ def as_columns(batch: Any) -> Columns:
     return [np.asarray(column, np.int64) for column in batch.columns]
 
 
-class Engine(Protocol):
-    """Whatever runs a query."""
+class Engine(ABC):
+    """Whatever runs a query; `undo` puts everything back as it was."""
 
     dialect: str
     """Whose SQL it speaks."""
-    collates: bool
+    collates = True
     """Whether its texts may have a collation, under which two of them can be equal that are not."""
 
+    def __init__(self, undo: ExitStack) -> None:
+        self._undo = undo
+
+    @abstractmethod
     def check(self, query: Query) -> None:
         """Let the engine refuse the query before anything is charged, without reading a record."""
 
+    @abstractmethod
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch; the query is over the source's table."""
 
     def progress(self) -> float:
-        """The share of the running query that is done, or NaN where the engine does not say."""
+        """The share of the running query that is done; NaN, as most engines do not say."""
+        return math.nan
 
     def close(self) -> None:
-        """Put everything back as it was: close what was opened, drop what was made."""
+        """Close what was opened, and drop what was made."""
+        self._undo.close()
 
 
 Units = Mapping[str, Any]

@@ -13,21 +13,20 @@ from typing import Any
 
 import ibis  # type: ignore[import-untyped]
 
-from batchdp.engines.source import UNKNOWN_PROGRESS, Columns, Opened, Query, as_columns, compile_query, shield
+from batchdp.engines.source import Columns, Engine, Opened, Query, as_columns, compile_query, shield
 from batchdp.errors import TableError
 
 BYTEWISE = "UTF8_BINARY"
 
 
-class SparkEngine:
-    """A Spark session with our view in it."""
+class SparkEngine(Engine):
+    """A session of the user's with our view in it; it counts tasks of stages that it has not planned yet."""
 
     dialect = "pyspark"
 
     def __init__(self, session: Any, undo: ExitStack, collates: bool) -> None:
-        self._session = session
-        self._undo = undo
-        self.collates = collates
+        super().__init__(undo)
+        self._session, self.collates = session, collates
 
     def check(self, query: Query) -> None:
         """Analysed, not run."""
@@ -44,14 +43,6 @@ class SparkEngine:
                 frame = result.toPandas()
                 found = [[frame[name].to_numpy() for name in frame.columns]]
         yield from found
-
-    def progress(self) -> float:
-        """Spark counts tasks of stages that it has not planned yet."""
-        return UNKNOWN_PROGRESS
-
-    def close(self) -> None:
-        """Drop the view; the session is the user's."""
-        self._undo.close()
 
 
 @contextmanager
@@ -81,17 +72,10 @@ def open_spark(frame: Any) -> Opened:
 
     with undo:
         shield(bind, "looking at the Spark DataFrame")
-        return Opened(
-            "the Spark DataFrame",
-            ibis.table(schema, name=name),
-            {},
-            SparkEngine(session, undo.pop_all(), _collates(frame)),
-        )
-
-
-def _collates(frame: Any) -> bool:
-    """Whether a text has another collation than by its bytes; before Spark 4 none has."""
-    return any(getattr(field.dataType, "collation", BYTEWISE) != BYTEWISE for field in frame.schema.fields)
+        # Whether a text has another collation than by its bytes; before Spark 4 none has.
+        collates = any(getattr(field.dataType, "collation", BYTEWISE) != BYTEWISE for field in frame.schema.fields)
+        engine = SparkEngine(session, undo.pop_all(), collates)
+        return Opened("the Spark DataFrame", ibis.table(schema, name=name), {}, engine)
 
 
 def _schema(frame: Any) -> Any:

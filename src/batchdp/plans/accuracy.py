@@ -52,7 +52,11 @@ def epsilon_for(
         neighbours, rows_per_unit, max_rows: as in `answer`.
     """
     strategy, relation, max_rows = settle(planned, neighbours, rows_per_unit, max_rows)
-    goal = _goal(standard_error, half_width)
+    if (standard_error is None) == (half_width is None):
+        raise PrivacyParameterError("give either standard_error or half_width, the accuracy that is wanted")
+    goal: Any = half_width if standard_error is None else standard_error
+    if isinstance(goal, bool) or not (math.isfinite(goal) and goal > 0):
+        raise PrivacyParameterError(f"the accuracy wanted is {goal!r}; it must be finite and above 0")
     tables = None if query is None else [_table(strategy, query)]
     found = widths(strategy, relation.factor, max_rows)
     worst = float(found(tables, None if half_width is None else confidence).max(initial=0.0))
@@ -69,12 +73,12 @@ def needed(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, float]]:
 def needed_by_table(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
     """The same for each of the tables that it is wanted of; over cells a table is a query."""
     found, noise = _widths_of(plan), plan.strategy.noise
-    told = []
-    for wanted in criteria.wanted(plan.names, plan.statements):
-        own, criterion = list(wanted.queries), wanted.criterion
-        errors = found(own, None if criterion.margin is None else criterion.confidence)
-        told.append((wanted, _enough(errors / criterion.goal, noise, found.slack)))
-    return told
+
+    def budgets(wanted: Wanted) -> Dense:
+        errors = found(wanted.queries, None if wanted.criterion.margin is None else wanted.criterion.confidence)
+        return np.asarray(_enough(errors / wanted.criterion.goal, noise, found.slack))
+
+    return [(wanted, budgets(wanted)) for wanted in criteria.wanted(plan.names, plan.statements)]
 
 
 def margins(plan: Plan, confidence: float = 0.95) -> Dense:
@@ -177,13 +181,3 @@ def _scales(measurement: IntegerMeasurement, factor: int, budget: float) -> Dens
 def _enough(times: Any, noise: Noise, slack: float) -> Any:
     """The budget that makes errors so many times smaller than at 1: they go with 1/ε or 1/√ρ."""
     return times**noise.norm * slack
-
-
-def _goal(standard_error: float | None, half_width: float | None) -> float:
-    if (standard_error is None) == (half_width is None):
-        raise PrivacyParameterError("give either standard_error or half_width, the accuracy that is wanted")
-    goal = standard_error if standard_error is not None else half_width
-    assert goal is not None
-    if isinstance(goal, bool) or not (math.isfinite(goal) and goal > 0):
-        raise PrivacyParameterError(f"the accuracy wanted is {goal!r}; it must be finite and above 0")
-    return goal

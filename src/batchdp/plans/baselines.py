@@ -8,9 +8,11 @@ error is than that. The parts of a derived answer are no statements: all of them
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -24,7 +26,6 @@ from batchdp.plans.criteria import Statement, describe_parts
 from batchdp.plans.planned import Plan
 from batchdp.privacy import LAPLACE, Budget, Noise
 from batchdp.workloads.kronecker import Factor, KroneckerWorkload
-from batchdp.workloads.matrix import MatrixWorkload, Workload
 
 WORSE = 1.005
 """How many times as large an error is called worse: less is rounding of the search."""
@@ -84,17 +85,16 @@ def explained(statements: Sequence[ExpectedStatement]) -> str:
 def beside(plan: Plan, budget: Budget) -> tuple[ExpectedStatement, ...]:
     """Every statement of a plan at this budget."""
     variances, answers = plan.typical_errors(**budget.arguments) ** 2, plan.workload.table_sizes()
-    made, times = [], dict.fromkeys((statement.name for statement in plan.statements), 0)
-    for statement, alone in _alone(plan, budget):
-        times[statement.name] += 1
-        again = f" ({times[statement.name]})" if times[statement.name] > 1 else ""
-        own = list(statement.queries)
-        error, by_itself = (float(np.sqrt(np.average(one, weights=answers[own]))) for one in (variances[own], alone))
-        size, named = round(float(answers[own].sum())), statement.name + again
-        gain = _gain(by_itself, error)
-        made.append(
-            ExpectedStatement(named, size, error, by_itself, gain, statement.share, statement.of, statement.adds)
-        )
+    made, times = [], Counter[str]()
+    for one, alone in _alone(plan, budget):
+        times[one.name] += 1
+        again = f" ({times[one.name]})" if times[one.name] > 1 else ""
+        own = list(one.queries)
+        error, by_itself = (float(np.sqrt(np.average(each, weights=answers[own]))) for each in (variances[own], alone))
+        size = round(float(answers[own].sum()))
+        # Not a number where a query can count nothing, and has rounding errors only.
+        gain = by_itself / error if error > 0 and by_itself > 0 else math.nan
+        made.append(ExpectedStatement(one.name + again, size, error, by_itself, gain, one.share, one.of, one.adds))
     return tuple(made)
 
 
@@ -105,11 +105,6 @@ def tables_alone(plan: Plan, budget: Budget) -> Dense:
         own = np.array(statement.queries)
         found[own] = np.where(np.isnan(found[own]), np.sqrt(alone), found[own])
     return found
-
-
-def _gain(by_itself: float, error: float) -> float:
-    """Not a number where a query can count nothing, and has rounding errors only."""
-    return by_itself / error if error > 0 and by_itself > 0 else math.nan
 
 
 def _alone(plan: Plan, budget: Budget) -> Iterator[tuple[Statement, Dense]]:
@@ -123,13 +118,8 @@ def _alone(plan: Plan, budget: Budget) -> Iterator[tuple[Statement, Dense]]:
 
 
 @singledispatch
-def by_itself(workload: Workload, noise: Noise) -> Callable[[Statement], Dense]:
+def by_itself(workload: Any, noise: Noise) -> Callable[[Statement], Dense]:
     """From a statement to Δ² ‖B_i‖², the mean of each of its tables, for the better of the simple mechanisms on it."""
-    raise TypeError(f"nothing says how a {type(workload).__name__} is answered by itself")
-
-
-@by_itself.register
-def _(workload: MatrixWorkload, noise: Noise) -> Callable[[Statement], Dense]:
     matrix = sparse.csr_array(plain(workload.matrix))
 
     def squared_scales(statement: Statement) -> Dense:
@@ -178,13 +168,8 @@ def _mean_square(factor: Factor) -> float:
 
 
 @singledispatch
-def simple_variances(workload: Workload, epsilon: float) -> tuple[Dense, Dense]:
+def simple_variances(workload: Any, epsilon: float) -> tuple[Dense, Dense]:
     """For every table the mean variance by noise on data and by noise on results, both of Laplace noise at this ε."""
-    raise TypeError(f"nothing says what the simple mechanisms make of a {type(workload).__name__}")
-
-
-@simple_variances.register
-def _(workload: MatrixWorkload, epsilon: float) -> tuple[Dense, Dense]:
     on_data, on_results = (method(workload).mean_variances() for method in (noise_on_data, noise_on_results))
     unit = Budget(LAPLACE, epsilon).variance(1.0)
     return unit * on_data, unit * on_results

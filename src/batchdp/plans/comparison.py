@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense
 from batchdp.optimizer import optimize
 from batchdp.optimizer.families import STRATEGIES, families_for
 from batchdp.optimizer.kinds import shaped_noise
@@ -27,6 +26,7 @@ from batchdp.workloads.reduction import reduce
 
 Compared = Callable[[Any], Strategy]
 """From a workload to a strategy for it."""
+Wrap = Callable[[Iterable[str]], Iterable[str]]
 GAUSSIAN_OPTIMUM = "gaussian"
 """The family whose optimum is the bound for all."""
 
@@ -75,10 +75,7 @@ def quick_methods() -> dict[str, Compared]:
 
 
 def compare(
-    workload: Plan | Workload | ArrayLike | Any,
-    methods: Mapping[str, Compared] | None = None,
-    *,
-    progress: Callable[[Iterable[str]], Iterable[str]] = iter,
+    workload: Plan | Workload | ArrayLike | Any, methods: Mapping[str, Compared] | None = None, *, progress: Wrap = iter
 ) -> Comparison:
     """Run every method on a workload, or on that of a plan: all of them if none are given.
 
@@ -95,13 +92,7 @@ def compare(
 
 
 @singledispatch
-def compare_on(
-    workload: Any,
-    methods: Mapping[str, Compared],
-    progress: Callable[[Iterable[str]], Iterable[str]],
-    *,
-    shapes: bool,
-) -> Comparison:
+def compare_on(workload: Any, methods: Mapping[str, Compared], progress: Wrap, *, shapes: bool) -> Comparison:
     """The methods on a workload, by its kind: here a matrix."""
     batch = as_workload(workload)
     every = {GAUSSIAN_OPTIMUM: STRATEGIES[GAUSSIAN_OPTIMUM], **methods}
@@ -117,16 +108,10 @@ def compare_on(
 
 
 @compare_on.register
-def _(
-    workload: KroneckerWorkload,
-    methods: Mapping[str, Compared],
-    progress: Callable[[Iterable[str]], Iterable[str]],
-    *,
-    shapes: bool,
-) -> Comparison:
+def _(workload: KroneckerWorkload, methods: Mapping[str, Compared], progress: Wrap, *, shapes: bool) -> Comparison:
     if workload.fits:
         return compare_on(workload.workload(), methods, progress, shapes=shapes)
-    closed = {name: of(workload) for name, of in CLOSED_FORMS.items() if name in methods}
+    closed = {name: found for name, found in _closed_forms(workload).items() if name in methods}
     left_out = [name for name in methods if name in STRATEGIES and name not in closed]
     rows = [Row(name, *found, residual=0.0, seconds=0.0) for name, found in closed.items()]
     others = progress([name for name in methods if name not in STRATEGIES])
@@ -152,27 +137,18 @@ def _run(name: str, method: Compared, workload: Any) -> tuple[Row, Strategy]:
     return Row(name, error, strategy.sensitivity, strategy.residual, seconds), strategy
 
 
-def _total(workload: KroneckerWorkload, means: Dense) -> float:
-    """Of all tables, from the mean variances of each."""
-    return float((workload.weights * workload.table_sizes()) @ means)
-
-
-CLOSED_FORMS: dict[str, Callable[[KroneckerWorkload], tuple[float, float]]] = {
-    "noise-on-data": lambda batch: (_total(batch, simple_variances(batch, 1.0)[0]), 1.0),
-    "noise-on-results": lambda batch: (
-        _total(batch, simple_variances(batch, 1.0)[1]),
-        float(np.sqrt(simple_variances(batch, 1.0)[1][0] / LAPLACE.variance_at_one)),
-    ),
-}
-"""The expected squared error at ε = 1 and the sensitivity of methods that need no matrix."""
+def _closed_forms(workload: KroneckerWorkload) -> dict[str, tuple[float, float]]:
+    """The expected squared error at ε = 1 and the sensitivity of methods that need no matrix."""
+    on_data, on_results = simple_variances(workload, 1.0)
+    totals = [float((workload.weights * workload.table_sizes()) @ means) for means in (on_data, on_results)]
+    sensitivities = 1.0, float(np.sqrt(on_results[0] / LAPLACE.variance_at_one))
+    return dict(zip(("noise-on-data", "noise-on-results"), zip(totals, sensitivities, strict=True), strict=True))
 
 
 def _shaped(workload: MatrixWorkload) -> Row | None:
     """Noise in the shape of the batch, where it can be drawn."""
-    start = time.perf_counter()
     try:
-        found = shaped_noise(workload, ShapeLimits())
+        row, found = _run("", lambda batch: shaped_noise(batch, ShapeLimits()), workload)
     except StrategyError:
         return None
-    seconds, error = time.perf_counter() - start, found.expected_squared_error(**found.noise.reference.arguments)
-    return Row(found.method, error, found.sensitivity, found.residual, seconds, error * found.simulation_error)
+    return replace(row, name=found.method, standard_error=row.expected_squared_error * found.simulation_error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy import sparse
 
 from batchdp.domain import Domain
 from batchdp.errors import BatchDPError, QueryError
+from batchdp.linalg.matrix import Dense
 from batchdp.optimizer.residual.groups import TooManyClassesError
 from batchdp.optimizer.residual.measures import improve_by_trial, improve_measures
 from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
@@ -29,7 +31,7 @@ from batchdp.strategies.bounds.convex import OptimalityBound
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.residual.columns import Column, column_of
 from batchdp.strategies.residual.strategy import ResidualStrategy
-from batchdp.strategies.residual.terms import ResidualTerm, measured, recovered
+from batchdp.strategies.residual.terms import measured, recovered
 from batchdp.workloads.encode import TableBatch, tables_of
 from batchdp.workloads.encode.atoms import parts_of
 from batchdp.workloads.encode.batch import query_of_answer, weigh_answers
@@ -40,7 +42,6 @@ from batchdp.workloads.encode.parting import alive_of
 from batchdp.workloads.kronecker import KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload
 
-Dense = NDArray[np.float64]
 Sets = tuple[tuple[int, ...], ...]
 """Of columns: one for every block."""
 
@@ -182,8 +183,7 @@ def _transitions(
     for i in looked:
         place = np.zeros(atoms[i].size, dtype=np.int32)
         place[alive[i]] = np.arange(sizes[i], dtype=np.int32)
-        table = np.arange(states, dtype=np.int32)[:, None] * np.int32(sizes[i]) + place
-        found[i] = table.astype(np.int32)
+        found[i] = (np.arange(states, dtype=np.int32)[:, None] * np.int32(sizes[i]) + place).astype(np.int32)
         states *= sizes[i]
     if not looked:
         return tuple(found)
@@ -204,12 +204,9 @@ def _transitions(
 def _amounts(batch: QueryTables, columns: Sequence[Column], averages: Sequence[Dense], own: tuple[int, ...]) -> Dense:
     """Every query's component on the table of these columns: query × cell."""
     found = np.zeros((len(batch.places), prod(len(columns[c].orbit) for c in own)))
-    made: dict[int, Dense | None] = {}
+    component = cache(lambda table: _component(batch, columns, averages, own, table))
     for q, (table, place) in enumerate(batch.places):
-        if table not in made:
-            made[table] = _component(batch, columns, averages, own, table)
-        rows = made[table]
-        if rows is not None:
+        if (rows := component(table)) is not None:
             found[q] = rows[place]
     sizes = np.abs(found).max(axis=1, initial=0.0)
     return np.where(np.abs(found) <= 1e-13 * sizes[:, None], 0.0, found)
@@ -226,14 +223,12 @@ def _component(
         F = factor.matrix[:, np.unique(columns[c].value, return_index=True)[1]]
         mean = F @ averages[c]
         mean = np.where(np.abs(mean) <= 1e-13 * np.abs(F).max(axis=1), 0.0, mean)
-        part = mean[:, None] if c not in own else _centred(F, mean)
+        part = mean[:, None]
+        if c in own:
+            part = F - part
+            part = np.where((np.abs(part).max(axis=1) <= 1e-13 * np.abs(F).max(axis=1))[:, None], 0.0, part)
         rows = np.asarray(np.kron(rows, part), dtype=np.float64)
     return rows
-
-
-def _centred(F: Dense, mean: Dense) -> Dense:
-    left = F - mean[:, None]
-    return np.where((np.abs(left).max(axis=1) <= 1e-13 * np.abs(F).max(axis=1))[:, None], 0.0, left)
 
 
 def _check_sums(cells: ComponentCells, batch: QueryTables) -> None:
@@ -262,24 +257,18 @@ def _check_sums(cells: ComponentCells, batch: QueryTables) -> None:
 def _as_strategy(cells: ComponentCells, batch: QueryTables, found: ResidualStrategy) -> PairStrategy:
     """L and B over the blocks, part by part."""
     columns, L, B = found.columns, [], []
-    factors: dict[int, list[Dense]] = {}
-    for table in range(len(batch.workload.tables)):
-        known = found._factors(table)
-        factors[table] = [known.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(columns)]
-    by_set: dict[tuple[int, ...], list[ResidualTerm]] = {}
-    for part in found.parts:
-        by_set.setdefault(part.columns, []).append(part)
+    known = [found._factors(table) for table in range(len(batch.workload.tables))]
+    factors = [[one.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(columns)] for one in known]
     for own, block in zip(cells.sets, cells.blocks, strict=True):
         records = _representatives(columns, own)[block.classes.counted]
-        parts = by_set[own]
+        parts = [part for part in found.parts if part.columns == own]
         L.append(np.concatenate([measured(part, columns, records) for part in parts]))
         rows = np.zeros((len(cells.names), len(L[-1])))
-        made: dict[int, Dense] = {}
+        asking = {batch.places[q][0] for q in block.queries}
+        shares = {t: [recovered(part, columns, factors[t], found.averages) for part in parts] for t in asking}
+        made = {t: np.concatenate(own_shares, axis=1) for t, own_shares in shares.items()}
         for q in block.queries:
             table, place = batch.places[q]
-            if table not in made:
-                shares = [recovered(part, columns, factors[table], found.averages) for part in parts]
-                made[table] = np.concatenate(shares, axis=1)
             rows[q] = made[table][place]
         B.append(rows)
     return PairStrategy(

@@ -187,7 +187,11 @@ class Criteria(BaseModel):
         order = sorted(self.accuracy, key=lambda name: (name == REST, name in whole))
         left, found = set(range(len(names))), {}
         for name in order:
-            own = range(len(names)) if name == REST else named(name, names, statements, **REFUSED)
+            own = (
+                range(len(names))
+                if name == REST
+                else named(name, names, statements, argument="accuracy", error=AccuracyError)
+            )
             kept = tuple(q for q in own if q in left)
             left -= set(kept)
             found[name] = Wanted(name, self.accuracy[name], kept)
@@ -197,9 +201,6 @@ class Criteria(BaseModel):
         """For files."""
         limit = {} if self.at_most is None else {"at_most": self.at_most}
         return {**limit, "accuracy": {name: one.as_written() for name, one in self.accuracy.items()}}
-
-
-REFUSED: dict[str, Any] = {"argument": "accuracy", "error": AccuracyError}
 
 
 def as_criteria(

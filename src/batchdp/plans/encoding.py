@@ -6,9 +6,9 @@ workload calls one, which for cells is a single query.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy import sparse
 
 from batchdp.domain import Domain
 from batchdp.errors import PlanError
-from batchdp.linalg.matrix import Dense, plain
+from batchdp.linalg.matrix import plain
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.criteria import Statement, statement_of, statements_of
 from batchdp.plans.options import Options
@@ -39,6 +39,10 @@ class Encoding(Protocol):
     @property
     def atoms(self) -> tuple[Atoms, ...]:
         """What is told apart in every column."""
+
+    @property
+    def workload(self) -> Any:
+        """What is asked, without weights."""
 
     @property
     def asked(self) -> Sequence[Asked[int]]:
@@ -72,12 +76,13 @@ class CellBatch:
         """What is told apart in every column."""
         return self.cells.atoms
 
-    def workload(self, weights: Dense | None) -> MatrixWorkload:
-        """The batch as a matrix over the cells."""
+    @cached_property
+    def workload(self) -> MatrixWorkload:
+        """The batch as a matrix over the cells, without weights."""
         cells = self.cells
         # Blocks of components meet in every record.
         met = None if isinstance(cells, ComponentCells) else cells.meetings
-        return MatrixWorkload(cells.matrix, cells.names, weights, blocks=cells.sizes, meetings=met, ends=cells.ends)
+        return MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met, ends=cells.ends)
 
 
 @singledispatch
@@ -93,9 +98,13 @@ def _(batch: CellBatch, workload: Any) -> None:
         raise PlanError("strategy: its workload has no cells, the plan has; optimise plan.workload itself")
     # A record has a cell in every block; a strategy that knows of fewer would be given too little noise.
     if workload.blocks != cells.sizes:
+        known, counted = (
+            f"{len(sizes)} block{'s' * (len(sizes) > 1)} of {sum(sizes):,} cells in all"
+            for sizes in (workload.blocks, cells.sizes)
+        )
         raise PlanError(
-            f"strategy: its workload has {_blocks(workload.blocks)}, the plan counts {_blocks(cells.sizes)}; optimise "
-            "plan.workload itself, not its matrix"
+            f"strategy: its workload has {known}, the plan counts {counted}; optimise plan.workload itself, not its "
+            "matrix"
         )
     # Nor may it take records for cells that lie between two of them.
     if workload.ends != cells.ends:
@@ -125,10 +134,6 @@ def _meets_as_counted(cells: Cells, workload: MatrixWorkload) -> bool:
     return all(any(met.issuperset(own) for met in known) for own in cells.meetings or (every,))
 
 
-def _blocks(sizes: tuple[int, ...]) -> str:
-    return f"{len(sizes)} block{'s' * (len(sizes) > 1)} of {sum(sizes):,} cells in all"
-
-
 @check_answers.register
 def _(batch: TableBatch, workload: Any) -> None:
     # A record is counted by the batch's columns; one with fewer values would fail on a record that has another.
@@ -142,7 +147,10 @@ def _(batch: TableBatch, workload: Any) -> None:
 @singledispatch
 def statements_in(batch: Any) -> tuple[Statement, ...]:
     """What counts alike, by the numbers of tables."""
-    raise PlanError(f"nothing says what the statements of a {type(batch).__name__} are")
+    items = [statement_of(item, own) for item, own in batch.statements]
+    known = {t for one in items for t in one.queries}
+    tables = batch.workload.tables
+    return (*items, *(Statement(tables[t].name, (t,)) for t in range(len(tables)) if t not in known))
 
 
 @statements_in.register
@@ -150,18 +158,10 @@ def _(batch: CellBatch) -> tuple[Statement, ...]:
     return statements_of(batch.queries)
 
 
-@statements_in.register
-def _(batch: TableBatch) -> tuple[Statement, ...]:
-    items = [statement_of(item, own) for item, own in batch.statements]
-    known = {t for one in items for t in one.queries}
-    tables = batch.workload.tables
-    return (*items, *(Statement(tables[t].name, (t,)) for t in range(len(tables)) if t not in known))
-
-
 @singledispatch
 def shown_answers(batch: Any) -> Sequence[Asked[int]]:
     """What is shown of the linear answers, and computed from them; nothing where that is all of them as they are."""
-    raise PlanError(f"nothing says what is shown of a {type(batch).__name__}")
+    return () if batch.asked.plain else batch.asked
 
 
 @shown_answers.register
@@ -169,15 +169,13 @@ def _(batch: CellBatch) -> Sequence[Asked[int]]:
     return batch.asked if any(one.derived for one in batch.asked) else ()
 
 
-@shown_answers.register
-def _(batch: TableBatch) -> Sequence[Asked[int]]:
-    return () if batch.asked.plain else batch.asked
-
-
 @singledispatch
 def derived_items(batch: Any) -> Items:
     """The derived answers, by item."""
-    raise PlanError(f"nothing says what a {type(batch).__name__} computes")
+    asked = batch.asked
+    starts = [0, *asked.ends.tolist()]
+    runs = zip(asked.runs, starts, starts[1:], strict=False)
+    return [(run.name, _Slice(asked, start, end)) for run, start, end in runs if run.of is not None]
 
 
 @derived_items.register
@@ -186,16 +184,6 @@ def _(batch: CellBatch) -> Items:
     named = by_name([one.name for one in derived]) if derived else []
     items = [(one.name, [derived[q] for q in one.answers]) for one in named if one.columns != (QUERY,)]
     return items + [(derived[q].name, [derived[q]]) for one in named if one.columns == (QUERY,) for q in one.answers]
-
-
-@derived_items.register
-def _(batch: TableBatch) -> Items:
-    asked, found, start = batch.asked, [], 0
-    for run, end in zip(asked.runs, asked.ends.tolist(), strict=True):
-        if run.of is not None:
-            found.append((run.name, _Slice(asked, start, end)))
-        start = end
-    return found
 
 
 class _Slice(Sequence[Asked[int]]):
@@ -229,19 +217,9 @@ def _(batch: CellBatch, workload: Workload, domain: Domain, options: Options) ->
 @singledispatch
 def columns_looked_at(batch: Any) -> set[str]:
     """The columns of the table that anything looks at."""
-    raise PlanError(f"nothing says what a {type(batch).__name__} looks at")
+    return {batch.atoms[i].column for column in batch.columns for i in column.atoms}
 
 
 @columns_looked_at.register
 def _(batch: CellBatch) -> set[str]:
     return {part.column for query in batch.queries for part in parts_of(query.amount)}
-
-
-@columns_looked_at.register
-def _(batch: TableBatch) -> set[str]:
-    return {batch.atoms[i].column for column in batch.columns for i in column.atoms}
-
-
-def iterate_derived(items: Items) -> Iterator[Asked[int]]:
-    """All derived answers, item after item."""
-    return (one for _, own in items for one in own)

@@ -32,6 +32,8 @@ from batchdp.workloads.encode.cells import cells_of
 from batchdp.workloads.encode.classes import MOST_AMOUNTS
 
 FORMAT = "batchdp-plan-0.3"
+Written = tuple[dict[str, Any], dict[str, Any]]
+"""What a file holds: a header and arrays."""
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -39,8 +41,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     archive.save(path, *_written(plan), PlanError)
 
 
-def _written(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What its file holds: a header and arrays."""
+def _written(plan: Plan) -> Written:
     of_strategy, arrays = strategy_io.described(plan.strategy)
     of_batch, more = describe_batch(plan.batch, plan.strategy)
     header: dict[str, Any] = {
@@ -57,14 +58,14 @@ def _written(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @singledispatch
-def describe_batch(batch: Any, strategy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def describe_batch(batch: Any, strategy: Any) -> Written:
     """What the batch is found by again, besides the SQL, the marginals and the domain: nothing for tables."""
     return {}, {}
 
 
 @describe_batch.register
-def _(batch: CellBatch, strategy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The blocks' queries, or their columns and the measures of these."""
+def _(batch: CellBatch, strategy: Any) -> Written:
+    # The blocks' queries, or their columns and the measures of these.
     cells = batch.cells
     if not isinstance(cells, ComponentCells):
         return {"blocks": [list(block.queries) for block in cells.blocks]}, {}
@@ -126,17 +127,11 @@ def _over_cells(
     if cells is None:
         raise PlanError("its blocks are larger than max_cells")
     batch = CellBatch(cells, found)
-    strategy = strategy_io.read(header, arrays, batch.workload(factored.weights), most_bytes)
+    strategy = strategy_io.read(header, arrays, replace(batch.workload, weights=factored.weights), most_bytes)
+    # A limit is kept unless its own error refutes it: to prove it again would be to plan again, and what could be
+    # proven of the blocks' matrix is not about the queries.
     assert isinstance(strategy, PairStrategy)
-    return batch, _limited(strategy, header["limit"])
-
-
-def _limited(strategy: PairStrategy, limit: Any) -> PairStrategy:
-    """With the limit of a plan by components, or none where its own error refutes it.
-
-    To prove it again would be to plan again. What could be proven of the blocks' matrix is not about the queries.
-    """
     total = strategy.expected_squared_error(**strategy.noise.reference.arguments)
-    lower = check_finite("limit", limit, least=0)
+    lower = check_finite("limit", header["limit"], least=0)
     kept = lower if lower <= total * (1 + 1e-9) else 0.0
-    return replace(strategy, proven=bounds_of(kept, total, strategy.workload.queries))
+    return batch, replace(strategy, proven=bounds_of(kept, total, strategy.workload.queries))

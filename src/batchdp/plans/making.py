@@ -19,7 +19,7 @@ from batchdp.errors import BatchDPError, DomainError, QueryError
 from batchdp.optimizer import ShapeChoice, optimize
 from batchdp.plans.componentwise import componentwise
 from batchdp.plans.criteria import statements_of
-from batchdp.plans.encoding import CellBatch, Encoding
+from batchdp.plans.encoding import CellBatch, Encoding, statements_in
 from batchdp.plans.file import FORMAT, load_plan
 from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights
 from batchdp.plans.planned import PLANNER, Plan
@@ -29,7 +29,7 @@ from batchdp.progress import Progress
 from batchdp.sql.script import batch_of, is_many, load_text, read_selections
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.encode import TableBatch, checked_orders, tables_of
+from batchdp.workloads.encode import checked_orders, tables_of
 from batchdp.workloads.encode.cells import MOST_CELLS, cells_of
 from batchdp.workloads.encode.demands import Orders
 
@@ -87,21 +87,14 @@ def plan(
         limits=limits,
     )  # fmt: skip
     entry = _cached(text, orders, domain, options) if cache else None
-    found = None if entry is None else _remembered(entry, text, orders, domain, options)
-    made = found or _made(text, source, orders, domain, options, progress)
-    if found is None:
+    made = None if entry is None else _remembered(entry, text, orders, domain, options)
+    if made is None:
+        batch = encode(text, orders, domain, options, source=source, progress=progress)
+        made = Plan(text, orders, domain, *search(batch, domain, options, progress), options)
         _keep(made, entry)
     if prove and made.strategy.prove(options.searched):
         _keep(made, entry)
     return made
-
-
-def _made(
-    text: str | None, source: str, orders: Orders | None, domain: Domain, options: Options, progress: Progress | None
-) -> Plan:
-    """The plan, from scratch."""
-    batch = encode(text, orders, domain, options, source=source, progress=progress)
-    return Plan(text, orders, domain, *search(batch, domain, options, progress), options)
 
 
 def encode(
@@ -128,13 +121,6 @@ def encode(
 @singledispatch
 def search(batch: Any, domain: Domain, options: Options, progress: Progress | None = None) -> tuple[Encoding, Strategy]:
     """The best strategy that is found for a batch, and the batch as that counts it."""
-    raise QueryError(f"batch is a {type(batch).__name__}, which nothing here answers")
-
-
-@search.register
-def _(
-    batch: TableBatch, domain: Domain, options: Options, progress: Progress | None = None
-) -> tuple[Encoding, Strategy]:
     return batch, optimize(weighed(batch, options), **options.of_search(), progress=_watching(progress))
 
 
@@ -145,7 +131,7 @@ def _(
     workload = weighed(batch, options)
     strategy = optimize(workload, **options.of_search(), progress=_watching(progress))
     if options.privacy == GAUSSIAN.privacy and options.searched == "sum" and len(workload.blocks) > 1:
-        by = weighing(batch, workload.names, options)
+        by = Weighing(workload.names, statements_in(batch), options)
         other = componentwise(batch.statements, domain, options.max_cells, options.seconds, options.seed, by)
         budget = GAUSSIAN.reference.arguments
         if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):

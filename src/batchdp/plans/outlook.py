@@ -3,58 +3,66 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import singledispatch
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from batchdp.errors import ReleaseError
-from batchdp.plans.accuracy import epsilon_for
+from batchdp.errors import QueryError, ReleaseError, check_finite
+from batchdp.linalg.matrix import Dense, plain
+from batchdp.mechanism.derived import estimates
+from batchdp.plans.accuracy import epsilon_for, law_at
 from batchdp.plans.baselines import ExpectedStatement, beside, explained, simple_variances, tables_alone
-from batchdp.plans.derived_outlook import Assume, ExpectedDerived, expected_derived
-from batchdp.plans.options import FAIR, LARGEST, Options
+from batchdp.plans.encoding import derived_items
+from batchdp.plans.options import FAIR, LARGEST
 from batchdp.plans.planned import Plan
 from batchdp.plans.targets import rounded, rounded_up
 from batchdp.privacy import UNITS, Budget, Unit
+from batchdp.queries.expressions import Affine, Asked, Combination, Crossing, Ratio, parts_of
 from batchdp.queries.query import QUERY, Statement, tables_of
 from batchdp.strategies.strategy import TOLERANCE
-from batchdp.text import excerpt, full_title
+from batchdp.text import excerpt, full_title, sanitise
 from batchdp.workloads.kronecker import KroneckerWorkload
-from batchdp.workloads.matrix import MatrixWorkload, Workload
 
 
-def objective_error(plan: Plan, budget: Budget) -> float:
-    """What the plan minimises, for its strategy at this budget and for the domain's neighbours."""
-    strategy = plan.strategy
-    of = strategy.largest_variance if plan.options.objective == LARGEST else strategy.expected_squared_error
-    return plan.factor**2 * of(**budget.arguments)
+def minimised_errors(plan: Plan, budget: Budget) -> tuple[float, float]:
+    """What the plan minimises, for its strategy at this budget and for the domain's neighbours; and what no strategy
+    of this kind is below, 0 where nothing is proven."""
+    strategy, largest = plan.strategy, plan.options.objective == LARGEST
+    of = strategy.largest_variance if largest else strategy.expected_squared_error
+    bound = strategy.largest_variance_bound if largest else strategy.lower_bound
+    return plan.factor**2 * of(**budget.arguments), plan.factor**2 * bound(**budget.arguments)
 
 
-def lower_bound(plan: Plan, budget: Budget) -> float:
-    """No strategy of this kind has a smaller one; 0 where nothing is proven."""
-    strategy = plan.strategy
-    of = strategy.largest_variance_bound if plan.options.objective == LARGEST else strategy.lower_bound
-    return plan.factor**2 * of(**budget.arguments)
-
-
-def described(options: Options, *, weighted: bool) -> str:
-    """What is minimised, in words; whether errors other than those of statements are weighted."""
+def describe_objective(plan: Plan) -> str:
+    """What is minimised, in words."""
+    options, weights = plan.options, plan.workload.weights
+    weighted = weights is not None and not np.all(weights == 1)
+    said = "total expected squared error"
     if options.objective == LARGEST:
+        said = "largest expected squared error"
         if options.accuracy is not None:
-            return "largest expected squared error, each relative to what is wanted"
-        return "largest expected squared error" + _weighted_sum(weighted)
-    if options.objective == FAIR:
-        whole = "sum over statements of the mean squared error, relative to the most that one record can change"
-        return whole + _weighted_sum(bool(options.weights))
-    return "total expected squared error" + _weighted_sum(weighted)
+            return f"{said}, each relative to what is wanted"
+    elif options.objective == FAIR:
+        said = "sum over statements of the mean squared error, relative to the most that one record can change"
+        weighted = bool(options.weights)  # those of statements are no more than fair
+    return said + " times its weight" * weighted
 
 
-def _weighted_sum(given: bool) -> str:
-    return " times its weight" if given else ""
+USUAL = 1000.0
+"""Records of a group, where nobody assumes another size."""
+CONFIDENCE = 0.95
+MOST_LOOKED, MOST_WEIGHED = 500, 5000
+"""Of an item: answers whose intervals are looked at, and among how many these are chosen by their parts' errors."""
+EVERY = "*"
+"""Stands for all derived answers that are not named."""
 
-
+Assume = Mapping[str, float]
 SHOWN = 5
 """Statements that a warning names."""
 
@@ -84,6 +92,20 @@ class ShownTable:
     rows: tuple[tuple[str, Expected], ...]
     single: bool = False
     """Whether its rows have nothing in common but the batch."""
+
+
+@dataclass(frozen=True)
+class ExpectedDerived:
+    """The derived answers of one item of a SELECT."""
+
+    name: str
+    answers: int
+    size: float
+    """Records that each group is assumed to have."""
+    half_width: float
+    """Of the widest interval at 95 %; not a number where it would not be determined."""
+    bins: str = ""
+    """What the running totals of a quantile are over."""
 
 
 @dataclass(frozen=True)
@@ -179,17 +201,10 @@ class Outlook:
 
     def _shown(self, one: Statement, rows: int) -> ShownTable:
         own = [self.tables[q] for q in one.answers]
-        labels = (
-            f"{label} ({row.answers:,})" if row.answers > 1 else label
-            for label, row in zip(one.labels[:rows], own, strict=False)
-        )
-        return ShownTable(
-            title=full_title(one.name, one.columns),
-            rows_in_all=len(own),
-            standard_error=median(row.standard_error for row in own),
-            rows=tuple(zip(labels, own, strict=False)),
-            single=one.columns == (QUERY,),
-        )
+        labelled = zip(one.labels[:rows], own, strict=False)
+        shown = tuple((f"{label} ({row.answers:,})" if row.answers > 1 else label, row) for label, row in labelled)
+        middle = median(row.standard_error for row in own)
+        return ShownTable(full_title(one.name, one.columns), len(own), middle, shown, one.columns == (QUERY,))
 
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
@@ -218,6 +233,7 @@ def outlook(
     simple = (plan.factor * np.sqrt(own) for own in simple_variances(plan.asked_workload, epsilon))
     worst = float(errors.max(initial=0.0))
     goal = accuracy if accuracy is not None else rounded(2 * worst)
+    error, bound = minimised_errors(plan, budget)
     figures = (part.tolist() for part in (errors, tables_alone(plan, budget), *simple))
     return Outlook(
         tables=tuple(Expected(*row) for row in zip(plan.names, *figures, map(round, answers.tolist()), strict=True)),
@@ -228,10 +244,10 @@ def outlook(
         measurements=strategy.measurements,
         over=told_over(plan.workload),
         objective=options.objective,
-        minimised=described(options, weighted=_weighted(plan)),
+        minimised=describe_objective(plan),
         total_squared_error=float(answers @ errors**2),
-        objective_error=objective_error(plan, budget),
-        lower_bound=lower_bound(plan, budget),
+        objective_error=error,
+        lower_bound=bound,
         residual=strategy.residual,
         accuracy=goal,
         advised=epsilon_for(plan, half_width=goal) if worst > 0 else math.nan,
@@ -243,19 +259,9 @@ def outlook(
     )
 
 
-def _weighted(plan: Plan) -> bool:
-    weights = plan.workload.weights
-    return weights is not None and not np.all(weights == 1)
-
-
 @singledispatch
-def told_over(workload: Workload) -> str:
+def told_over(workload: Any) -> str:
     """What is measured for a batch, in words."""
-    return ""
-
-
-@told_over.register
-def _(workload: MatrixWorkload) -> str:
     blocks = f" in {len(workload.blocks)} blocks" if len(workload.blocks) > 1 else ""
     return f"of {workload.cells} kinds of records{blocks}"
 
@@ -264,3 +270,144 @@ def _(workload: MatrixWorkload) -> str:
 def _(workload: KroneckerWorkload) -> str:
     tables = f"{len(workload.tables):,} tables over {len(workload.sizes)} columns"
     return f"for {workload.queries:,} counts and sums in {tables}"
+
+
+# ── derived answers, for groups of an assumed size: they depend on it, and no data is read ──
+
+
+def expected_derived(plan: Plan, budget: Budget, assume: Assume | None = None) -> tuple[ExpectedDerived, ...]:
+    """All derived answers of a plan at this budget.
+
+    An average or share may lie anywhere in its range: the interval is the widest that there can be. A quantile's is
+    that of values of which every bin holds as many. Of an item with very many groups, those whose parts have the
+    largest errors are looked at.
+    """
+    items = derived_items(plan.batch)
+    sizes = _sizes(assume or {}, [name for name, _ in items])
+    if not items:
+        return ()
+    law, ranges = law_at(plan, budget), ratio_ranges(plan.asked_workload)
+    values = np.zeros(plan.workload.queries)
+    found = []
+    for (name, every), size in zip(items, sizes, strict=True):
+        own = _worst(every, plan)
+        halves = []
+        for highest in (False, True):
+            for one in own:
+                _assume(one, values, ranges, size, highest=highest)
+            made = estimates(own, values, law, CONFIDENCE)
+            halves.append(float(np.max((made.high - made.low) / 2)))
+        bins = next((_bins(one.of) for one in own if isinstance(one.of, Crossing)), "")
+        found.append(ExpectedDerived(name, len(every), size, float(np.max(halves)), bins))
+    return tuple(found)
+
+
+def _worst(own: Sequence[Asked[int]], plan: Plan) -> Sequence[Asked[int]]:
+    """All of an item's answers, or those whose parts have the largest errors."""
+    if len(own) <= MOST_LOOKED:
+        return own
+    some = own[:: -(-len(own) // MOST_WEIGHED)]
+    starts = np.concatenate([[0], np.cumsum(plan.workload.table_sizes())]).astype(np.int64)
+    known: dict[int, Dense] = {}
+
+    def variance(part: int) -> float:
+        t = int(np.searchsorted(starts, part, side="right")) - 1
+        if t not in known:
+            shape = plan.tables[t].shape
+            known[t] = np.broadcast_to(plan.strategy.distinct_variances(t), shape).reshape(-1)
+        return float(known[t][part - starts[t]])
+
+    order = np.argsort([-max(map(variance, parts_of(one.of)), default=0.0) for one in some], kind="stable")
+    return [some[k] for k in order[:MOST_LOOKED].tolist()]
+
+
+def _sizes(assume: Assume, names: Sequence[str]) -> list[float]:
+    """The size of each item's groups; a name that no derived answer has is refused."""
+    for name, size in assume.items():
+        if name != EVERY and name not in names:
+            known = ", ".join(map(sanitise, names[:5]))
+            remedy = f"derived are {known}" if known else "the batch has no derived answers"
+            raise QueryError(f"assume: {sanitise(name)!r} is not the name of a derived answer; {remedy}")
+        check_finite("assume", size, above=0)
+    return [float(assume.get(name, assume.get(EVERY, USUAL))) for name in names]
+
+
+def _assume(one: Asked[int], values: Dense, ranges: Ranges, size: float, *, highest: bool) -> None:
+    """Put answers to the parts as a group of this size may have them, with every ratio at an end of its range."""
+    if isinstance(one.of, Crossing):
+        bins = len(one.of.edges) - 1
+        values[list(one.of.below)] = size * np.arange(1, bins) / bins
+        values[one.of.total] = size
+    elif isinstance(one.of, Combination):
+        for ratio in one.of.ratios:
+            least, most, top = ranges(ratio)
+            D = size * top if top > 0 else 1.0
+            _put(ratio.denominator, D, values)
+            _put(ratio.numerator, (most if highest else least) * D, values)
+
+
+Ranges = Callable[[Ratio[int]], tuple[float, float, float]]
+"""From a ratio to the least and the most that it can be, and the most that a record adds to its denominator."""
+
+
+@singledispatch
+def ratio_ranges(workload: Any) -> Ranges:
+    """What ratios of a batch's queries can be."""
+    W = sparse.csr_array(plain(workload.matrix))
+
+    def row(one: Affine[int]) -> Dense:
+        return sum((factor * W[[part]].toarray()[0] for factor, part in one.terms), np.zeros(W.shape[1]))
+
+    return lambda ratio: _range(row(ratio.numerator), row(ratio.denominator))
+
+
+@ratio_ranges.register
+def _(workload: KroneckerWorkload) -> Ranges:
+    starts = np.concatenate([[0], np.cumsum(workload.table_sizes())]).astype(np.int64)
+
+    def rows_of(part: int) -> dict[int, Dense]:
+        """A query's row on every column that it looks at."""
+        t = int(np.searchsorted(starts, part, side="right")) - 1
+        factors = workload.factors_of(t)
+        shape = [factor.rows for factor in factors.values()]
+        at = np.unravel_index(int(part - starts[t]), shape) if shape else ()
+        return {c: factor.row(int(i)) for (c, factor), i in zip(factors.items(), at, strict=True)}
+
+    def of(ratio: Ratio[int]) -> tuple[float, float, float]:
+        sides = (ratio.numerator, ratio.denominator)
+        rows = [rows_of(part) for side in sides for part in side.parts]
+        records = np.ones((len(rows), 1))
+        for c in sorted({c for own in rows for c in own}):
+            stacked = np.stack([own.get(c, np.ones(workload.sizes[c])) for own in rows])
+            distinct = np.unique(stacked, axis=1)  # of the values that the ratio tells apart
+            records = np.unique((records[:, :, None] * distinct[:, None, :]).reshape(len(rows), -1), axis=1)
+        many = len(ratio.numerator.terms)
+        above, below = (
+            sum((factor * row for (factor, _), row in zip(side.terms, own, strict=True)), np.zeros(records.shape[1]))
+            for side, own in zip(sides, (records[:many], records[many:]), strict=True)
+        )
+        return _range(above, below)
+
+    return of
+
+
+def _range(above: Dense, below: Dense) -> tuple[float, float, float]:
+    """From what a record of every kind adds to both sides of a ratio."""
+    top, here = float(np.abs(below).max()), below != 0
+    # Records that add to the denominator decide what a ratio can be; those of another block may all be there.
+    seen = above[here] / below[here] if np.any(above[here]) else np.append(above, 0.0) / (top or 1.0)
+    return float(seen.min()), float(seen.max()), top
+
+
+def _put(one: Affine[int], total: float, values: Dense) -> None:
+    """Answers with this sum: all of it in the first part."""
+    for place, (factor, part) in enumerate(one.terms):
+        values[part] = (total - one.constant) / factor if place == 0 and factor else 0.0
+
+
+def _bins(one: Crossing[int]) -> str:
+    widths = [high - low for low, high in pairwise(one.edges)]
+    even = all(math.isclose(width, widths[0], rel_tol=1e-9) for width in widths[:-1])
+    if one.step is not None and even and math.isclose(widths[0], one.step) and math.isclose(widths[-1], one.step):
+        return f"each of {len(widths)} values"
+    return f"{len(widths)} bins of {widths[0]:g}" if even and len(widths) > 1 else f"{len(widths)} bins"

@@ -24,7 +24,6 @@ from batchdp.plans.encoding import (
     check_answers,
     columns_looked_at,
     derived_items,
-    iterate_derived,
     statements_in,
 )
 from batchdp.plans.options import Options
@@ -92,7 +91,7 @@ class Plan:
     @cached_property
     def derived(self) -> tuple[Asked[int], ...]:
         """What is computed from several queries, at no cost of privacy."""
-        return tuple(iterate_derived(derived_items(self.batch)))
+        return tuple(one for _, own in derived_items(self.batch) for one in own)
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
@@ -102,8 +101,7 @@ class Plan:
     @cached_property
     def counted(self) -> Counted:
         """What is counted: which rows will be left out, and which values will count as others."""
-        looked = columns_looked_at(self.batch)
-        return what_is_counted(self.domain, looked, own_rows=self.marginals is not None)
+        return what_is_counted(self.domain, columns_looked_at(self.batch), own_rows=self.marginals is not None)
 
     @property
     def privacy(self) -> Privacy:
@@ -128,8 +126,7 @@ class Plan:
     @property
     def factor(self) -> int:
         """How many times a single row's sensitivity two neighbouring tables differ by."""
-        privacy = self.domain.privacy
-        return privacy.rows_per_unit * (2 if privacy.neighbours == "replace" else 1)
+        return declared_neighbours(self.domain).factor
 
     def standard_errors(
         self, table: int | str | None = None, *, epsilon: float | None = None, rho: float | None = None
@@ -151,9 +148,7 @@ class Plan:
         unit = Budget.of(self.strategy.noise, epsilon=epsilon, rho=rho).variance(1.0)
         return np.asarray(self.factor * np.sqrt(unit * self._mean_variances))
 
-    @cached_property
-    def _mean_variances(self) -> Dense:
-        return self.strategy.mean_variances()
+    _mean_variances = cached_property(lambda self: self.strategy.mean_variances())
 
     @property
     def needed(self) -> Budget | None:
@@ -216,14 +211,16 @@ def settle(
     """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
     if not can_be_measured(planned):
         raise PrivacyParameterError(f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize")
-    return planned, given_neighbours(neighbours, rows_per_unit), max_rows
+    # Nobody but the caller knows whose privacy is protected: one record a person, unless they say otherwise.
+    return planned, Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit), max_rows
 
 
 @settle.register
 def _(
     planned: Plan, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
 ) -> tuple[Any, Neighbours, int | None]:
-    check_domain_says(neighbours, rows_per_unit, max_rows)
+    if (neighbours, rows_per_unit, max_rows) != (None, None, None):
+        raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
     return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
 
 
@@ -236,18 +233,7 @@ def _(
     )
 
 
-def check_domain_says(neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None) -> None:
-    """Refuse what stands in the domain of a plan."""
-    if (neighbours, rows_per_unit, max_rows) != (None, None, None):
-        raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
-
-
 def declared_neighbours(domain: Domain) -> Neighbours:
     """Whose privacy is protected, by the domain."""
     privacy = domain.privacy
     return Neighbours(privacy.neighbours, privacy.rows_per_unit, EVERY_ROW if privacy.unit is None else privacy.unit)
-
-
-def given_neighbours(neighbours: Relation | None, rows_per_unit: int | None) -> Neighbours:
-    """Whose privacy is protected where nobody but the caller knows: one record a person, unless they say otherwise."""
-    return Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit)

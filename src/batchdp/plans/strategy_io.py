@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatch
 from math import prod
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from batchdp import archive
 from batchdp.errors import PlanError, check_finite
-from batchdp.linalg.matrix import plain
+from batchdp.linalg.matrix import Dense, plain
 from batchdp.optimizer.marginal.problem import largest_change, sub_batch
 from batchdp.optimizer.options import OBJECTIVES
 from batchdp.optimizer.residual.search import Batch
@@ -35,7 +35,7 @@ from batchdp.strategies.residual.strategy import ListedParts, ResidualStrategy, 
 from batchdp.strategies.residual.terms import ResidualFactor, TermGroup
 from batchdp.strategies.shape import Shape, check_sample
 from batchdp.strategies.strategy import TOLERANCE, FactoredStrategy, Strategy
-from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.workloads.kronecker import Factor, KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload
 
 ROUNDING = 1e-9
@@ -44,60 +44,59 @@ FIGURES = ("objective", "lower_bound", "upper_bound", "rounds", "outcome")
 KEYS = {"workload": None, "bounds": (dict.fromkeys(FIGURES),) * len(OBJECTIVES)}
 ARRAYS = tuple(f"proven_{objective}_{end}" for objective in OBJECTIVES for end in "vw")
 """All that a file may have of it, also where it is not believed."""
+PAIR = "pair"
+OF_PAIR = ("method", "privacy", "rounds", "status", "reason")
+"""What is stored of a pair besides its matrices."""
+OF_WEIGHTED = ("theta", "apart", "difference", "insides")
+"""The arrays of weighted tables."""
+SAYS = ("method", "total", "limit", "largest", "status", "reason")
+MOST_ADDED = 2_000_000
+"""Answers up to which the variances of all are added up again."""
+MOST_PARTS = 1_000_000
+"""Of a strategy that is not of whole tables."""
+
+Arrays = dict[str, NDArray[Any]]
 
 
-def write_bounds(strategy: PairStrategy) -> tuple[dict[str, Any], dict[str, Any]]:
+def _write_bounds(strategy: PairStrategy) -> tuple[dict[str, Any], Arrays]:
     """What goes into a file's header and its arrays: every bound that is known and finite."""
-    bounds, arrays = [], {}
-    for bound in strategy.proven:
-        if not math.isfinite(bound.upper_bound):
-            continue
-        arrays[f"proven_{bound.objective}_v"] = bound.weights
-        if bound.query_weights is not None:
-            arrays[f"proven_{bound.objective}_w"] = bound.query_weights
-        figures = {"lower_bound": bound.lower_bound, "upper_bound": bound.upper_bound, "rounds": bound.rounds}
-        bounds.append({"objective": bound.objective, **figures, "outcome": bound.outcome})
-    return ({"workload": _digest(strategy.workload), "bounds": bounds} if bounds else {}), arrays
+    bounds = [bound for bound in strategy.proven if math.isfinite(bound.upper_bound)]
+    arrays = {f"proven_{bound.objective}_v": bound.weights for bound in bounds}
+    arrays |= {f"proven_{one.objective}_w": one.query_weights for one in bounds if one.query_weights is not None}
+    content = [{name: getattr(bound, name) for name in FIGURES} for bound in bounds]
+    return ({"workload": _digest(strategy.workload), "bounds": content} if bounds else {}), arrays
 
 
-def read_bounds(content: Any, arrays: Mapping[str, Any], workload: MatrixWorkload) -> tuple[OptimalityBound, ...]:
+def _read_bounds(content: Any, arrays: Mapping[str, Any], workload: MatrixWorkload) -> tuple[OptimalityBound, ...]:
     """The bounds of a file that are about this workload; none where anything is amiss."""
+    found = []
     try:
-        if content["workload"] != _digest(workload):
-            return ()
-        return tuple(_read_bounds(content["bounds"], arrays))
+        for one in content["bounds"] if content["workload"] == _digest(workload) else ():
+            objective, lower = one["objective"], check_finite("lower_bound", one["lower_bound"], least=0)
+            if objective not in OBJECTIVES:
+                return ()
+            upper = check_finite("upper_bound", one["upper_bound"], least=lower * (1 - ROUNDING))
+            weights = archive.read_numbers(f"proven_{objective}_v", arrays)
+            of_queries = archive.read_numbers("proven_max_w", arrays) if objective == "max" else None
+            outcome = Outcome.read(one["outcome"])
+            found.append(OptimalityBound(objective, lower, upper, weights, of_queries, int(one["rounds"]), outcome))
     except Exception:  # whatever somebody wrote there
         return ()
+    return tuple(found)
 
 
-def credible_bounds(strategy: PairStrategy) -> tuple[OptimalityBound, ...]:
+def _credible_bounds(strategy: PairStrategy) -> tuple[OptimalityBound, ...]:
     """Those of its bounds that its own error does not refute."""
-    reference = strategy.noise.reference
-    errors = {"sum": strategy.expected_squared_error, "max": strategy.largest_variance}
     if strategy.shape is not None:  # whose error may be below what is proven of pairs
         return strategy.proven
-    return tuple(
-        bound
-        for bound in strategy.proven
-        if reference.variance(bound.lower_bound) <= errors[bound.objective](**reference.arguments) * (1 + ROUNDING)
-    )
+    reference = strategy.noise.reference
+    errors = {"sum": strategy.expected_squared_error, "max": strategy.largest_variance}
 
+    def is_credible(bound: OptimalityBound) -> bool:
+        error = errors[bound.objective](**reference.arguments)
+        return reference.variance(bound.lower_bound) <= error * (1 + ROUNDING)
 
-def _read_bounds(bounds: Any, arrays: Mapping[str, Any]) -> Iterator[OptimalityBound]:
-    for one in bounds:
-        objective = one["objective"]
-        if objective not in OBJECTIVES:
-            raise ValueError("another objective")
-        lower = check_finite("lower_bound", one["lower_bound"], least=0)
-        yield OptimalityBound(
-            objective,
-            lower,
-            check_finite("upper_bound", one["upper_bound"], least=lower * (1 - ROUNDING)),
-            weights=archive.read_numbers(f"proven_{objective}_v", arrays),
-            query_weights=archive.read_numbers("proven_max_w", arrays) if objective == "max" else None,
-            rounds=int(one["rounds"]),
-            outcome=Outcome.read(one["outcome"]),
-        )
+    return tuple(filter(is_credible, strategy.proven))
 
 
 def _digest(workload: MatrixWorkload) -> str:
@@ -110,20 +109,6 @@ def _digest(workload: MatrixWorkload) -> str:
     return digest.hexdigest()
 
 
-Arrays = dict[str, NDArray[Any]]
-Dense = NDArray[np.float64]
-
-PAIR = "pair"
-OF_PAIR = ("method", "privacy", "rounds", "status", "reason")
-"""What is stored of a pair besides its matrices."""
-SAYS = ("method", "total", "limit", "largest", "status", "reason")
-MOST_ADDED = 2_000_000
-"""Answers up to which the variances of all are added up again."""
-
-MOST_PARTS = 1_000_000
-"""Of a strategy that is not of whole tables."""
-
-
 @singledispatch
 def described(strategy: Any) -> tuple[dict[str, Any], Arrays]:
     """What is kept of a strategy, as entries of a header and arrays."""
@@ -132,12 +117,10 @@ def described(strategy: Any) -> tuple[dict[str, Any], Arrays]:
 
 @described.register
 def _(strategy: PairStrategy) -> tuple[dict[str, Any], Arrays]:
-    proof, of_bounds = write_bounds(strategy)
+    proof, of_bounds = _write_bounds(strategy)
     header = {"strategy": {"kind": PAIR, **{name: getattr(strategy, name) for name in OF_PAIR}}, "proven": proof}
-    arrays = {
-        **archive.split_matrix("L", plain(strategy.measurement)),
-        **archive.split_matrix("B", plain(strategy.reconstruction)),
-    }
+    matrices = {"L": strategy.measurement, "B": strategy.reconstruction}
+    arrays = {key: part for name, M in matrices.items() for key, part in archive.split_matrix(name, plain(M)).items()}
     if strategy.shape is not None:
         header["shape"], of_shape = strategy.shape.written()
         arrays |= of_shape
@@ -147,9 +130,8 @@ def _(strategy: PairStrategy) -> tuple[dict[str, Any], Arrays]:
 @described.register
 def _(strategy: MarginalStrategy) -> tuple[dict[str, Any], Arrays]:
     kept = [_weighted(group) for group in strategy.groups]
-    names = ("theta", "apart", "difference", "insides")
-    arrays = {name: np.concatenate([own[1][name] for own in kept]) for name in names}
-    return _header(strategy, "weighted", groups=[own[0] for own in kept]), arrays
+    arrays = {name: np.concatenate([own.get(name, np.zeros(0)) for _, own in kept]) for name in OF_WEIGHTED}
+    return _header(strategy, "weighted", groups=[header for header, _ in kept]), arrays
 
 
 @described.register
@@ -158,11 +140,10 @@ def _(strategy: ResidualStrategy) -> tuple[dict[str, Any], Arrays]:
         return _header(strategy, "whole"), {"shares": strategy.parts.shares}
     groups = strategy.parts.groups
     pieces = [piece for group in groups for own in group.lists for piece in own]
-    return _header(strategy, "listed", groups=[_listed(group) for group in groups]), {
-        "averages": np.concatenate(strategy.averages),
-        "measure": np.concatenate([np.zeros(0), *(piece.measure.reshape(-1) for piece in pieces)]),
-        "recover": np.concatenate([np.zeros(0), *(piece.recover.reshape(-1) for piece in pieces)]),
-    }
+    arrays = {"averages": strategy.averages}
+    arrays |= {name: tuple(getattr(one, name).reshape(-1) for one in pieces) for name in ("measure", "recover")}
+    joined = {name: np.concatenate([np.zeros(0), *own]) for name, own in arrays.items()}
+    return _header(strategy, "listed", groups=[_listed(group) for group in groups]), joined
 
 
 def _header(strategy: FactoredStrategy, kind: str, **more: Any) -> dict[str, Any]:
@@ -179,9 +160,8 @@ def _listed(group: TermGroup) -> dict[str, Any]:
 
 
 def _weighted(group: MarginalGroup | Results) -> tuple[dict[str, Any] | None, Arrays]:
-    nothing = np.zeros(0)
     if isinstance(group, Results):  # which follow from the batch
-        return None, {"theta": nothing, "apart": nothing, "difference": nothing, "insides": nothing}
+        return None, {}
     measures = [inside.measure for inside in group.insides]
     header = {
         "tables": len(group),
@@ -192,7 +172,7 @@ def _weighted(group: MarginalGroup | Results) -> tuple[dict[str, Any] | None, Ar
         "theta": group.theta,
         "apart": group.tables.apart.astype(np.float64).reshape(-1),
         "difference": group.tables.difference.astype(np.float64).reshape(-1),
-        "insides": np.concatenate([nothing, *(L.reshape(-1) for L in measures if L is not None)]),
+        "insides": np.concatenate([np.zeros(0), *(L.reshape(-1) for L in measures if L is not None)]),
     }
 
 
@@ -223,13 +203,13 @@ def _read_pair(
         archive.join_matrix("L", arrays, most_bytes),
         archive.join_matrix("B", arrays, most_bytes),
         **{name: header["strategy"][name] for name in OF_PAIR},  # never a relaxation, which would let B L miss W
-        proven=read_bounds(header["proven"], arrays, workload),
+        proven=_read_bounds(header["proven"], arrays, workload),
         # What it says of errors is believed after a look; no privacy rests on it.
         shape=None if shape is None else Shape.read(shape, lambda name: archive.read_numbers(name, arrays)),
     )
     if strategy.shape is not None:
         check_sample(strategy.shape, strategy.shape.columns(strategy.measure))
-    believed = credible_bounds(strategy)
+    believed = _credible_bounds(strategy)
     return strategy if believed == strategy.proven else replace(strategy, proven=believed)
 
 
@@ -272,8 +252,7 @@ def _read_listed(header: Mapping[str, Any], arrays: Mapping[str, Any], workload:
     measures = tuple(averages.next(len(column.orbit)) for column in columns)
     measure, recover = _Reading("measure", arrays), _Reading("recover", arrays)
     groups = tuple(_group(one, columns, len(workload.tables), measure, recover) for one in header["groups"])
-    for one in (averages, measure, recover):
-        one.check_ended()
+    _check_ended(averages, measure, recover)
     if sum(prod(map(len, group.lists)) for group in groups) > MOST_PARTS:
         raise PlanError("it has more components than any plan")
     parts = ListedParts(groups)
@@ -310,7 +289,7 @@ def _group(
 def _read_weighted(
     header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload
 ) -> MarginalStrategy:
-    reading = {name: _Reading(name, arrays) for name in ("theta", "apart", "difference", "insides")}
+    reading = {name: _Reading(name, arrays) for name in OF_WEIGHTED}
     groups: list[MarginalGroup | Results] = []
     for one in header["groups"]:
         if one is None:
@@ -318,8 +297,7 @@ def _read_weighted(
             groups.append(Results(workload, 1 / largest_change(batch, batch.terms(workload.weights))))
         else:
             groups.append(_weighted_group(one, workload, reading))
-    for one in reading.values():
-        one.check_ended()
+    _check_ended(*reading.values())
     served = [group.serves for group in groups]
     every = set(range(len(workload.tables)))
     if not (None in served or every == set().union(*(own for own in served if own is not None))):
@@ -346,21 +324,19 @@ def _weighted_group(
         raise PlanError("the weights of its tables are none")
     if any(len(c.orbit) != 2 and difference[:, i].any() for i, c in enumerate(columns)):
         raise PlanError("a difference is taken of a column that has not two values")
-    insides = []
-    for i, (column, rows) in enumerate(zip(columns, one["insides"], strict=True)):
-        if rows is None:
-            insides.append(each_value(column))
-        else:
-            insides.append(_inside(reading["insides"].next(rows, len(column.orbit)), column, own, i))
+    insides = [
+        each_value(c) if rows is None else _inside(reading["insides"].next(rows, len(c.orbit)), c, own.factors[i])
+        for i, (c, rows) in enumerate(zip(columns, one["insides"], strict=True))
+    ]
     chosen = Tables(apart.astype(bool), difference.astype(bool))
     return MarginalGroup(columns, tuple(insides), chosen, theta, None if served is None else frozenset(served))
 
 
-def _inside(measure: Dense, column: Column, batch: KroneckerWorkload, i: int) -> ColumnStrategy:
+def _inside(measure: Dense, column: Column, factors: Sequence[Factor]) -> ColumnStrategy:
     """A column's own strategy, whose norm is at most 1."""
     first = np.unique(column.value, return_index=True)[1]
-    factors = [factor.matrix[:, first] for factor in batch.factors[i]]
-    grams = [np.ones((len(first), len(first))), *(F.T @ F for F in factors)]
+    matrices = (factor.matrix[:, first] for factor in factors)
+    grams = [np.ones((len(first), len(first))), *(F.T @ F for F in matrices)]
     found = by_strategy(measure, grams)
     if found is None or float(np.abs(measure).sum(axis=0).max()) > 1 + 1e-12:
         raise PlanError("the strategy of a column does not determine it, or has a norm above 1")
@@ -383,10 +359,15 @@ class _Reading:
         self._at += size
         return self._content[self._at - size : self._at].reshape(shape)
 
-    def check_ended(self) -> None:
-        """Refuse what is left."""
-        if self._at != len(self._content):
-            raise PlanError("an array is longer than it should be")
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left."""
+        return self._at == len(self._content)
+
+
+def _check_ended(*arrays: _Reading) -> None:
+    if not all(one.ended for one in arrays):
+        raise PlanError("an array is longer than it should be")
 
 
 _READ: dict[str, Any] = {"whole": _read_whole, "listed": _read_listed, "weighted": _read_weighted}

@@ -15,12 +15,12 @@ from batchdp.errors import AccuracyError, QueryError, StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.optimizer import ShapeChoice
 from batchdp.plans.accuracy import needed
-from batchdp.plans.criteria import Criteria, Wanted, as_criteria
+from batchdp.plans.criteria import Criteria, as_criteria
 from batchdp.plans.encoding import Encoding
 from batchdp.plans.making import encode, search, text_of
 from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.plans.planned import Plan
-from batchdp.plans.weighing import NOT_WANTED, Weighing, nearly_standard, weighed, weighing
+from batchdp.plans.weighing import NOT_WANTED, Weighing, weighed, weighing
 from batchdp.privacy import MOST, NOISES, Budget, Privacy
 from batchdp.progress import Progress
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
@@ -130,7 +130,8 @@ def _tried(
     fair = np.ones(len(names)) if plain.weights is None else plain.weights
     weights = _first_weights(by, plain.table_sizes())
     for number in range(rounds):
-        by_hand = _by_hand(weights / fair)
+        by_hand = weights / fair  # within what can be given by hand; only their ratios matter
+        by_hand = np.maximum(by_hand / by_hand.max() * LARGEST_WEIGHT, LEAST_WEIGHT)
         found = made(replace(each, weights=tuple(zip(names, by_hand.tolist(), strict=True))), 2 + number)
         yield found
         worst = _relative(found[1], by)
@@ -140,9 +141,7 @@ def _tried(
 
 def _first_weights(by: Weighing, answers: Dense) -> Dense:
     """One over the square of what is wanted, every statement alike; next to nothing where nothing is."""
-    weights = np.zeros(len(by.names))
-    for wanted in by.wanted():
-        weights[list(wanted.queries)] = 1 / nearly_standard(wanted.criterion) ** 2
+    weights = by.relative(np.ones(len(by.names)))
     for statement in by.statements:
         own = list(statement.queries)
         weights[own] /= answers[own].sum()
@@ -151,17 +150,7 @@ def _first_weights(by: Weighing, answers: Dense) -> Dense:
 
 def _relative(strategy: Strategy, by: Weighing) -> Dense:
     """Every table's largest variance over what is wanted of it; 0 where nothing is."""
-    variances = strategy.noise.reference.variance(1.0) * strategy.worst_variances()
-    found = np.zeros(len(variances))
-    for wanted in by.wanted():
-        own = list(wanted.queries)
-        found[own] = variances[own] / nearly_standard(wanted.criterion) ** 2
-    return found
-
-
-def _by_hand(weights: Dense) -> Dense:
-    """Weights within what can be given by hand; only their ratios matter."""
-    return np.asarray(np.maximum(weights / weights.max() * LARGEST_WEIGHT, LEAST_WEIGHT))
+    return by.relative(strategy.noise.reference.variance(1.0) * strategy.worst_variances())
 
 
 def _check(plan: Plan, criteria: Criteria, least: float) -> None:
@@ -175,12 +164,12 @@ def _check(plan: Plan, criteria: Criteria, least: float) -> None:
     if least <= most:
         return
     unmet = [(wanted, own) for wanted, own in needed(plan, criteria) if own > most]
-    listed = "; ".join(_said(wanted, (own / most) ** (1 / noise.norm)) for wanted, own in unmet[:SHOWN])
+    listed = "; ".join(
+        f"{wanted.name!r} is to have {wanted.criterion} and would have "
+        f"{wanted.criterion.goal * (own / most) ** (1 / noise.norm):.4g}"
+        for wanted, own in unmet[:SHOWN]
+    )
     more = f"; and {len(unmet) - SHOWN} more" if len(unmet) > SHOWN else ""
     enough = f"{noise.letter} = {least:.4g} would be enough; ask for less, or more budget"
     remedy = enough if least <= MOST else "no budget is enough; ask for less"
     raise AccuracyError(f"accuracy cannot be met with {Budget(noise, most)}: {listed}{more}; {remedy}")
-
-
-def _said(wanted: Wanted, times: float) -> str:
-    return f"{wanted.name!r} is to have {wanted.criterion} and would have {wanted.criterion.goal * times:.4g}"

@@ -8,21 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
 from scipy.special import erfinv
 
-from batchdp.errors import QueryError
 from batchdp.linalg.matrix import Dense
 from batchdp.plans.criteria import Criterion, Statement, Wanted, named
-from batchdp.plans.encoding import CellBatch, Encoding, statements_in
+from batchdp.plans.encoding import Encoding, statements_in
 from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.workloads import matrix
-from batchdp.workloads.encode import TableBatch
-from batchdp.workloads.kronecker import KroneckerWorkload
-from batchdp.workloads.matrix import MatrixWorkload
 
 NOT_WANTED = 1e-6
 """The weight of a query of which no accuracy is wanted, relative to the least of those of which one is."""
@@ -73,6 +68,14 @@ class Weighing:
         criteria = self.options.accuracy
         return () if criteria is None else criteria.wanted(self.names, self.statements)
 
+    def relative(self, squares: Dense) -> Dense:
+        """Squares over that of the standard error that is wanted of each table; 0 where none is."""
+        found = np.zeros(len(self.names))
+        for wanted in self.wanted():
+            own = list(wanted.queries)
+            found[own] = squares[own] / nearly_standard(wanted.criterion) ** 2
+        return found
+
     def check_names(self) -> None:
         """Refuse weights and accuracies by names that the batch has not."""
         self.by_hand()
@@ -95,21 +98,8 @@ def weighing(batch: Encoding, names: Sequence[str], options: Options) -> Weighin
     return made
 
 
-@singledispatch
-def weighed(batch: Any, options: Options) -> Any:
+def weighed(batch: Encoding, options: Options) -> Any:
     """The workload of a batch, with the weights that its options give it."""
-    raise QueryError(f"batch is a {type(batch).__name__}, which nothing here weighs")
-
-
-@weighed.register
-def _(batch: CellBatch, options: Options) -> MatrixWorkload:
-    plain = batch.workload(None)
-    weights = weighing(batch, plain.names, options)(plain.table_tops())
-    return plain if weights is None else replace(plain, weights=weights)
-
-
-@weighed.register
-def _(batch: TableBatch, options: Options) -> KroneckerWorkload:
     plain = batch.workload
     names = [table.name for table in plain.tables]
     weights = weighing(batch, names, options)(plain.table_tops(), plain.table_sizes())

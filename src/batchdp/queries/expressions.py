@@ -7,7 +7,7 @@ release. Nothing here knows which.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
@@ -104,9 +104,6 @@ class Crossing(Generic[Part]):
         return Crossing(self.share, self.edges, below, to(self.total), self.step, self.start)
 
 
-Expression = Combination[Part] | Crossing[Part]
-
-
 @dataclass(frozen=True)
 class Asked(Generic[Part]):
     """An answer that somebody asked for: a part as it is, or something computed from parts."""
@@ -138,15 +135,8 @@ def write_expression(of: Combination[Any] | Crossing[Any]) -> dict[str, Any]:
     if isinstance(of, Combination):
         ratios = [[_affine(one.numerator), _affine(one.denominator)] for one in of.ratios]
         return {"kind": SUM, "plain": _affine(of.plain), "ratios": ratios}
-    return {
-        "kind": QUANTILE,
-        "share": of.share,
-        "edges": list(of.edges),
-        "below": list(of.below),
-        "total": of.total,
-        "step": of.step,
-        "start": of.start,
-    }
+    written = {field.name: getattr(of, field.name) for field in fields(of)}
+    return {"kind": QUANTILE, **written, "edges": list(of.edges), "below": list(of.below)}
 
 
 def _affine(one: Affine[Any]) -> dict[str, Any]:
@@ -159,12 +149,16 @@ def read(content: Any, queries: int) -> tuple[Asked[int], ...]:
         raise ValueError("what is asked is not a list")
 
     def part(value: Any) -> int:
-        return _place(value, queries)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < queries:
+            raise ValueError("a query that there is not")
+        return value
 
-    return tuple(
-        Asked(_text(one["name"]), read_expression(one["of"], part) if isinstance(one["of"], dict) else part(one["of"]))
-        for one in content
-    )
+    def asked(name: Any, of: Any) -> Asked[int]:
+        if not isinstance(name, str):
+            raise ValueError("a name that is no text")
+        return Asked(name, read_expression(of, part) if isinstance(of, dict) else part(of))
+
+    return tuple(asked(one["name"], one["of"]) for one in content)
 
 
 def read_expression(of: Any, part: Callable[[Any], Part]) -> Combination[Part] | Crossing[Part]:
@@ -198,15 +192,3 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
         raise ValueError("something that is no number, or too large a one")
     return float(value)
-
-
-def _place(value: Any, queries: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < queries:
-        raise ValueError("a query that there is not")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a name that is no text")
-    return value

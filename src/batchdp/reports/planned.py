@@ -30,7 +30,7 @@ from batchdp.plans.baselines import (
     tables_alone,
 )
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
-from batchdp.plans.derived_outlook import USUAL, expected_derived
+from batchdp.plans.outlook import USUAL, expected_derived
 from batchdp.privacy import (
     GAUSSIAN,
     UNITS,

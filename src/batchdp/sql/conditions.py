@@ -13,7 +13,7 @@ from batchdp.domain.columns import day_cut, label
 from batchdp.errors import QueryError
 from batchdp.queries.query import All, Any, Condition, Cut, Missing, Negation, OneOf, Place, Truth, Value, Within
 from batchdp.sql.refusals import Node
-from batchdp.sql.syntax import Scope, listed, unwrapped
+from batchdp.sql.syntax import ARITHMETIC, Scope, listed, unwrapped
 
 LONGEST_NUMBER = 60
 """Characters."""
@@ -43,7 +43,8 @@ def declared_value(scope: Scope, name: str, column: Listed, node: Node) -> Value
         value = number.numerator
     else:
         if not (isinstance(inner, exp.Literal) and inner.is_string):
-            raise scope.refusal(node, f"not a text, which {name} holds", f"write {name} = '{_first(column)}'")
+            first = str(column.values[0]).replace("'", "''")
+            raise scope.refusal(node, f"not a text, which {name} holds", f"write {name} = '{first}'")
         value = str(inner.this)
     if value not in scope.declared.values[name]:
         raise scope.refusal(node, f"not a declared value of {name}", _declared(column, label(value)))
@@ -119,12 +120,7 @@ def _not_null(scope: Scope, node: Node) -> Node:
     return inner
 
 
-def _first(column: Listed) -> str:
-    return str(column.values[0]).replace("'", "''")
-
-
-def _declared(column: Column, near: str) -> str:
-    assert isinstance(column, Listed)
+def _declared(column: Listed, near: str) -> str:
     return f"declared are {listed([label(value) for value in column.values], near)}"
 
 
@@ -152,9 +148,7 @@ def condition(scope: Scope, node: Node) -> Condition:
             name, column = _column(scope, node.this, node)
             if not node.expressions:
                 raise scope.refusal(node, "IN without constants", "list the values: column IN ('a', 'b')")
-            for each in node.expressions:
-                if not is_literal(each):
-                    raise _no_constant(scope, each)
+            _check_constants(scope, *node.expressions)
             return one_of(scope, name, column, node.expressions)
         case exp.Is():
             if not isinstance(node.expression, exp.Null):
@@ -211,8 +205,7 @@ def _comparison(scope: Scope, node: Node) -> Condition:
         scope.column(unwrapped(right))
         remedy = "compare each with a constant, or declare a column that holds the comparison"
         raise scope.refusal(node, "a comparison of two columns is not supported", remedy)
-    if not is_literal(right):
-        raise _no_constant(scope, right)
+    _check_constants(scope, right)
     if kind is exp.EQ:
         return one_of(scope, name, column, [right])
     if kind is exp.NEQ:
@@ -228,9 +221,7 @@ def _comparison(scope: Scope, node: Node) -> Condition:
 def _between(scope: Scope, node: Node) -> Condition:
     name, column = _column(scope, node.this, node)
     ends = node.args["low"], node.args["high"]
-    for end in ends:
-        if not is_literal(end):
-            raise _no_constant(scope, end)
+    _check_constants(scope, *ends)
     if isinstance(column, Listed):
         raise _no_order(scope, node, name, column)
     low, high = (place(scope, name, column, end) for end in ends)
@@ -261,15 +252,17 @@ def _column(scope: Scope, node: Node, whole: Node) -> tuple[str, Column]:
         return scope.column(inner)
     if is_literal(inner):
         raise scope.refusal(whole, "a comparison without a column", "compare a column with a constant")
-    if isinstance(inner, (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg)):
+    if isinstance(inner, (*ARITHMETIC, exp.Neg)):
         raise scope.refusal(inner, "arithmetic in a condition is not supported", "compare the column itself")
     raise scope.refusal(inner, "not a column", "compare a column with a constant")
 
 
-def _no_constant(scope: Scope, node: Node) -> QueryError:
-    if isinstance(unwrapped(node), (exp.Add, exp.Sub, exp.Mul, exp.Div)):
-        return scope.refusal(node, "arithmetic in a condition is not supported", "write the number itself")
-    return scope.refusal(node, "not a constant", "compare a column with a constant")
+def _check_constants(scope: Scope, *nodes: Node) -> None:
+    for node in nodes:
+        if isinstance(unwrapped(node), ARITHMETIC):
+            raise scope.refusal(node, "arithmetic in a condition is not supported", "write the number itself")
+        if not is_literal(node):
+            raise scope.refusal(node, "not a constant", "compare a column with a constant")
 
 
 def _no_order(scope: Scope, node: Node, name: str, column: Listed) -> QueryError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import compress, product
 from math import prod
 
 from sqlglot import exp
@@ -80,9 +80,8 @@ def grouping(scope: Scope) -> Grouping:
     for key in found.keys:
         if len(sets) > 1 and any(group.title == ALL for group in key.groups):
             remedy = "ask for the totals in a query of their own"
-            raise scope.refusal(
-                key.node, f"{key.name} has a group called {ALL}, which is what totals are called", remedy
-            )
+            problem = f"{key.name} has a group called {ALL}, which is what totals are called"
+            raise scope.refusal(key.node, problem, remedy)
     return found
 
 
@@ -109,10 +108,7 @@ def _sets(scope: Scope, node: Node, keys: dict[str, Key]) -> list[frozenset[str]
                 return [frozenset().union(*parts[:end]) for end in range(len(parts), -1, -1)]
             if 2 ** len(parts) > MOST_QUERIES:
                 raise too_many(scope.statement, 2 ** len(parts))
-            chosen = product((True, False), repeat=len(parts))
-            return [
-                frozenset().union(*(part for part, taken in zip(parts, each, strict=True) if taken)) for each in chosen
-            ]
+            return [frozenset().union(*compress(parts, each)) for each in product((True, False), repeat=len(parts))]
         case _:
             return [_together(scope, [node], keys)]
 
@@ -128,9 +124,8 @@ def _together(scope: Scope, nodes: list[Node], keys: dict[str, Key]) -> frozense
             raise scope.refusal(node, "sets of columns inside ROLLUP or CUBE", "use GROUPING SETS around them")
         key = _key(scope, node)
         if isinstance(key.node, exp.Case) and keys.get(key.name, key).node != key.node:
-            raise scope.refusal(
-                node, f"the name {key.name} is taken by another CASE", "give every CASE its own name with AS"
-            )
+            problem = f"the name {key.name} is taken by another CASE"
+            raise scope.refusal(node, problem, "give every CASE its own name with AS")
         names.append(keys.setdefault(key.name, key).name)
     return frozenset(names)
 
@@ -198,21 +193,19 @@ def _labelled(scope: Scope, case: Node) -> Key:
     if alias is None:
         remedy = "name it: SELECT CASE … END AS band, COUNT(*) … GROUP BY band"
         raise scope.refusal(case, "GROUP BY a CASE without a name", remedy)
-    name = _checked_alias(scope, alias)
+    if scope.knows(alias.args["alias"]):
+        remedy = "call the CASE something else"
+        raise scope.refusal(alias.args["alias"], "the name of a declared column or grouping", remedy)
+    name = alias_name(scope, alias)
     check_branches(scope, case)
-    conditions = []
-    labels: list[str | None] = []
-    for holds, result in branches(scope, case):
-        conditions.append(holds)
-        labels.append(_label(scope, result))
+    labelled = [(holds, _label(scope, result)) for holds, result in branches(scope, case)]
     default = case.args.get("default")
     rest = None if default is None else _label(scope, default)
-    titles = [title for title in dict.fromkeys([*labels, rest]) if title is not None]
+    titles = dict.fromkeys(title for title in (*(one for _, one in labelled), rest) if title is not None)
     if not titles:
         raise scope.refusal(case, "a CASE without labels", "write THEN 'label'")
     groups = tuple(
-        Group(title, tuple((holds, title == one) for holds, one in zip(conditions, labels, strict=True)), rest == title)
-        for title in titles
+        Group(title, tuple((holds, title == one) for holds, one in labelled), rest == title) for title in titles
     )
     return Key(name, case, len(groups), lambda: groups)
 
@@ -230,13 +223,6 @@ def _label(scope: Scope, node: Node) -> str | None:
         return check_text(str(inner.this))
     except ValueError as error:
         raise scope.refusal(node, f"a label that cannot be used: {error}", "use plain letters") from None
-
-
-def _checked_alias(scope: Scope, item: Node) -> str:
-    alias = item.args["alias"]
-    if scope.knows(alias):
-        raise scope.refusal(alias, "the name of a declared column or grouping", "call the CASE something else")
-    return alias_name(scope, item)
 
 
 def alias_name(scope: Scope, item: Node) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlglot import exp
 
 from batchdp.errors import QueryError
-from batchdp.sql.script import EXAMPLE, Script
+from batchdp.sql.script import EXAMPLE, Script, nesting
 
 _OPENERS: dict[type, tuple[str, ...]] = {
     exp.Not: ("NOT",),
@@ -58,9 +58,9 @@ class Statement:
         if i is None:
             return self.refusal(self.tree if node is None else node, problem, remedy)
         end, depth = i, 0
-        while end + 1 < self.last and depth + _step(lexemes[end + 1].word) >= 0:
+        while end + 1 < self.last and depth + nesting(lexemes[end + 1].word) >= 0:
             end += 1
-            depth += _step(lexemes[end].word)
+            depth += nesting(lexemes[end].word)
         return self.script.refusal(lexemes[i].start, lexemes[end].end, problem, remedy)
 
     def _stretch(self, node: Node) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class Statement:
 
     def _balanced(self, low: int, high: int) -> tuple[int, int]:
         """The stretch with every parenthesis and CASE that it opens or closes."""
-        steps = [_step(lexeme.word) for lexeme in self.script.lexemes[self.first : self.last]]
+        steps = [nesting(lexeme.word) for lexeme in self.script.lexemes[self.first : self.last]]
         depth = lowest = 0
         for step in steps[low - self.first : high - self.first + 1]:
             depth += step
@@ -110,56 +110,39 @@ class Statement:
         return low, high
 
 
-def _step(word: str) -> int:
-    """How much deeper the text is behind this word."""
-    return (word in ("(", "CASE")) - (word in (")", "END"))
-
-
 _RANGES = "count in ranges instead, with bins and GROUP BY, or with CASE"
 _PLAIN = "compare a column with constants: =, <>, <, <=, >, >=, BETWEEN, IN, IS NULL"
 _SUM_OF_CASE = "write SUM(CASE WHEN … THEN 1 ELSE 0 END), or COUNT(*) FILTER (WHERE …)"
 _DAYS = "compare the column with days, like visited >= DATE '2024-01-01'"
 _LIST = "list the values: column IN ('a', 'b')"
 _CONSTANT = "write the constant itself"
+_DECLARED = "write the condition on the columns of the declared table"
+_JOINING = ("Union", "Except", "Intersect")
+_PICK = "leave it out and pick from the answers: that costs no privacy"
 _ONE_TABLE = "every query reads the declared table alone; join before counting"
 
 _NODES = {
-    "Union": ("UNION", "write the queries one after another, separated by ;"),
-    "Except": ("EXCEPT", "write the queries one after another, separated by ;"),
-    "Intersect": ("INTERSECT", "write the queries one after another, separated by ;"),
-    "Subquery": ("a subquery", "write the condition on the columns of the declared table"),
-    "Exists": ("EXISTS", "write the condition on the columns of the declared table"),
+    **{name: (name.upper(), "write the queries one after another, separated by ;") for name in _JOINING},
+    "Subquery": ("a subquery", _DECLARED),
+    "Exists": ("EXISTS", _DECLARED),
     "Join": ("a join", _ONE_TABLE),
     "Lateral": ("LATERAL", _ONE_TABLE),
-    "Min": ("MIN", _RANGES),
-    "Max": ("MAX", _RANGES),
+    **{name: (name.upper(), _RANGES) for name in ("Min", "Max", "Stddev", "Variance")},
     "PercentileDisc": ("PERCENTILE_DISC", "write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY column)"),
-    "Stddev": ("STDDEV", _RANGES),
-    "Variance": ("VARIANCE", _RANGES),
     "Distinct": ("DISTINCT", "GROUP BY the column counts every declared value"),
     "Window": ("a window function", "GROUP BY gives one count a group"),
     "CountIf": ("COUNT_IF", "write COUNT(*) FILTER (WHERE …)"),
     "If": ("IF", _SUM_OF_CASE),
     "Coalesce": ("COALESCE", "ask for IS NULL in a condition"),
-    "Like": ("LIKE", _LIST),
-    "ILike": ("ILIKE", _LIST),
+    **{name: (name.upper(), _LIST) for name in ("Like", "ILike", "Glob", "Any", "All")},
     "SimilarTo": ("SIMILAR TO", _LIST),
-    "RegexpLike": ("a regular expression", _LIST),
-    "RegexpILike": ("a regular expression", _LIST),
-    "Glob": ("GLOB", _LIST),
-    "Any": ("ANY", _LIST),
-    "All": ("ALL", _LIST),
+    **dict.fromkeys(("RegexpLike", "RegexpILike"), ("a regular expression", _LIST)),
     "NullSafeEQ": ("IS NOT DISTINCT FROM", "write column = constant, or column IS NULL"),
     "NullSafeNEQ": ("IS DISTINCT FROM", "write column <> constant OR column IS NULL"),
-    "Placeholder": ("a parameter", _CONSTANT),
-    "Parameter": ("a parameter", _CONSTANT),
-    "Interval": ("INTERVAL", _DAYS),
+    **dict.fromkeys(("Placeholder", "Parameter"), ("a parameter", _CONSTANT)),
+    **{name: (name.upper(), _DAYS) for name in ("Interval", "Extract", "Year", "Month", "Day")},
     "CurrentDate": ("CURRENT_DATE", "write the day itself, like DATE '2024-01-31'"),
     "CurrentTimestamp": ("the current time", "write the day itself, like DATE '2024-01-31'"),
-    "Extract": ("EXTRACT", _DAYS),
-    "Year": ("YEAR", _DAYS),
-    "Month": ("MONTH", _DAYS),
-    "Day": ("DAY", _DAYS),
     "Date": ("the function DATE", "write DATE '2024-01-31'"),
     "TryCast": ("TRY_CAST", "write DATE '2024-01-31'"),
     "Tuple": ("a tuple", "compare one column at a time, joined by AND"),
@@ -167,24 +150,20 @@ _NODES = {
     "Collate": ("COLLATE", "texts are compared as they are"),
     "AtTimeZone": ("AT TIME ZONE", _DAYS),
     "Dot": ("a name of several parts", "write column or table.column"),
-    "Rollup": ("ROLLUP", "it belongs to GROUP BY"),
-    "Cube": ("CUBE", "it belongs to GROUP BY"),
+    **{name: (name.upper(), "it belongs to GROUP BY") for name in ("Rollup", "Cube")},
     "GroupingSets": ("GROUPING SETS", "they belong to GROUP BY"),
     "Xor": ("XOR", "write it with AND, OR and NOT"),
 }
 """By the name of sqlglot's class: what it is called, and what to write instead."""
 
 _PARTS = {
-    "with": ("WITH", "write the condition into the query itself", "WITH"),
-    "with_": ("WITH", "write the condition into the query itself", "WITH"),
+    **dict.fromkeys(("with", "with_"), ("WITH", "write the condition into the query itself", "WITH")),
     "joins": ("a second table", _ONE_TABLE, "FROM"),
     "laterals": ("LATERAL", _ONE_TABLE, "LATERAL"),
     "distinct": ("DISTINCT", "GROUP BY the column counts every declared value", "DISTINCT"),
-    "having": ("HAVING", "leave it out and pick from the answers: that costs no privacy", "HAVING"),
+    **{name: (name.upper(), _PICK, name.upper()) for name in ("having", "offset", "qualify")},
     "order": ("ORDER BY", "leave it out: answers come in the order of the queries", "ORDER"),
-    "limit": ("LIMIT", "leave it out and pick from the answers: that costs no privacy", "LIMIT FETCH TOP"),
-    "offset": ("OFFSET", "leave it out and pick from the answers: that costs no privacy", "OFFSET"),
-    "qualify": ("QUALIFY", "leave it out and pick from the answers: that costs no privacy", "QUALIFY"),
+    "limit": ("LIMIT", _PICK, "LIMIT FETCH TOP"),
     "windows": ("WINDOW", "GROUP BY gives one count a group", "WINDOW"),
     "into": ("INTO", "queries only read", "INTO"),
     "locks": ("a lock", "queries only read; leave it out", "FOR"),
@@ -192,11 +171,10 @@ _PARTS = {
     "pivots": ("PIVOT", "GROUP BY gives one count a group", "PIVOT"),
     "db": ("a table of another schema", "write the declared table's name alone", ""),
     "catalog": ("a table of another catalog", "write the declared table's name alone", ""),
-    "query": ("a subquery", "write the condition on the columns of the declared table", ""),
+    "query": ("a subquery", _DECLARED, ""),
     "symmetric": ("SYMMETRIC", "give the lower end first", "SYMMETRIC"),
     "all": ("GROUP BY ALL", "name the columns", "GROUP"),
-    "rollup": ("WITH ROLLUP", "write GROUP BY ROLLUP (a, b)", "ROLLUP"),
-    "cube": ("WITH CUBE", "write GROUP BY CUBE (a, b)", "CUBE"),
+    **{name: (f"WITH {(word := name.upper())}", f"write GROUP BY {word} (a, b)", word) for name in ("rollup", "cube")},
     "totals": ("WITH TOTALS", "write GROUP BY ROLLUP (a, b)", "TOTALS"),
 }
 """By the name of the part: what it is called, what to write instead, and the keyword to point at."""
@@ -218,7 +196,7 @@ def advice_on_node(node: Any) -> tuple[str, str, str]:
         word = "" if isinstance(node, exp.Binary) or "start" in node.meta else what
         return f"{what} is not supported", remedy, word.split()[0] if word.isupper() else ""
     if isinstance(node, exp.Query):
-        return "a subquery is not supported", "write the condition on the columns of the declared table", ""
+        return "a subquery is not supported", _DECLARED, ""
     if isinstance(node, exp.Func):
         return "a function is not supported", f"only COUNT, SUM, AVG and MEDIAN are; {_PLAIN}", ""
     if isinstance(node, exp.Binary):

@@ -47,10 +47,8 @@ _ODD = {
     '"': ("a quoted name that is not closed, or empty", 'write it as "name"'),
     "/*": ("a comment that is not closed, or nested", "end it with */, with no /* inside"),
     "/*+": ("a hint that is not closed, or nested", "write it as SELECT /*+ weight(3) */ COUNT(*) …"),
-    "?": ("a parameter", "write the constant itself"),
+    **dict.fromkeys("?:@", ("a parameter", "write the constant itself")),
     "$": ("a parameter or dollar-quoted text", "write the constant itself"),
-    ":": ("a parameter", "write the constant itself"),
-    "@": ("a parameter", "write the constant itself"),
     "`": ("a name in back quotes", 'use double quotes, like "name"'),
     "%": ("the operator %", "declare a column for it, with values or integers"),
     "^": ("the operator ^", "write the number itself"),
@@ -60,10 +58,7 @@ _ODD = {
     "[": ("a bracket", "a list is written IN ('a', 'b')"),
     "{": ("a brace", EXAMPLE),
     "\\": ("a backslash", EXAMPLE),
-    "“": ("a typographic quote", "texts stand in plain '…'"),
-    "”": ("a typographic quote", "texts stand in plain '…'"),
-    "‘": ("a typographic quote", "texts stand in plain '…'"),
-    "’": ("a typographic quote", "texts stand in plain '…'"),
+    **dict.fromkeys("“”‘’", ("a typographic quote", "texts stand in plain '…'")),
 }
 """What is wrong with text that begins like this."""
 
@@ -107,10 +102,9 @@ class Script:
 
     def refusal(self, start: int, end: int, problem: str, remedy: str) -> QueryError:
         """The error for this stretch of text."""
-        line = self.text.count("\n", 0, start) + 1
-        column = start - self.text.rfind("\n", 0, start)
-        snippet = shown(self.text[start:end])
-        return QueryError(f"{self.name} line {line}, column {column}: {problem} ({snippet}); {remedy}")
+        line, column = self.text.count("\n", 0, start) + 1, start - self.text.rfind("\n", 0, start)
+        said = f"{problem} ({shown(self.text[start:end])}); {remedy}"
+        return QueryError(f"{self.name} line {line}, column {column}: {said}")
 
     def statements(self) -> list[tuple[int, int]]:
         """The first and the last lexeme (excluded) of every statement that is not empty."""
@@ -120,7 +114,7 @@ class Script:
 
     def index(self, place: int) -> int:
         """The number of the lexeme at or before a place in the text."""
-        return max(bisect_right(self._starts, place) - 1, 0)
+        return max(bisect_right(self.lexemes, place, key=lambda lexeme: lexeme.start) - 1, 0)
 
     @cached_property
     def plain(self) -> str:
@@ -130,10 +124,6 @@ class Script:
             pieces += [self.text[place:start], " " * (end - start)]
             place = end
         return "".join([*pieces, self.text[place:]])
-
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [lexeme.start for lexeme in self.lexemes]
 
     def _cut(self) -> Iterator[Lexeme]:
         place, before, number = 0, None, 0
@@ -198,12 +188,16 @@ class Script:
         depth = prefixes = 0
         for lexeme in self.lexemes:
             word = lexeme.word
-            depth += (word in ("(", "CASE")) - (word in (")", "END"))
-            depth = 0 if word == ";" else max(depth, 0)
+            depth = 0 if word == ";" else max(depth + nesting(word), 0)
             prefixes = prefixes + 1 if word in ("NOT", "-", "+") else 0
             if depth > DEEPEST or prefixes > 3:
                 remedy = f"at most {DEEPEST} parentheses and CASEs inside one another, and 3 signs or NOTs in a row"
                 raise self.refusal(lexeme.start, lexeme.end + 20, "nested too deeply", remedy)
+
+
+def nesting(word: str) -> int:
+    """How much deeper the text is behind this word."""
+    return (word in ("(", "CASE")) - (word in (")", "END"))
 
 
 def shown(text: str) -> str:

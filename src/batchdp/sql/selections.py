@@ -23,8 +23,8 @@ from batchdp.queries.query import (
     in_name,
     restricted,
 )
+from batchdp.sql.amounts import measured
 from batchdp.sql.conditions import condition
-from batchdp.sql.derived import measured
 from batchdp.sql.groupings import Grouping, alias_name, grouping, item_of
 from batchdp.sql.refusals import Node, Statement
 from batchdp.sql.script import Batch, comparable

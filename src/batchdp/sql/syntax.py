@@ -27,16 +27,10 @@ class Declared:
     """A domain, made quick to look up: a batch may hold very many names and constants."""
 
     def __init__(self, domain: Domain) -> None:
-        self.domain = domain
+        self.domain, columns = domain, domain.columns.items()
         self.names = {fold(name): name for name in domain.columns}
-        self.groupings = {
-            fold(grouping): (name, grouping)
-            for name, column in domain.columns.items()
-            for grouping in column.groupings or ()
-        }
-        self.values = {
-            name: frozenset(column.values) for name, column in domain.columns.items() if isinstance(column, Listed)
-        }
+        self.groupings = {fold(one): (name, one) for name, column in columns for one in column.groupings or ()}
+        self.values = {name: frozenset(column.values) for name, column in columns if isinstance(column, Listed)}
 
 
 @dataclass(frozen=True)
@@ -71,9 +65,8 @@ class Scope:
         name = self.declared.names.get(fold(node.name))
         if name is None and fold(node.name) in self.declared.groupings:
             of, grouping = self.declared.groupings[fold(node.name)]
-            raise self.refusal(
-                node, f"{grouping} is a grouping of {of}", f"GROUP BY {grouping}, or compare {of} itself"
-            )
+            remedy = f"GROUP BY {grouping}, or compare {of} itself"
+            raise self.refusal(node, f"{grouping} is a grouping of {of}", remedy)
         if name is None:
             remedy = f"declared are {listed(list(self.domain.columns), fold(node.name))}"
             if node.this.args.get("quoted"):
@@ -117,57 +110,41 @@ def unwrapped(node: Node) -> Node:
     return node
 
 
+AGGREGATES = (exp.Sum, exp.Avg, exp.Median, exp.PercentileCont)
+ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div)
+COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is)
 PARTS: dict[type, frozenset[str]] = {
     kind: frozenset(parts.split())
-    for kind, parts in {
-        exp.Select: "expressions from from_ where group",
-        exp.From: "this",
-        exp.Table: "this alias",
-        exp.TableAlias: "this",
-        exp.Where: "this",
-        exp.Group: "expressions",
-        exp.Alias: "this alias",
-        exp.Column: "this table",
-        exp.Identifier: "this quoted",
-        exp.Literal: "this is_string",
-        exp.Boolean: "this",
-        exp.Null: "",
-        exp.Star: "",
-        exp.Count: "this big_int",
-        exp.Sum: "this",
-        exp.Avg: "this",
-        exp.Median: "this",
-        exp.PercentileCont: "this",
-        exp.WithinGroup: "this expression",
-        exp.Order: "expressions",
-        exp.Ordered: "this desc nulls_first",
-        exp.ApproxQuantile: "this quantile",
-        exp.Quantile: "this quantile",
-        exp.Nullif: "this expression",
-        exp.Filter: "this expression",
-        exp.Case: "this ifs default",
-        exp.If: "this true",
-        exp.Paren: "this",
-        exp.Neg: "this",
-        exp.Add: "this expression",
-        exp.Sub: "this expression",
-        exp.Mul: "this expression",
-        exp.Div: "this expression",
-        exp.Cast: "this to",
-        exp.DataType: "this nested",
-        exp.And: "this expression",
-        exp.Or: "this expression",
-        exp.Not: "this",
-        exp.EQ: "this expression",
-        exp.NEQ: "this expression",
-        exp.LT: "this expression",
-        exp.LTE: "this expression",
-        exp.GT: "this expression",
-        exp.GTE: "this expression",
-        exp.Between: "this low high",
-        exp.In: "this expressions",
-        exp.Is: "this expression",
+    for parts, kinds in {
+        "": (exp.Null, exp.Star),
+        "this": (exp.From, exp.TableAlias, exp.Where, exp.Boolean, exp.Paren, exp.Neg, exp.Not, *AGGREGATES),
+        "this expression": (
+            *ARITHMETIC,
+            *COMPARISONS,
+            exp.And,
+            exp.Or,
+            exp.Is,
+            exp.Nullif,
+            exp.Filter,
+            exp.WithinGroup,
+        ),
+        "expressions": (exp.Group, exp.Order),
+        "expressions from from_ where group": (exp.Select,),
+        "this alias": (exp.Table, exp.Alias),
+        "this table": (exp.Column,),
+        "this quoted": (exp.Identifier,),
+        "this is_string": (exp.Literal,),
+        "this big_int": (exp.Count,),
+        "this desc nulls_first": (exp.Ordered,),
+        "this quantile": (exp.ApproxQuantile, exp.Quantile),
+        "this ifs default": (exp.Case,),
+        "this true": (exp.If,),
+        "this to": (exp.Cast,),
+        "this nested": (exp.DataType,),
+        "this low high": (exp.Between,),
+        "this expressions": (exp.In,),
     }.items()
+    for kind in kinds
 }
 """Every kind of node that is understood, and the parts that it may have."""
 SETS = (exp.Tuple, exp.GroupingSets, exp.Rollup, exp.Cube)
@@ -265,11 +242,8 @@ def _place(text: str, line: int | None, column: int | None) -> int | None:
 def _check_parts(statement: Statement) -> None:
     for node in statement.tree.walk():
         known = PARTS.get(type(node))
-        if (
-            isinstance(node, SETS)
-            and isinstance(node.parent, (exp.Group, exp.Paren, *SETS))
-            and node.find_ancestor(exp.Group)
-        ):
+        within = isinstance(node.parent, (exp.Group, exp.Paren, *SETS)) and node.find_ancestor(exp.Group)
+        if isinstance(node, SETS) and within:
             known = frozenset({"expressions"})
         if known is None:
             problem, remedy, words = advice_on_node(node)
@@ -284,17 +258,12 @@ def _check_parts(statement: Statement) -> None:
 def _silence() -> Iterator[None]:
     """Keep sqlglot's log to itself: it quotes the text, and its warnings come back as errors here."""
     log = logging.getLogger("sqlglot")
-    nothing = _Nothing()
+
+    def nothing(record: logging.LogRecord) -> bool:  # one each, so that several threads do not take another's away
+        return False
+
     log.addFilter(nothing)
     try:
         yield
     finally:
         log.removeFilter(nothing)
-
-
-class _Nothing(logging.Filter):
-    """Lets nothing pass; one each, so that several threads do not take away each other's."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is logged."""
-        return False
