@@ -20,8 +20,8 @@ from batchdp.domain import (
     read_domain,
 )
 from batchdp.engines import count, open_table
+from batchdp.sql import read_queries
 from batchdp.workloads.encode.cells import Cells, cells_of
-from cases import read_queries
 
 DOMAIN = """
 table = "patients"

@@ -12,6 +12,7 @@ from batchdp import MatrixWorkload, workloads
 from batchdp.domain import Domain
 from batchdp.linalg.product import CellMap, Product
 from batchdp.queries.query import Query
+from batchdp.sql import read_queries
 from batchdp.sql.script import Batch, batch_of, load_text, read_selections
 from batchdp.workloads.encode.atoms import split
 from batchdp.workloads.encode.blocks import blocks
@@ -24,11 +25,6 @@ from contract import peer_figures as peer_figures
 def read_batch(sql: str, domain: Domain, *, source: str = "queries") -> Batch:
     """What some SQL asks for."""
     return batch_of(read_selections(sql, domain, source=source))
-
-
-def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Query, ...]:
-    """Its linear queries."""
-    return read_batch(sql, domain, source=source).queries
 
 
 def load_queries(path: str | os.PathLike[str], domain: Domain) -> tuple[Query, ...]:

@@ -38,10 +38,10 @@ from batchdp.mechanism.prepare import lattice_of
 from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.plans.planned import Plan
 from batchdp.privacy import LAPLACE
+from batchdp.sql import read_queries
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.encode.cells import cells_of
 from batchdp.workloads.matrix import MatrixWorkload
-from cases import read_queries
 from engines import ENGINES, every_engine, on_spark
 from mechanisms import measured, prepared
 

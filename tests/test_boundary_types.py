@@ -156,8 +156,8 @@ def test_one_value_does_not_decide_whether_a_frame_is_accepted(
 
 
 def split_of(declared: Domain) -> tuple[Atoms, ...]:
+    from batchdp.sql import read_queries
     from batchdp.workloads.encode.atoms import split
-    from cases import read_queries
 
     column = declared.columns["x"]
     groups = hasattr(column, "values")

@@ -27,9 +27,10 @@ from batchdp.queries.query import (
     Truth,
     ValueOf,
 )
+from batchdp.sql import read_queries
 from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, LineAtoms, possible
 from batchdp.workloads.encode.cells import Cells, cells_of
-from cases import every_number, read_queries
+from cases import every_number
 from sql_truth import (
     DOMAIN,
     battery,

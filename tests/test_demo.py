@@ -18,7 +18,7 @@ from batchdp.cli import example
 from batchdp.domain import read_domain
 from batchdp.ledger import Ledger
 from batchdp.release import load_release
-from cases import read_queries
+from batchdp.sql import read_queries
 from commands import contents, environment, refused, succeeds, unchanged
 
 ROOT = Path(__file__).parent.parent

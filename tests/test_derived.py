@@ -44,7 +44,8 @@ from batchdp.release import (
 from batchdp.release.file import FORMAT
 from batchdp.reports.dossier import dossier, verify
 from batchdp.reports.page import page
-from cases import read_batch, read_queries
+from batchdp.sql import read_queries
+from cases import read_batch
 from commands import run
 from derived_truth import counted, expected, ordered, quantile_statement, ratio_statement
 

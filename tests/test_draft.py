@@ -33,8 +33,8 @@ from batchdp.domain.draft import (
 )
 from batchdp.errors import DomainError
 from batchdp.queries.query import Query
+from batchdp.sql import read_queries
 from batchdp.workloads.encode.cells import cells_of
-from cases import read_queries
 from commands import refused, succeeds, unchanged
 from engines import postgres
 

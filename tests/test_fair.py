@@ -26,7 +26,7 @@ from batchdp.plans import (
 from batchdp.plans.criteria import named, statements_of
 from batchdp.plans.options import Options
 from batchdp.plans.weighing import Weighing
-from cases import read_queries
+from batchdp.sql import read_queries
 from commands import refused, run, succeeds
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

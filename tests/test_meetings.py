@@ -36,10 +36,11 @@ from batchdp.linalg.matrix import dense
 from batchdp.mechanism.lattice import quantise_cells
 from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.privacy import GAUSSIAN, LAPLACE
+from batchdp.sql import read_queries
 from batchdp.strategies.blocks import best_shares
 from batchdp.strategies.bounds import certify
 from batchdp.workloads.encode.cells import cells_of, largest
-from cases import every_number, read_queries
+from cases import every_number
 from mechanisms import measured
 from test_cells import _worth, examples_of, small_batches
 

@@ -29,7 +29,8 @@ from batchdp.queries.query import (
     Within,
 )
 from batchdp.queries.query import Any as AnyOf
-from cases import load_queries, read_queries
+from batchdp.sql import read_queries
+from cases import load_queries
 
 DOMAIN = read_domain("""
 table = "patients"

@@ -16,7 +16,7 @@ from hypothesis.strategies import DrawFn
 from batchdp.domain import as_domain, read_domain
 from batchdp.errors import DomainError, QueryError
 from batchdp.queries.query import Query
-from cases import read_queries
+from batchdp.sql import read_queries
 from sql_truth import DOMAIN, battery, connection, domain, grouped_battery, records, rows, statements, worth
 
 EXAMPLES = int(os.environ.get("BATCHDP_EXAMPLES", "100"))

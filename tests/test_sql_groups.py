@@ -16,7 +16,7 @@ import pytest
 import batchdp
 from batchdp import DomainError, QueryError, plan
 from batchdp.domain import Domain, as_domain, read_domain
-from cases import read_queries
+from batchdp.sql import read_queries
 from sql_truth import DOMAIN, connection, records, rows, worth
 
 GROUPINGS = """

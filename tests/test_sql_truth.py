@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 
-from cases import read_queries
+from batchdp.sql import read_queries
 from sql_truth import battery, connection, domain, grouped_battery, records, rows, statements, worth
 
 ROWS, SEED = 400, 5

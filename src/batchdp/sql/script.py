@@ -223,12 +223,17 @@ def load_text(path: str | os.PathLike[str]) -> str:
     return read_text(path, "the queries ", 4 * MOST_CHARACTERS, "split it into several batches", QueryError)
 
 
-def read_selections(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Selection, ...]:
-    """What every statement of a text asks for, with no object for each of its groups; `source` names it in errors.
+def read_queries(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Query, ...]:
+    """The queries in a text of SELECT statements over the declared table; `source` names the text in errors.
 
     Nothing is executed. Everything that is not known to be a linear query over declared columns is refused with a
     QueryError that shows the place.
     """
+    return batch_of(read_selections(sql, domain, source=source)).queries
+
+
+def read_selections(sql: str, domain: Domain, *, source: str = "queries") -> tuple[Selection, ...]:
+    """What every statement asks for, with no object for each of its groups."""
     if not isinstance(sql, str):
         raise QueryError(f"sql is a {type(sql).__name__}; give a text of SELECT statements")
     script = Script(sql, source)
