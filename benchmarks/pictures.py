@@ -23,7 +23,7 @@ from batchdp.domain import read_domain
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.mechanism.knorm.law import noise_of
 from batchdp.optimizer.kinds import shaped_noise
-from batchdp.sql.script import batch_of, read_selections
+from batchdp.sql import read_queries
 from batchdp.strategies.shaped import ShapeLimits
 from batchdp.workloads.encode.cells import cells_of
 
@@ -145,7 +145,7 @@ SELECT COUNT(*) AS "18 and over" FROM patients WHERE age >= 18;
 SELECT COUNT(*) AS "NY or NJ, under 65" FROM patients WHERE state IN ('NY', 'NJ') AND age < 65;
 SELECT COUNT(*) AS "CA" FROM patients WHERE state = 'CA';
 """
-    made = cells_of(batch_of(read_selections(sql, domain)).queries, domain)
+    made = cells_of(read_queries(sql, domain), domain)
     (block,) = made.blocks
     place = {atoms.column: i for i, atoms in enumerate(made.atoms)}
     states, ages = ("NY, NJ", "CA", "anything\nelse", "NULL"), ("under 18", "18 to\nunder 65", "65 and\nover", "NULL")

@@ -21,9 +21,9 @@ from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.prepare import lattice_of
 from batchdp.optimizer.families.noise_on_results import noise_on_results
+from batchdp.sql import read_queries
 from batchdp.workloads.encode.cells import Cells, cells_of
 from batchdp.workloads.matrix import MatrixWorkload
-from cases import read_queries
 
 TABLE = "visits"
 UNIT = "who"
