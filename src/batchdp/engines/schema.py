@@ -115,5 +115,5 @@ def _describe(name: str, dtype: Any) -> Described:
         "text": dtype.is_string(),
     }
     digits = dtype.scale if dtype.is_decimal() else None
-    kind = next((kind for kind, fits in kinds.items() if fits), "other")
+    kind: ColumnType = next((kind for kind, fits in kinds.items() if fits), "other")
     return Described(name, kind, step=10.0**-digits if digits else None)

@@ -126,7 +126,8 @@ class Plan:
     @property
     def factor(self) -> int:
         """How many times a single row's sensitivity two neighbouring tables differ by."""
-        return declared_neighbours(self.domain).factor
+        privacy = self.domain.privacy
+        return privacy.rows_per_unit * (2 if privacy.neighbours == "replace" else 1)
 
     def standard_errors(
         self, table: int | str | None = None, *, epsilon: float | None = None, rho: float | None = None
