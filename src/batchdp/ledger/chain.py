@@ -25,12 +25,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from batchdp.errors import BudgetError
-from batchdp.privacy import (
-    UNITS,
-    Budget,
-    Noise,
-    Unit,
-)
+from batchdp.privacy import UNITS, Budget, Noise, Unit
 
 # ── what a spend costs ──
 

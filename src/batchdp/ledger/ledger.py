@@ -24,23 +24,9 @@ from batchdp.ledger.chain import (
     grant,
 )
 from batchdp.ledger.file import LedgerFile
-from batchdp.ledger.outputs import (
-    as_entry,
-    digest_of,
-    find_output,
-    find_paid,
-    migrate,
-    repeat,
-)
+from batchdp.ledger.outputs import as_entry, digest_of, find_output, find_paid, migrate, repeat
 from batchdp.mechanism.conversion import check_delta, epsilon_of
-from batchdp.privacy import (
-    UNITS,
-    Amount,
-    Budget,
-    Unit,
-    round_down,
-    round_up,
-)
+from batchdp.privacy import UNITS, Amount, Budget, Unit, round_down, round_up
 from batchdp.text import summary
 
 if TYPE_CHECKING:

@@ -25,41 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.domain import Counted
-from batchdp.errors import (
-    BatchDPError,
-    LedgerError,
-    ReleaseError,
-    TableError,
-)
-from batchdp.ledger import (
-    AnyLedger,
-    Ledger,
-    StoredRelease,
-    as_ledger,
-)
+from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError
+from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
 from batchdp.ledger.chain import charge
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.measure import add
-from batchdp.mechanism.measurement import (
-    GroupNoise,
-    IntegerMeasurement,
-    Neighbours,
-    Relation,
-)
+from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Neighbours, Relation
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan
 from batchdp.plans.encoding import shown_answers
 from batchdp.plans.planned import settle
-from batchdp.privacy import (
-    UNITS,
-    Budget,
-    Noise,
-    round_down,
-    round_up,
-)
+from batchdp.privacy import UNITS, Budget, Noise, round_down, round_up
 from batchdp.private import CellCounts, Counts
 from batchdp.progress import Progress
 from batchdp.queries.expressions import Asked
@@ -68,12 +47,7 @@ from batchdp.release.counts import given_counts, given_records, reading
 from batchdp.release.estimates import check_fits, estimate_of
 from batchdp.release.file import Stored, decoded, encoded
 from batchdp.release.release import Release, Said
-from batchdp.release.verify import (
-    answers_digest,
-    check_charged,
-    check_release,
-    plan_digest,
-)
+from batchdp.release.verify import answers_digest, check_charged, check_release, plan_digest
 from batchdp.strategies.strategy import FactoredStrategy, Strategy
 from batchdp.workloads.encode import AskedTables, Legend
 

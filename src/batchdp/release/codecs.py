@@ -28,15 +28,7 @@ from batchdp.mechanism.residual.lattice import ComponentLattice, IntegerGroup, W
 from batchdp.mechanism.residual.tables import TableReader
 from batchdp.mechanism.sensitivity import largest_squares
 from batchdp.release.certificate import PrivacyCertificate
-from batchdp.release.file import (
-    DECODERS,
-    Arrays,
-    Encoded,
-    Header,
-    Reading,
-    encode,
-    whole_numbers,
-)
+from batchdp.release.file import DECODERS, Arrays, Encoded, Header, Reading, encode, whole_numbers
 from batchdp.release.verify import Described, describe
 from batchdp.strategies.marginal.weights import Tables
 from batchdp.strategies.residual.columns import Column

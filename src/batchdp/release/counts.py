@@ -26,12 +26,7 @@ from batchdp.errors import PrivacyParameterError, ReleaseError, TableError
 from batchdp.mechanism.measurement import Integers
 from batchdp.plans import Plan
 from batchdp.plans.encoding import CellBatch
-from batchdp.private import (
-    CellCounts,
-    Counts,
-    Records,
-    Tallies,
-)
+from batchdp.private import CellCounts, Counts, Records, Tallies
 from batchdp.progress import Progress
 from batchdp.strategies.marginal.strategy import MarginalStrategy
 from batchdp.strategies.residual.strategy import ResidualStrategy, WholeParts
@@ -61,12 +56,7 @@ def is_records(table: Any) -> bool:
 
 def codes_of(table: Any, batch: KroneckerWorkload) -> Codes:
     """Records in a frame or an array, refused by its number of columns alone: types may be guessed from values."""
-    from batchdp.engines.codes import (
-        codes_in_array,
-        codes_in_arrow,
-        codes_in_pandas,
-        codes_in_polars,
-    )
+    from batchdp.engines.codes import codes_in_array, codes_in_arrow, codes_in_pandas, codes_in_polars
 
     kind = library(table)
     if kind == "pandas":

@@ -32,14 +32,7 @@ from batchdp.release.answers import (
 )
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import save_release
-from batchdp.release.tables import (
-    MADE,
-    Block,
-    Layout,
-    Table,
-    Titles,
-    headings,
-)
+from batchdp.release.tables import MADE, Block, Layout, Table, Titles, headings
 from batchdp.text import sanitise
 from batchdp.workloads.encode import AskedTables, Legend, write_runs
 

@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 
 from batchdp.mechanism.reader import Reader
 from batchdp.queries.expressions import Asked
-from batchdp.queries.query import (
-    QUERY,
-    Statement,
-    in_column,
-    statements_of,
-    tables_of,
-)
+from batchdp.queries.query import QUERY, Statement, in_column, statements_of, tables_of
 from batchdp.text import full_title
 from batchdp.workloads.encode import AskedTables, Legend
 from batchdp.workloads.encode.tables import Run

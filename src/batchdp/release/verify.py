@@ -19,12 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.errors import (
-    LedgerError,
-    PrivacyParameterError,
-    ReleaseError,
-    StrategyError,
-)
+from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.chain import charge
 from batchdp.linalg.matrix import Dense, plain
@@ -35,22 +30,11 @@ from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS, Lattice
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.mechanism.marginal.tables import WeightedReader
-from batchdp.mechanism.measurement import (
-    CALLER,
-    LARGEST,
-    IntegerMeasurement,
-    Neighbours,
-)
+from batchdp.mechanism.measurement import CALLER, LARGEST, IntegerMeasurement, Neighbours
 from batchdp.mechanism.prepare import MOST_BIAS
 from batchdp.mechanism.reader import ROUNDING, CellReader
 from batchdp.mechanism.residual.tables import TableReader
-from batchdp.privacy import (
-    UNITS,
-    Budget,
-    KNorm,
-    Unit,
-    round_up,
-)
+from batchdp.privacy import UNITS, Budget, KNorm, Unit, round_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import Stored, decoded, is_encoded
 from batchdp.release.release import Release

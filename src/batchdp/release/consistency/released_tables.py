@@ -17,20 +17,8 @@ from batchdp.mechanism.marginal.tables import WeightedReader
 from batchdp.mechanism.residual.lattice import WholeGroups
 from batchdp.mechanism.residual.tables import TableReader
 from batchdp.progress import Progress
-from batchdp.release.consistency.faces import (
-    Columns,
-    closure,
-    maximal,
-    split_table,
-    spread,
-    subsets,
-)
-from batchdp.release.consistency.release import (
-    Fitted,
-    Rounding,
-    fit,
-    fit_cells,
-)
+from batchdp.release.consistency.faces import Columns, closure, maximal, split_table, spread, subsets
+from batchdp.release.consistency.release import Fitted, Rounding, fit, fit_cells
 from batchdp.release.consistency.rounding import round_controlled, round_margin, round_onto_margins
 from batchdp.release.consistency.tables import closest_tables
 from batchdp.workloads.kronecker import KroneckerWorkload
