@@ -490,14 +490,14 @@ assert ledger.verify()
 
 
 def test_what_is_committed_is_synced(ledger: Ledger) -> None:
-    with closing(ledger._file._connect()) as connection:
+    with ledger._file._connect() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA: the folder too
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 def test_entries_can_neither_be_changed_nor_deleted(ledger: Ledger) -> None:
     reserved(ledger, "first")
-    with closing(ledger._file._connect()) as connection:
+    with ledger._file._connect() as connection:
         for statement in ("UPDATE event SET charged = 0", "DELETE FROM event"):
             with pytest.raises(sqlite3.IntegrityError, match="entries stay"):
                 connection.execute(statement)
@@ -795,7 +795,7 @@ def test_a_timeout_that_is_none(bad: Any, path: Path) -> None:
 
 def test_a_locked_file_refuses_spends_and_can_be_read(ledger: Ledger) -> None:
     impatient = Ledger.open(ledger.path, timeout=0.05)
-    with closing(ledger._file._connect()) as connection:
+    with ledger._file._connect() as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match=r"is locked by another process; try again, .* timeout=0\.05 seconds"):
             impatient.reserve("first", epsilon=0.5, **ASKED)

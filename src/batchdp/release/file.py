@@ -34,23 +34,24 @@ if TYPE_CHECKING:
     from batchdp.release.release import Release
 
 
-class Reading:
-    """An array that is read from its beginning, piece by piece."""
+class Content:
+    """Arrays of a file that are read from their beginnings, piece by piece: lists of whole or of finite numbers."""
 
-    def __init__(self, content: NDArray[Any]) -> None:
-        self._content, self._at = content, 0
+    def __init__(self, arrays: Mapping[str, Any], *, whole: Sequence[str] = (), finite: Sequence[str] = ()) -> None:
+        self._left = {name: whole_numbers(name, arrays) for name in whole}
+        self._left |= {name: archive.read_numbers(name, arrays) for name in finite}
 
-    def next(self, *shape: int) -> NDArray[Any]:
-        """The next entries, in this shape."""
-        size = prod(shape)
-        if min(shape, default=0) < 0 or self._at + size > len(self._content):
+    def next(self, name: str, *shape: int) -> NDArray[Any]:
+        """The next entries of an array, in this shape."""
+        left, size = self._left[name], prod(shape)
+        if min(shape, default=0) < 0 or size > len(left):
             raise ReleaseError("an array is shorter than it should be")
-        self._at += size
-        return self._content[self._at - size : self._at].reshape(shape)
+        self._left[name] = left[size:]
+        return left[:size].reshape(shape)
 
     def check_ended(self) -> None:
-        """Refuse what is left."""
-        if self._at != len(self._content):
+        """Refuse what is left of any."""
+        if any(len(left) for left in self._left.values()):
             raise ReleaseError("an array is longer than it should be")
 
 

@@ -215,17 +215,22 @@ class Block:
         """Of its answers among all that are shown."""
         return range(self.start, self.start + self.size)
 
+    @property
+    def among_listed(self) -> slice:
+        """Of its answers among those that are listed."""
+        return slice(self.listed, self.listed + self.size)
+
 
 class Layout:
     """Which answers are shown, in which order and in which tables."""
 
     def __init__(self, reader: Reader, titles: Titles | None, asked: Sequence[Asked[int]]) -> None:
-        self._reader, self._titles, self._asked = reader, titles, asked
+        self._reader, self.titles, self._asked = reader, titles, asked
 
     @property
     def is_lazy(self) -> bool:
         """Whether every table of linear answers is shown as it is, by a name of its own."""
-        return not self._asked and self._titles is not None
+        return not self._asked and self.titles is not None
 
     def __len__(self) -> int:
         return len(self._asked) or self._reader.answers
@@ -298,8 +303,8 @@ class Layout:
         """Of a linear answer, by its table and its place in it."""
         if self._reader.names is not None:
             return self._reader.names[place]
-        assert self._titles is not None
-        return self._titles.name(table, place)
+        assert self.titles is not None
+        return self.titles.name(table, place)
 
     def tables(self, *, together: bool = False) -> Sequence[Table]:
         """One a statement or table of linear answers.
@@ -307,13 +312,13 @@ class Layout:
         Args:
             together: all single answers that have no table as one table, the first: what people look at.
         """
-        if self.is_lazy and self._titles is not None:
-            return LinearTables(self._titles, self._reader)
+        if self.is_lazy and self.titles is not None:
+            return LinearTables(self.titles, self._reader)
         if not isinstance(self._asked, AskedTables):
             names = [one.name for one in self._asked] or self._reader.names or ()
             return [_named(one) for one in (tables_of(names) if together else statements_of(names))]
-        assert self._titles is not None
-        return [self._table(block, self._titles) for block in self.blocks]
+        assert self.titles is not None
+        return [self._table(block, self.titles) for block in self.blocks]
 
     def _table(self, block: Block, titles: Titles) -> Table:
         if block.run is not None:

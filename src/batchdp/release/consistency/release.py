@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.reader import CellReader
 from batchdp.progress import Outcome, Progress
 from batchdp.release.consistency.cells import closest_cells
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
     from batchdp.release.release import Release
-
 
 INTERVALS = (
     "Standard errors and intervals belong to the noisy answers, not to the consistent ones. These are often closer to "
@@ -47,22 +46,16 @@ class Rounding:
     moved_totals: int
     unkept: tuple[tuple[str, float], ...] = ()
 
+    @classmethod
+    def of(cls, moves: Iterable[Dense], unkept: tuple[tuple[str, float], ...] = ()) -> Rounding:
+        """From how far the answers of every table moved."""
+        found = [(float(own.max(initial=0.0)), int(np.count_nonzero(own >= 1))) for own in moves]
+        return cls(max(most for most, _ in found), sum(far for _, far in found), unkept)
+
     @property
     def adds_up(self) -> bool:
         """Whether all tables still agree."""
         return not self.unkept
-
-    def with_moves(self, moves: Iterable[Any]) -> Rounding:
-        """The same where these answers moved too."""
-        found = self
-        for own in moves:
-            more = int((own >= 1).sum())
-            found = replace(
-                found,
-                largest_move=max(found.largest_move, float(own.max(initial=0.0))),
-                moved_totals=found.moved_totals + more,
-            )
-        return found
 
     def __str__(self) -> str:
         text = f"Whole numbers: no answer moved by more than {self.largest_move:.3g}"
@@ -74,34 +67,6 @@ class Rounding:
         return text + f"the total and every column's margin add up, these shared margins no longer do: {named}{more}."
 
 
-def notes(status: Outcome, rounding: Rounding | None, lifted: float = 0.0, *, apart: bool = False) -> tuple[str, ...]:
-    """Sentences for files, pages and the terminal; `apart` where there may be blocks."""
-    found = [INTERVALS, *([APART] if apart else [])]
-    if status is Outcome.CANCELLED:
-        found.append("The search was stopped: the best so far agrees and is not negative, yet is not the closest.")
-    elif status in (Outcome.OUT_OF_ROUNDS, Outcome.OUT_OF_TIME, Outcome.STALLED):
-        found.append(
-            f"The search ended early ({status}): the answers agree and are not negative, yet may not be the closest."
-        )
-    if lifted >= WORTH_SAYING:
-        found.append(
-            f"To make tables agree, {lifted:.2g} of the records were spread as every column's margin is: the total "
-            "and, nearly, margins of one column are those of a search that ended; larger tables may be worse."
-        )
-    if rounding is not None:
-        found.append(str(rounding))
-    return tuple(found)
-
-
-def beside(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
-    """A table with consistent values, and the noisy ones as "raw"; without intervals, which are not theirs."""
-    groups = frame.iloc[:, :-4].copy()
-    raw = unused("raw", groups.columns)
-    groups["value"] = values
-    groups[raw] = frame["value"].to_numpy()
-    return groups
-
-
 def unused(heading: str, taken: Iterable[str]) -> str:
     """The heading, with a "_" more where a column has it already."""
     known = set(taken)
@@ -110,22 +75,21 @@ def unused(heading: str, taken: Iterable[str]) -> str:
     return heading
 
 
-Dense = NDArray[np.float64]
-
-
 @dataclass(frozen=True, eq=False)
-class Fitted:
-    """Linear answers that agree.
+class Consistent:
+    """Answers that agree with one another and with records that could exist. Post-processing, free of charge.
 
     Args:
-        read: the consistent values of a table of linear answers, by its number.
+        release: what was released; its answers and intervals stay as they are.
+        read: the consistent values of a table of linear answers, by its number; derived ones are computed from these.
         status: how the search ended.
+        rounding: what whole numbers cost; None where they were not asked for.
         gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
         lifted: records that were moved to make tables agree where the search ended early, as a share of all.
-        rounding: what whole numbers cost; None where they were not asked for.
         apart: whether a batch may have been measured in blocks, which are fitted by themselves.
     """
 
+    release: Release = field(repr=False)
     read: Callable[[int], Dense] = field(repr=False)
     status: Outcome
     rounding: Rounding | None = None
@@ -133,48 +97,15 @@ class Fitted:
     lifted: float = 0.0
     apart: bool = False
 
-
-@dataclass(frozen=True, eq=False)
-class Consistent:
-    """Answers that agree with one another and with records that could exist. Post-processing, free of charge.
-
-    Args:
-        release: what was released; its answers and intervals stay as they are.
-        fitted: the linear answers, from which derived ones are computed.
-    """
-
-    release: Release = field(repr=False)
-    fitted: Fitted
-
     @cached_property
     def values(self) -> Dense:
         """The consistent answers, in the order of `release.answers`."""
-        return np.concatenate([np.zeros(0), *(own for _, own in self.release.evaluated(self.fitted.read))])
+        return np.concatenate([np.zeros(0), *(own for _, own in self.release.evaluated(self.read))])
 
     @property
     def raw(self) -> Dense:
         """The noisy answers as they were released."""
         return self.release.values
-
-    @property
-    def status(self) -> Outcome:
-        """How the search ended."""
-        return self.fitted.status
-
-    @property
-    def gap(self) -> float:
-        """How far the squared distance to the noisy answers may be above the least, as a share of it."""
-        return self.fitted.gap
-
-    @property
-    def lifted(self) -> float:
-        """Records that were moved to make tables agree where the search ended early, as a share of all."""
-        return self.fitted.lifted
-
-    @property
-    def rounding(self) -> Rounding | None:
-        """What whole numbers cost; None where they were not asked for."""
-        return self.fitted.rounding
 
     @property
     def tables(self) -> Sequence[Table]:
@@ -188,7 +119,7 @@ class Consistent:
 
     def each(self) -> Iterator[float]:
         """The values one by one, in the order of the release's answers."""
-        for _, own in self.release.evaluated(self.fitted.read):
+        for _, own in self.release.evaluated(self.read):
             yield from own.tolist()
 
     def array(self, table: int) -> Dense:
@@ -199,18 +130,33 @@ class Consistent:
     def of_table(self, table: Table) -> Dense:
         """The consistent values of a table, in one dimension."""
         if table.linear is not None:
-            return self.fitted.read(table.linear).reshape(-1)
+            return self.read(table.linear).reshape(-1)
         return self.values[np.asarray(table.answers, dtype=np.int64)]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What must be said beside these answers."""
-        return notes(self.status, self.rounding, self.lifted, apart=self.fitted.apart)
+        """What must be said beside these answers: sentences for files, pages and the terminal."""
+        found = [INTERVALS, *([APART] if self.apart else [])]
+        if self.status is Outcome.CANCELLED:
+            found.append("The search was stopped: the best so far agrees and is not negative, yet is not the closest.")
+        elif self.status in (Outcome.OUT_OF_ROUNDS, Outcome.OUT_OF_TIME, Outcome.STALLED):
+            ended = f"The search ended early ({self.status})"
+            found.append(f"{ended}: the answers agree and are not negative, yet may not be the closest.")
+        if self.lifted >= WORTH_SAYING:
+            found.append(
+                f"To make tables agree, {self.lifted:.2g} of the records were spread as every column's margin is: the "
+                "total and, nearly, margins of one column are those of a search that ended; larger tables may be worse."
+            )
+        return (*found, *([] if self.rounding is None else [str(self.rounding)]))
 
     def table(self, *columns: str | int, name: str | None = None) -> pd.DataFrame:
         """A table as a frame: its group columns, value and raw, which is the noisy answer."""
-        number = self.release.find(*columns, name=name)
-        return beside(self.release.table(*columns, name=name), self.array(number).reshape(-1))
+        frame = self.release.table(*columns, name=name)
+        groups = frame.iloc[:, :-4].copy()  # without intervals, which are not those of consistent values
+        raw = unused("raw", groups.columns)
+        groups["value"] = self.array(self.release.find(*columns, name=name)).reshape(-1)
+        groups[raw] = frame["value"].to_numpy()
+        return groups
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Dense:
         """The values, for what takes arrays."""
@@ -221,51 +167,39 @@ class Consistent:
         return f"Consistent({len(self.release.answers):,} answers that agree{whole}; {self.status})"
 
 
-def consistent_answers(release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
-    """The closest linear answers that agree, and what follows from them."""
-    from batchdp.release.consistency import released_tables  # noqa: F401  # which says how tables are fitted
-
-    return Consistent(release, fit(release.reader, release, whole=whole, progress=progress))
-
-
 @singledispatch
-def fit(reader: Any, release: Release, *, whole: bool, progress: Progress | None) -> Fitted:
+def fit(reader: Any, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
     """Linear answers that agree, by the kind of reader; each registers its own."""
     raise TypeError(f"nothing says how the answers of a {type(reader).__name__} are made to agree")
 
 
 @fit.register(CellReader)
-def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress | None) -> Fitted:
-    W = _distinct(reader.workload)
-    return fit_cells(W, release.linear_answers, reader.standard_errors, whole=whole, progress=progress)
+def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
+    return fit_cells(_distinct(reader.workload), reader.standard_errors, release, whole=whole, progress=progress)
 
 
-def fit_cells(W: sparse.csr_array, values: Dense, errors: Dense, *, whole: bool, progress: Progress | None) -> Fitted:
-    """The answers W x of the non-negative cells x that fit these best, rounded if asked; as one table."""
-    fitted = closest_cells(*in_units_of_noise(W, values, errors), progress=progress)
+def fit_cells(
+    W: sparse.csr_array, errors: Dense, release: Release, *, whole: bool, progress: Progress | None
+) -> Consistent:
+    """The answers W x of the non-negative cells x that fit the released ones best, rounded if asked; as one table."""
+    # In units of the noise; answers without noise ask for nothing.
+    precision = np.divide(1.0, errors, out=np.ones(len(errors)), where=errors > 0)
+    rows = sparse.csr_array(sparse.diags_array(precision) @ W)
+    fitted = closest_cells(rows, precision * release.linear_answers, progress=progress)
     found = np.asarray(W @ fitted.x)
     if not whole:
-        return Fitted(lambda _: found, fitted.status, apart=True)
-    x = round_controlled(fitted.x, counted(W))[0].astype(np.float64)
-    rounded = np.asarray(W @ x)
-    moves = np.abs(rounded - found)
-    cost = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))
-    return Fitted(lambda _: rounded, fitted.status, cost, apart=True)
+        return Consistent(release, lambda _: found, fitted.status, apart=True)
+    rounded = np.asarray(W @ round_controlled(fitted.x, _counting(W))[0].astype(np.float64))
+    cost = Rounding.of([np.abs(rounded - found)])
+    return Consistent(release, lambda _: rounded, fitted.status, cost, apart=True)
 
 
-def in_units_of_noise(workload: sparse.csr_array, values: Dense, errors: Dense) -> tuple[sparse.csr_array, Dense]:
-    """Queries and answers, each over the standard error of the answer; those without noise ask for nothing."""
-    precision = np.divide(1.0, errors, out=np.ones(len(errors)), where=errors > 0)
-    return sparse.csr_array(sparse.diags_array(precision) @ workload), precision * values
-
-
-def counted(workload: sparse.csr_array) -> sparse.csr_array:
+def _counting(workload: sparse.csr_array) -> sparse.csr_array:
     """The queries that count records, each cell once or not at all."""
     W = sparse.csr_array(workload)
     W.eliminate_zeros()
     lengths = np.diff(W.indptr)
-    others = np.zeros(W.shape[0])
-    np.add.at(others, np.repeat(np.arange(W.shape[0]), lengths), W.data != 1)
+    others = np.bincount(np.repeat(np.arange(len(lengths)), lengths), W.data != 1, len(lengths))
     return sparse.csr_array(W[np.flatnonzero((others == 0) & (lengths > 0))])
 
 

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import ReleaseError
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.mechanism.marginal.lattice import IntegerResults
 from batchdp.mechanism.marginal.tables import WeightedReader
 from batchdp.mechanism.residual.lattice import WholeGroups
 from batchdp.mechanism.residual.tables import TableReader
 from batchdp.progress import Progress
-from batchdp.release.consistency.faces import Columns, closure, maximal, split_table, spread, subsets
-from batchdp.release.consistency.release import Fitted, Rounding, fit, fit_cells
+from batchdp.release.consistency.faces import (
+    Columns,
+    closure,
+    margin_along,
+    maximal,
+    project,
+    split_table,
+    spread,
+    subsets,
+)
+from batchdp.release.consistency.release import Consistent, Rounding, fit, fit_cells
 from batchdp.release.consistency.rounding import round_controlled, round_margin, round_onto_margins
 from batchdp.release.consistency.tables import closest_tables
 from batchdp.workloads.kronecker import KroneckerWorkload
@@ -26,55 +35,43 @@ from batchdp.workloads.kronecker import KroneckerWorkload
 if TYPE_CHECKING:
     from batchdp.release.release import Release
 
-
-Dense = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Read = Callable[[int], Dense]
 
 
-@dataclass(frozen=True, eq=False)
-class Wholes:
-    """Whole tables, in the order of the release's, and what that cost."""
-
-    tables: tuple[Integers, ...]
-    rounding: Rounding
-
-
-def whole_tables(read: Read, asked: Sequence[Columns], names: Sequence[str], progress: Progress | None) -> Wholes:
-    """Round consistent tables; `read` gives one by its number."""
+def whole_tables(
+    read: Read, asked: Sequence[Columns], names: Sequence[str], progress: Progress | None
+) -> tuple[list[Indices], tuple[tuple[str, float], ...]]:
+    """Consistent tables in whole numbers, in their order, and on what they no longer agree; `read` gives a table."""
     largest = maximal(asked)
     if len(largest) == 1:
-        found = _from_one(read(asked.index(largest[0])), largest[0], asked)
-        unkept: tuple[tuple[str, float], ...] = ()
-    else:
-        found = _one_by_one(read, asked, progress)
-        unkept = _disagreements(found, asked, names)
-    moves = [np.abs(read(t) - own) for t, own in enumerate(found)]
-    largest_move = max(float(move.max(initial=0.0)) for move in moves)
-    return Wholes(tuple(found), Rounding(largest_move, sum(int(np.count_nonzero(move >= 1)) for move in moves), unkept))
+        return _from_one(read(asked.index(largest[0])), largest[0], asked), ()
+    found = _one_by_one(read, asked, progress)
+    return found, _disagreements(found, asked, names)
 
 
-def _from_one(table: Dense, columns: Columns, asked: Sequence[Columns]) -> list[Integers]:
+def _from_one(table: Dense, columns: Columns, asked: Sequence[Columns]) -> list[Indices]:
     """Of one table all others are margins: they are summed from its whole cells."""
     if table.ndim <= 2:
         whole = round_controlled(table.reshape(-1), _totals(table.shape))[0].reshape(table.shape)
     else:
-        whole = round_onto_margins(table, _margins(table, round_margin(table.reshape(-1), _rounded(table)).sum()))
-    return [_margin(whole, columns, own) for own in asked]
+        total = int(round_margin(table.reshape(-1), round(float(table.sum()))).sum())
+        whole = round_onto_margins(
+            table, [round_margin(margin_along(table, axis), total) for axis in range(table.ndim)]
+        )
+    return [project(whole, columns, own) for own in asked]
 
 
-def _one_by_one(read: Read, asked: Sequence[Columns], progress: Progress | None) -> list[Integers]:
+def _one_by_one(read: Read, asked: Sequence[Columns], progress: Progress | None) -> list[Indices]:
     """The total and the one-way margins once for all tables, then every table onto its own."""
     total: int | None = None
-    margins: dict[int, Integers] = {}
-    found: list[Integers] = []
+    margins: dict[int, Indices] = {}
+    found: list[Indices] = []
     for t, own in enumerate(asked):
         values = read(t)
-        total = _rounded(values) if total is None else total
+        total = round(float(values.sum())) if total is None else total
         for axis, i in enumerate(own):
             if i not in margins:
-                others = tuple(a for a in range(values.ndim) if a != axis)
-                margins[i] = round_margin(values.sum(axis=others), total)
+                margins[i] = round_margin(margin_along(values, axis), total)
         if len(own) < 2:
             found.append(margins[own[0]] if own else np.array(total))
         else:
@@ -82,19 +79,6 @@ def _one_by_one(read: Read, asked: Sequence[Columns], progress: Progress | None)
         if progress is not None:
             progress((t + 1) / len(asked), "rounding tables")
     return found
-
-
-def _rounded(table: Dense) -> int:
-    return round(float(table.sum()))
-
-
-def _margins(table: Dense, total: int) -> list[Integers]:
-    axes = range(table.ndim)
-    return [round_margin(table.sum(axis=tuple(a for a in axes if a != axis)), total) for axis in axes]
-
-
-def _margin(table: Integers, columns: Columns, own: Columns) -> Integers:
-    return np.asarray(table.sum(axis=tuple(a for a, i in enumerate(columns) if i not in own)))
 
 
 def _totals(shape: tuple[int, ...]) -> sparse.csr_array:
@@ -108,16 +92,16 @@ def _totals(shape: tuple[int, ...]) -> sparse.csr_array:
 
 
 def _disagreements(
-    found: Sequence[Integers], asked: Sequence[Columns], names: Sequence[str]
+    found: Sequence[Indices], asked: Sequence[Columns], names: Sequence[str]
 ) -> tuple[tuple[str, float], ...]:
     """The margins of two columns and more that tables share and no longer agree on, the worst first."""
-    first: dict[Columns, list[Integers]] = {}
+    first: dict[Columns, list[Indices]] = {}
     worst: dict[Columns, float] = {}
     for t, own in enumerate(asked):
         for part in subsets(own):
             if len(part) < 2:
                 continue
-            margin = _margin(found[t], own, part)
+            margin = project(found[t], own, part)
             seen = first.setdefault(part, [margin, margin])
             seen[0], seen[1] = np.minimum(seen[0], margin), np.maximum(seen[1], margin)
             worst[part] = float((seen[1] - seen[0]).max(initial=0))
@@ -135,7 +119,7 @@ MOST_ENTRIES = 20_000_000
 
 @fit.register(TableReader)
 @fit.register(WeightedReader)
-def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) -> Fitted:
+def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
     """Fit components, or cells where tables are not whole; round them if asked."""
     batch: KroneckerWorkload = reader.workload
     fitting = [t for t in range(len(batch.tables)) if all(f.given is None for f in batch.factors_of(t).values())]
@@ -158,17 +142,13 @@ def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) 
     fitted = closest_tables(*estimates(release, fitting), asked, batch.sizes, progress=progress)
     read, rounding = _reader(batch, fitting, fitted.table), None
     if whole:
-        wholes = whole_tables(lambda k: fitted.table(asked[k]), asked, release.column_names, progress)
-        before, read = read, _reader(batch, fitting, lambda own: _margin_of(wholes, asked, own))
-        rounding = wholes.rounding.with_moves(
-            np.abs(read(t) - before(t)) for t in range(len(batch.tables)) if t not in set(fitting)
-        )
-    return Fitted(read, fitted.status, rounding, fitted.gap, fitted.lifted)
+        tables, unkept = whole_tables(lambda k: fitted.table(asked[k]), asked, release.column_names, progress)
+        before, read = read, _reader(batch, fitting, lambda own: _margin_of(tables, asked, own))
+        rounding = Rounding.of((np.abs(read(t) - before(t)) for t in range(len(batch.tables))), unkept)
+    return Consistent(release, read, fitted.status, rounding, fitted.gap, fitted.lifted)
 
 
-def _reader(
-    batch: KroneckerWorkload, fitting: Sequence[int], cells: Callable[[Columns], Dense]
-) -> Callable[[int], Dense]:
+def _reader(batch: KroneckerWorkload, fitting: Sequence[int], cells: Callable[[Columns], Dense]) -> Read:
     """Whole tables as they are, others as what they ask of the whole table of their columns."""
     known = set(fitting)
 
@@ -183,11 +163,10 @@ def _reader(
     return read
 
 
-def _margin_of(wholes: Wholes, asked: Sequence[Columns], own: Columns) -> Dense:
+def _margin_of(tables: Sequence[Indices], asked: Sequence[Columns], own: Columns) -> Dense:
     """A table of whole numbers, or the margin of the first that has its columns."""
     k = asked.index(own) if own in asked else next(k for k, A in enumerate(asked) if set(own) <= set(A))
-    others = tuple(axis for axis, i in enumerate(asked[k]) if i not in own)
-    return np.asarray(wholes.tables[k].sum(axis=others), dtype=np.float64)
+    return np.asarray(project(tables[k], asked[k], own), dtype=np.float64)
 
 
 def estimates(release: Release, tables: Sequence[int]) -> tuple[dict[Columns, Dense], dict[Columns, float]]:
@@ -241,12 +220,12 @@ def component_variances(reader: Any) -> dict[Columns, float] | None:
     return found
 
 
-def _from_cells(batch: KroneckerWorkload, release: Release, *, whole: bool, progress: Progress | None) -> Fitted:
+def _from_cells(batch: KroneckerWorkload, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
     """Where tables ask for ranges or groups: non-negative cells that fit all answers, weighted by their variances."""
     tables, starts = range(len(batch.tables)), release.reader.starts
     W = sparse.csr_array(sparse.vstack([batch.matrix_of(t) for t in tables]))
     errors = np.concatenate([release.reader.errors_of(t).reshape(-1) for t in tables])
-    found = fit_cells(W, release.linear_answers, errors, whole=whole, progress=progress)
+    found = fit_cells(W, errors, release, whole=whole, progress=progress)
     every = found.read(0)
     return replace(found, read=lambda t: every[starts[t] : starts[t + 1]].reshape(batch.tables[t].shape))
 

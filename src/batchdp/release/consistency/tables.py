@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.progress import Outcome, Progress
 from batchdp.release.consistency.faces import (
@@ -39,14 +39,13 @@ from batchdp.release.consistency.faces import (
     faces_of,
     join_components,
     maximal,
+    project,
     split_table,
     spread,
 )
 from batchdp.release.consistency.newton import lift, newton_step
 
 # ── the total and the one-way margins ──
-
-Dense = NDArray[np.float64]
 
 
 def hold_margins(noisy: Parts, sets: list[Columns], sizes: tuple[int, ...]) -> dict[Columns, Dense]:
@@ -140,8 +139,7 @@ class Fitted:
         """Over these columns."""
         told = _drop_single(columns, self.sizes)
         whole = next(A for A in self.tables if set(told) <= set(A))
-        found = self.tables[whole].sum(axis=tuple(axis for axis, i in enumerate(whole) if i not in told))
-        return np.asarray(found).reshape([self.sizes[i] for i in columns])
+        return project(self.tables[whole], whole, told).reshape([self.sizes[i] for i in columns])
 
 
 def _drop_single(columns: Columns, sizes: tuple[int, ...]) -> Columns:
