@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -808,12 +808,13 @@ def full(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """A ledger that may not grow by another page."""
     connect = file.LedgerFile._connect
 
-    def bounded(self: file.LedgerFile) -> sqlite3.Connection:
-        connection = connect(self)
-        # SQLite takes the present size if that is more.
-        (most,) = connection.execute("PRAGMA max_page_count = 1").fetchone()
-        assert (most,) == connection.execute("PRAGMA page_count").fetchone()
-        return connection
+    @contextmanager
+    def bounded(self: file.LedgerFile) -> Iterator[sqlite3.Connection]:
+        with connect(self) as connection:
+            # SQLite takes the present size if that is more.
+            (most,) = connection.execute("PRAGMA max_page_count = 1").fetchone()
+            assert (most,) == connection.execute("PRAGMA page_count").fetchone()
+            yield connection
 
     monkeypatch.setattr(file.LedgerFile, "_connect", bounded)
     return ledger

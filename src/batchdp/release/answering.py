@@ -149,12 +149,6 @@ class Cost:
 Confirm = Callable[[Cost], bool]
 
 
-def confirmed(confirm: Confirm, cost: Cost) -> None:
-    """Go on only if that is wanted; what costs nothing, or will be refused, is not asked about."""
-    if cost.is_due and not confirm(cost):
-        raise ReleaseError("not confirmed, so nothing was read and nothing was spent")
-
-
 def cost_of(budget: Budget, ledger: Ledger, release_id: str, neighbours: Neighbours) -> Cost:
     """What the ledger would charge for a release with this guarantee; charges nothing itself."""
     unit, there = UNITS[ledger.unit], ledger.exact_remaining
@@ -314,10 +308,10 @@ def release(
     identity, whose, told = release_id or uuid.uuid4().hex, str(request.neighbours), _say(request, made.reader).told()
     names = made.reader.names or told["column_names"]
     digest = plan_digest(made.measurement, whose, names, request.asked or json.dumps(told))
+    named: dict[str, str] = {"plan_digest": digest, "table": request.label}
     spend: dict[str, Any] = {
         budget.noise.unit: budget,
-        "plan_digest": digest,
-        "table": request.label,
+        **named,
         "privacy_unit": request.neighbours.privacy_unit,
         "answers_digest": answers_digest(made.reader, told, whose),
     }
@@ -330,8 +324,8 @@ def release(
     cost = cost_of(budget, ledger, identity, request.neighbours)
     if cost.is_new:
         ledger.check_left(budget)  # before noise is drawn in vain; `reserve` decides
-    if confirm is not None:
-        confirmed(confirm, cost)
+    if confirm is not None and cost.is_due and not confirm(cost):
+        raise ReleaseError("not confirmed, so nothing was read and nothing was spent")
     noise = (draw or sample)(made.measurement, made.noises, progress) if cost.is_new else None
     groups = certify_groups(made)
     with room_on_disk(ledger.path, needed.stored + len(packed(groups)) + 10_000) as free, uninterrupted():
@@ -343,14 +337,7 @@ def release(
             if noise is None:
                 raise LedgerError(f"release_id={identity!r} was charged before, and the ledger granted it once more")
             certificate = certify(
-                made,
-                groups,
-                release_id=identity,
-                digest=digest,
-                table=request.label,
-                head=reserved.head,
-                derived=request.derived,
-                shape=made.reader.shape_text,
+                made, groups, release_id=identity, ledger_head=reserved.head, derived=request.derived, **named
             )
             noisy = add(made.measurement, request.read(), noise)
             done = _present(request, made.reader, Stored(certificate, noisy), confidence)
@@ -385,18 +372,8 @@ def _say(request: Request, reader: Reader) -> Said:
 
 def _present(request: Request, reader: Reader, stored: Stored, confidence: float) -> Release:
     """What the caller gets: a release, from measurements with their noise."""
-    said = _say(request, reader)
-    return Release(
-        reader=reader,
-        noisy=stored.noisy,
-        certificate=stored.certificate,
-        column_names=said.column_names,
-        confidence=confidence,
-        asked=said.asked,
-        legend=said.legend,
-        counted=said.counted,
-        given=stored.values,
-    )
+    said = vars(_say(request, reader))
+    return Release(reader, stored.noisy, stored.certificate, confidence=confidence, given=stored.values, **said)
 
 
 def _kept(release: Release) -> tuple[Dense | None, Dense | None]:

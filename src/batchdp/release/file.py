@@ -120,10 +120,7 @@ def decoded(output: bytes, release_id: str) -> Stored:
             raise ValueError("another format")
         end = output.index(b"\n", 0, LONGEST_HEADER)
         header: Any = archive.parse_json(output[:end])
-        if (
-            set(header) != {"format", "certificate", "groups", "noisy", "wide", "answers"}
-            or header["format"] != OUTPUT_FORMAT
-        ):
+        if set(header) != {"format", "certificate", "groups", "noisy", "wide", "answers"}:
             raise ValueError("another format")
         groups, noisy, answers = header["groups"], header["noisy"], header["answers"]
         start, m = end + 1 + groups, 0 if answers is None else answers
@@ -246,13 +243,10 @@ def _read(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
     workload: Any = getattr(reader, "workload", None)
     legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), workload)
     asked: Sequence[Asked[int]] = ()
-    if header["asked"]:
-        by_runs = reader.names is None and legend is not None
-        asked = (
-            read_runs(header["asked"], workload, legend)
-            if by_runs and legend is not None
-            else expressions.read(header["asked"], reader.answers)
-        )
+    if header["asked"] and reader.names is None and legend is not None:
+        asked = read_runs(header["asked"], workload, legend)
+    elif header["asked"]:
+        asked = expressions.read(header["asked"], reader.answers)
     return Release(
         reader=reader,
         noisy=noisy,
@@ -279,6 +273,4 @@ def unknown_parts(path: str | os.PathLike[str], release: Release) -> list[str]:
         header, arrays = archive.load(path, form, ReleaseError, "release", most)
         expected, numbers = archive.load(again, str(archive.read_format(again)), ReleaseError, "release", most)
     others = [name for name, value in header.items() if name not in expected or expected[name] != value]
-    return others + [
-        name for name, one in arrays.items() if name not in numbers or not np.array_equal(one, numbers[name])
-    ]
+    return others + [name for name in arrays if name not in numbers or not np.array_equal(arrays[name], numbers[name])]
