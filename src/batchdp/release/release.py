@@ -406,7 +406,6 @@ class Release:
             whole: round them, such that counts are whole numbers; `rounding` says what no longer adds up.
             progress: called with (share, what is being done).
         """
-        from batchdp.release.consistency import released_tables  # noqa: F401  # which says how tables are fitted
         from batchdp.release.consistency.release import fit
 
         return fit(self.reader, self, whole=whole, progress=progress)

@@ -238,25 +238,17 @@ class Faces:
                 w *= own
         return x, w
 
-    def weighed(self, weights: Parts, vector: Dense) -> Dense:
-        """What the cells make of the second derivative, times a vector."""
+    def weighed(self, weights: Parts, vector: Dense | None = None) -> Dense:
+        """What the cells make of the second derivative, times a vector; its diagonal where there is none."""
         found = np.zeros(self.length)
         for A, w in weights.items():
-            d, own = self.of(vector, A), self.of(found, A)
+            d, own = None if vector is None else self.of(vector, A), self.of(found, A)
             for rows in _split_blocks(w.shape):
-                block = _spread_over(d, rows)
-                block *= w[rows]
+                block = w[rows]
+                if d is not None:
+                    block = _spread_over(d, rows)
+                    block *= w[rows]
                 _add_sums(block, rows, own)
-        found *= self.unit
-        return found
-
-    def weights_of(self, weights: Parts) -> Dense:
-        """The diagonal of the same."""
-        found = np.zeros(self.length)
-        for A, w in weights.items():
-            own = self.of(found, A)
-            for rows in _split_blocks(w.shape):
-                _add_sums(w[rows], rows, own)
         found *= self.unit
         return found
 

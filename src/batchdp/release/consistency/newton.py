@@ -44,7 +44,7 @@ def newton_step(
     Beside the step: how many products with the second derivative it took.
     """
     added = damping * faces.unit
-    counted = faces.weights_of(fit.weights)
+    counted = faces.weighed(fit.weights)
     nothing = {C: np.zeros_like(part) for C, part in shared.held.items()}
     still = Shared({C: np.zeros_like(c) for C, c in shared.centres.items()}, shared.stiffness, nothing)
     every = {**still.centres, **nothing}
