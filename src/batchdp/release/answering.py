@@ -363,7 +363,6 @@ def _again(stored: Any, request: Request, made: Mechanism, ledger: Ledger, confi
 
 
 def _say(request: Request, reader: Reader) -> Said:
-    """What the release says of its answers, beside their queries."""
     names = request.column_names or ()
     if reader.names is None and not names:
         names = tuple(f"a{i + 1}" for i in range(len(request.strategy.workload.sizes)))

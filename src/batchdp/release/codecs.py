@@ -99,7 +99,6 @@ def _(reader: Any) -> Encoded:
 
 
 def _join(parts: Iterable[NDArray[Any]], kind: type = np.int64) -> NDArray[Any]:
-    """All entries, one part after the other."""
     return np.concatenate([np.zeros(0, kind), *(one.reshape(-1) for one in parts)])
 
 

@@ -226,7 +226,6 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
 
 
 def _read(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
-    """What a file says."""
     from batchdp.release.release import Release
 
     decode = DECODERS.get(header["kind"])

@@ -449,7 +449,6 @@ class Release:
 
 
 def _list_places(keys: Iterable[Key]) -> dict[Key, list[int]]:
-    """Where every key stands."""
     found: dict[Key, list[int]] = {}
     for place, key in enumerate(keys):
         found.setdefault(key, []).append(place)

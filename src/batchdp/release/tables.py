@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +29,51 @@ MADE = ("value", "standard_error", "low", "high")
 """The columns that every table has after its group columns."""
 
 
-class Groups(Protocol):
-    """Of the rows of one table."""
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Of the rows of one table.
+
+    Args:
+        titles: of every column its groups, where rows are all their combinations, the last column fastest; numbers from
+            0 where groups have no names.
+        statement: whose answers the rows are, where they are told apart by their names.
+    """
+
+    titles: tuple[Sequence[str] | range, ...] = ()
+    statement: Statement | None = None
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(map(len, self.titles))
 
     def arrays(self) -> list[NDArray[Any]]:
         """For every group column the group of each row: texts, or numbers; None where a row adds up over it."""
+        if self.statement is not None:
+            read = str if self.statement.columns == (QUERY,) else in_column
+            return [np.array([read(text) for text in own], dtype=object) for own in self.texts()]
+        found = []
+        for axis, own in enumerate(self.titles):
+            values = np.arange(len(own), dtype=np.int32) if isinstance(own, range) else np.array(own, dtype=object)
+            inner, outer = prod(self._shape[axis + 1 :]), prod(self._shape[:axis])
+            found.append(np.tile(np.repeat(values, inner), outer))
+        return found
 
     def texts(self) -> list[list[str]]:
-        """The same as texts."""
+        """The same as texts, in the words of names."""
+        if (one := self.statement) is not None:
+            return [[own[axis] for own in one.groups] for axis in range(len(one.columns))]
+        return [list(map(str, own.tolist())) for own in self.arrays()]
 
     def axes(self) -> list[tuple[str, ...]] | None:
         """Of every group column its groups, where rows are all their combinations; None where they are not."""
+        return None if self.statement is not None else [tuple(map(str, own)) for own in self.titles]
 
     def label(self, place: int) -> str:
         """What tells a row apart from the others of its table; nothing where it has no groups."""
+        if self.statement is not None:
+            return ", ".join(self.statement.groups[place])
+        at = np.unravel_index(place, self._shape) if self.titles else ()
+        return ", ".join(str(own[int(i)]) for own, i in zip(self.titles, at, strict=True))
 
 
 @dataclass(frozen=True)
@@ -83,35 +114,6 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class NamedRows:
-    """The groups of a statement's answers, from their names."""
-
-    statement: Statement
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Texts, and None where a row adds up."""
-        one = self.statement
-        return [
-            np.array([_group(one, own[axis]) for own in one.groups], dtype=object) for axis in range(len(one.columns))
-        ]
-
-    def texts(self) -> list[list[str]]:
-        """As names have them."""
-        return [[own[axis] for own in self.statement.groups] for axis in range(len(self.statement.columns))]
-
-    def axes(self) -> None:
-        """Rows are what they are."""
-
-    def label(self, place: int) -> str:
-        """The groups, one after the other."""
-        return ", ".join(self.statement.groups[place])
-
-
-def _group(one: Statement, text: str) -> str | None:
-    return text if one.columns == (QUERY,) else in_column(text)
-
-
-@dataclass(frozen=True, eq=False)
 class Titles:
     """What the tables of a batch in factors and their rows are called.
 
@@ -147,7 +149,7 @@ class Titles:
         axes: tuple[Sequence[str] | range, ...] = tuple(map(range, own.shape))
         if self.legend is not None:
             axes = tuple(key.titles for key in self.legend.keys_of(self.workload, number))
-        return Table(own.name, columns, tuple(own.shape), answers, title, GridRows(axes), number)
+        return Table(own.name, columns, tuple(own.shape), answers, title, Groups(axes), number)
 
     def computed(self, run: Run, answers: Sequence[int]) -> Table:
         """A table of derived answers, which are shown at these places."""
@@ -155,41 +157,7 @@ class Titles:
         keys = [self.legend.keys[k] for k in run.keys]
         columns, axes = tuple(key.heading for key in keys), tuple(key.titles for key in keys)
         title = full_title(run.name, columns)
-        return Table(run.name, columns, tuple(map(len, axes)), answers, title, GridRows(axes))
-
-
-@dataclass(frozen=True, eq=False)
-class GridRows:
-    """The groups of rows that are all combinations of some columns' groups, the last column fastest."""
-
-    titles: tuple[Sequence[str] | range, ...]
-    """For every column; numbers from 0 where groups have no names."""
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return tuple(map(len, self.titles))
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Titles, or numbers from 0."""
-        found = []
-        for axis, own in enumerate(self.titles):
-            values = np.arange(len(own), dtype=np.int32) if isinstance(own, range) else np.array(own, dtype=object)
-            inner, outer = prod(self._shape[axis + 1 :]), prod(self._shape[:axis])
-            found.append(np.tile(np.repeat(values, inner), outer))
-        return found
-
-    def texts(self) -> list[list[str]]:
-        """As texts."""
-        return [list(map(str, own.tolist())) for own in self.arrays()]
-
-    def axes(self) -> list[tuple[str, ...]]:
-        """Of every column."""
-        return [tuple(map(str, own)) for own in self.titles]
-
-    def label(self, place: int) -> str:
-        """The groups, one after the other."""
-        at = np.unravel_index(place, self._shape) if self.titles else ()
-        return ", ".join(str(own[int(i)]) for own, i in zip(self.titles, at, strict=True))
+        return Table(run.name, columns, tuple(map(len, axes)), answers, title, Groups(axes))
 
 
 @dataclass(frozen=True)
@@ -328,9 +296,8 @@ class Layout:
 
 
 def _named(one: Statement) -> Table:
-    """A table of answers that are found by their names."""
     title, single = full_title(one.name, one.columns), one.columns == (QUERY,)
-    return Table(one.name, one.columns, one.shape, one.answers, title, NamedRows(one), single=single)
+    return Table(one.name, one.columns, one.shape, one.answers, title, Groups(statement=one), single=single)
 
 
 class LinearTables(Sequence[Table]):

@@ -347,7 +347,6 @@ def _neighbours(c: PrivacyCertificate) -> Neighbours | None:
 
 
 def _shown(loss: Fraction) -> str:
-    """For people, however large."""
     return f"{float(loss):.12g}" if loss < 10**300 else "more than 1e300"
 
 

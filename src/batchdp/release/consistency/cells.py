@@ -313,7 +313,6 @@ def _fit_with_total(L: sparse.csr_array, y: Dense, *, cut: bool) -> FittedCells:
 
 
 def _fit_cut(L: sparse.csr_array, y: Dense) -> Dense:
-    """Least squares, cut at 0."""
     return np.maximum(lsmr(L, y)[0], 0.0)
 
 

@@ -198,7 +198,6 @@ class _Turn:
         self.rank = {i: k for k, i in enumerate(order)}
 
     def columns(self, own: Columns) -> Columns:
-        """By their new names."""
         return tuple(sorted(self.rank[i] for i in own))
 
     def parts(self, parts: Parts) -> dict[Columns, Dense]:
@@ -362,7 +361,6 @@ class _Search:
         return 0.0
 
     def _charge(self, passes: float) -> None:
-        """Enter work."""
         self.spent += passes * (PASS_SECONDS * len(self.faces.t) + CELL_SECONDS * self.cells)
 
     def _moved(self) -> float:
@@ -370,7 +368,6 @@ class _Search:
         return sum(self.proximal[C] * float(np.square(self.z[C] - self.centres[C]).sum()) for C in self.inner) / 2
 
     def _distance(self) -> float:
-        """Of the shared components."""
         return sum(self.p[C] * float(np.square(self.z[C] - self.y[C]).sum()) for C in self.inner) / 2
 
     def _gap(self) -> tuple[float, float]:
