@@ -82,10 +82,9 @@ class LedgerFile:
 
     def create(self, first: Event) -> None:
         """Make the file, with its first entry; whatever is there already stays as it is."""
-        with self._explain(), _ONE_AT_A_TIME, self._new_file(), self._connect() as connection:
-            with self._transaction(connection):
-                create_schema(connection)
-                Books(connection).append(first)
+        with self._explain(), _ONE_AT_A_TIME, self._new_file(), self._connect() as new, self._transaction(new):
+            create_schema(new)
+            Books(new).append(first)
 
     def carry_over(self, new: LedgerFile, check: Callable[[Books], None]) -> None:
         """Make a new file with every entry of this one, which is of an earlier version and then marked as spent.
