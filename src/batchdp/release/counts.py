@@ -115,18 +115,6 @@ def _is_series(table: Any) -> bool:
     return bool(classes & {"Series", "Index", "Array", "ChunkedArray"}) or getattr(table, "ndim", 2) == 1
 
 
-def records_of_counts(read: Callable[[], NDArray[np.int64]], batch: KroneckerWorkload) -> Callable[[], Records]:
-    """Records from counts of all cells, the last column fastest."""
-
-    def found() -> Records:
-        counts = read()
-        there = np.flatnonzero(counts)
-        codes = np.column_stack(np.unravel_index(there, batch.sizes)).astype(np.int64)
-        return Records(codes, counts[there])
-
-    return found
-
-
 Sets = tuple[tuple[int, ...], ...]
 """Of columns: one for every table."""
 
@@ -320,7 +308,15 @@ def given_records(
             f"the table is one of {batch.cells:.3g} cells' counts, too many to be held; give records: a 2-D array or a "
             "frame with one whole-number code a column"
         )
-    return records_of_counts(counts_of(table, batch.cells), batch), None, Counted(given="counts")
+    read = counts_of(table, batch.cells)
+
+    def records() -> Records:
+        counts = read()
+        there = np.flatnonzero(counts)
+        codes = np.column_stack(np.unravel_index(there, batch.sizes)).astype(np.int64)  # the last column fastest
+        return Records(codes, counts[there])
+
+    return records, None, Counted(given="counts")
 
 
 def counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
