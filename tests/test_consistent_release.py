@@ -23,7 +23,7 @@ from scipy.optimize import lsq_linear
 
 import batchdp
 from batchdp.errors import ReleaseError
-from batchdp.release.consistency import released_tables as fitting
+from batchdp.release.consistency import release as fitting
 from batchdp.release.consistency.faces import join_components
 from batchdp.release.consistency.tables import SLACK
 from batchdp.reports import tables as page_tables

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -490,14 +490,14 @@ assert ledger.verify()
 
 
 def test_what_is_committed_is_synced(ledger: Ledger) -> None:
-    with closing(ledger._file._connect()) as connection:
+    with ledger._file._connect() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA: the folder too
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 def test_entries_can_neither_be_changed_nor_deleted(ledger: Ledger) -> None:
     reserved(ledger, "first")
-    with closing(ledger._file._connect()) as connection:
+    with ledger._file._connect() as connection:
         for statement in ("UPDATE event SET charged = 0", "DELETE FROM event"):
             with pytest.raises(sqlite3.IntegrityError, match="entries stay"):
                 connection.execute(statement)
@@ -795,7 +795,7 @@ def test_a_timeout_that_is_none(bad: Any, path: Path) -> None:
 
 def test_a_locked_file_refuses_spends_and_can_be_read(ledger: Ledger) -> None:
     impatient = Ledger.open(ledger.path, timeout=0.05)
-    with closing(ledger._file._connect()) as connection:
+    with ledger._file._connect() as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match=r"is locked by another process; try again, .* timeout=0\.05 seconds"):
             impatient.reserve("first", epsilon=0.5, **ASKED)
@@ -808,12 +808,13 @@ def full(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """A ledger that may not grow by another page."""
     connect = file.LedgerFile._connect
 
-    def bounded(self: file.LedgerFile) -> sqlite3.Connection:
-        connection = connect(self)
-        # SQLite takes the present size if that is more.
-        (most,) = connection.execute("PRAGMA max_page_count = 1").fetchone()
-        assert (most,) == connection.execute("PRAGMA page_count").fetchone()
-        return connection
+    @contextmanager
+    def bounded(self: file.LedgerFile) -> Iterator[sqlite3.Connection]:
+        with connect(self) as connection:
+            # SQLite takes the present size if that is more.
+            (most,) = connection.execute("PRAGMA max_page_count = 1").fetchone()
+            assert (most,) == connection.execute("PRAGMA page_count").fetchone()
+            yield connection
 
     monkeypatch.setattr(file.LedgerFile, "_connect", bounded)
     return ledger

@@ -229,20 +229,26 @@ def _read_array(members: zipfile.ZipFile, member: zipfile.ZipInfo, kinds: str) -
 
 def write_atomically(path: Path, content: bytes, error: type[BatchDPError]) -> None:
     """Write beside the target and move into place: a reader sees the old file, the new one, or none."""
+    if not path.name:
+        raise error(f"cannot write {str(path)!r}: it is not the name of a file")
     try:
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    except ValueError as failure:
-        raise error(f"cannot write {str(path)!r}: it is not the name of a file") from failure
+        replace_file(path, content)
+    except (OSError, ValueError) as failure:
+        raise error(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from failure
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """The same with errors as they come; the content is on the disk when this returns, and nothing stays beside it."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         with beside.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-    except (OSError, ValueError) as failure:
+    finally:
         with suppress(OSError, ValueError):
             beside.unlink(missing_ok=True)
-        raise error(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from failure
 
 
 def check_folder(

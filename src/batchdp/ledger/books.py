@@ -88,15 +88,20 @@ GUARDS = (
 SEAL = "CREATE TABLE seal (one INTEGER PRIMARY KEY CHECK (one = 1), head TEXT NOT NULL)"
 
 
-def added_columns(version: int) -> tuple[str, ...]:
-    """The columns that a version has beside those of the first."""
-    return tuple(column for own, columns in ADDED.items() if own <= version for column in columns)
-
-
 def schema(version: int) -> tuple[str, ...]:
     """The statements that make the tables of a version and what guards them."""
     table = ", ".join((FIRST_TABLE[:-1], *added_columns(version))) + ")"
     return (table, *GUARDS, *((SEAL,) if version > 1 else ()))
+
+
+def added_columns(version: int) -> list[str]:
+    """The columns that a version has beside those of the first."""
+    return [column for own, columns in ADDED.items() if own <= version for column in columns]
+
+
+def _fields(version: int, *more: str) -> str:
+    """The names of a version's columns, and these."""
+    return ", ".join((FIELDS, *(column.partition(" ")[0] for column in added_columns(version)), *more))
 
 
 VERSIONS = (1, *ADDED)
@@ -150,8 +155,7 @@ class Books:
     """The entries, as one transaction sees them."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._fields = ", ".join((FIELDS, *map(_column_name, added_columns(VERSION)), "hash"))
+        self._connection, self._fields = connection, _fields(VERSION, "hash")
 
     def first(self) -> Event:
         """The entry that says the total."""
@@ -184,8 +188,8 @@ class Books:
     def append(self, event: Event, output: bytes | None = None) -> None:
         """Add the entry that follows the last one, and seal it."""
         values = (*vars(event).values(), event.hash, output)
-        names = ", ".join((FIELDS, *map(_column_name, added_columns(VERSION)), "hash", "output"))
-        self._connection.execute(f"INSERT INTO event ({names}) VALUES ({', '.join('?' * len(values))})", values)
+        places = ", ".join("?" * len(values))
+        self._connection.execute(f"INSERT INTO event ({self._fields}, output) VALUES ({places})", values)
         self._connection.execute("INSERT OR REPLACE INTO seal VALUES (1, ?)", (event.hash,))
 
     def check_whole(self) -> None:
@@ -195,10 +199,11 @@ class Books:
             if self._connection.execute(f"SELECT count(*) FROM event {way}").fetchone() != (expected,):
                 raise BrokenChainError(TORN)
 
-    def damage(self) -> str | None:
-        """What SQLite's own check of the file finds wrong, if anything."""
+    def check_damage(self) -> None:
+        """Refuse a file that SQLite's own check finds something wrong with."""
         found = str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
-        return None if found == "ok" else found
+        if found != "ok":
+            raise BrokenChainError(f"SQLite reports {found!r}")
 
     def _one(self, where: str) -> Event:
         row = self._connection.execute(f"SELECT {self._fields} FROM event WHERE {where}").fetchone()
@@ -214,14 +219,10 @@ def carry_over(connection: sqlite3.Connection, path: str) -> None:
     """
     version = schema_version(connection, "old")
     create_schema(connection)
-    columns = ", ".join((FIELDS, *map(_column_name, added_columns(version)), "hash", "output"))
+    columns = _fields(version, "hash", "output")
     connection.execute(f"INSERT INTO main.event ({columns}) SELECT {columns} FROM old.event ORDER BY number")
     heads = "old.seal" if version > 1 else "(SELECT hash AS head FROM old.event ORDER BY number DESC LIMIT 1)"
     connection.execute(f"INSERT INTO main.seal SELECT 1, head FROM {heads}")
     connection.execute("CREATE TABLE old.carried_over (path TEXT NOT NULL)")
     connection.execute("INSERT INTO old.carried_over VALUES (?)", (path,))
     connection.execute(f"PRAGMA old.user_version = {CARRIED_OVER}")
-
-
-def _column_name(column: str) -> str:
-    return column.partition(" ")[0]

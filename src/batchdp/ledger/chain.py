@@ -25,12 +25,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from batchdp.errors import BudgetError
-from batchdp.privacy import (
-    UNITS,
-    Budget,
-    Noise,
-    Unit,
-)
+from batchdp.privacy import UNITS, Budget, Noise, Unit
 
 # ── what a spend costs ──
 
@@ -130,35 +125,11 @@ class Event:
         """What remains, in the ledger's unit; in the first entry, the total."""
         return Fraction(self.remaining, BILLION) if self.exact_remaining is None else Fraction(self.exact_remaining)
 
-    def reserve(
-        self,
-        *,
-        release_id: str,
-        plan_digest: str,
-        table: str,
-        unit: Unit,
-        requested: float,
-        cost: Fraction,
-        privacy_unit: str | None = None,
-        answers_digest: str | None = None,
-    ) -> Event:
-        """The spend that follows this entry."""
-        return replace(
-            self,
-            number=self.number + 1,
-            kind="reserve",
-            time=_now(),
-            release_id=release_id,
-            plan_digest=plan_digest,
-            table=table,
-            unit=unit,
-            requested=requested,
-            output_sha256="",
-            previous=self.hash,
-            privacy_unit=privacy_unit,
-            output_bytes=None,
-            answers_digest=answers_digest,
-        )._with(cost, self.left - cost)
+    def reserve(self, *, cost: Fraction, **asked: Any) -> Event:
+        """The spend that follows this entry, with these fields; those of which nothing is said are empty."""
+        unsaid = {"output_sha256": "", "privacy_unit": None, "output_bytes": None, "answers_digest": None}
+        follows: dict[str, Any] = {"number": self.number + 1, "kind": "reserve", "time": _now(), "previous": self.hash}
+        return replace(self, **follows, **(unsaid | asked))._with(cost, self.left - cost)
 
     def release(self, reserved: Event, output: bytes, *, beside: bool = False) -> Event:
         """The completion, following this entry, of one reserved earlier; its output in the ledger, or `beside` it."""
@@ -236,9 +207,9 @@ def check_chain(entries: Iterable[tuple[Event, str]]) -> list[str]:
             raise BrokenChainError(f"entry {event.number} does not follow the one before it; entries are missing")
         if event.kind == "reserve":
             open_ids.add(event.release_id)
-        elif event.kind == "release" and event.release_id not in open_ids:
-            raise BrokenChainError(f"entry {event.number} releases {event.release_id!r}, which was never charged")
         elif event.kind == "release":
+            if event.release_id not in open_ids:
+                raise BrokenChainError(f"entry {event.number} releases {event.release_id!r}, which was never charged")
             open_ids.remove(event.release_id)
         if (before is None) != (event.kind == "create"):
             raise BrokenChainError(f"entry {event.number} is out of place; only the first one creates a ledger")

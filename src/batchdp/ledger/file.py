@@ -82,11 +82,9 @@ class LedgerFile:
 
     def create(self, first: Event) -> None:
         """Make the file, with its first entry; whatever is there already stays as it is."""
-        with self._explain(), _ONE_AT_A_TIME, self._new_file(), closing(self._connect()) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            create_schema(connection)
-            Books(connection).append(first)
-            connection.execute("COMMIT")
+        with self._explain(), _ONE_AT_A_TIME, self._new_file(), self._connect() as new, self._transaction(new):
+            create_schema(new)
+            Books(new).append(first)
 
     def carry_over(self, new: LedgerFile, check: Callable[[Books], None]) -> None:
         """Make a new file with every entry of this one, which is of an earlier version and then marked as spent.
@@ -101,7 +99,7 @@ class LedgerFile:
         with self._explain(), _ONE_AT_A_TIME:
             self._look(writable=True)
             self._convert()
-            with new._new_file(), closing(new._open()) as connection:
+            with new._new_file(), new._open() as connection:
                 connection.execute("ATTACH ? AS old", (f"{self.path.as_uri()}?mode=rw",))
                 connection.execute("PRAGMA old.synchronous = EXTRA")
                 with self._transaction(connection):
@@ -119,7 +117,7 @@ class LedgerFile:
         """One immediate transaction: no other process writes meanwhile; on the disk when the block is left."""
         with self._explain(), _ONE_AT_A_TIME:
             self._look(writable=True)
-            with closing(self._connect()) as connection, self._transaction(connection):
+            with self._connect() as connection, self._transaction(connection):
                 self._recognise(connection)
                 yield Books(connection)
 
@@ -128,7 +126,7 @@ class LedgerFile:
         """One consistent view of the entries."""
         with self._explain(), _ONE_AT_A_TIME:
             self._look()
-            with closing(self._connect()) as connection:
+            with self._connect() as connection:
                 connection.execute("BEGIN")
                 self._recognise(connection)
                 yield Books(connection)
@@ -157,30 +155,33 @@ class LedgerFile:
                     self.path.unlink()
             raise
 
-    def _connect(self) -> sqlite3.Connection:
-        if not self._writable():
-            if self._logged():  # to which even a reader adds two files, which would be its own and lock the owner out
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        writable = self._writable()
+        if not writable and self._logged():  # to which even a reader adds two files, its own, and locks the owner out
+            raise LedgerError(f"{self._named} {EARLIER}")
+        with self._open("rw" if writable else "ro") as connection:
+            if writable and connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
                 raise LedgerError(f"{self._named} {EARLIER}")
-            return self._open("?mode=ro")
-        connection = self._open()
-        with _closed_on_failure(connection):
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
-                raise LedgerError(f"{self._named} {EARLIER}")
-        return connection
+            yield connection
 
-    def _open(self, mode: str = "?mode=rw") -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path.as_uri() + mode, uri=True, timeout=self.timeout, isolation_level=None)
-        with _closed_on_failure(connection):
+    @contextmanager
+    def _open(self, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+        address = f"{self.path.as_uri()}?mode={mode}"
+        with closing(sqlite3.connect(address, uri=True, timeout=self.timeout, isolation_level=None)) as connection:
             # A commit returns when the disk has it; EXTRA: and has forgotten the journal, which would take it back.
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("PRAGMA fullfsync = ON")  # which on macOS takes more than fsync
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
-        return connection
+            yield connection
 
     @contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        self._begin(connection)
+        # The same short pauses for all who wait for the lock; SQLite's grow, so that who waits long waits longer.
+        connection.execute("PRAGMA busy_timeout = 0")
+        self._wait_for(lambda: connection.execute("BEGIN IMMEDIATE"))
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * self.timeout)}")
         try:
             yield
             connection.execute("COMMIT")
@@ -189,17 +190,11 @@ class LedgerFile:
                 connection.execute("ROLLBACK")
             raise
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
-        """Wait for the lock with the same short pauses for all; SQLite's grow, so that who waits long waits longer."""
-        connection.execute("PRAGMA busy_timeout = 0")
-        self._wait_for(lambda: connection.execute("BEGIN IMMEDIATE"))
-        connection.execute(f"PRAGMA busy_timeout = {int(1000 * self.timeout)}")
-
     def _convert(self) -> None:
         """From a write-ahead log, which holds nothing, to a journal; SQLite does not wait for others that use it."""
 
         def convert() -> None:
-            with closing(self._open()) as connection:
+            with self._open() as connection:
                 self._recognise(connection, earlier="main")
                 connection.execute("PRAGMA journal_mode = DELETE")
 
@@ -281,15 +276,6 @@ class LedgerFile:
             raise LedgerError(f"{named} {_REFUSALS[sqlite3.SQLITE_CORRUPT]}") from error
         except OSError as error:
             raise LedgerError(f"{named} cannot be used ({error.strerror}); check the folder and its rights") from error
-
-
-@contextmanager
-def _closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        connection.close()
-        raise
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -20,27 +20,12 @@ from batchdp.ledger.chain import (
     StoredRelease,
     as_text,
     charge,
-    check_chain,
     grant,
 )
 from batchdp.ledger.file import LedgerFile
-from batchdp.ledger.outputs import (
-    as_entry,
-    digest_of,
-    find_output,
-    find_paid,
-    migrate,
-    repeat,
-)
+from batchdp.ledger.outputs import as_entry, check_entries, find_output, find_paid, migrate, repeat
 from batchdp.mechanism.conversion import check_delta, epsilon_of
-from batchdp.privacy import (
-    UNITS,
-    Amount,
-    Budget,
-    Unit,
-    round_down,
-    round_up,
-)
+from batchdp.privacy import UNITS, Amount, Budget, Unit, round_down, round_up
 from batchdp.text import summary
 
 if TYPE_CHECKING:
@@ -173,29 +158,18 @@ class Ledger:
             answers_digest: a fingerprint of what the answers are called and mean, to tell a renamed release by.
         """
         asked = Budget.either(epsilon=epsilon, rho=rho)
-        names = {
-            name: _check_text(name, value)
-            for name, value in (("release_id", release_id), ("plan_digest", plan_digest), ("table", table))
-        }
-        for name, value in (("privacy_unit", privacy_unit), ("answers_digest", answers_digest)):
-            if value is not None:
-                _check_text(name, value)
+        said = {"release_id": release_id, "plan_digest": plan_digest, "table": table}
+        more = {"privacy_unit": privacy_unit, "answers_digest": answers_digest}
+        for name, value in (said | {name: value for name, value in more.items() if value is not None}).items():
+            _check_text(name, value)
         with self._file.writing() as books:
             first, last = books.first(), books.last()
             cost = charge(asked, UNITS[first.unit])
             earlier = books.about(release_id)
-            event = last.reserve(
-                **names,
-                unit=asked.noise.unit,
-                requested=float(asked),
-                cost=cost,
-                privacy_unit=privacy_unit,
-                answers_digest=answers_digest,
-            )
+            event = last.reserve(**said, **more, unit=asked.noise.unit, requested=float(asked), cost=cost)
             if earlier:
                 return repeat(books, earlier, event, self.path)
-            if cost > last.left:
-                raise BudgetError(_refusal(first, last, asked, cost))
+            _check_left(first, last, asked, cost)
             books.append(event)
         return Reservation(release_id, round_up(cost), event.hash)
 
@@ -206,9 +180,7 @@ class Ledger:
         """
         with self._file.writing() as books:
             first, last = books.first(), books.last()
-        cost = charge(budget, UNITS[first.unit])
-        if cost > last.left:
-            raise BudgetError(_refusal(first, last, budget, cost))
+        _check_left(first, last, budget, charge(budget, UNITS[first.unit]))
 
     def complete(self, reservation: Reservation, output: bytes) -> StoredRelease:
         """Store the one output that a reservation paid for; show it to nobody before this returns.
@@ -235,9 +207,7 @@ class Ledger:
         """What was released under an id; None where it has no output. Costs nothing."""
         with self._file.reading() as books:
             earlier = books.about(_check_text("release_id", release_id))
-            if len(earlier) < 2:
-                return None
-            return find_output(books, earlier, self.path)
+            return None if len(earlier) < 2 else find_output(books, earlier, self.path)
 
     def each_output(self, look: Callable[[Entry, bytes], None]) -> None:
         """Show every release's entry and stored output, oldest first; those whose file is not here are left out."""
@@ -303,10 +273,7 @@ class Ledger:
                 back to an earlier state, or whose every hash was computed anew, goes unnoticed.
         """
         with self._file.reading() as books:
-            damage = books.damage()
-            if damage is not None:
-                raise BrokenChainError(f"SQLite reports {damage!r}")
-            hashes = check_chain((event, digest_of(books, event, self.path)) for event in books.all())
+            hashes = check_entries(books, self.path)
             if head is not None and head not in hashes:
                 raise BrokenChainError(f"head={head!r} is not in its chain, so it was edited or put back")
         return hashes[-1]
@@ -356,11 +323,13 @@ class Ledger:
         )
 
 
-def _refusal(first: Event, last: Event, asked: Budget, cost: Fraction) -> str:
+def _check_left(first: Event, last: Event, asked: Budget, cost: Fraction) -> None:
+    if cost <= last.left:
+        return
     unit, spent, left = first.unit, as_text(first.left - last.left), as_text(last.left)
     due = "" if asked.noise.unit == unit else f", which costs {unit} {as_text(cost)},"
     remedy = f"ask for at most {unit} {left}" if last.left else "only earlier releases can be had again, by their ids"
-    return (
+    raise BudgetError(
         f"{asked.noise.unit}={float(asked)!r}{due} is more than is left: {spent} of {unit} {as_text(first.left)} "
         f"is spent, {as_text(cost)} is requested, {left} is left; {remedy}"
     )

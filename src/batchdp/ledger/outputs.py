@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
-from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
-from batchdp.archive import open_regular
+from batchdp.archive import open_regular, replace_file
 from batchdp.errors import BudgetError, LedgerError
 from batchdp.ledger.books import Books
 from batchdp.ledger.chain import (
@@ -31,7 +30,6 @@ from batchdp.privacy import round_up
 
 LARGEST_ROW = 1_000_000
 """Bytes of an output that is kept in the ledger itself."""
-CHUNK = 2**20
 
 
 def folder_of(ledger: Path) -> Path:
@@ -42,21 +40,13 @@ def folder_of(ledger: Path) -> Path:
 def store_output(ledger: Path, output: bytes) -> None:
     """Write an output beside the ledger; it and its name are on the disk when this returns."""
     folder = folder_of(ledger)
-    target = folder / _file_name(hashlib.sha256(output).hexdigest())
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
         if not folder.is_dir():
             folder.mkdir(exist_ok=True)
             sync_folder(ledger.parent)
-        with beside.open("xb") as file:
-            file.write(output)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
+        replace_file(folder / _file_name(sha256(output)), output)
         sync_folder(folder)
     except OSError as error:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
         raise LedgerError(
             f"the output cannot be written to {str(folder)!r} ({error.strerror or error}); "
             "free some space or check the folder's rights"
@@ -73,7 +63,7 @@ def load_output(ledger: Path, event: Event) -> bytes:
             output = file.read()
     except OSError as error:
         raise _refuse(event, path, f"cannot be read ({error.strerror or error})") from error
-    if hashlib.sha256(output).hexdigest() != event.output_sha256:
+    if sha256(output) != event.output_sha256:
         raise _refuse(event, path, "was changed after it was written")
     return output
 
@@ -85,14 +75,11 @@ def is_here(ledger: Path, event: Event) -> bool:
 
 def digest_file(ledger: Path, event: Event) -> str:
     """The SHA-256 of what is in the file now; as the entry says where there is no file, as in a copy of the ledger."""
-    found = hashlib.sha256()
     try:
         with open_regular(folder_of(ledger) / _file_name(event.output_sha256)) as file:
-            while chunk := file.read(CHUNK):
-                found.update(chunk)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return event.output_sha256
-    return found.hexdigest()
 
 
 def _file_name(output_sha256: str) -> str:
@@ -154,7 +141,13 @@ def find_output(books: Books, earlier: list[Event], path: Path) -> StoredRelease
     return StoredRelease(released.release_id, output, round_up(reserved.cost), reserved.hash)
 
 
-def digest_of(books: Books, event: Event, path: Path) -> str:
+def check_entries(books: Books, path: Path) -> list[str]:
+    """The hash of every entry, once the file and the whole chain with all its outputs are found to be sound."""
+    books.check_damage()
+    return check_chain((event, _digest(books, event, path)) for event in books.all())
+
+
+def _digest(books: Books, event: Event, path: Path) -> str:
     """Of the output that is stored with an entry; "" where none is."""
     output = books.output(event)
     if output is not None:
@@ -164,19 +157,9 @@ def digest_of(books: Books, event: Event, path: Path) -> str:
 
 def as_entry(reserved: Event, released: bool) -> Entry:
     """A spend as a ledger hands it out."""
-    return Entry(
-        release_id=reserved.release_id,
-        plan_digest=reserved.plan_digest,
-        table=reserved.table,
-        unit=reserved.unit,
-        requested=reserved.requested,
-        charged=round_up(reserved.cost),
-        time=reserved.time,
-        state="released" if released else "reserved",
-        privacy_unit=reserved.privacy_unit,
-        head=reserved.hash,
-        answers_digest=reserved.answers_digest,
-    )
+    own = {one.name: getattr(reserved, one.name) for one in fields(Entry) if one.name not in ("state", "head")}
+    own["charged"] = round_up(reserved.cost)  # in the ledger's unit, not in billionths
+    return Entry(**own, state="released" if released else "reserved", head=reserved.hash)
 
 
 # ── A ledger of an earlier version, carried over to a new file: the same total, spends, outputs and chain of hashes.
@@ -187,10 +170,7 @@ def migrate(old: LedgerFile, new: LedgerFile) -> None:
 
     def look(books: Books) -> None:
         books.check_whole()
-        damage = books.damage()
-        if damage is not None:
-            raise BrokenChainError(f"SQLite reports {damage!r}")
-        check_chain((event, digest_of(books, event, old.path)) for event in books.all())
+        check_entries(books, old.path)
         for event in books.all():
             if event.output_bytes is not None and is_here(old.path, event):
                 store_output(new.path, load_output(old.path, event))

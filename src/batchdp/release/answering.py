@@ -25,41 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.domain import Counted
-from batchdp.errors import (
-    BatchDPError,
-    LedgerError,
-    ReleaseError,
-    TableError,
-)
-from batchdp.ledger import (
-    AnyLedger,
-    Ledger,
-    StoredRelease,
-    as_ledger,
-)
+from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError
+from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
 from batchdp.ledger.chain import charge
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.measure import add
-from batchdp.mechanism.measurement import (
-    GroupNoise,
-    IntegerMeasurement,
-    Neighbours,
-    Relation,
-)
+from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Neighbours, Relation
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan
 from batchdp.plans.encoding import shown_answers
 from batchdp.plans.planned import settle
-from batchdp.privacy import (
-    UNITS,
-    Budget,
-    Noise,
-    round_down,
-    round_up,
-)
+from batchdp.privacy import UNITS, Budget, Noise, round_down, round_up
 from batchdp.private import CellCounts, Counts
 from batchdp.progress import Progress
 from batchdp.queries.expressions import Asked
@@ -68,12 +47,7 @@ from batchdp.release.counts import given_counts, given_records, reading
 from batchdp.release.estimates import check_fits, estimate_of
 from batchdp.release.file import Stored, decoded, encoded
 from batchdp.release.release import Release, Said
-from batchdp.release.verify import (
-    answers_digest,
-    check_charged,
-    check_release,
-    plan_digest,
-)
+from batchdp.release.verify import answers_digest, check_charged, check_release, plan_digest
 from batchdp.strategies.strategy import FactoredStrategy, Strategy
 from batchdp.workloads.encode import AskedTables, Legend
 
@@ -173,12 +147,6 @@ class Cost:
 
 
 Confirm = Callable[[Cost], bool]
-
-
-def confirmed(confirm: Confirm, cost: Cost) -> None:
-    """Go on only if that is wanted; what costs nothing, or will be refused, is not asked about."""
-    if cost.is_due and not confirm(cost):
-        raise ReleaseError("not confirmed, so nothing was read and nothing was spent")
 
 
 def cost_of(budget: Budget, ledger: Ledger, release_id: str, neighbours: Neighbours) -> Cost:
@@ -340,10 +308,10 @@ def release(
     identity, whose, told = release_id or uuid.uuid4().hex, str(request.neighbours), _say(request, made.reader).told()
     names = made.reader.names or told["column_names"]
     digest = plan_digest(made.measurement, whose, names, request.asked or json.dumps(told))
+    named: dict[str, str] = {"plan_digest": digest, "table": request.label}
     spend: dict[str, Any] = {
         budget.noise.unit: budget,
-        "plan_digest": digest,
-        "table": request.label,
+        **named,
         "privacy_unit": request.neighbours.privacy_unit,
         "answers_digest": answers_digest(made.reader, told, whose),
     }
@@ -356,8 +324,8 @@ def release(
     cost = cost_of(budget, ledger, identity, request.neighbours)
     if cost.is_new:
         ledger.check_left(budget)  # before noise is drawn in vain; `reserve` decides
-    if confirm is not None:
-        confirmed(confirm, cost)
+    if confirm is not None and cost.is_due and not confirm(cost):
+        raise ReleaseError("not confirmed, so nothing was read and nothing was spent")
     noise = (draw or sample)(made.measurement, made.noises, progress) if cost.is_new else None
     groups = certify_groups(made)
     with room_on_disk(ledger.path, needed.stored + len(packed(groups)) + 10_000) as free, uninterrupted():
@@ -369,14 +337,7 @@ def release(
             if noise is None:
                 raise LedgerError(f"release_id={identity!r} was charged before, and the ledger granted it once more")
             certificate = certify(
-                made,
-                groups,
-                release_id=identity,
-                digest=digest,
-                table=request.label,
-                head=reserved.head,
-                derived=request.derived,
-                shape=made.reader.shape_text,
+                made, groups, release_id=identity, ledger_head=reserved.head, derived=request.derived, **named
             )
             noisy = add(made.measurement, request.read(), noise)
             done = _present(request, made.reader, Stored(certificate, noisy), confidence)
@@ -402,7 +363,6 @@ def _again(stored: Any, request: Request, made: Mechanism, ledger: Ledger, confi
 
 
 def _say(request: Request, reader: Reader) -> Said:
-    """What the release says of its answers, beside their queries."""
     names = request.column_names or ()
     if reader.names is None and not names:
         names = tuple(f"a{i + 1}" for i in range(len(request.strategy.workload.sizes)))
@@ -411,18 +371,8 @@ def _say(request: Request, reader: Reader) -> Said:
 
 def _present(request: Request, reader: Reader, stored: Stored, confidence: float) -> Release:
     """What the caller gets: a release, from measurements with their noise."""
-    said = _say(request, reader)
-    return Release(
-        reader=reader,
-        noisy=stored.noisy,
-        certificate=stored.certificate,
-        column_names=said.column_names,
-        confidence=confidence,
-        asked=said.asked,
-        legend=said.legend,
-        counted=said.counted,
-        given=stored.values,
-    )
+    said = vars(_say(request, reader))
+    return Release(reader, stored.noisy, stored.certificate, confidence=confidence, given=stored.values, **said)
 
 
 def _kept(release: Release) -> tuple[Dense | None, Dense | None]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,50 +23,40 @@ if TYPE_CHECKING:
     from batchdp.release.release import Release
 
 
-class Figures(Protocol):
-    """Of some answers, in one dimension; not numbers where an answer is not determined."""
+class Figures:
+    """Of some answers, in one dimension, each array made when it is looked at; here of a table of linear answers.
 
-    @property
-    def values(self) -> Dense:
-        """The private answers."""
+    What is not determined is not a number, and a quantile has no standard error.
+    """
 
-    @property
-    def standard_errors(self) -> Dense:
-        """Of the noise; a quantile has none."""
+    def __init__(self, release: Release, table: int, places: NDArray[np.int64] | None = None) -> None:
+        """With places in the table, only those answers: intervals of the others are not computed."""
+        self._release, self._table, self._places = release, table, places
 
-    @property
-    def half_widths(self) -> Dense:
-        """Half the width of every interval."""
-
-    @property
-    def low(self) -> Dense:
-        """The lower ends."""
-
-    @property
-    def high(self) -> Dense:
-        """The upper ends."""
-
-
-class LinearFigures:
-    """Of a table of linear answers."""
-
-    def __init__(self, release: Release, table: int) -> None:
-        self._release, self._table = release, table
+    def _some(self, name: str) -> Dense:
+        return np.asarray(getattr(self._release.linear_figures(self._table), name)[self._places])
 
     @cached_property
     def values(self) -> Dense:
-        """As they were given first, or read from the measurements."""
-        return self._release.linear_values(self._table)
+        """The private answers: as they were given first, or read from the measurements."""
+        return self._release.linear_values(self._table) if self._places is None else self._some("values")
 
     @cached_property
     def standard_errors(self) -> Dense:
         """Of the noise."""
+        if self._places is not None:
+            return self._some("standard_errors")
         return self._release.reader.errors_of(self._table).reshape(-1)
 
     @cached_property
     def half_widths(self) -> Dense:
         """Half the width of every interval."""
-        return self._release.reader.widths_of(self._table, self._release.confidence).reshape(-1)
+        reader, confidence = self._release.reader, self._release.confidence
+        if self._places is None:
+            return reader.widths_of(self._table, confidence).reshape(-1)
+        if "half_widths" in self._release.linear_figures(self._table).__dict__:
+            return self._some("half_widths")
+        return reader.widths_at(self._table, self._places, confidence)
 
     @cached_property
     def low(self) -> Dense:
@@ -79,48 +69,17 @@ class LinearFigures:
         return self.values + self.half_widths
 
 
-class SomeLinearFigures(LinearFigures):
-    """Of some answers of a table: intervals of the others are not computed."""
+class FoundFigures(Figures):
+    """Of answers that are all computed: an array each of values, standard errors, lower and upper ends."""
 
-    def __init__(self, release: Release, table: int, whole: LinearFigures, places: NDArray[np.int64]) -> None:
-        super().__init__(release, table)
-        self._whole, self._places = whole, places
-
-    @cached_property
-    def values(self) -> Dense:
-        """As they were given first, or read from the measurements."""
-        return self._whole.values[self._places]
-
-    @cached_property
-    def standard_errors(self) -> Dense:
-        """Of the noise."""
-        return self._whole.standard_errors[self._places]
-
-    @cached_property
-    def half_widths(self) -> Dense:
-        """Half the width of every interval."""
-        if "half_widths" in self._whole.__dict__:
-            return self._whole.half_widths[self._places]
-        return self._release.reader.widths_at(self._table, self._places, self._release.confidence)
-
-
-@dataclass(frozen=True, eq=False)
-class FoundFigures:
-    """Of answers that are all computed."""
-
-    values: Dense
-    standard_errors: Dense
-    low: Dense
-    high: Dense
-
-    @property
-    def half_widths(self) -> Dense:
-        """Half the width of every interval."""
-        return (self.high - self.low) / 2
+    def __init__(self, found: Dense) -> None:
+        self._found = found
+        self.values, self.standard_errors, self.low, self.high = found
+        self.half_widths = (self.high - self.low) / 2
 
     def at(self, places: Any) -> FoundFigures:
         """Of some of them."""
-        return FoundFigures(*(one[places] for one in (self.values, self.standard_errors, self.low, self.high)))
+        return FoundFigures(self._found[:, places])
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +127,7 @@ def figures_of(release: Release, asked: Sequence[Asked[int]], confidence: float)
         parts, local = renumber([asked[i] for i in derived])
         made = estimates(local, release.picked(parts), Chosen(release.reader, parts), confidence)
         found[:, derived] = made.values, made.standard_errors, made.low, made.high
-    return FoundFigures(*found)
+    return FoundFigures(found)
 
 
 @dataclass(frozen=True)
@@ -236,7 +195,7 @@ class Answers(Sequence[Answer]):
 
     def _figures(self, block: Block) -> Figures:
         if block.linear is None and self._listed is not None:
-            return self._listed.at(slice(block.listed, block.listed + block.size))
+            return self._listed.at(block.among_listed)
         return self._release.block_figures(block)
 
     def _answer(self, block: Block, k: int, figures: Figures) -> Answer:

@@ -139,21 +139,10 @@ class PrivacyCertificate:
         return cls(**{**content, **real}, groups=unpacked(groups))
 
 
-def certify(
-    made: Mechanism,
-    groups: tuple[CertifiedGroup, ...],
-    *,
-    release_id: str,
-    digest: str,
-    table: str,
-    head: str,
-    derived: int = 0,
-    shape: str = "",
-) -> PrivacyCertificate:
-    """Of a release whose measurements got this noise."""
-    loss = float(made.loss)
+def certify(made: Mechanism, groups: tuple[CertifiedGroup, ...], **said: Any) -> PrivacyCertificate:
+    """Of a release whose measurements got this noise; what is not about the noise is said by name."""
+    loss, shape = float(made.loss), made.reader.shape_text
     return PrivacyCertificate(
-        release_id=release_id,
         privacy=made.noise.privacy,
         distribution=made.noise.name,
         budget=float(made.budget),
@@ -163,13 +152,10 @@ def certify(
         largest_total=made.measurement.largest_total,
         bias_share=made.bias_share,
         measurements=int(made.measurement.sizes.sum()),
-        plan_digest=digest,
-        table=table,
-        ledger_head=head,
         opendp="not used" if shape else version("opendp"),
-        derived=derived,
         shape=shape,
         groups=groups,
+        **said,
     )
 
 

@@ -26,12 +26,7 @@ from batchdp.errors import PrivacyParameterError, ReleaseError, TableError
 from batchdp.mechanism.measurement import Integers
 from batchdp.plans import Plan
 from batchdp.plans.encoding import CellBatch
-from batchdp.private import (
-    CellCounts,
-    Counts,
-    Records,
-    Tallies,
-)
+from batchdp.private import CellCounts, Counts, Records, Tallies
 from batchdp.progress import Progress
 from batchdp.strategies.marginal.strategy import MarginalStrategy
 from batchdp.strategies.residual.strategy import ResidualStrategy, WholeParts
@@ -61,12 +56,7 @@ def is_records(table: Any) -> bool:
 
 def codes_of(table: Any, batch: KroneckerWorkload) -> Codes:
     """Records in a frame or an array, refused by its number of columns alone: types may be guessed from values."""
-    from batchdp.engines.codes import (
-        codes_in_array,
-        codes_in_arrow,
-        codes_in_pandas,
-        codes_in_polars,
-    )
+    from batchdp.engines.codes import codes_in_array, codes_in_arrow, codes_in_pandas, codes_in_polars
 
     kind = library(table)
     if kind == "pandas":
@@ -123,18 +113,6 @@ def library(table: Any) -> str:
 def _is_series(table: Any) -> bool:
     classes = {base.__name__ for base in type(table).__mro__}
     return bool(classes & {"Series", "Index", "Array", "ChunkedArray"}) or getattr(table, "ndim", 2) == 1
-
-
-def records_of_counts(read: Callable[[], NDArray[np.int64]], batch: KroneckerWorkload) -> Callable[[], Records]:
-    """Records from counts of all cells, the last column fastest."""
-
-    def found() -> Records:
-        counts = read()
-        there = np.flatnonzero(counts)
-        codes = np.column_stack(np.unravel_index(there, batch.sizes)).astype(np.int64)
-        return Records(codes, counts[there])
-
-    return found
 
 
 Sets = tuple[tuple[int, ...], ...]
@@ -330,7 +308,15 @@ def given_records(
             f"the table is one of {batch.cells:.3g} cells' counts, too many to be held; give records: a 2-D array or a "
             "frame with one whole-number code a column"
         )
-    return records_of_counts(counts_of(table, batch.cells), batch), None, Counted(given="counts")
+    read = counts_of(table, batch.cells)
+
+    def records() -> Records:
+        counts = read()
+        there = np.flatnonzero(counts)
+        codes = np.column_stack(np.unravel_index(there, batch.sizes)).astype(np.int64)  # the last column fastest
+        return Records(codes, counts[there])
+
+    return records, None, Counted(given="counts")
 
 
 def counts_of(counts: Any, cells: int) -> Callable[[], Integers]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,11 +108,6 @@ def check_fits(needed: Estimate, ledger: Path) -> None:
 
 def _memory() -> int | None:
     """Bytes that are free, where the system says so."""
-    try:
-        with Path("/proc/meminfo").open() as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
+    with suppress(OSError, ValueError, IndexError), Path("/proc/meminfo").open() as file:
+        return next((int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")), None)
     return None

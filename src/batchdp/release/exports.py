@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
+from batchdp.progress import Progress
 from batchdp.release.consistency.release import Consistent, unused
 from batchdp.release.release import Release
 
 Format = Literal["parquet", "csv"]
-Progress = Callable[[float, str], object]
 Columns = Mapping[str, Any]
 
 LONGEST_NAME = 100
@@ -123,7 +123,6 @@ def _csv(path: Path, columns: Columns) -> None:
 
 
 def _known(figures: NDArray[Any]) -> list[Any]:
-    """Figures with nothing in the place of what is not determined."""
     return ["" if one != one else one for one in figures.tolist()]
 
 

@@ -34,23 +34,24 @@ if TYPE_CHECKING:
     from batchdp.release.release import Release
 
 
-class Reading:
-    """An array that is read from its beginning, piece by piece."""
+class Content:
+    """Arrays of a file that are read from their beginnings, piece by piece: lists of whole or of finite numbers."""
 
-    def __init__(self, content: NDArray[Any]) -> None:
-        self._content, self._at = content, 0
+    def __init__(self, arrays: Mapping[str, Any], *, whole: Sequence[str] = (), finite: Sequence[str] = ()) -> None:
+        self._left = {name: whole_numbers(name, arrays) for name in whole}
+        self._left |= {name: archive.read_numbers(name, arrays) for name in finite}
 
-    def next(self, *shape: int) -> NDArray[Any]:
-        """The next entries, in this shape."""
-        size = prod(shape)
-        if min(shape, default=0) < 0 or self._at + size > len(self._content):
+    def next(self, name: str, *shape: int) -> NDArray[Any]:
+        """The next entries of an array, in this shape."""
+        left, size = self._left[name], prod(shape)
+        if min(shape, default=0) < 0 or size > len(left):
             raise ReleaseError("an array is shorter than it should be")
-        self._at += size
-        return self._content[self._at - size : self._at].reshape(shape)
+        self._left[name] = left[size:]
+        return left[:size].reshape(shape)
 
     def check_ended(self) -> None:
-        """Refuse what is left."""
-        if self._at != len(self._content):
+        """Refuse what is left of any."""
+        if any(len(left) for left in self._left.values()):
             raise ReleaseError("an array is longer than it should be")
 
 
@@ -119,10 +120,7 @@ def decoded(output: bytes, release_id: str) -> Stored:
             raise ValueError("another format")
         end = output.index(b"\n", 0, LONGEST_HEADER)
         header: Any = archive.parse_json(output[:end])
-        if (
-            set(header) != {"format", "certificate", "groups", "noisy", "wide", "answers"}
-            or header["format"] != OUTPUT_FORMAT
-        ):
+        if set(header) != {"format", "certificate", "groups", "noisy", "wide", "answers"}:
             raise ValueError("another format")
         groups, noisy, answers = header["groups"], header["noisy"], header["answers"]
         start, m = end + 1 + groups, 0 if answers is None else answers
@@ -228,7 +226,6 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
 
 
 def _read(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
-    """What a file says."""
     from batchdp.release.release import Release
 
     decode = DECODERS.get(header["kind"])
@@ -245,13 +242,10 @@ def _read(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
     workload: Any = getattr(reader, "workload", None)
     legend = None if told is None else Legend.read(told, whole_numbers("legend", arrays), workload)
     asked: Sequence[Asked[int]] = ()
-    if header["asked"]:
-        by_runs = reader.names is None and legend is not None
-        asked = (
-            read_runs(header["asked"], workload, legend)
-            if by_runs and legend is not None
-            else expressions.read(header["asked"], reader.answers)
-        )
+    if header["asked"] and reader.names is None and legend is not None:
+        asked = read_runs(header["asked"], workload, legend)
+    elif header["asked"]:
+        asked = expressions.read(header["asked"], reader.answers)
     return Release(
         reader=reader,
         noisy=noisy,
@@ -278,6 +272,4 @@ def unknown_parts(path: str | os.PathLike[str], release: Release) -> list[str]:
         header, arrays = archive.load(path, form, ReleaseError, "release", most)
         expected, numbers = archive.load(again, str(archive.read_format(again)), ReleaseError, "release", most)
     others = [name for name, value in header.items() if name not in expected or expected[name] != value]
-    return others + [
-        name for name, one in arrays.items() if name not in numbers or not np.array_equal(one, numbers[name])
-    ]
+    return others + [name for name in arrays if name not in numbers or not np.array_equal(arrays[name], numbers[name])]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,25 +21,10 @@ from batchdp.mechanism.reader import Reader
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
 from batchdp.queries.expressions import Asked, parts_of, written
-from batchdp.release.answers import (
-    Answers,
-    Figures,
-    FoundFigures,
-    LinearFigures,
-    SomeLinearFigures,
-    figures_of,
-    renumber,
-)
+from batchdp.release.answers import Answers, Figures, FoundFigures, figures_of, renumber
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import save_release
-from batchdp.release.tables import (
-    MADE,
-    Block,
-    Layout,
-    Table,
-    Titles,
-    headings,
-)
+from batchdp.release.tables import MADE, Block, Layout, Table, Titles, headings
 from batchdp.text import sanitise
 from batchdp.workloads.encode import AskedTables, Legend, write_runs
 
@@ -49,6 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from batchdp.release.consistency.release import Consistent
+
+Key = TypeVar("Key")
 
 MOST_COVARIANCE = 40_000_000
 """Answers times measurements for which the covariance of all answers is made."""
@@ -97,22 +84,16 @@ class Release:
             raise ReleaseError(f"release: {self.noisy.shape} measurements for {self.reader.measurements:,}")
         if self.given is not None and self.given.shape != (answers,):
             raise ReleaseError(f"release: its parts do not fit together, {self.given.shape} for {answers:,} answers")
-        if self.reader.names is None and len(self.column_names) != len(self._workload.sizes):
-            raise ReleaseError(f"release: {len(self.column_names)} names for {len(self._workload.sizes)} columns")
+        if (titles := self.layout.titles) is not None and len(self.column_names) != len(titles.workload.sizes):
+            raise ReleaseError(f"release: {len(self.column_names)} names for {len(titles.workload.sizes)} columns")
         if any(not 0 <= part < answers for one in self.layout.listed[1] for part in parts_of(one.of)):
             raise ReleaseError(f"release: what was asked for is about other queries than its {answers}")
-
-    @property
-    def _workload(self) -> Any:
-        found: Any = self.reader
-        return found.workload
 
     @cached_property
     def layout(self) -> Layout:
         """Which answers are shown, in which order and in which tables."""
-        titles = None
-        if self.reader.names is None:
-            titles = Titles(self._workload, self.column_names, self.legend)
+        reader: Any = self.reader
+        titles = Titles(reader.workload, self.column_names, self.legend) if reader.names is None else None
         return Layout(self.reader, titles, self.asked)
 
     # Linear answers, by their tables
@@ -124,9 +105,9 @@ class Release:
         return self.given[self.reader.starts[table] : self.reader.starts[table + 1]]
 
     @cached_property
-    def linear_figures(self) -> Callable[[int], LinearFigures]:
+    def linear_figures(self) -> Callable[[int], Figures]:
         """Of a table of linear answers, by its number; the last few are kept."""
-        return lru_cache(maxsize=CACHED)(lambda table: LinearFigures(self, table))
+        return lru_cache(maxsize=CACHED)(lambda table: Figures(self, table))
 
     @property
     def linear_answers(self) -> Dense:
@@ -191,7 +172,7 @@ class Release:
         """Of answers that are shown one after the other."""
         if block.linear is not None:
             return self.linear_figures(block.linear)
-        return self.listed_figures.at(slice(block.listed, block.listed + block.size))
+        return self.listed_figures.at(block.among_listed)
 
     @cached_property
     def listed_figures(self) -> FoundFigures:
@@ -210,10 +191,7 @@ class Release:
                 values[where] = kept(t)[places]
             listed = np.where(np.isnan(self.listed_figures.values), np.nan, evaluated(own, values))
         for block in self.layout.each_block():
-            if block.linear is None:
-                yield block, listed[block.listed : block.listed + block.size]
-            else:
-                yield block, kept(block.linear)
+            yield block, listed[block.among_listed] if block.linear is None else kept(block.linear)
 
     def simultaneous(self, confidence: float | None = None) -> Answers:
         """The answers with intervals that hold what all would be without noise, at once, with this confidence.
@@ -251,13 +229,9 @@ class Release:
 
     # Tables
 
-    @property
+    @cached_property
     def tables(self) -> Sequence[Table]:
         """The tables, each with its name, its group columns, its shape and which answers are its."""
-        return self._tables
-
-    @cached_property
-    def _tables(self) -> Sequence[Table]:
         return self.layout.tables()
 
     def figures(self, table: int | Table) -> Figures:
@@ -267,7 +241,7 @@ class Release:
             return self.linear_figures(one.linear)
         places = np.asarray(one.answers, dtype=np.int64)
         if not self.asked:
-            return SomeLinearFigures(self, 0, self.linear_figures(0), places)
+            return Figures(self, 0, places)
         return self.listed_figures.at(np.searchsorted(self.layout.listed[0], places))
 
     def derived_in(self, table: Table) -> NDArray[np.bool_]:
@@ -343,19 +317,11 @@ class Release:
 
     @cached_property
     def _by_headings(self) -> dict[tuple[str, ...], list[int]]:
-        """The tables of every set of group columns."""
-        found: dict[tuple[str, ...], list[int]] = {}
-        for t, table in enumerate(self.tables):
-            found.setdefault(tuple(sorted(table.columns)), []).append(t)
-        return found
+        return _list_places(tuple(sorted(table.columns)) for table in self.tables)
 
     @cached_property
     def _by_name(self) -> dict[str, list[int]]:
-        """The tables of every name."""
-        found: dict[str, list[int]] = {}
-        for t, table in enumerate(self.tables):
-            found.setdefault(table.name, []).append(t)
-        return found
+        return _list_places(table.name for table in self.tables)
 
     @cached_property
     def _headings(self) -> dict[str, None]:
@@ -401,7 +367,7 @@ class Release:
             if block.linear is not None:
                 found.append(np.arange(starts[block.linear], starts[block.linear + 1]))
             else:
-                own = layout.listed[1][block.listed : block.listed + block.size]
+                own = layout.listed[1][block.among_listed]
                 found.append(np.array([one.of for one in own if isinstance(one.of, int)], dtype=np.int64))
         return np.concatenate(found)
 
@@ -440,9 +406,9 @@ class Release:
             whole: round them, such that counts are whole numbers; `rounding` says what no longer adds up.
             progress: called with (share, what is being done).
         """
-        from batchdp.release.consistency.release import consistent_answers
+        from batchdp.release.consistency.release import fit
 
-        return consistent_answers(self, whole=whole, progress=progress)
+        return fit(self.reader, self, whole=whole, progress=progress)
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """Every answer with its interval, on matplotlib axes of one's own if given; of very many the first ones."""
@@ -480,6 +446,13 @@ class Release:
         from batchdp.reports.notebook import in_notebook
 
         return in_notebook(self)
+
+
+def _list_places(keys: Iterable[Key]) -> dict[Key, list[int]]:
+    found: dict[Key, list[int]] = {}
+    for place, key in enumerate(keys):
+        found.setdefault(key, []).append(place)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,20 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.mechanism.reader import Reader
 from batchdp.queries.expressions import Asked
-from batchdp.queries.query import (
-    QUERY,
-    Statement,
-    in_column,
-    statements_of,
-    tables_of,
-)
+from batchdp.queries.query import QUERY, Statement, in_column, statements_of, tables_of
 from batchdp.text import full_title
 from batchdp.workloads.encode import AskedTables, Legend
 from batchdp.workloads.encode.tables import Run
@@ -35,20 +29,51 @@ MADE = ("value", "standard_error", "low", "high")
 """The columns that every table has after its group columns."""
 
 
-class Groups(Protocol):
-    """Of the rows of one table."""
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Of the rows of one table.
+
+    Args:
+        titles: of every column its groups, where rows are all their combinations, the last column fastest; numbers from
+            0 where groups have no names.
+        statement: whose answers the rows are, where they are told apart by their names.
+    """
+
+    titles: tuple[Sequence[str] | range, ...] = ()
+    statement: Statement | None = None
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(map(len, self.titles))
 
     def arrays(self) -> list[NDArray[Any]]:
         """For every group column the group of each row: texts, or numbers; None where a row adds up over it."""
+        if self.statement is not None:
+            read = str if self.statement.columns == (QUERY,) else in_column
+            return [np.array([read(text) for text in own], dtype=object) for own in self.texts()]
+        found = []
+        for axis, own in enumerate(self.titles):
+            values = np.arange(len(own), dtype=np.int32) if isinstance(own, range) else np.array(own, dtype=object)
+            inner, outer = prod(self._shape[axis + 1 :]), prod(self._shape[:axis])
+            found.append(np.tile(np.repeat(values, inner), outer))
+        return found
 
     def texts(self) -> list[list[str]]:
-        """The same as texts."""
+        """The same as texts, in the words of names."""
+        if (one := self.statement) is not None:
+            return [[own[axis] for own in one.groups] for axis in range(len(one.columns))]
+        return [list(map(str, own.tolist())) for own in self.arrays()]
 
     def axes(self) -> list[tuple[str, ...]] | None:
         """Of every group column its groups, where rows are all their combinations; None where they are not."""
+        return None if self.statement is not None else [tuple(map(str, own)) for own in self.titles]
 
     def label(self, place: int) -> str:
         """What tells a row apart from the others of its table; nothing where it has no groups."""
+        if self.statement is not None:
+            return ", ".join(self.statement.groups[place])
+        at = np.unravel_index(place, self._shape) if self.titles else ()
+        return ", ".join(str(own[int(i)]) for own, i in zip(self.titles, at, strict=True))
 
 
 @dataclass(frozen=True)
@@ -89,35 +114,6 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class NamedRows:
-    """The groups of a statement's answers, from their names."""
-
-    statement: Statement
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Texts, and None where a row adds up."""
-        one = self.statement
-        return [
-            np.array([_group(one, own[axis]) for own in one.groups], dtype=object) for axis in range(len(one.columns))
-        ]
-
-    def texts(self) -> list[list[str]]:
-        """As names have them."""
-        return [[own[axis] for own in self.statement.groups] for axis in range(len(self.statement.columns))]
-
-    def axes(self) -> None:
-        """Rows are what they are."""
-
-    def label(self, place: int) -> str:
-        """The groups, one after the other."""
-        return ", ".join(self.statement.groups[place])
-
-
-def _group(one: Statement, text: str) -> str | None:
-    return text if one.columns == (QUERY,) else in_column(text)
-
-
-@dataclass(frozen=True, eq=False)
 class Titles:
     """What the tables of a batch in factors and their rows are called.
 
@@ -153,7 +149,7 @@ class Titles:
         axes: tuple[Sequence[str] | range, ...] = tuple(map(range, own.shape))
         if self.legend is not None:
             axes = tuple(key.titles for key in self.legend.keys_of(self.workload, number))
-        return Table(own.name, columns, tuple(own.shape), answers, title, GridRows(axes), number)
+        return Table(own.name, columns, tuple(own.shape), answers, title, Groups(axes), number)
 
     def computed(self, run: Run, answers: Sequence[int]) -> Table:
         """A table of derived answers, which are shown at these places."""
@@ -161,41 +157,7 @@ class Titles:
         keys = [self.legend.keys[k] for k in run.keys]
         columns, axes = tuple(key.heading for key in keys), tuple(key.titles for key in keys)
         title = full_title(run.name, columns)
-        return Table(run.name, columns, tuple(map(len, axes)), answers, title, GridRows(axes))
-
-
-@dataclass(frozen=True, eq=False)
-class GridRows:
-    """The groups of rows that are all combinations of some columns' groups, the last column fastest."""
-
-    titles: tuple[Sequence[str] | range, ...]
-    """For every column; numbers from 0 where groups have no names."""
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return tuple(map(len, self.titles))
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Titles, or numbers from 0."""
-        found = []
-        for axis, own in enumerate(self.titles):
-            values = np.arange(len(own), dtype=np.int32) if isinstance(own, range) else np.array(own, dtype=object)
-            inner, outer = prod(self._shape[axis + 1 :]), prod(self._shape[:axis])
-            found.append(np.tile(np.repeat(values, inner), outer))
-        return found
-
-    def texts(self) -> list[list[str]]:
-        """As texts."""
-        return [list(map(str, own.tolist())) for own in self.arrays()]
-
-    def axes(self) -> list[tuple[str, ...]]:
-        """Of every column."""
-        return [tuple(map(str, own)) for own in self.titles]
-
-    def label(self, place: int) -> str:
-        """The groups, one after the other."""
-        at = np.unravel_index(place, self._shape) if self.titles else ()
-        return ", ".join(str(own[int(i)]) for own, i in zip(self.titles, at, strict=True))
+        return Table(run.name, columns, tuple(map(len, axes)), answers, title, Groups(axes))
 
 
 @dataclass(frozen=True)
@@ -221,17 +183,22 @@ class Block:
         """Of its answers among all that are shown."""
         return range(self.start, self.start + self.size)
 
+    @property
+    def among_listed(self) -> slice:
+        """Of its answers among those that are listed."""
+        return slice(self.listed, self.listed + self.size)
+
 
 class Layout:
     """Which answers are shown, in which order and in which tables."""
 
     def __init__(self, reader: Reader, titles: Titles | None, asked: Sequence[Asked[int]]) -> None:
-        self._reader, self._titles, self._asked = reader, titles, asked
+        self._reader, self.titles, self._asked = reader, titles, asked
 
     @property
     def is_lazy(self) -> bool:
         """Whether every table of linear answers is shown as it is, by a name of its own."""
-        return not self._asked and self._titles is not None
+        return not self._asked and self.titles is not None
 
     def __len__(self) -> int:
         return len(self._asked) or self._reader.answers
@@ -304,8 +271,8 @@ class Layout:
         """Of a linear answer, by its table and its place in it."""
         if self._reader.names is not None:
             return self._reader.names[place]
-        assert self._titles is not None
-        return self._titles.name(table, place)
+        assert self.titles is not None
+        return self.titles.name(table, place)
 
     def tables(self, *, together: bool = False) -> Sequence[Table]:
         """One a statement or table of linear answers.
@@ -313,13 +280,13 @@ class Layout:
         Args:
             together: all single answers that have no table as one table, the first: what people look at.
         """
-        if self.is_lazy and self._titles is not None:
-            return LinearTables(self._titles, self._reader)
+        if self.is_lazy and self.titles is not None:
+            return LinearTables(self.titles, self._reader)
         if not isinstance(self._asked, AskedTables):
             names = [one.name for one in self._asked] or self._reader.names or ()
             return [_named(one) for one in (tables_of(names) if together else statements_of(names))]
-        assert self._titles is not None
-        return [self._table(block, self._titles) for block in self.blocks]
+        assert self.titles is not None
+        return [self._table(block, self.titles) for block in self.blocks]
 
     def _table(self, block: Block, titles: Titles) -> Table:
         if block.run is not None:
@@ -329,9 +296,8 @@ class Layout:
 
 
 def _named(one: Statement) -> Table:
-    """A table of answers that are found by their names."""
     title, single = full_title(one.name, one.columns), one.columns == (QUERY,)
-    return Table(one.name, one.columns, one.shape, one.answers, title, NamedRows(one), single=single)
+    return Table(one.name, one.columns, one.shape, one.answers, title, Groups(statement=one), single=single)
 
 
 class LinearTables(Sequence[Table]):

@@ -19,15 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.errors import (
-    LedgerError,
-    PrivacyParameterError,
-    ReleaseError,
-    StrategyError,
-)
+from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
 from batchdp.ledger.chain import charge
-from batchdp.linalg.matrix import Dense, plain
+from batchdp.linalg.matrix import plain
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
 from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
@@ -35,22 +30,11 @@ from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS, Lattice
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.mechanism.marginal.tables import WeightedReader
-from batchdp.mechanism.measurement import (
-    CALLER,
-    LARGEST,
-    IntegerMeasurement,
-    Neighbours,
-)
+from batchdp.mechanism.measurement import CALLER, LARGEST, IntegerMeasurement, Neighbours
 from batchdp.mechanism.prepare import MOST_BIAS
 from batchdp.mechanism.reader import ROUNDING, CellReader
 from batchdp.mechanism.residual.tables import TableReader
-from batchdp.privacy import (
-    UNITS,
-    Budget,
-    KNorm,
-    Unit,
-    round_up,
-)
+from batchdp.privacy import UNITS, Budget, KNorm, Unit, round_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import Stored, decoded, is_encoded
 from batchdp.release.release import Release
@@ -203,7 +187,9 @@ def check_charged(release: Release, ledger: Ledger, stored: StoredRelease | None
     if stored is None:
         raise ReleaseError(f"release {claimed.release_id!r}: {ledger.path.name} charged it and has no answers of it")
     kept = decoded(stored.output, claimed.release_id)
-    for name, here, there in (*differences(claimed, entry, ledger.unit), *_unlike(claimed, kept.certificate)):
+    own = ((one.name, getattr(claimed, one.name), getattr(kept.certificate, one.name)) for one in fields(claimed))
+    unlike = (one for one in own if one[1] != one[2])
+    for name, here, there in (*differences(claimed, entry, ledger.unit), *unlike):
         raise ReleaseError(
             f"release {claimed.release_id!r} says {name}={here!r} where {ledger.path.name} has {there!r}; "
             "one of them was edited"
@@ -234,26 +220,22 @@ def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit
     """Each field in which a certificate and the ledger's entry disagree, with both values."""
     asked = Budget(UNITS[entry.unit], entry.requested)
     due = charge(asked, UNITS[ledger_unit])
-    pairs = {
-        "release_id": (certificate.release_id, entry.release_id),
-        "privacy": (certificate.noise.unit, entry.unit),
-        "budget": (certificate.budget, entry.requested),
-        "plan_digest": (certificate.plan_digest, entry.plan_digest),
-        "table": (certificate.table, entry.table),
-        "privacy_unit": (certificate.privacy_unit, entry.privacy_unit),
-        "ledger_head": (certificate.ledger_head, entry.head),
-        "charged": (round_up(due), entry.charged),
-    }
-    for name, (here, there) in pairs.items():
-        if here != there:
-            yield name, here, there
+    found = (
+        ("release_id", certificate.release_id, entry.release_id),
+        ("privacy", certificate.noise.unit, entry.unit),
+        ("budget", certificate.budget, entry.requested),
+        ("plan_digest", certificate.plan_digest, entry.plan_digest),
+        ("table", certificate.table, entry.table),
+        ("privacy_unit", certificate.privacy_unit, entry.privacy_unit),
+        ("ledger_head", certificate.ledger_head, entry.head),
+        ("charged", round_up(due), entry.charged),
+    )
+    yield from (one for one in found if one[1] != one[2])
 
 
-def _unlike(claimed: PrivacyCertificate, kept: PrivacyCertificate) -> Iterator[tuple[str, Any, Any]]:
-    for one in fields(PrivacyCertificate):
-        here, there = getattr(claimed, one.name), getattr(kept, one.name)
-        if here != there:
-            yield one.name, here, there
+def answers_digest_of(release: Release) -> str:
+    """SHA-256 of what the answers of a release are: their names and queries."""
+    return answers_digest(release.reader, release.said.told(), release.certificate.neighbours)
 
 
 def _other_answers(release: Release, entry: Entry, kept: Stored) -> Iterator[str]:
@@ -262,17 +244,9 @@ def _other_answers(release: Release, entry: Entry, kept: Stored) -> Iterator[str
         yield "its queries, or what they are called,"
     if not np.array_equal(kept.noisy, release.noisy):
         yield "its measurements"
-    if kept.values is not None and kept.standard_errors is not None:
-        yield from _other_values(release, kept.values, kept.standard_errors)
-
-
-def answers_digest_of(release: Release) -> str:
-    """SHA-256 of what the answers of a release are: their names and queries."""
-    return answers_digest(release.reader, release.said.told(), release.certificate.neighbours)
-
-
-def _other_values(release: Release, values: Dense, standard_errors: Dense) -> Iterator[str]:
-    """What of a release's answers and standard errors differs from those that were given first."""
+    values, standard_errors = kept.values, kept.standard_errors
+    if values is None or standard_errors is None:
+        return
     reader, starts = release.reader, release.reader.starts
     if not len(values) == len(standard_errors) == reader.answers:
         yield "its answers"
@@ -373,7 +347,6 @@ def _neighbours(c: PrivacyCertificate) -> Neighbours | None:
 
 
 def _shown(loss: Fraction) -> str:
-    """For people, however large."""
     return f"{float(loss):.12g}" if loss < 10**300 else "more than 1e300"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.release.answers import SomeLinearFigures
+from batchdp.release.answers import Figures
 from batchdp.release.release import Release
 from batchdp.release.tables import Table
 from batchdp.text import NOTEBOOK, WHOLE, Excerpt, excerpt, summary
@@ -129,7 +129,7 @@ def _rows(release: Release, one: Table, rows: int) -> Iterator[Row]:
         parts = [own[top] for own in (figures.values, figures.standard_errors, figures.low, figures.high)]
     else:
         places = np.asarray(one.answers, dtype=np.int64)[top]
-        some = SomeLinearFigures(release, 0, release.linear_figures(0), places)
+        some = Figures(release, 0, places)
         parts = [some.values, some.standard_errors, some.low, some.high]
     labels = one.labels(top.tolist())
     marks = release.derived_in(one)[top].tolist()

@@ -23,6 +23,7 @@ from scipy.optimize import nnls
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import lsmr
 
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.linalg.threads import one_thread
 from batchdp.progress import Outcome, Progress
 
@@ -32,9 +33,6 @@ from batchdp.progress import Outcome, Progress
 # the other or they have no cell in common. Going up, every node's own measurement is averaged with the sum of its
 # children's estimates, by their precisions; going down, what a node's estimate has more than its children's is shared
 # among them by their variances. That is the least-squares solution, in time proportional to the tree.
-
-Dense = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +47,12 @@ class Tree:
     """
 
     cells: int
-    parent: Integers
+    parent: Indices
     weight: Dense
-    order: Integers
+    order: Indices
 
     @cached_property
-    def levels(self) -> tuple[Integers, ...]:
+    def levels(self) -> tuple[Indices, ...]:
         """Nodes by their distance from a root, the roots first."""
         depth = np.zeros(len(self.parent), dtype=np.int64)
         for node in range(len(self.parent) - 1, -1, -1):
@@ -154,7 +152,6 @@ class FittedCells:
 
     x: Dense
     status: Outcome
-    steps: int
 
 
 class Fit:
@@ -170,10 +167,9 @@ class Fit:
         L, y, x = self._rows, answers, start
         residual = y - L @ x
         largest = float(np.abs(L.T @ y).max(initial=0.0))
-        status, steps = Outcome.OUT_OF_ROUNDS, 0
+        status = Outcome.OUT_OF_ROUNDS
         try:
-            while steps < MOST_STEPS:
-                steps += 1
+            for _ in range(MOST_STEPS):
                 gradient = -(L.T @ residual)
                 free = (x > 0) | (gradient < 0)
                 wanted = np.where(x > 0, gradient, np.minimum(gradient, 0.0))
@@ -190,7 +186,7 @@ class Fit:
                 x, status = _fit_by_sets(L, y, x, status)
         except KeyboardInterrupt:
             status = Outcome.CANCELLED
-        return FittedCells(x, status, steps)
+        return FittedCells(x, status)
 
 
 def _fit_by_sets(L: sparse.csr_array, y: Dense, x: Dense, status: Outcome) -> tuple[Dense, Outcome]:
@@ -239,8 +235,6 @@ def _solver(L: sparse.csr_array) -> Callable[[Dense, Mask], Dense]:
     return solve
 
 
-Indices = NDArray[np.int64]
-
 FAINT = 1e-3
 """Cells whose answers have so much more noise than others are not in the total: they would decide it."""
 NOTHING = 1e-7
@@ -266,15 +260,14 @@ def closest_cells(rows: sparse.sparray, answers: Dense, *, progress: Progress | 
     squares, along = np.asarray(L.multiply(L).sum(axis=0)).reshape(-1), L.T @ answers
     x = np.divide(np.maximum(along, 0.0), squares, out=np.zeros(L.shape[1]), where=squares > 0)  # of cells alone
     parts = [part for part in _connect_cells(L) if len(part[1]) > 1]
-    statuses, steps = [Outcome.CLOSED_FORM], 0
+    statuses = [Outcome.CLOSED_FORM]
     for k, (there, columns) in enumerate(parts):
         own = _fit_with_total(sparse.csr_array(L[:, columns][there]), answers[there], cut=Outcome.CANCELLED in statuses)
         x[columns] = own.x
-        steps += own.steps
         statuses.append(own.status)
         if progress is not None:
             progress((k + 1) / len(parts), "fitting cells that are not negative")
-    return FittedCells(x, Outcome.of_all(statuses), steps)
+    return FittedCells(x, Outcome.of_all(statuses))
 
 
 def _connect_cells(L: sparse.csc_array) -> Iterator[tuple[Indices, Indices]]:
@@ -300,13 +293,13 @@ def _fit_with_total(L: sparse.csr_array, y: Dense, *, cut: bool) -> FittedCells:
     if total <= 0 and t.min() >= 0 and t.any():  # nothing is there but what the total leaves out
         return _fit_left_out(L, y, t < SLIGHT)
     if cut:
-        return FittedCells(_scale_cells(_fit_cut(L, y), t, total), Outcome.CANCELLED, 0)
-    x, price, bounds, steps, status = np.zeros(n), 0.0, [-np.inf, np.inf], 0, Outcome.OUT_OF_ROUNDS
+        return FittedCells(_scale_cells(_fit_cut(L, y), t, total), Outcome.CANCELLED)
+    x, price, bounds, status = np.zeros(n), 0.0, [-np.inf, np.inf], Outcome.OUT_OF_ROUNDS
     try:
         fit = Fit(L)
         for _ in range(MOST_PRICES):
             found = fit(y - price * u, x)
-            x, steps = found.x, steps + found.steps
+            x = found.x
             over = float(t @ x) - total
             if abs(over) <= HELD * float(np.abs(u) @ np.abs(y)) or found.status is Outcome.CANCELLED:
                 status = found.status
@@ -316,21 +309,19 @@ def _fit_with_total(L: sparse.csr_array, y: Dense, *, cut: bool) -> FittedCells:
     except KeyboardInterrupt:
         status = Outcome.CANCELLED
     x = x if x.any() or status is not Outcome.CANCELLED else _fit_cut(L, y)  # before the first step had ended
-    return FittedCells(_scale_cells(x, t, total), status, steps)
+    return FittedCells(_scale_cells(x, t, total), status)
 
 
 def _fit_cut(L: sparse.csr_array, y: Dense) -> Dense:
-    """Least squares, cut at 0."""
     return np.maximum(lsmr(L, y)[0], 0.0)
 
 
 def _fit_left_out(L: sparse.csr_array, y: Dense, left: NDArray[np.bool_]) -> FittedCells:
     """The closest cells of which only those that the total leaves out may be above 0."""
     x = np.zeros(L.shape[1])
-    own = sparse.csr_array(L[:, left])
-    found = Fit(own)(y, x[left])
+    found = Fit(sparse.csr_array(L[:, left]))(y, x[left])
     x[left] = found.x
-    return FittedCells(x, found.status, found.steps)
+    return FittedCells(x, found.status)
 
 
 def _next_price(price: float, over: float, slope: float, bounds: list[float]) -> float:

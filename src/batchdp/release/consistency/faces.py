@@ -13,9 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from batchdp.linalg.matrix import Dense, Indices
 
 # ── Tables as sums of components: what a set of columns says beyond its subsets.
 #
@@ -24,7 +27,6 @@ from numpy.typing import NDArray
 # gives tables that agree: the margin of a table over C is made of the components of C's subsets, whichever table it
 # is of.
 
-Dense = NDArray[np.float64]
 Columns = tuple[int, ...]
 Parts = Mapping[Columns, Dense]
 Shares = Mapping[int, Dense]
@@ -97,12 +99,20 @@ def lay_along(values: Dense, axes: int, axis: int) -> Dense:
     return values.reshape([-1 if a == axis else 1 for a in range(axes)])
 
 
+def project(table: NDArray[Any], columns: Columns, own: Columns) -> NDArray[Any]:
+    """The margin of a table over some of its columns."""
+    return np.asarray(table.sum(axis=tuple(axis for axis, i in enumerate(columns) if i not in own)))
+
+
+def margin_along(table: NDArray[Any], axis: int) -> NDArray[Any]:
+    """The margin of a table over one axis."""
+    return project(table, tuple(range(table.ndim)), (axis,))
+
+
 def spread(own: Columns, columns: Columns, sizes: tuple[int, ...]) -> int:
     """n_{A∖C}: over how many cells of the table each entry of the component is spread."""
     return prod(sizes[i] for i in columns if i not in own)
 
-
-Indices = NDArray[np.int64]
 
 BLOCK_CELLS = 65_536
 """Of a table, that are looked at at a time, so that they stay in the processor's cache."""
@@ -228,25 +238,17 @@ class Faces:
                 w *= own
         return x, w
 
-    def weighed(self, weights: Parts, vector: Dense) -> Dense:
-        """What the cells make of the second derivative, times a vector."""
+    def weighed(self, weights: Parts, vector: Dense | None = None) -> Dense:
+        """What the cells make of the second derivative, times a vector; its diagonal where there is none."""
         found = np.zeros(self.length)
         for A, w in weights.items():
-            d, own = self.of(vector, A), self.of(found, A)
+            d, own = None if vector is None else self.of(vector, A), self.of(found, A)
             for rows in _split_blocks(w.shape):
-                block = _spread_over(d, rows)
-                block *= w[rows]
+                block = w[rows]
+                if d is not None:
+                    block = _spread_over(d, rows)
+                    block *= w[rows]
                 _add_sums(block, rows, own)
-        found *= self.unit
-        return found
-
-    def weights_of(self, weights: Parts) -> Dense:
-        """The diagonal of the same."""
-        found = np.zeros(self.length)
-        for A, w in weights.items():
-            own = self.of(found, A)
-            for rows in _split_blocks(w.shape):
-                _add_sums(w[rows], rows, own)
         found *= self.unit
         return found
 

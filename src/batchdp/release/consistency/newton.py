@@ -14,9 +14,9 @@ from itertools import pairwise
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from batchdp.linalg.matrix import Dense
 from batchdp.release.consistency.faces import (
     Columns,
     Faces,
@@ -27,10 +27,10 @@ from batchdp.release.consistency.faces import (
     faces_of,
     join_components,
     lay_along,
+    margin_along,
+    project,
     split_table,
 )
-
-Dense = NDArray[np.float64]
 
 SAFE = 1e-9
 """Added to the diagonal of what is factorised, as a share: far above rounding."""
@@ -44,7 +44,7 @@ def newton_step(
     Beside the step: how many products with the second derivative it took.
     """
     added = damping * faces.unit
-    counted = faces.weights_of(fit.weights)
+    counted = faces.weighed(fit.weights)
     nothing = {C: np.zeros_like(part) for C, part in shared.held.items()}
     still = Shared({C: np.zeros_like(c) for C, c in shared.centres.items()}, shared.stiffness, nothing)
     every = {**still.centres, **nothing}
@@ -165,9 +165,9 @@ def fit_margins(table: Dense, margins: list[Dense]) -> Dense:
     down axis by axis, and what then lacks is added as a product (Altschuler, Weed and Rigollet 2017)."""
     found = table.copy()
     for axis, wanted in enumerate(margins):
-        there = _margin(found, axis)
+        there = margin_along(found, axis)
         found *= lay_along(np.divide(wanted, there, out=np.ones_like(wanted), where=there > wanted), found.ndim, axis)
-    lacking = [np.maximum(wanted - _margin(found, axis), 0.0) for axis, wanted in enumerate(margins)]
+    lacking = [np.maximum(wanted - margin_along(found, axis), 0.0) for axis, wanted in enumerate(margins)]
     return np.asarray(found + _product(lacking))
 
 
@@ -186,7 +186,7 @@ def lift(
     moved, settled = 0.0, dict(margins)
     if entangled:
         found, moved = _find_entangled({A: tables[A] for A in entangled}, margins, slack or {})
-        settled |= {i: _margin(x, axis) for A, x in found.items() for axis, i in enumerate(A)}
+        settled |= {i: margin_along(x, axis) for A, x in found.items() for axis, i in enumerate(A)}
     for A, x in tables.items():
         if A not in found:
             found[A] = fit_margins(x, [settled[i] for i in A])
@@ -237,7 +237,7 @@ def _agree(tables: dict[Columns, Dense], entangled: list[Columns], shares: Mappi
         own = [A for A in entangled if set(C) < set(A)]
         if len(C) < 2 or len(own) + (C in entangled) < 2:
             continue
-        margins = [_project(tables[A], A, C) for A in own]
+        margins = [project(tables[A], A, C) for A in own]
         average = np.mean(margins, axis=0)
         for A, margin in zip(own, margins, strict=True):
             difference = average - margin
@@ -246,14 +246,6 @@ def _agree(tables: dict[Columns, Dense], entangled: list[Columns], shares: Mappi
                     difference = np.expand_dims(difference, axis)
                     difference = difference * lay_along(shares[i], difference.ndim, axis)
             tables[A] = tables[A] + difference
-
-
-def _project(table: Dense, columns: Columns, own: Columns) -> Dense:
-    return np.asarray(table.sum(axis=tuple(axis for axis, i in enumerate(columns) if i not in own)))
-
-
-def _margin(table: Dense, axis: int) -> Dense:
-    return np.asarray(table.sum(axis=tuple(a for a in range(table.ndim) if a != axis)))
 
 
 def _product(margins: list[Dense]) -> Dense:

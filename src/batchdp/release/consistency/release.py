@@ -5,23 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, singledispatch
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from batchdp.errors import ReleaseError
+from batchdp.linalg.matrix import Dense, Indices
+from batchdp.mechanism.marginal.lattice import IntegerResults
+from batchdp.mechanism.marginal.tables import WeightedReader
 from batchdp.mechanism.reader import CellReader
+from batchdp.mechanism.residual.lattice import WholeGroups
+from batchdp.mechanism.residual.tables import TableReader
 from batchdp.progress import Outcome, Progress
 from batchdp.release.consistency.cells import closest_cells
-from batchdp.release.consistency.rounding import round_controlled
+from batchdp.release.consistency.faces import (
+    Columns,
+    closure,
+    margin_along,
+    maximal,
+    project,
+    split_table,
+    spread,
+    subsets,
+)
+from batchdp.release.consistency.rounding import round_controlled, round_margin, round_onto_margins
+from batchdp.release.consistency.tables import closest_tables
 from batchdp.release.tables import Table
+from batchdp.workloads.kronecker import KroneckerWorkload
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
     from batchdp.release.release import Release
 
+Read = Callable[[int], Dense]
+"""The values of a table, by its number."""
 
 INTERVALS = (
     "Standard errors and intervals belong to the noisy answers, not to the consistent ones. These are often closer to "
@@ -47,22 +67,16 @@ class Rounding:
     moved_totals: int
     unkept: tuple[tuple[str, float], ...] = ()
 
+    @classmethod
+    def of(cls, moves: Iterable[Dense], unkept: tuple[tuple[str, float], ...] = ()) -> Rounding:
+        """From how far the answers of every table moved."""
+        found = [(float(own.max(initial=0.0)), int(np.count_nonzero(own >= 1))) for own in moves]
+        return cls(max(most for most, _ in found), sum(far for _, far in found), unkept)
+
     @property
     def adds_up(self) -> bool:
         """Whether all tables still agree."""
         return not self.unkept
-
-    def with_moves(self, moves: Iterable[Any]) -> Rounding:
-        """The same where these answers moved too."""
-        found = self
-        for own in moves:
-            more = int((own >= 1).sum())
-            found = replace(
-                found,
-                largest_move=max(found.largest_move, float(own.max(initial=0.0))),
-                moved_totals=found.moved_totals + more,
-            )
-        return found
 
     def __str__(self) -> str:
         text = f"Whole numbers: no answer moved by more than {self.largest_move:.3g}"
@@ -74,34 +88,6 @@ class Rounding:
         return text + f"the total and every column's margin add up, these shared margins no longer do: {named}{more}."
 
 
-def notes(status: Outcome, rounding: Rounding | None, lifted: float = 0.0, *, apart: bool = False) -> tuple[str, ...]:
-    """Sentences for files, pages and the terminal; `apart` where there may be blocks."""
-    found = [INTERVALS, *([APART] if apart else [])]
-    if status is Outcome.CANCELLED:
-        found.append("The search was stopped: the best so far agrees and is not negative, yet is not the closest.")
-    elif status in (Outcome.OUT_OF_ROUNDS, Outcome.OUT_OF_TIME, Outcome.STALLED):
-        found.append(
-            f"The search ended early ({status}): the answers agree and are not negative, yet may not be the closest."
-        )
-    if lifted >= WORTH_SAYING:
-        found.append(
-            f"To make tables agree, {lifted:.2g} of the records were spread as every column's margin is: the total "
-            "and, nearly, margins of one column are those of a search that ended; larger tables may be worse."
-        )
-    if rounding is not None:
-        found.append(str(rounding))
-    return tuple(found)
-
-
-def beside(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
-    """A table with consistent values, and the noisy ones as "raw"; without intervals, which are not theirs."""
-    groups = frame.iloc[:, :-4].copy()
-    raw = unused("raw", groups.columns)
-    groups["value"] = values
-    groups[raw] = frame["value"].to_numpy()
-    return groups
-
-
 def unused(heading: str, taken: Iterable[str]) -> str:
     """The heading, with a "_" more where a column has it already."""
     known = set(taken)
@@ -110,71 +96,37 @@ def unused(heading: str, taken: Iterable[str]) -> str:
     return heading
 
 
-Dense = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """Linear answers that agree.
-
-    Args:
-        read: the consistent values of a table of linear answers, by its number.
-        status: how the search ended.
-        gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
-        lifted: records that were moved to make tables agree where the search ended early, as a share of all.
-        rounding: what whole numbers cost; None where they were not asked for.
-        apart: whether a batch may have been measured in blocks, which are fitted by themselves.
-    """
-
-    read: Callable[[int], Dense] = field(repr=False)
-    status: Outcome
-    rounding: Rounding | None = None
-    gap: float = 0.0
-    lifted: float = 0.0
-    apart: bool = False
-
-
 @dataclass(frozen=True, eq=False)
 class Consistent:
     """Answers that agree with one another and with records that could exist. Post-processing, free of charge.
 
     Args:
         release: what was released; its answers and intervals stay as they are.
-        fitted: the linear answers, from which derived ones are computed.
+        read: the consistent values of a table of linear answers, by its number; derived ones are computed from these.
+        status: how the search ended.
+        rounding: what whole numbers cost; None where they were not asked for.
+        gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
+        lifted: records that were moved to make tables agree where the search ended early, as a share of all.
+        apart: whether a batch may have been measured in blocks, which are fitted by themselves.
     """
 
     release: Release = field(repr=False)
-    fitted: Fitted
+    read: Read = field(repr=False)
+    status: Outcome
+    rounding: Rounding | None = None
+    gap: float = 0.0
+    lifted: float = 0.0
+    apart: bool = False
 
     @cached_property
     def values(self) -> Dense:
         """The consistent answers, in the order of `release.answers`."""
-        return np.concatenate([np.zeros(0), *(own for _, own in self.release.evaluated(self.fitted.read))])
+        return np.concatenate([np.zeros(0), *(own for _, own in self.release.evaluated(self.read))])
 
     @property
     def raw(self) -> Dense:
         """The noisy answers as they were released."""
         return self.release.values
-
-    @property
-    def status(self) -> Outcome:
-        """How the search ended."""
-        return self.fitted.status
-
-    @property
-    def gap(self) -> float:
-        """How far the squared distance to the noisy answers may be above the least, as a share of it."""
-        return self.fitted.gap
-
-    @property
-    def lifted(self) -> float:
-        """Records that were moved to make tables agree where the search ended early, as a share of all."""
-        return self.fitted.lifted
-
-    @property
-    def rounding(self) -> Rounding | None:
-        """What whole numbers cost; None where they were not asked for."""
-        return self.fitted.rounding
 
     @property
     def tables(self) -> Sequence[Table]:
@@ -188,7 +140,7 @@ class Consistent:
 
     def each(self) -> Iterator[float]:
         """The values one by one, in the order of the release's answers."""
-        for _, own in self.release.evaluated(self.fitted.read):
+        for _, own in self.release.evaluated(self.read):
             yield from own.tolist()
 
     def array(self, table: int) -> Dense:
@@ -199,18 +151,33 @@ class Consistent:
     def of_table(self, table: Table) -> Dense:
         """The consistent values of a table, in one dimension."""
         if table.linear is not None:
-            return self.fitted.read(table.linear).reshape(-1)
+            return self.read(table.linear).reshape(-1)
         return self.values[np.asarray(table.answers, dtype=np.int64)]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What must be said beside these answers."""
-        return notes(self.status, self.rounding, self.lifted, apart=self.fitted.apart)
+        """What must be said beside these answers: sentences for files, pages and the terminal."""
+        found = [INTERVALS, *([APART] if self.apart else [])]
+        if self.status is Outcome.CANCELLED:
+            found.append("The search was stopped: the best so far agrees and is not negative, yet is not the closest.")
+        elif self.status in (Outcome.OUT_OF_ROUNDS, Outcome.OUT_OF_TIME, Outcome.STALLED):
+            ended = f"The search ended early ({self.status})"
+            found.append(f"{ended}: the answers agree and are not negative, yet may not be the closest.")
+        if self.lifted >= WORTH_SAYING:
+            found.append(
+                f"To make tables agree, {self.lifted:.2g} of the records were spread as every column's margin is: the "
+                "total and, nearly, margins of one column are those of a search that ended; larger tables may be worse."
+            )
+        return (*found, *([] if self.rounding is None else [str(self.rounding)]))
 
     def table(self, *columns: str | int, name: str | None = None) -> pd.DataFrame:
         """A table as a frame: its group columns, value and raw, which is the noisy answer."""
-        number = self.release.find(*columns, name=name)
-        return beside(self.release.table(*columns, name=name), self.array(number).reshape(-1))
+        frame = self.release.table(*columns, name=name)
+        groups = frame.iloc[:, :-4].copy()  # without intervals, which are not those of consistent values
+        raw = unused("raw", groups.columns)
+        groups["value"] = self.array(self.release.find(*columns, name=name)).reshape(-1)
+        groups[raw] = frame["value"].to_numpy()
+        return groups
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Dense:
         """The values, for what takes arrays."""
@@ -221,51 +188,39 @@ class Consistent:
         return f"Consistent({len(self.release.answers):,} answers that agree{whole}; {self.status})"
 
 
-def consistent_answers(release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
-    """The closest linear answers that agree, and what follows from them."""
-    from batchdp.release.consistency import released_tables  # noqa: F401  # which says how tables are fitted
-
-    return Consistent(release, fit(release.reader, release, whole=whole, progress=progress))
-
-
 @singledispatch
-def fit(reader: Any, release: Release, *, whole: bool, progress: Progress | None) -> Fitted:
+def fit(reader: Any, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
     """Linear answers that agree, by the kind of reader; each registers its own."""
     raise TypeError(f"nothing says how the answers of a {type(reader).__name__} are made to agree")
 
 
 @fit.register(CellReader)
-def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress | None) -> Fitted:
-    W = _distinct(reader.workload)
-    return fit_cells(W, release.linear_answers, reader.standard_errors, whole=whole, progress=progress)
+def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
+    return fit_cells(_distinct(reader.workload), reader.standard_errors, release, whole=whole, progress=progress)
 
 
-def fit_cells(W: sparse.csr_array, values: Dense, errors: Dense, *, whole: bool, progress: Progress | None) -> Fitted:
-    """The answers W x of the non-negative cells x that fit these best, rounded if asked; as one table."""
-    fitted = closest_cells(*in_units_of_noise(W, values, errors), progress=progress)
+def fit_cells(
+    W: sparse.csr_array, errors: Dense, release: Release, *, whole: bool, progress: Progress | None
+) -> Consistent:
+    """The answers W x of the non-negative cells x that fit the released ones best, rounded if asked; as one table."""
+    # In units of the noise; answers without noise ask for nothing.
+    precision = np.divide(1.0, errors, out=np.ones(len(errors)), where=errors > 0)
+    rows = sparse.csr_array(sparse.diags_array(precision) @ W)
+    fitted = closest_cells(rows, precision * release.linear_answers, progress=progress)
     found = np.asarray(W @ fitted.x)
     if not whole:
-        return Fitted(lambda _: found, fitted.status, apart=True)
-    x = round_controlled(fitted.x, counted(W))[0].astype(np.float64)
-    rounded = np.asarray(W @ x)
-    moves = np.abs(rounded - found)
-    cost = Rounding(float(moves.max(initial=0.0)), int(np.count_nonzero(moves >= 1)))
-    return Fitted(lambda _: rounded, fitted.status, cost, apart=True)
+        return Consistent(release, lambda _: found, fitted.status, apart=True)
+    rounded = np.asarray(W @ round_controlled(fitted.x, _counting(W))[0].astype(np.float64))
+    cost = Rounding.of([np.abs(rounded - found)])
+    return Consistent(release, lambda _: rounded, fitted.status, cost, apart=True)
 
 
-def in_units_of_noise(workload: sparse.csr_array, values: Dense, errors: Dense) -> tuple[sparse.csr_array, Dense]:
-    """Queries and answers, each over the standard error of the answer; those without noise ask for nothing."""
-    precision = np.divide(1.0, errors, out=np.ones(len(errors)), where=errors > 0)
-    return sparse.csr_array(sparse.diags_array(precision) @ workload), precision * values
-
-
-def counted(workload: sparse.csr_array) -> sparse.csr_array:
+def _counting(workload: sparse.csr_array) -> sparse.csr_array:
     """The queries that count records, each cell once or not at all."""
     W = sparse.csr_array(workload)
     W.eliminate_zeros()
     lengths = np.diff(W.indptr)
-    others = np.zeros(W.shape[0])
-    np.add.at(others, np.repeat(np.arange(W.shape[0]), lengths), W.data != 1)
+    others = np.bincount(np.repeat(np.arange(len(lengths)), lengths), W.data != 1, len(lengths))
     return sparse.csr_array(W[np.flatnonzero((others == 0) & (lengths > 0))])
 
 
@@ -278,3 +233,207 @@ def _distinct(workload: sparse.csr_array) -> sparse.csr_array:
         part = slice(W.indptr[j], W.indptr[j + 1])
         keys.setdefault(W.indices[part].tobytes() + W.data[part].tobytes(), j)
     return sparse.csr_array(W[:, sorted(keys.values())])
+
+
+# ── Tables over many columns.
+
+
+def whole_tables(
+    read: Read, asked: Sequence[Columns], names: Sequence[str], progress: Progress | None
+) -> tuple[list[Indices], tuple[tuple[str, float], ...]]:
+    """Consistent tables in whole numbers, in their order, and on what they no longer agree; `read` gives a table."""
+    largest = maximal(asked)
+    if len(largest) == 1:
+        return _from_one(read(asked.index(largest[0])), largest[0], asked), ()
+    found = _one_by_one(read, asked, progress)
+    return found, _disagreements(found, asked, names)
+
+
+def _from_one(table: Dense, columns: Columns, asked: Sequence[Columns]) -> list[Indices]:
+    """Of one table all others are margins: they are summed from its whole cells."""
+    if table.ndim <= 2:
+        whole = round_controlled(table.reshape(-1), _totals(table.shape))[0].reshape(table.shape)
+    else:
+        total = int(round_margin(table.reshape(-1), round(float(table.sum()))).sum())
+        whole = round_onto_margins(
+            table, [round_margin(margin_along(table, axis), total) for axis in range(table.ndim)]
+        )
+    return [project(whole, columns, own) for own in asked]
+
+
+def _one_by_one(read: Read, asked: Sequence[Columns], progress: Progress | None) -> list[Indices]:
+    """The total and the one-way margins once for all tables, then every table onto its own."""
+    total: int | None = None
+    margins: dict[int, Indices] = {}
+    found: list[Indices] = []
+    for t, own in enumerate(asked):
+        values = read(t)
+        total = round(float(values.sum())) if total is None else total
+        for axis, i in enumerate(own):
+            if i not in margins:
+                margins[i] = round_margin(margin_along(values, axis), total)
+        if len(own) < 2:
+            found.append(margins[own[0]] if own else np.array(total))
+        else:
+            found.append(round_onto_margins(values, [margins[i] for i in own]))
+        if progress is not None:
+            progress((t + 1) / len(asked), "rounding tables")
+    return found
+
+
+def _totals(shape: tuple[int, ...]) -> sparse.csr_array:
+    """Rows, columns and the total of a table, over its cells."""
+    rows = [np.zeros(prod(shape), dtype=np.int64)]
+    if len(shape) == 2:
+        i, j = np.indices(shape).reshape(2, -1)
+        rows += [1 + i, 1 + shape[0] + j]
+    cells = np.tile(np.arange(prod(shape)), len(rows))
+    return sparse.csr_array((np.ones(len(cells)), (np.concatenate(rows), cells)))
+
+
+def _disagreements(
+    found: Sequence[Indices], asked: Sequence[Columns], names: Sequence[str]
+) -> tuple[tuple[str, float], ...]:
+    """The margins of two columns and more that tables share and no longer agree on, the worst first."""
+    first: dict[Columns, list[Indices]] = {}
+    worst: dict[Columns, float] = {}
+    for t, own in enumerate(asked):
+        for part in subsets(own):
+            if len(part) < 2:
+                continue
+            margin = project(found[t], own, part)
+            seen = first.setdefault(part, [margin, margin])
+            seen[0], seen[1] = np.minimum(seen[0], margin), np.maximum(seen[1], margin)
+            worst[part] = float((seen[1] - seen[0]).max(initial=0))
+    named = [(" × ".join(names[i] for i in part), off) for part, off in worst.items() if off > 0]
+    return tuple(sorted(named, key=lambda one: -one[1]))
+
+
+MOST_ANSWERS = 100_000_000
+"""Cells of the tables that are no margin of another: each takes some 70 bytes."""
+MOST_CELLS = 100_000
+"""Combinations of all columns' values for which tables that are not whole are fitted."""
+MOST_ENTRIES = 20_000_000
+"""Coefficients of their queries."""
+
+
+@fit.register(TableReader)
+@fit.register(WeightedReader)
+def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
+    """Fit components, or cells where tables are not whole; round them if asked."""
+    batch: KroneckerWorkload = reader.workload
+    fitting = [t for t in range(len(batch.tables)) if all(f.given is None for f in batch.factors_of(t).values())]
+    if len(fitting) < len(batch.tables) and _fits(batch):
+        return _from_cells(batch, release, whole=whole, progress=progress)
+    asked = [batch.tables[t].columns for t in fitting]
+    within = [next((A for A in asked if set(own.columns) <= set(A)), None) for own in batch.tables]
+    if None in within:
+        raise ReleaseError(
+            f"consistent: some tables ask for ranges or groups of values, and all columns together have more than "
+            f"{MOST_CELLS:,} cells or {MOST_ENTRIES:,} coefficients; ask also for a whole table of these columns, of "
+            "which ranges and groups are sums, or release tables of fewer columns"
+        )
+    answers = sum(prod(batch.sizes[i] for i in own) for own in maximal(asked))
+    if answers > MOST_ANSWERS:
+        raise ReleaseError(
+            f"consistent: {answers:,} cells in the largest tables, more than the {MOST_ANSWERS:,} that fit into 8 GB; "
+            "release tables of fewer columns"
+        )
+    fitted = closest_tables(*estimates(release, fitting), asked, batch.sizes, progress=progress)
+    read, rounding = _reader(batch, fitting, fitted.table), None
+    if whole:
+        tables, unkept = whole_tables(lambda k: fitted.table(asked[k]), asked, release.column_names, progress)
+        before, read = read, _reader(batch, fitting, lambda own: _margin_of(tables, asked, own))
+        rounding = Rounding.of((np.abs(read(t) - before(t)) for t in range(len(batch.tables))), unkept)
+    return Consistent(release, read, fitted.status, rounding, fitted.gap, fitted.lifted)
+
+
+def _reader(batch: KroneckerWorkload, fitting: Sequence[int], cells: Callable[[Columns], Dense]) -> Read:
+    """Whole tables as they are, others as what they ask of the whole table of their columns."""
+    known = set(fitting)
+
+    def read(table: int) -> Dense:
+        found = cells(batch.tables[table].columns)
+        if table not in known:
+            for axis, factor in enumerate(batch.factors_of(table).values()):
+                if factor.given is not None:
+                    found = np.moveaxis(np.tensordot(factor.matrix, found, axes=(1, axis)), 0, axis)
+        return np.asarray(found)
+
+    return read
+
+
+def _margin_of(tables: Sequence[Indices], asked: Sequence[Columns], own: Columns) -> Dense:
+    """A table of whole numbers, or the margin of the first that has its columns."""
+    k = asked.index(own) if own in asked else next(k for k, A in enumerate(asked) if set(own) <= set(A))
+    return np.asarray(project(tables[k], asked[k], own), dtype=np.float64)
+
+
+def estimates(release: Release, tables: Sequence[int]) -> tuple[dict[Columns, Dense], dict[Columns, float]]:
+    """The components of these whole tables, and one over the variance of the noise in each.
+
+    What the release knows of its components, else from the standard errors: tables with noise of their own are averaged
+    and add up what they know; of tables that are read from the same measurements the best counts.
+    """
+    reader: Any = release.reader
+    batch: KroneckerWorkload = reader.workload
+    asked, known = [batch.tables[t].columns for t in tables], component_variances(reader)
+
+    def values(table: int) -> Dense:
+        return release.linear_values(table).reshape(batch.tables[table].shape)
+
+    if known is not None:
+        first: dict[Columns, Dense] = {}
+        for own in maximal(asked):  # tables agree on them already
+            parts = split_table(values(tables[asked.index(own)]), own)
+            first.update((C, z) for C, z in parts.items() if C not in first)
+        return first, {C: 1 / known[C] if known.get(C, 0.0) > 0 else 1.0 for C in first}
+    sizes, same = batch.sizes, _measured_together(reader)
+    found: dict[Columns, Dense] = {}
+    total, best = dict.fromkeys(closure(asked), 0.0), dict.fromkeys(closure(asked), 0.0)
+    for t, table in zip(tables, asked, strict=True):
+        variance = max(float(np.square(reader.errors_of(t)).mean()), 1e-300)
+        for C, part in split_table(values(t), table).items():
+            precision = 1 / variance / spread(C, table, sizes)
+            total[C] += precision
+            best[C] = max(best[C], precision)
+            found[C] = found[C] + (part - found[C]) * (precision / total[C]) if C in found else part
+    return found, best if same else total
+
+
+def _measured_together(reader: Any) -> bool:
+    """Whether all tables are read from one group of measurements, of which none has noise of its own for a table."""
+    measures: Sequence[object] = getattr(reader.lattice, "measures", ())
+    return len(measures) == 1 and not isinstance(measures[0], IntegerResults)
+
+
+def component_variances(reader: Any) -> dict[Columns, float] | None:
+    """Of the noise in every component that was measured by itself; None where that is not what was measured."""
+    groups = getattr(reader.lattice, "groups", None)
+    if not isinstance(groups, WholeGroups):
+        return None
+    found = {}
+    for g, group in enumerate(groups):
+        (part,) = group.parts()
+        (piece,) = part.pieces
+        found[part.columns] = (float(reader.scales[g]) * float(piece.recover[0, 0])) ** 2
+    return found
+
+
+def _from_cells(batch: KroneckerWorkload, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
+    """Where tables ask for ranges or groups: non-negative cells that fit all answers, weighted by their variances."""
+    tables, starts = range(len(batch.tables)), release.reader.starts
+    W = sparse.csr_array(sparse.vstack([batch.matrix_of(t) for t in tables]))
+    errors = np.concatenate([release.reader.errors_of(t).reshape(-1) for t in tables])
+    found = fit_cells(W, errors, release, whole=whole, progress=progress)
+    every = found.read(0)
+    return replace(found, read=lambda t: every[starts[t] : starts[t + 1]].reshape(batch.tables[t].shape))
+
+
+def _fits(batch: KroneckerWorkload) -> bool:
+    """Whether all columns together have so few cells that each is fitted."""
+    entries = 0
+    for t in range(len(batch.tables)) if batch.cells <= MOST_CELLS else ():
+        own = batch.factors_of(t)
+        entries += prod(int(np.count_nonzero(own[i].matrix)) if i in own else n for i, n in enumerate(batch.sizes))
+    return batch.cells <= MOST_CELLS and entries <= MOST_ENTRIES

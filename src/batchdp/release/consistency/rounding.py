@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
-Dense = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from batchdp.linalg.matrix import Dense
+from batchdp.linalg.matrix import Indices as Integers
+from batchdp.release.consistency.faces import margin_along
 
 NEARLY = 1e-7
 """What is so near to a whole number is one."""
@@ -74,14 +74,13 @@ def round_controlled(values: Dense, totals: sparse.csr_array) -> tuple[Integers,
     there = np.flatnonzero(remainder > 0)
     if len(there) == 0:
         return below, rest
-    kept = sorted(first + second)
-    if len(there) > MOST_PROGRAM:
-        return round_margin(values, round(float(values.sum()))), list(range(totals.shape[0]))
-    T = sparse.csr_array(totals[kept])[:, there]
-    exact = T @ remainder[there]
-    low, high = np.floor(exact + NEARLY), np.ceil(exact - NEARLY)
-    raised = _find_corner(1 - 2 * remainder[there], T, low, high)
-    if raised is None:  # beyond what rounding errors of a double allow
+    raised = None
+    if len(there) <= MOST_PROGRAM:
+        T = sparse.csr_array(totals[sorted(first + second)])[:, there]
+        exact = T @ remainder[there]
+        low, high = np.floor(exact + NEARLY), np.ceil(exact - NEARLY)
+        raised = _find_corner(1 - 2 * remainder[there], T, low, high)
+    if raised is None:  # too many cells, or beyond what rounding errors of a double allow
         return round_margin(values, round(float(values.sum()))), list(range(totals.shape[0]))
     below[there] += raised
     return below, rest
@@ -93,14 +92,11 @@ def round_onto_margins(values: Dense, margins: Sequence[Integers]) -> Integers:
     Every margin is that of the values, rounded down or up, and all have one total.
     """
     below, remainder = _round_down(values)
+    left = [margin - margin_along(below, axis) for axis, margin in enumerate(margins)]
     if values.ndim == 2 and np.count_nonzero(remainder) <= MOST_PROGRAM:
-        left = [margins[axis] - below.sum(axis=1 - axis) for axis in (0, 1)]
         raised = _raise_cells(remainder, left)
         if raised is not None:
             return below + raised
-    axes = range(values.ndim)
-    sums = [below.sum(axis=tuple(a for a in axes if a != axis)) for axis in axes]
-    left = [margin - own for margin, own in zip(margins, sums, strict=True)]
     return _give_out(below, remainder, left)
 
 
@@ -125,25 +121,22 @@ def _find_corner(cost: Dense, totals: sparse.csr_array, low: Dense, high: Dense)
 
 def _raise_cells(remainder: Dense, left: Sequence[Integers]) -> Integers | None:
     """Which cells of a two-way table to raise for the margins to be met; None where raising by one does not do."""
-    rows, columns = np.nonzero(remainder > 0)
+    places = np.nonzero(remainder > 0)
+    n = np.arange(len(places[0]))
     if any(np.any(own < 0) for own in left):
         return None
-    n = np.arange(len(rows))
-    one = np.ones(len(rows))
-    T = sparse.vstack(
-        [
-            sparse.csr_array((one, (rows, n)), shape=(remainder.shape[0], len(rows))),
-            sparse.csr_array((one, (columns, n)), shape=(remainder.shape[1], len(rows))),
-        ]
-    )
-    if len(rows) == 0:
+    if len(n) == 0:
         return np.zeros(remainder.shape, dtype=np.int64) if not any(own.any() for own in left) else None
+    one = np.ones(len(n))
+    T = sparse.vstack(
+        [sparse.csr_array((one, (i, n)), (k, len(n))) for i, k in zip(places, remainder.shape, strict=True)]
+    )
     wanted = np.concatenate(left).astype(np.float64)
-    raised = _find_corner(1 - 2 * remainder[rows, columns], sparse.csr_array(T), wanted, wanted)
+    raised = _find_corner(1 - 2 * remainder[places], sparse.csr_array(T), wanted, wanted)
     if raised is None:
         return None
     found = np.zeros(remainder.shape, dtype=np.int64)
-    found[rows, columns] = raised
+    found[places] = raised
     return found
 
 

@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.progress import Outcome, Progress
 from batchdp.release.consistency.faces import (
@@ -39,14 +39,13 @@ from batchdp.release.consistency.faces import (
     faces_of,
     join_components,
     maximal,
+    project,
     split_table,
     spread,
 )
 from batchdp.release.consistency.newton import lift, newton_step
 
 # ── the total and the one-way margins ──
-
-Dense = NDArray[np.float64]
 
 
 def hold_margins(noisy: Parts, sets: list[Columns], sizes: tuple[int, ...]) -> dict[Columns, Dense]:
@@ -140,8 +139,7 @@ class Fitted:
         """Over these columns."""
         told = _drop_single(columns, self.sizes)
         whole = next(A for A in self.tables if set(told) <= set(A))
-        found = self.tables[whole].sum(axis=tuple(axis for axis, i in enumerate(whole) if i not in told))
-        return np.asarray(found).reshape([self.sizes[i] for i in columns])
+        return project(self.tables[whole], whole, told).reshape([self.sizes[i] for i in columns])
 
 
 def _drop_single(columns: Columns, sizes: tuple[int, ...]) -> Columns:
@@ -200,7 +198,6 @@ class _Turn:
         self.rank = {i: k for k, i in enumerate(order)}
 
     def columns(self, own: Columns) -> Columns:
-        """By their new names."""
         return tuple(sorted(self.rank[i] for i in own))
 
     def parts(self, parts: Parts) -> dict[Columns, Dense]:
@@ -364,7 +361,6 @@ class _Search:
         return 0.0
 
     def _charge(self, passes: float) -> None:
-        """Enter work."""
         self.spent += passes * (PASS_SECONDS * len(self.faces.t) + CELL_SECONDS * self.cells)
 
     def _moved(self) -> float:
@@ -372,7 +368,6 @@ class _Search:
         return sum(self.proximal[C] * float(np.square(self.z[C] - self.centres[C]).sum()) for C in self.inner) / 2
 
     def _distance(self) -> float:
-        """Of the shared components."""
         return sum(self.p[C] * float(np.square(self.z[C] - self.y[C]).sum()) for C in self.inner) / 2
 
     def _gap(self) -> tuple[float, float]:
