@@ -21,22 +21,8 @@ import numpy as np
 from scipy import sparse
 from scipy.special import ndtri
 
-from batchdp.audits.attack import (
-    FALSE_ALARM,
-    PILOT,
-    attack_noise,
-    fork_finding,
-    independence_finding,
-    proven_between,
-)
-from batchdp.audits.exact import (
-    Finding,
-    check_arithmetic,
-    multiply_again,
-    records_of,
-    rederive,
-    take_apart,
-)
+from batchdp.audits.attack import FALSE_ALARM, PILOT, attack_noise, fork_finding, independence_finding, proven_between
+from batchdp.audits.exact import Finding, check_arithmetic, multiply_again, records_of, rederive, take_apart
 from batchdp.linalg.l1_ball import gauges
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.knorm.body import Body

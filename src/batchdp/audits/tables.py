@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.audits.exact import (
-    Finding,
-    check_arithmetic,
-    probe_of,
-    rederive,
-    take_apart,
-)
+from batchdp.audits.exact import Finding, check_arithmetic, probe_of, rederive, take_apart
 from batchdp.mechanism.marginal.lattice import WeightedLattice
 from batchdp.mechanism.measure import measure
 from batchdp.mechanism.residual.lattice import ComponentLattice

@@ -15,19 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.linalg.matrix import (
-    Dense,
-    Plain,
-    dense,
-    plain,
-    row_maxima,
-)
-from batchdp.mechanism.lattice import (
-    LARGEST_REFIT,
-    OneGroup,
-    bits_for,
-    refit,
-)
+from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima
+from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, refit
 from batchdp.mechanism.sensitivity import amount_changes, over_blocks
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy

@@ -14,19 +14,8 @@ from typing import Any
 import numpy as np
 
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.mechanism.measurement import (
-    NOTHING,
-    GroupNoise,
-    IntegerMeasurement,
-    total_loss,
-)
-from batchdp.privacy import (
-    Budget,
-    Gaussian,
-    KNorm,
-    Laplace,
-    Noise,
-)
+from batchdp.mechanism.measurement import NOTHING, GroupNoise, IntegerMeasurement, total_loss
+from batchdp.privacy import Budget, Gaussian, KNorm, Laplace, Noise
 
 LEAST_SCALE = 64.0
 """Of the noise in lattice steps: above it, discrete noise has the law of continuous noise to many digits."""

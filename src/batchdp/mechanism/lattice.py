@@ -31,12 +31,7 @@ from batchdp.linalg.product import Product
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measurement import LARGEST, Integers, check_cap
 from batchdp.mechanism.reader import CellReader
-from batchdp.mechanism.sensitivity import (
-    cell_squares,
-    cell_sums,
-    over_blocks,
-    root_above,
-)
+from batchdp.mechanism.sensitivity import cell_squares, cell_sums, over_blocks, root_above
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.matrix import MatrixWorkload

@@ -17,12 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import erfcinv, erfinv
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.linalg.matrix import (
-    Dense,
-    Plain,
-    dense,
-    row_squares,
-)
+from batchdp.linalg.matrix import Dense, Plain, dense, row_squares
 from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
 
 EXACT_TERMS = 64

@@ -17,14 +17,7 @@ from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.knorm.lattice import quantise_shaped
 from batchdp.mechanism.lattice import FEWEST_BITS, Lattice, quantise_cells
 from batchdp.mechanism.marginal.lattice import WeightedLattice, quantise_weighted
-from batchdp.mechanism.measurement import (
-    LARGEST,
-    Dense,
-    GroupNoise,
-    IntegerMeasurement,
-    Neighbours,
-    total_loss,
-)
+from batchdp.mechanism.measurement import LARGEST, Dense, GroupNoise, IntegerMeasurement, Neighbours, total_loss
 from batchdp.mechanism.residual.lattice import ComponentLattice, quantise_components
 from batchdp.privacy import Budget, Noise
 from batchdp.strategies.marginal.strategy import MarginalStrategy

@@ -26,20 +26,10 @@ from batchdp.linalg.matrix import plain
 from batchdp.mechanism.amounts import AmountLattice, quantise_amounts
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.law import ShapedLaw
-from batchdp.mechanism.lattice import (
-    Lattice,
-    OneGroup,
-    merge_cells,
-    quantise_cells,
-)
+from batchdp.mechanism.lattice import Lattice, OneGroup, merge_cells, quantise_cells
 from batchdp.mechanism.measurement import Dense, Integers
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.shape import (
-    Group,
-    Shape,
-    by_blocks,
-    joint_columns,
-)
+from batchdp.strategies.shape import Group, Shape, by_blocks, joint_columns
 
 COARSE = 40
 """Bits of what is shown of measurements on a finer lattice."""

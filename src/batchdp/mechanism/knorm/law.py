@@ -12,12 +12,7 @@ import numpy as np
 from scipy.special import gammainc
 
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.mechanism.law import (
-    ROWS,
-    SIMULATIONS,
-    NoiseLaw,
-    checked_confidence,
-)
+from batchdp.mechanism.law import ROWS, SIMULATIONS, NoiseLaw, checked_confidence
 from batchdp.strategies.shape import Group, Shape
 
 POINTS = 4096

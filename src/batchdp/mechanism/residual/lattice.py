@@ -19,12 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import LatticeError
-from batchdp.mechanism.measurement import (
-    LARGEST,
-    Dense,
-    check_cap,
-    check_room,
-)
+from batchdp.mechanism.measurement import LARGEST, Dense, check_cap, check_room
 from batchdp.mechanism.residual.integers import (
     IntegerPiece,
     centre_columns,

@@ -15,12 +15,7 @@ from scipy.special import erfinv
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Plain
 from batchdp.mechanism.law import NoiseLaw
-from batchdp.mechanism.reader import (
-    Reader,
-    blocks_of_rows,
-    outer_rows,
-    unravel,
-)
+from batchdp.mechanism.reader import Reader, blocks_of_rows, outer_rows, unravel
 from batchdp.mechanism.residual.lattice import ComponentLattice, IntegerPart, WholeGroups
 from batchdp.privacy import Noise
 from batchdp.strategies.residual.columns import Column
