@@ -158,11 +158,6 @@ class Survey:
         return self.bases[int(np.argmax(np.abs(self.normals @ point)))]
 
 
-def in_floats(cuts: Sequence[Cut], bits: int) -> Dense:
-    """Cuts of columns of length 2^bits as normals in coordinates of the unit ball."""
-    return np.array([[(y << bits) / one.bound for y in one.normal] for one in cuts])
-
-
 @one_thread
 def surveyed(columns: Integers, floats: Dense, bits: int, start: Basis) -> Survey:
     """From `DIRECTIONS` random directions: the facet that each goes through, verified.
@@ -185,7 +180,7 @@ def surveyed(columns: Integers, floats: Dense, bits: int, start: Basis) -> Surve
         if made is not None:
             cuts.append(made)
             bases.append(found.basis)
-            normals = np.vstack([normals, in_floats([made], bits)])
+            normals = np.vstack([normals, [(y << bits) / made.bound for y in made.normal]])
     half = DIRECTIONS // 2
     share = float(np.mean(norms**-k))
     programs = float(np.mean(bounds[half:] ** -k) / np.mean(norms[half:] ** -k))
