@@ -17,13 +17,11 @@ from batchdp.mechanism.amounts import AmountLattice, quantise_amounts
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.knorm.lattice import quantise_shaped
 from batchdp.mechanism.lattice import FEWEST_BITS, Lattice, quantise_cells
-from batchdp.mechanism.marginal.lattice import WeightedLattice, quantise_weighted
+from batchdp.mechanism.marginal.lattice import quantise_weighted
 from batchdp.mechanism.measurement import LARGEST, GroupNoise, IntegerMeasurement, Neighbours, total_loss
-from batchdp.mechanism.residual.lattice import ComponentLattice, quantise_components
+from batchdp.mechanism.residual.lattice import quantise_components
 from batchdp.privacy import Budget, Noise
-from batchdp.strategies.marginal.strategy import MarginalStrategy
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.residual.strategy import ResidualStrategy
 from batchdp.strategies.strategy import FactoredStrategy
 
 
@@ -63,18 +61,8 @@ def lattice_of(strategy: PairStrategy, *, largest_total: int, exactly: bool = Fa
     return quantise_cells(strategy, largest_total=largest_total, exactly=exactly)
 
 
-@quantise.register
-def _(
-    strategy: ResidualStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
-) -> ComponentLattice:
-    return quantise_components(strategy, largest_total=largest_total, rho=float(budget), factor=factor)
-
-
-@quantise.register
-def _(
-    strategy: MarginalStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
-) -> WeightedLattice:
-    return quantise_weighted(strategy, largest_total=largest_total, epsilon=float(budget), factor=factor)
+quantise.register(quantise_components)
+quantise.register(quantise_weighted)
 
 
 # ── The public cap on the number of records: the one that was given, or the first default that is good enough.

@@ -29,7 +29,6 @@ from batchdp.mechanism.knorm.gauge import (
     Integers,
     cut,
     exact_norm,
-    identity,
     independent_columns,
     residual,
     searched,
@@ -89,7 +88,7 @@ def rounded(columns: Integers) -> Rounded:
             break
         S = np.array([[round(x * (1 - shrink)) for x in row] for row in np.ldexp(floats, bits).tolist()], dtype=object)
         b = S @ columns
-        inverse, divisor = solved(S, identity(k))
+        inverse, divisor = solved(S, np.eye(k, dtype=object))
         if divisor and max((b * b).sum(axis=0)) <= 4**bits:
             return Rounded(S, inverse, divisor, b, bits)
     raise LatticeError(
@@ -237,7 +236,7 @@ class Body:
         A = self._columns
         if A.shape[1] >= self.rank:
             likely = qr(A.astype(np.float64), mode="r", pivoting=True)[1][: self.rank].tolist()
-            if solved(A[:, likely], identity(self.rank))[1]:
+            if solved(A[:, likely], np.eye(self.rank, dtype=object))[1]:
                 return list(likely)
         return independent_columns(A) if A.size else []
 
@@ -259,7 +258,7 @@ class Body:
         so small that the first bound will do for it.
         """
         b, bits = self.rounded.columns, self.rounded.bits
-        inverse, d = solved(b[:, self._reference], identity(self.rank))
+        inverse, d = solved(b[:, self._reference], np.eye(self.rank, dtype=object))
         crude = sum(abs(int(x)) for x in inverse.flat)
         unit, shift = Fraction(crude << bits, d), bits + WEIGHT_BITS
         better = Fraction(0)
@@ -316,7 +315,7 @@ class Body:
         """The norm of a point and its weights, in coordinates of the ball, from the columns that floats found."""
         b = self.rounded.columns
         basis = found.basis.tolist()
-        start = basis if solved(b[:, basis], identity(self.rank))[1] else self._reference
+        start = basis if solved(b[:, basis], np.eye(self.rank, dtype=object))[1] else self._reference
         return exact_norm(b, np.array(point, dtype=object), start, found.weights.tolist())
 
     def _inside(self, point: Sequence[Any]) -> tuple[list[int], int]:

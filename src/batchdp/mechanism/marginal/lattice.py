@@ -22,7 +22,7 @@ from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.measurement import LARGEST, Integers, OneNoise, check_cap, check_room
 from batchdp.mechanism.sensitivity import largest_change
 from batchdp.mechanism.tables import IntegerAxis, IntegerPart, TableLattice
-from batchdp.privacy import LAPLACE, Noise
+from batchdp.privacy import LAPLACE, Budget, Noise
 from batchdp.strategies.marginal.columns import ColumnStrategy
 from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
 from batchdp.strategies.marginal.weights import Tables
@@ -378,10 +378,10 @@ class WeightedLattice(TableLattice):
 
 
 def quantise_weighted(
-    strategy: MarginalStrategy, *, largest_total: int, epsilon: float, factor: int
+    strategy: MarginalStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
 ) -> WeightedLattice:
     """The strategy in integers, as fine as the cap and the noise leave room for."""
-    cap = check_cap(largest_total)
+    cap, epsilon = check_cap(largest_total), float(budget)
     bits = min(MOST_BITS, (LARGEST // cap).bit_length() - 1)
     lattice = WeightedLattice(strategy.workload, _measures(strategy, bits), bits, cap)
     over = log2(max(1, lattice.sensitivity) * factor) - log2(epsilon) - MOST_NOISE

@@ -28,7 +28,7 @@ from batchdp.mechanism.residual.integers import (
 )
 from batchdp.mechanism.sensitivity import largest_squares
 from batchdp.mechanism.tables import IntegerAxis, IntegerPart, TableLattice
-from batchdp.privacy import GAUSSIAN, Noise
+from batchdp.privacy import GAUSSIAN, Budget, Noise
 from batchdp.strategies.residual.columns import Column
 from batchdp.strategies.residual.strategy import Closure, ListedParts, ResidualStrategy, WholeParts
 from batchdp.strategies.residual.terms import ResidualFactor, TermGroup
@@ -228,11 +228,15 @@ class WholeGroups:
         return np.array(found, dtype=np.int64)
 
 
-def quantise_components(strategy: ResidualStrategy, *, largest_total: int, rho: float, factor: int) -> ComponentLattice:
+def quantise_components(
+    strategy: ResidualStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
+) -> ComponentLattice:
     """The strategy in integers, fine enough for noise of 64 steps and more at this ρ and for these neighbours."""
     cap = check_cap(largest_total)
     if isinstance(strategy.parts, WholeParts):
-        groups: WholeGroups | tuple[IntegerGroup, ...] = _quantise_whole(strategy, strategy.parts, rho, factor)
+        groups: WholeGroups | tuple[IntegerGroup, ...] = _quantise_whole(
+            strategy, strategy.parts, float(budget), factor
+        )
     else:
         groups = _quantise_listed(strategy, strategy.parts, cap)
     lattice = ComponentLattice(strategy.workload, strategy.columns, strategy.averages, cap, groups)
