@@ -150,7 +150,7 @@ def test_a_whole_table_component_has_the_norm_of_the_closed_form() -> None:
     assert isinstance(made.measurement.groups, WholeGroups)
     for group in made.measurement.groups:
         n = [made.measurement.workload.sizes[i] for i in group.columns]
-        assert group.squares == int(np.prod([k * (k - 1) for k in n])) * 4**group.bits
+        assert group.moved == int(np.prod([k * (k - 1) for k in n])) * 4**group.bits
 
 
 def test_measurements_beyond_the_cap_are_exact_and_clamped() -> None:

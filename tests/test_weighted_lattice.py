@@ -35,7 +35,7 @@ from batchdp.mechanism.sensitivity import Change, largest_change
 from batchdp.optimizer.marginal.problem import sub_batch
 from batchdp.optimizer.marginal.search import columns_grams, optimize_products
 from batchdp.optimizer.residual.search import Batch
-from batchdp.privacy import GAUSSIAN, LAPLACE
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.private import Records
 from batchdp.strategies.marginal.columns import by_strategy, each_value
 from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
@@ -435,7 +435,9 @@ def test_integers_stand_for_exactly_what_is_read() -> None:
 def test_differences_of_more_records_than_fit_are_clamped_and_never_wrap() -> None:
     D, prefix = np.array([[1.0, -1.0]]), np.tril(np.ones((3, 3)))
     batch = workloads.products((2, 2, 3), [[None, D, prefix], [D, None, None]]).structure
-    lattice = quantise_weighted(optimize(batch, privacy="pure"), largest_total=10**6, epsilon=0.01, factor=1)
+    lattice = quantise_weighted(
+        optimize(batch, privacy="pure"), largest_total=10**6, budget=Budget(LAPLACE, 0.01), factor=1
+    )
     assert any(own.tables.difference.any() for own in lattice.measures if isinstance(own, IntegerTables))
     codes = np.array([[1, 0, 0], [1, 0, 1], [1, 0, 2]])
     for times in ([2**62, 2**62, 0], [2**62, 2**62, 1]):

@@ -19,14 +19,14 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 from batchdp.audits.exact import Finding
+from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.marginal.lattice import WeightedLattice
 from batchdp.mechanism.measure import measure
-from batchdp.mechanism.measurement import Dense, GroupNoise, Integers
+from batchdp.mechanism.measurement import GroupNoise, Integers
 from batchdp.mechanism.prepare import Mechanism
-from batchdp.mechanism.residual.lattice import ComponentLattice
 from batchdp.mechanism.sample import sample, sample_independent
+from batchdp.mechanism.tables import TableLattice
 from batchdp.privacy import Gaussian, Noise
 from batchdp.private import Records
 
@@ -149,8 +149,7 @@ def _(measurement: Any, noises: Sequence[GroupNoise]) -> dict[str, dict[int, NDA
     return dict(found.values())
 
 
-@movements.register(ComponentLattice)
-@movements.register(WeightedLattice)
+@movements.register(TableLattice)
 def _(measurement: Any, noises: Sequence[GroupNoise]) -> dict[str, dict[int, NDArray[Any]]]:
     """The first record, in the groups that lose most."""
     chosen = sorted(range(len(noises)), key=lambda g: -noises[g].loss)[:ATTACKED]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchdp.audits import exact as amounts  # noqa: F401  # which register what they derive again
+from batchdp.audits import knorm  # noqa: F401  # which registers what it derives again
 from batchdp.audits.attack import RUNS, attack
 from batchdp.audits.exact import Finding, exact
 from batchdp.audits.tables import records_findings

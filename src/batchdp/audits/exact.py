@@ -1,4 +1,4 @@
-"""Amounts, re-derived: records one by one, at the ends of stretches and between them, in fractions."""
+"""The exact half: sensitivities, losses and measurements derived again, of amounts record by record in fractions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measure import add, measure
 from batchdp.mechanism.measurement import LARGEST
 from batchdp.mechanism.prepare import MOST_BIAS, Mechanism
+from batchdp.privacy import KNorm
 from batchdp.private import CellCounts
 
 
@@ -138,18 +139,22 @@ def over_blocks_again(meetings: Any, largest: list[int], rows: list[set[int]], p
 
 @check_arithmetic.register
 def _(measurement: Lattice) -> Finding:
-    rng = np.random.default_rng(0)
-    cells = measurement.cells
-    totals = rng.multinomial(min(measurement.largest_total, 2**40), np.full(cells, 1 / cells))
-    far = np.full(cells, 2**62, dtype=np.int64)
-    at_cap = np.zeros(cells, dtype=np.int64)
-    at_cap[0] = measurement.largest_total
+    """Q x in Python's whole numbers, far beyond 64 bits."""
+    rng, cells, cap = np.random.default_rng(0), measurement.cells, measurement.largest_total
+    spread = rng.multinomial(min(cap, 2**40), np.full(cells, 1 / cells))
+    alike = [np.full(cells, count, dtype=np.int64) for count in (3, cap, 2**62)]
     same = all(
-        take_apart(measurement, CellCounts(x))
-        == [max(-LARGEST, min(LARGEST, z)) for z in multiply_again(measurement, x)]
-        for x in (totals, at_cap, far)
+        take_apart(measurement, CellCounts(x)) == clamp_again(measurement, multiply_again(measurement, x))
+        for x in (spread, cap * (np.arange(cells) == 0), *alike)
     )
+    if isinstance(measurement.noise, KNorm):
+        return Finding("exact measurements", same, f"Q x against whole numbers, up to {2**62} a cell, never clamped")
     return Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
+
+
+def clamp_again(measurement: Lattice | AmountLattice, found: list[int]) -> list[int]:
+    """What is measured of these; what has the noise of a body is never clamped."""
+    return found if isinstance(measurement.noise, KNorm) else [max(-LARGEST, min(LARGEST, z)) for z in found]
 
 
 def multiply_again(lattice: Lattice, counts: NDArray[np.int64]) -> list[int]:
@@ -178,48 +183,50 @@ def _(measurement: AmountLattice) -> tuple[list[int], str]:
 
     A record that adds α + β u to a total changes the total's whole number of coarse steps by that many, rounded up.
     """
-    power, coarse = measurement.noise.norm, 2**measurement.shift
-    workload = measurement.workload
-    block_of = [block for block, size in enumerate(workload.blocks) for _ in range(size)]
+    power, coarse, workload = measurement.noise.norm, 2**measurement.shift, measurement.workload
     largest = [0] * len(workload.blocks)
     rows: list[set[int]] = [set() for _ in workload.blocks]
-    for cell, steps, column in records_of(measurement):
-        level = measurement.levels[cell] if cell >= 0 else {}
-        slope = {} if column is None else measurement.slopes[column]
-        moved = {i: Fraction(level.get(i, 0) + slope.get(i, 0) * steps, coarse) for i in {*level, *slope}}
-        own = block_of[cell if column is None else max(workload.ends[column][:2])]
-        largest[own] = max(largest[own], sum(math.ceil(abs(z)) ** power for z in moved.values()))
-        rows[own] |= {i for i, z in moved.items() if z}
+    for block, _, added in records_of(measurement):
+        changes = [math.ceil(abs(Fraction(z, coarse))) ** power for z in added.values()]
+        largest[block] = max(largest[block], sum(changes))
+        rows[block] |= {i for i, z in added.items() if z}
     found = over_blocks_again(workload.meetings, largest, rows, power)
     return [found], f"{'Δ₁' if power == 1 else 'Δ₂²'} = {found} re-derived from ends and some records between"
 
 
-def records_of(lattice: AmountLattice) -> list[tuple[int, int, int | None]]:
-    """Records to look at: their cell or lower end, how many steps from it, and along which pair of ends."""
-    chance = random.Random(0)
-    found: list[tuple[int, int, int | None]] = [(cell, 0, None) for cell in range(len(lattice.levels))]
-    for pair, (low, _, steps) in enumerate(lattice.workload.ends):
-        places = {0, steps, *(chance.randint(0, steps) for _ in range(BETWEEN))}
-        found += [(low, place, pair) for place in sorted(places)]
-    return found
+def records_of(lattice: AmountLattice) -> Iterator[tuple[int, bool, dict[int, int]]]:
+    """Records to look at: their block, whether they are in a cell or at an end, and what they add to every total."""
+    chance, workload = random.Random(0), lattice.workload
+    block_of = [block for block, size in enumerate(workload.blocks) for _ in range(size)]
+    for cell, level in enumerate(lattice.levels):
+        yield block_of[cell], True, level
+    for (low, high, steps), slope in zip(workload.ends, lattice.slopes, strict=True):
+        level = lattice.levels[low] if low >= 0 else {}
+        for place in sorted({0, steps, *(chance.randint(0, steps) for _ in range(BETWEEN))}):
+            added = {i: level.get(i, 0) + slope.get(i, 0) * place for i in {*level, *slope}}
+            yield block_of[max(low, high)], place in (0, steps), added
 
 
 @check_arithmetic.register
 def _(lattice: AmountLattice) -> Finding:
     """Totals against a sum in fractions, at the cap and far beyond it."""
-    rng = np.random.default_rng(0)
-    cells = len(lattice.levels)
-    same = True
+    rng, cells, held = np.random.default_rng(0), len(lattice.levels), len(lattice.levels) + len(lattice.slopes)
+    tried = [[count] * held for count in (3, lattice.largest_total, 2**62)]
     for records in (10, lattice.largest_total, 2**62):
         counts = [int(n) * records // 10 for n in rng.multinomial(10, np.full(cells, 1 / cells))]
         sums = [
             counts[low] * int(rng.integers(0, 1001)) * steps // 1000 if low >= 0 else records * steps
             for low, _, steps in lattice.workload.ends
         ]
+        tried.append([*counts, *sums])
+    same = True
+    for numbers in tried:
         totals = [Fraction(0)] * lattice.measurements
-        for column, number in zip((*lattice.levels, *lattice.slopes), (*counts, *sums), strict=True):
+        for column, number in zip((*lattice.levels, *lattice.slopes), numbers, strict=True):
             for i, q in column.items():
                 totals[i] += Fraction(q * number, 2**lattice.fine)
-        expected = [max(-LARGEST, min(LARGEST, math.floor(total * 2**lattice.bits))) for total in totals]
-        same = same and take_apart(lattice, CellCounts(np.array([*counts, *sums], dtype=object))) == expected
+        expected = clamp_again(lattice, [math.floor(total * 2**lattice.bits) for total in totals])
+        same = same and take_apart(lattice, CellCounts(np.array(numbers, dtype=object))) == expected
+    if isinstance(lattice.noise, KNorm):  # on the fine lattice, where every total is whole
+        return Finding("exact measurements", same, f"totals of α + β u against fractions, up to {2**62}, never cut")
     return Finding("exact measurements", same, f"totals of α + β u against fractions, up to {2**62} records")

@@ -21,22 +21,8 @@ import numpy as np
 from scipy import sparse
 from scipy.special import ndtri
 
-from batchdp.audits.attack import (
-    FALSE_ALARM,
-    PILOT,
-    attack_noise,
-    fork_finding,
-    independence_finding,
-    proven_between,
-)
-from batchdp.audits.exact import (
-    Finding,
-    check_arithmetic,
-    multiply_again,
-    records_of,
-    rederive,
-    take_apart,
-)
+from batchdp.audits.attack import FALSE_ALARM, PILOT, attack_noise, fork_finding, independence_finding, proven_between
+from batchdp.audits.exact import Finding, records_of, rederive
 from batchdp.linalg.l1_ball import gauges
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.knorm.body import Body
@@ -44,7 +30,6 @@ from batchdp.mechanism.knorm.lattice import InBodies, ShapedAmounts, ShapedLatti
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample_bodies
 from batchdp.privacy import KNorm
-from batchdp.private import CellCounts
 
 SECONDS = 120.0
 """What the draws of an attack may take, by their estimate."""
@@ -98,20 +83,15 @@ def _(measurement: ShapedLattice) -> tuple[ByBlock, list[ByBlock]]:
 
 @columns_by_block.register
 def _(measurement: ShapedAmounts) -> tuple[ByBlock, list[ByBlock]]:
-    workload, rows = measurement.workload, range(measurement.measurements)
-    block_of = [block for block, size in enumerate(workload.blocks) for _ in range(size)]
-    found: ByBlock = [set() for _ in workload.blocks]
+    rows = range(measurement.measurements)
+    found: ByBlock = [set() for _ in measurement.workload.blocks]
     between: list[tuple[int, Column]] = []
-    for cell, steps, pair in records_of(measurement):
-        level = measurement.levels[cell] if cell >= 0 else {}
-        slope = {} if pair is None else measurement.slopes[pair]
-        column = tuple(level.get(i, 0) + slope.get(i, 0) * steps for i in rows)
-        ends = None if pair is None else workload.ends[pair]
-        own = block_of[cell if ends is None else max(ends[:2])]
-        if ends is None or steps in (0, ends[2]):
-            found[own].add(column)
+    for block, at_end, added in records_of(measurement):
+        column = tuple(added.get(i, 0) for i in rows)
+        if at_end:
+            found[block].add(column)
         else:
-            between.append((own, column))
+            between.append((block, column))
     chance = random.Random(0)
     # Each of them with one record of every other block: products of all would be too many.
     partners = [[{chance.choice(sorted(block))} if block else set() for block in found] for _ in between]
@@ -143,30 +123,6 @@ def _norm(body: Body, vertices: set[tuple[int, ...]], column: tuple[int, ...]) -
         if sum((w * int(body.vertices[i, j]) for j, w in weights.items()), Fraction(0)) != q:
             return Fraction(2)  # no combination of the vertices
     return sum(map(abs, weights.values()), Fraction(0))
-
-
-@check_arithmetic.register
-def _(measurement: ShapedLattice) -> Finding:
-    """Q x in Python's whole numbers, far beyond 64 bits: nothing is clamped."""
-    same = True
-    for count in (3, measurement.largest_total, 2**62):
-        counts = np.full(measurement.cells, count, dtype=np.int64)
-        same = same and take_apart(measurement, CellCounts(counts)) == multiply_again(measurement, counts)
-    return Finding("exact measurements", same, f"Q x against whole numbers, up to {2**62} a cell, never clamped")
-
-
-@check_arithmetic.register
-def _(measurement: ShapedAmounts) -> Finding:
-    """Totals against a sum in fractions, far beyond 64 bits: nothing is cut or clamped."""
-    same, held = True, len(measurement.levels) + len(measurement.slopes)
-    for count in (3, measurement.largest_total, 2**62):
-        totals = [Fraction(0)] * measurement.measurements
-        for column in (*measurement.levels, *measurement.slopes):
-            for i, q in column.items():
-                totals[i] += Fraction(q * count, 2**measurement.fine)
-        taken = take_apart(measurement, CellCounts(np.full(held, count, dtype=object)))
-        same = same and [Fraction(z, 2**measurement.bits) for z in taken] == totals
-    return Finding("exact measurements", same, f"totals of α + β u against fractions, up to {2**62}, never cut")
 
 
 @attack_noise.register

@@ -8,19 +8,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.audits.exact import (
-    Finding,
-    check_arithmetic,
-    probe_of,
-    rederive,
-    take_apart,
-)
-from batchdp.mechanism.marginal.lattice import WeightedLattice
+from batchdp.audits.exact import Finding, check_arithmetic, probe_of, rederive, take_apart
 from batchdp.mechanism.measure import measure
-from batchdp.mechanism.residual.lattice import ComponentLattice
+from batchdp.mechanism.measurement import Integers
+from batchdp.mechanism.tables import TableLattice
 from batchdp.plans.encoding import CellBatch
 from batchdp.private import Records
 from batchdp.workloads.encode.atoms import possible
@@ -73,7 +66,7 @@ def records_finding(cells: Cells, lattice: Any) -> Finding:
     return Finding("records that exist", held, said if not strangers else f"{said}; {strangers} in other blocks")
 
 
-def _records(cells: Cells) -> Iterator[NDArray[np.int64]]:
+def _records(cells: Cells) -> Iterator[Integers]:
     """All combinations of atoms that records can have, in the columns that matter; any atom in the others."""
     alive = {i: np.flatnonzero(possible(cells.atoms[i])) for i in looked_at(cells.blocks)}
     shape = tuple(len(own) for own in alive.values())
@@ -86,16 +79,13 @@ def _records(cells: Cells) -> Iterator[NDArray[np.int64]]:
         yield codes
 
 
-Integers = NDArray[np.int64]
-
 MOST_TABLE_RECORDS = 400
 """Records that every group is looked at with; all of them where there are no more."""
 MOST_MEASURED = 20_000_000
 """Measurements in all that are made for it: fewer records where groups are large."""
 
 
-@rederive.register(ComponentLattice)
-@rederive.register(WeightedLattice)
+@rederive.register(TableLattice)
 def _(measurement: Any) -> tuple[list[int], str]:
     records, everything = records_of(measurement)
     seen = "all" if everything else f"{len(records):,} of the"
@@ -128,8 +118,7 @@ def records_of(measurement: Any) -> tuple[Integers, bool]:
     return np.column_stack([rng.integers(0, n, most) for n in sizes]), False
 
 
-@check_arithmetic.register(ComponentLattice)
-@check_arithmetic.register(WeightedLattice)
+@check_arithmetic.register(TableLattice)
 def _(measurement: Any) -> Finding:
     sizes = measurement.workload.sizes
     rng = np.random.default_rng(1)
@@ -156,8 +145,7 @@ def _adds_up(measurement: Any, codes: Integers) -> bool:
     return expected == take_apart(measurement, listed) == take_apart(measurement, Records(codes, np.array([3, 5])))
 
 
-@probe_of.register(ComponentLattice)
-@probe_of.register(WeightedLattice)
-def _(measurement: Any) -> Records:
+@probe_of.register
+def _(measurement: TableLattice) -> Records:
     rng = np.random.default_rng(2)
     return Records(np.column_stack([rng.integers(0, n, 7) for n in measurement.workload.sizes]))

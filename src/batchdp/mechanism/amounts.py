@@ -15,19 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.linalg.matrix import (
-    Dense,
-    Plain,
-    dense,
-    plain,
-    row_maxima,
-)
-from batchdp.mechanism.lattice import (
-    LARGEST_REFIT,
-    OneGroup,
-    bits_for,
-    refit,
-)
+from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima
+from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, refit, worst_by_block
 from batchdp.mechanism.sensitivity import amount_changes, over_blocks
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
@@ -149,9 +138,7 @@ class AmountLattice(OneGroup):
     def bias_per_record(self) -> Dense:
         """For every query the most that one record adds to |(W − B L) x|: what is affine is largest at an end."""
         W, L, block_of = self.extremes
-        E = sparse.csc_array(W - sparse.csr_array(self.reconstruct) @ L)
-        of = np.array(block_of)
-        worst = sum(row_maxima(sparse.csr_array(E[:, np.flatnonzero(of == block)])) for block in np.unique(of))
+        worst = worst_by_block(W - sparse.csr_array(self.reconstruct) @ L, np.array(block_of))
         # Rounding of the products themselves, here and when the answers are computed, as for other lattices.
         rounding = 2 * np.finfo(float).eps * (self.measurements + 64)
         sums = float(np.abs(L.data).max(initial=0.0)) * L.shape[0]

@@ -14,19 +14,8 @@ from typing import Any
 import numpy as np
 
 from batchdp.errors import LatticeError, PrivacyParameterError
-from batchdp.mechanism.measurement import (
-    NOTHING,
-    GroupNoise,
-    IntegerMeasurement,
-    total_loss,
-)
-from batchdp.privacy import (
-    Budget,
-    Gaussian,
-    KNorm,
-    Laplace,
-    Noise,
-)
+from batchdp.mechanism.measurement import NOTHING, GroupNoise, IntegerMeasurement, total_loss
+from batchdp.privacy import Budget, Gaussian, KNorm, Laplace, Noise
 
 LEAST_SCALE = 64.0
 """Of the noise in lattice steps: above it, discrete noise has the law of continuous noise to many digits."""
@@ -46,8 +35,9 @@ def calibrate(measurement: IntegerMeasurement, factor: int, budget: Budget) -> t
         raise PrivacyParameterError(f"factor={factor!r} must be a whole number of at least 1")
     if budget.noise.unit != measurement.noise.unit:
         raise PrivacyParameterError(f"{budget} is not the budget of {measurement.noise.name} noise")
-    shares = measurement.shares
-    whole = max(1, float(np.sum(shares)) if isinstance(shares, np.ndarray) else sum(shares)) * (1 + measurement.slack)
+    shares = [group.share for group in measurement.groups]
+    exact = all(isinstance(share, Fraction) for share in shares)
+    whole = max(1, sum(shares) if exact else float(np.sum(shares))) * (1 + measurement.slack)
     charged = float_below(budget.amount)
     if charged == 0:
         raise PrivacyParameterError(f"{budget.noise.unit}={budget.amount} is too small for any noise; raise it")

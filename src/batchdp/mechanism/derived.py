@@ -18,12 +18,7 @@ from scipy import sparse
 from batchdp.linalg.matrix import Dense, Plain
 from batchdp.mechanism.law import NoiseLaw, checked_confidence
 from batchdp.privacy import GAUSSIAN
-from batchdp.queries.expressions import (
-    Affine,
-    Asked,
-    Combination,
-    Crossing,
-)
+from batchdp.queries.expressions import Affine, Asked, Combination, Crossing
 from batchdp.queries.intervals import combined_intervals, quantile
 
 AT_ONCE = 256

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from math import prod, sqrt
 
@@ -29,14 +28,9 @@ from batchdp.linalg.matrix import (
 )
 from batchdp.linalg.product import Product
 from batchdp.mechanism.law import NoiseLaw
-from batchdp.mechanism.measurement import LARGEST, Integers, check_cap
+from batchdp.mechanism.measurement import LARGEST, Integers, OneNoise, check_cap
 from batchdp.mechanism.reader import CellReader
-from batchdp.mechanism.sensitivity import (
-    cell_squares,
-    cell_sums,
-    over_blocks,
-    root_above,
-)
+from batchdp.mechanism.sensitivity import cell_squares, cell_sums, over_blocks, root_above
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.matrix import MatrixWorkload
@@ -44,16 +38,6 @@ from batchdp.workloads.matrix import MatrixWorkload
 MOST_BITS, FEWEST_BITS = 40, 20
 LARGEST_REFIT = 4000
 """Measurements up to which B is fitted anew."""
-
-
-@dataclass(frozen=True)
-class CellGroup:
-    """All measurements of cells, which have one noise."""
-
-    moved: int
-    bits: int
-    share: Fraction = Fraction(1)
-    columns: tuple[int, ...] = ()
 
 
 class OneGroup(ABC):
@@ -87,21 +71,16 @@ class OneGroup(ABC):
         """For every answer, how far it can be off apart from the noise."""
 
     @cached_property
-    def groups(self) -> tuple[CellGroup, ...]:
+    def groups(self) -> tuple[OneNoise, ...]:
         """The one group; refused where what is measured is said to change by nothing, since it would get no noise."""
         if self.sensitivity == 0 and self.measures_something:
             raise LatticeError("a sensitivity of 0 for measurements that are not all 0; do not release")
-        return (CellGroup(self.sensitivity**self.noise.norm, self.bits),)
+        return (OneNoise(self.sensitivity**self.noise.norm, self.bits),)
 
     @property
     @abstractmethod
     def measures_something(self) -> bool:
         """Whether any record changes any measurement."""
-
-    @property
-    def shares(self) -> tuple[Fraction, ...]:
-        """Of the budget: all of it."""
-        return (Fraction(1),)
 
     @property
     def sizes(self) -> Integers:
@@ -202,8 +181,9 @@ class Lattice(OneGroup):
     def bias_per_record(self) -> Dense:
         """For every query the most that one record adds to |(W − B L) x|."""
         B, W = self.reconstruct, plain(self.workload.matrix)
-        if len(self.workload.blocks) > 1:
-            worst = self._bias_by_block()
+        if len(blocks := self.workload.blocks) > 1:
+            L = sparse.csr_array(B) @ self.measure
+            worst = worst_by_block(sparse.csr_array(W) - L, np.repeat(np.arange(len(blocks)), blocks))
         elif isinstance(B, np.ndarray) or isinstance(W, np.ndarray):
             worst = np.zeros(self.workload.queries)
             columns = sparse.csc_array(self.measure)
@@ -217,19 +197,17 @@ class Lattice(OneGroup):
         rounding = 2 * np.finfo(float).eps * (self.integers.shape[0] + 64)
         return np.asarray(worst + rounding * row_maxima(B) * self.column_sums / 2.0**self.bits)
 
-    def _bias_by_block(self) -> Dense:
-        """The largest |W − B L| of every query in each block, summed over the blocks."""
-        E = sparse.csc_array(
-            sparse.csr_array(plain(self.workload.matrix)) - sparse.csr_array(self.reconstruct) @ self.measure
-        )
-        ends = np.cumsum(self.workload.blocks)
-        parts = (E[:, end - size : end] for end, size in zip(ends, self.workload.blocks, strict=True))
-        return np.asarray(sum(row_maxima(sparse.csr_array(part)) for part in parts))
-
     @property
     def bias_bound(self) -> Dense:
         """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
         return self.bias_per_record * self.largest_total
+
+
+def worst_by_block(E: sparse.csr_array, block_of: Integers) -> Dense:
+    """The largest |E| of every query in each block, summed over the blocks."""
+    columns = sparse.csc_array(E)
+    parts = (columns[:, np.flatnonzero(block_of == block)] for block in np.unique(block_of))
+    return np.asarray(sum(row_maxima(sparse.csr_array(part)) for part in parts))
 
 
 def bits_for(workload: MatrixWorkload, largest_total: int) -> int:

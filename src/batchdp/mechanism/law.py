@@ -7,7 +7,7 @@ characteristic function Π 1 / (1 + λ² B_ik² t²) is inverted numerically.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,12 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import erfcinv, erfinv
 
 from batchdp.errors import PrivacyParameterError
-from batchdp.linalg.matrix import (
-    Dense,
-    Plain,
-    dense,
-    row_squares,
-)
+from batchdp.linalg.matrix import Dense, Plain, dense, row_squares
 from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
 
 EXACT_TERMS = 64
@@ -96,14 +91,15 @@ class NoiseLaw:
         if live.size == 0:
             return sigma
         C = dense(self.reconstruct)[live] * (self.scale / sigma[live])[:, None]
-        rng = np.random.default_rng(0)
-        block = max(1, 4_000_000 // max(C.shape))
-        largest = []
-        for start in range(0, SIMULATIONS, block):
-            shape = (C.shape[1], min(block, SIMULATIONS - start))
-            noise = rng.laplace(size=shape) if self.noise == LAPLACE else rng.standard_normal(shape)
-            largest.append(np.abs(C @ noise).max(axis=0))
+        draws = self.simulate(np.random.default_rng(0), max(1, 4_000_000 // max(C.shape)))
+        largest = [np.abs(C @ noise).max(axis=0) for noise in draws]
         return np.asarray(sigma * np.quantile(np.concatenate(largest), confidence))
+
+    def simulate(self, rng: np.random.Generator, block: int) -> Iterator[Dense]:
+        """Simulated noise of scale 1 on the measurements, one draw a column, so many at a time."""
+        for start in range(0, SIMULATIONS, block):
+            shape = (self.reconstruct.shape[1], min(block, SIMULATIONS - start))
+            yield rng.laplace(size=shape) if self.noise == LAPLACE else rng.standard_normal(shape)
 
 
 def bounded_widths(noise: Noise, errors: Dense, confidence: float, count: int) -> Dense:

@@ -7,7 +7,6 @@ of a body: a clamp can move two neighbours further apart in its norm.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import singledispatch
 from math import prod
 from typing import Any
@@ -18,11 +17,11 @@ from numpy.typing import NDArray
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
 from batchdp.mechanism.lattice import Lattice
-from batchdp.mechanism.marginal.lattice import IntegerResults, IntegerTables, WeightedLattice
+from batchdp.mechanism.marginal.lattice import WeightedLattice
 from batchdp.mechanism.measurement import LARGEST, IntegerMeasurement, Integers
-from batchdp.mechanism.residual.lattice import ComponentLattice, IntegerPart
+from batchdp.mechanism.residual.lattice import ComponentLattice
+from batchdp.mechanism.tables import IntegerPart
 from batchdp.private import CellCounts, Records, Tallies
-from batchdp.strategies.residual.columns import Column
 
 MOST_COUNT = 2**62
 MOST_SUM = 2**63 - 1
@@ -123,65 +122,29 @@ def sum_up(lattice: AmountLattice, counts: NDArray[Any]) -> list[int]:
     return totals
 
 
-@measure.register
-def _(measurement: ComponentLattice, counts: Records | Tallies, *, exact: bool = False) -> Measured:
-    places = tuple(map(Places.of, measurement.columns))
+@measure.register(ComponentLattice)
+@measure.register(WeightedLattice)
+def _(measurement: Any, counts: Records | Tallies, *, exact: bool = False) -> Measured:
     exact = exact or counts.total > measurement.largest_total
     for g, start, part in measurement.parts():
-        yield g, start, _measure_part(part, measurement.columns, places, counts.seen_by(part.columns), exact=exact)
+        yield g, start, _measure_part(part, counts.seen_by(part.columns), exact=exact)
 
 
-@dataclass(frozen=True, eq=False)
-class Places:
-    """For every value of a column its orbit, and its place among the orbit's distinct values."""
-
-    orbit: Integers
-    member: Integers
-
-    @classmethod
-    def of(cls, column: Column) -> Places:
-        """Of a column."""
-        member = np.zeros(len(column.orbit), dtype=np.int64)
-        for o in range(column.orbits):
-            there = column.orbit == o
-            member[there] = np.arange(int(there.sum()))
-        return cls(column.orbit[column.value], member[column.value])
-
-
-def _measure_part(
-    part: IntegerPart, columns: tuple[Column, ...], places: tuple[Places, ...], records: Records, *, exact: bool
-) -> Integers:
-    tally = _tally(part, columns, places, records, exact=exact)
-    axis = 0
-    for piece in part.pieces:
-        moved = np.moveaxis(tally, axis, -1) @ piece.integers.T.astype(tally.dtype)
-        tally = np.moveaxis(moved, -1, axis)
-        axis += 1
-        for _ in piece.spread:
-            tally = tally.shape[axis] * tally - tally.sum(axis=axis, keepdims=True)
-            axis += 1
-    return clamp(tally.reshape(-1))
-
-
-def _tally(
-    part: IntegerPart, columns: tuple[Column, ...], places: tuple[Places, ...], records: Records, *, exact: bool
-) -> NDArray[Any]:
-    """How many records have every combination that the part tells apart: for each piece its orbits, then spreads."""
-    shape: list[int] = []
+def _measure_part(part: IntegerPart, records: Records, *, exact: bool) -> Integers:
+    """How many records have every combination of places that the part tells apart, then axis by axis what it makes."""
     index = np.zeros(len(records.codes), dtype=np.int64)
     there = np.ones(len(records.codes), dtype=bool)
-    for piece in part.pieces:
-        shape.append(prod(columns[i].orbits for i in piece.matrix))
-        for i in piece.matrix:
-            index = index * columns[i].orbits + places[i].orbit[records.codes[:, i]]
-        for i, o in piece.spread:
-            n = int(columns[i].counts[o])
-            shape.append(n)
-            codes = records.codes[:, i]
-            there &= places[i].orbit[codes] == o
-            index = index * n + np.where(there, places[i].member[codes], 0)
+    for axis in part.axes:
+        for i, places, n in zip(axis.columns, axis.places, axis.sizes, strict=True):
+            own = places[records.codes[:, i]]
+            there &= own >= 0
+            index = index * n + own
+    shape = [prod(axis.sizes) for axis in part.axes]
     times = None if records.times is None else records.times[there]
-    return tally(index[there], prod(shape), times, exact=exact).reshape(shape or [1])
+    y = tally(index[there], prod(shape), times, exact=exact).reshape(shape)
+    for a, axis in enumerate(part.axes):
+        y = axis.measure(y, a)
+    return clamp(y.reshape(-1) * part.weight)
 
 
 def tally(index: Integers, size: int, times: Integers | None, *, exact: bool) -> NDArray[Any]:
@@ -192,57 +155,3 @@ def tally(index: Integers, size: int, times: Integers | None, *, exact: bool) ->
     found = np.zeros(size, dtype=object if exact else np.int64)
     np.add.at(found, index, times.astype(found.dtype))
     return found
-
-
-@measure.register
-def _(measurement: WeightedLattice, counts: Records | Tallies, *, exact: bool = False) -> Measured:
-    exact = exact or counts.total > measurement.largest_total
-    for own, starts in zip(measurement.measures, measurement.starts, strict=True):
-        for k in range(len(own)):
-            found = (
-                _measure_queries(own, k, counts, exact=exact)
-                if isinstance(own, IntegerResults)
-                else _measure_table(own, k, counts, exact=exact)
-            )
-            yield 0, int(starts[k]), found
-
-
-def _measure_table(own: IntegerTables, k: int, records: Records | Tallies, *, exact: bool) -> Integers:
-    """Of a weighted table."""
-    differences = [int(i) for i in np.flatnonzero(own.tables.difference[k])]
-    looked = sorted([*own.apart(k), *differences])
-    sizes = [own.insides[i].values for i in looked]
-    seen = records.seen_by(tuple(looked))
-    index = np.zeros(len(seen.codes), dtype=np.int64)
-    for i, n in zip(looked, sizes, strict=True):
-        index = index * n + own.insides[i].column.value[seen.codes[:, i]]
-    y = tally(index, prod(sizes), seen.times, exact=exact).reshape(sizes)
-    axis = 0
-    for i in looked:
-        K = own.insides[i].integers
-        if i in differences:
-            # By lists of one: the difference of two single numbers would lose that they are of any size.
-            y = np.squeeze(y.take([0], axis=axis) - y.take([1], axis=axis), axis=axis)
-            continue
-        if K is not None:
-            y = np.moveaxis(np.moveaxis(y, axis, -1) @ K.T.astype(y.dtype), -1, axis)
-        axis += 1
-    return clamp(np.asarray(y).reshape(-1) * int(own.weights[k]))
-
-
-def _measure_queries(own: IntegerResults, k: int, records: Records | Tallies, *, exact: bool) -> Integers:
-    """Of a table whose queries are measured themselves."""
-    factors = own.factors_of(k)
-    sizes = [own.workload.sizes[i] for i in factors]
-    seen = records.seen_by(tuple(factors))
-    index = np.zeros(len(seen.codes), dtype=np.int64)
-    for i, n in zip(factors, sizes, strict=True):
-        index = index * n + seen.codes[:, i]
-    found = tally(index, prod(sizes), seen.times, exact=exact)
-    if k in own.joint:
-        return clamp(own.joint[k].astype(found.dtype) @ found)
-    y = found.reshape(sizes)
-    for axis, one in enumerate(factors.values()):
-        if one.integers is not None:
-            y = np.moveaxis(np.moveaxis(y, axis, -1) @ one.integers.T.astype(y.dtype), -1, axis)
-    return clamp(y.reshape(-1) * int(own.weights[k]))

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.errors import LatticeError, PrivacyParameterError
+from batchdp.linalg.matrix import Dense
 
 if TYPE_CHECKING:
     from batchdp.privacy import Noise
 
 
 Integers = NDArray[np.int64]
-Dense = NDArray[np.float64]
 
 LARGEST = 2**61
 """Measurements are clamped to this magnitude, which leaves noise its room in 64 bits."""
@@ -44,24 +44,18 @@ def check_room(largest: int, cap: int) -> None:
         )
 
 
-class NoiseGroup(Protocol):
-    """Measurements that are drawn with one noise."""
+@dataclass(frozen=True)
+class OneNoise:
+    """Measurements that are drawn with one noise; every kind of group says as much of itself."""
 
-    @property
-    def moved(self) -> int:
-        """Δ to the power of the noise's norm, exactly: how much one record can change all of the group together."""
-
-    @property
-    def share(self) -> Fraction | float:
-        """Of the budget."""
-
-    @property
-    def bits(self) -> int:
-        """Measuring 1 is about 2^bits."""
-
-    @property
-    def columns(self) -> tuple[int, ...]:
-        """That are looked at, by their numbers; none where a measurement is of cells."""
+    moved: int
+    """Δ to the power of the noise's norm, exactly: how much one record can change all of the group together."""
+    bits: int
+    """Measuring 1 is about 2^bits."""
+    share: Fraction | float = Fraction(1)
+    """Of the budget."""
+    columns: tuple[int, ...] = ()
+    """That are looked at, by their numbers; none where a measurement is of cells."""
 
 
 class IntegerMeasurement(Protocol):
@@ -73,11 +67,7 @@ class IntegerMeasurement(Protocol):
 
     @property
     def groups(self) -> Any:
-        """The groups, each a `NoiseGroup`, to be gone through and counted; some kinds make them when looked at."""
-
-    @property
-    def shares(self) -> Sequence[Fraction | float] | Dense:
-        """Of the budget, one for every group."""
+        """The groups, each with what `OneNoise` has, to be gone through and counted; some are made when looked at."""
 
     @property
     def sizes(self) -> Integers:

@@ -12,26 +12,17 @@ from typing import Any
 import numpy as np
 
 from batchdp.errors import LatticeError, StrategyError
+from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.amounts import AmountLattice, quantise_amounts
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.knorm.lattice import quantise_shaped
 from batchdp.mechanism.lattice import FEWEST_BITS, Lattice, quantise_cells
-from batchdp.mechanism.marginal.lattice import WeightedLattice, quantise_weighted
-from batchdp.mechanism.measurement import (
-    LARGEST,
-    Dense,
-    GroupNoise,
-    IntegerMeasurement,
-    Neighbours,
-    total_loss,
-)
-from batchdp.mechanism.residual.lattice import ComponentLattice, quantise_components
+from batchdp.mechanism.marginal.lattice import quantise_weighted
+from batchdp.mechanism.measurement import LARGEST, GroupNoise, IntegerMeasurement, Neighbours, total_loss
+from batchdp.mechanism.residual.lattice import quantise_components
 from batchdp.privacy import Budget, Noise
-from batchdp.strategies.marginal.strategy import MarginalStrategy
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.residual.strategy import ResidualStrategy
 from batchdp.strategies.strategy import FactoredStrategy
-from batchdp.workloads.matrix import MatrixWorkload
 
 
 @singledispatch
@@ -70,18 +61,8 @@ def lattice_of(strategy: PairStrategy, *, largest_total: int, exactly: bool = Fa
     return quantise_cells(strategy, largest_total=largest_total, exactly=exactly)
 
 
-@quantise.register
-def _(
-    strategy: ResidualStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
-) -> ComponentLattice:
-    return quantise_components(strategy, largest_total=largest_total, rho=float(budget), factor=factor)
-
-
-@quantise.register
-def _(
-    strategy: MarginalStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
-) -> WeightedLattice:
-    return quantise_weighted(strategy, largest_total=largest_total, epsilon=float(budget), factor=factor)
+quantise.register(quantise_components)
+quantise.register(quantise_weighted)
 
 
 # ── The public cap on the number of records: the one that was given, or the first default that is good enough.
@@ -95,16 +76,6 @@ TABLE_CAPS = CAPS[3:]
 """The same for strategies over many columns."""
 MOST_BIAS = 0.01
 """The largest bias that a release may have, relative to an answer's standard error."""
-
-
-def caps_for(workload: MatrixWorkload, max_rows: int | None) -> tuple[int, ...]:
-    """The caps to try, in order: the given one alone, or the defaults that leave the lattice bits enough.
-
-    The first is the default where no budget says how much noise there is. A record is counted once in every block.
-    """
-    if max_rows is not None:
-        return (max_rows,)
-    return tuple(cap for cap in CAPS if cap * len(workload.blocks) <= LARGEST >> FEWEST_BITS) or CAPS[-1:]
 
 
 MOST_EXCESS = 0.002
@@ -200,7 +171,9 @@ def caps_of(strategy: Any, max_rows: int | None) -> Sequence[int]:
 
 @caps_of.register
 def _(strategy: PairStrategy, max_rows: int | None) -> Sequence[int]:
-    return caps_for(strategy.workload, max_rows)
+    """The defaults that leave the lattice bits enough; a record is counted once in every block."""
+    most = (LARGEST >> FEWEST_BITS) // len(strategy.workload.blocks)
+    return (tuple(cap for cap in CAPS if cap <= most) or CAPS[-1:]) if max_rows is None else (max_rows,)
 
 
 @singledispatch

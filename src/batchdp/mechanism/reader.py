@@ -20,9 +20,8 @@ from scipy import sparse
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense, Plain
 from batchdp.mechanism.law import NoiseLaw
+from batchdp.mechanism.measurement import Integers
 from batchdp.privacy import Noise
-
-Integers = NDArray[np.int64]
 
 ROUNDING = 1e-9
 """Of sums in floats, relative: enough to tell an edited figure from a rounded one."""

@@ -20,12 +20,7 @@ from batchdp.errors import LatticeError
 from batchdp.mechanism.calibrate import opendp_noise
 from batchdp.mechanism.knorm.drawing import draws
 from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Integers
-from batchdp.privacy import (
-    Gaussian,
-    KNorm,
-    Laplace,
-    Noise,
-)
+from batchdp.privacy import Gaussian, KNorm, Laplace, Noise
 from batchdp.progress import Progress
 
 CHUNK = 2**14

@@ -23,13 +23,12 @@ from scipy import sparse
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import rows_span
+from batchdp.mechanism.measurement import Integers
 from batchdp.strategies.residual.columns import Column
 from batchdp.workloads.matrix import MatrixWorkload
 
 if TYPE_CHECKING:
     from batchdp.mechanism.residual.integers import IntegerPiece
-
-Integers = NDArray[np.int64]
 
 LIMB = 20
 """Bits of the halves in which squares are summed exactly."""
@@ -112,9 +111,7 @@ def exact_squares(K: Integers) -> list[int]:
     top = max(int(K.max(initial=0)), -int(K.min(initial=0)))  # the absolute value of −2^63 has no 64 bits
     if len(K) >= 2**22 or top >= 2 ** (2 * LIMB):
         raise LatticeError("a measurement is too large for its squares to be summed in 64 bits")
-    high, low = np.abs(K) >> LIMB, np.abs(K) & ((1 << LIMB) - 1)
-    sums = [np.einsum("ij,ij->j", one, other) for one, other in ((high, high), (high, low), (low, low))]
-    return [(int(hh) << 2 * LIMB) + (int(hl) << LIMB + 1) + int(ll) for hh, hl, ll in zip(*sums, strict=True)]
+    return list(cell_squares(sparse.csr_array(K)))
 
 
 def largest_squares(pieces: Sequence[IntegerPiece], columns: Sequence[Column]) -> int:

@@ -173,9 +173,9 @@ def _table(strategy: Strategy, query: str) -> int:
 
 def _scales(measurement: IntegerMeasurement, factor: int, budget: float) -> Dense:
     """About those of the noise that would be drawn, for estimates."""
-    norm, groups = measurement.noise.norm, zip(measurement.groups, measurement.shares, strict=True)
-    scale = measurement.noise.scale
-    return np.array([scale(factor * group.moved ** (1 / norm), budget * float(share)) for group, share in groups])
+    norm, scale = measurement.noise.norm, measurement.noise.scale
+    groups = measurement.groups
+    return np.array([scale(factor * group.moved ** (1 / norm), budget * float(group.share)) for group in groups])
 
 
 def _enough(times: Any, noise: Noise, slack: float) -> Any:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from batchdp import archive
 from batchdp.domain import Counted
 from batchdp.errors import LedgerError, ReleaseError
-from batchdp.mechanism.measurement import Dense
+from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.reader import Reader
 from batchdp.privacy import KNorm
 from batchdp.queries import expressions

@@ -29,7 +29,6 @@ from batchdp.mechanism.knorm.gauge import (
     Integers,
     cut,
     exact_norm,
-    identity,
     independent_columns,
     residual,
     searched,
@@ -89,7 +88,7 @@ def rounded(columns: Integers) -> Rounded:
             break
         S = np.array([[round(x * (1 - shrink)) for x in row] for row in np.ldexp(floats, bits).tolist()], dtype=object)
         b = S @ columns
-        inverse, divisor = solved(S, identity(k))
+        inverse, divisor = solved(S, np.eye(k, dtype=object))
         if divisor and max((b * b).sum(axis=0)) <= 4**bits:
             return Rounded(S, inverse, divisor, b, bits)
     raise LatticeError(
@@ -158,11 +157,6 @@ class Survey:
         return self.bases[int(np.argmax(np.abs(self.normals @ point)))]
 
 
-def in_floats(cuts: Sequence[Cut], bits: int) -> Dense:
-    """Cuts of columns of length 2^bits as normals in coordinates of the unit ball."""
-    return np.array([[(y << bits) / one.bound for y in one.normal] for one in cuts])
-
-
 @one_thread
 def surveyed(columns: Integers, floats: Dense, bits: int, start: Basis) -> Survey:
     """From `DIRECTIONS` random directions: the facet that each goes through, verified.
@@ -185,7 +179,7 @@ def surveyed(columns: Integers, floats: Dense, bits: int, start: Basis) -> Surve
         if made is not None:
             cuts.append(made)
             bases.append(found.basis)
-            normals = np.vstack([normals, in_floats([made], bits)])
+            normals = np.vstack([normals, [(y << bits) / made.bound for y in made.normal]])
     half = DIRECTIONS // 2
     share = float(np.mean(norms**-k))
     programs = float(np.mean(bounds[half:] ** -k) / np.mean(norms[half:] ** -k))
@@ -242,7 +236,7 @@ class Body:
         A = self._columns
         if A.shape[1] >= self.rank:
             likely = qr(A.astype(np.float64), mode="r", pivoting=True)[1][: self.rank].tolist()
-            if solved(A[:, likely], identity(self.rank))[1]:
+            if solved(A[:, likely], np.eye(self.rank, dtype=object))[1]:
                 return list(likely)
         return independent_columns(A) if A.size else []
 
@@ -264,7 +258,7 @@ class Body:
         so small that the first bound will do for it.
         """
         b, bits = self.rounded.columns, self.rounded.bits
-        inverse, d = solved(b[:, self._reference], identity(self.rank))
+        inverse, d = solved(b[:, self._reference], np.eye(self.rank, dtype=object))
         crude = sum(abs(int(x)) for x in inverse.flat)
         unit, shift = Fraction(crude << bits, d), bits + WEIGHT_BITS
         better = Fraction(0)
@@ -321,7 +315,7 @@ class Body:
         """The norm of a point and its weights, in coordinates of the ball, from the columns that floats found."""
         b = self.rounded.columns
         basis = found.basis.tolist()
-        start = basis if solved(b[:, basis], identity(self.rank))[1] else self._reference
+        start = basis if solved(b[:, basis], np.eye(self.rank, dtype=object))[1] else self._reference
         return exact_norm(b, np.array(point, dtype=object), start, found.weights.tolist())
 
     def _inside(self, point: Sequence[Any]) -> tuple[list[int], int]:

@@ -18,15 +18,7 @@ from numpy.typing import NDArray
 
 from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.threads import one_thread
-from batchdp.mechanism.knorm.ball import (
-    START,
-    Bits,
-    Box,
-    Gamma,
-    box,
-    in_no_disc,
-    nearly,
-)
+from batchdp.mechanism.knorm.ball import START, Bits, Box, Gamma, box, in_no_disc, nearly
 from batchdp.mechanism.knorm.body import Body
 from batchdp.progress import Progress
 

@@ -167,11 +167,6 @@ def solved(matrix: Integers, right: Integers) -> tuple[Integers, int]:
     return found.reshape(right.shape), sign * previous
 
 
-def identity(size: int) -> Integers:
-    """I in whole numbers."""
-    return np.array([[int(i == j) for j in range(size)] for i in range(size)], dtype=object).reshape(size, size)
-
-
 def independent_columns(matrix: Integers) -> list[int]:
     """As many columns as there are independent ones, the first of each kind; exact."""
     k, c = matrix.shape

@@ -22,24 +22,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LatticeError
-from batchdp.linalg.matrix import plain
+from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.amounts import AmountLattice, quantise_amounts
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.law import ShapedLaw
-from batchdp.mechanism.lattice import (
-    Lattice,
-    OneGroup,
-    merge_cells,
-    quantise_cells,
-)
-from batchdp.mechanism.measurement import Dense, Integers
+from batchdp.mechanism.lattice import Lattice, OneGroup, merge_cells, quantise_cells
+from batchdp.mechanism.measurement import Integers
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.shape import (
-    Group,
-    Shape,
-    by_blocks,
-    joint_columns,
-)
+from batchdp.strategies.shape import Group, Shape, by_blocks, joint_columns
 
 COARSE = 40
 """Bits of what is shown of measurements on a finer lattice."""
@@ -119,11 +109,6 @@ class InBodies(OneGroup, ABC):
         found = zip(self.bodies, self.shape.parts, strict=True)
         met = self.workload.meetings
         return tuple(BodyGroup(body, tuple(self.cells_of(own)), met, group, self.bits) for body, (own, group) in found)
-
-    @property
-    def shares(self) -> tuple[Fraction, ...]:
-        """Of ε."""
-        return tuple(group.share for group in self.shape.groups)
 
     @property
     def sizes(self) -> Integers:

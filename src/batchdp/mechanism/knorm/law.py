@@ -6,18 +6,14 @@ as good as the sample, of which 4 096 points give intervals right to about 1 %.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import gammainc
 
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.mechanism.law import (
-    ROWS,
-    SIMULATIONS,
-    NoiseLaw,
-    checked_confidence,
-)
+from batchdp.mechanism.law import ROWS, SIMULATIONS, NoiseLaw, checked_confidence
 from batchdp.strategies.shape import Group, Shape
 
 POINTS = 4096
@@ -72,19 +68,10 @@ class ShapedLaw(NoiseLaw):
             found.append(_quantiles(far, near, weights, sigma, group.rank, confidence))
         return np.concatenate(found) * self.scale
 
-    def simultaneous_half_widths(self, confidence: float = 0.95) -> Dense:
-        """For every answer an h such that all |noise_i| ≤ h_i at once with this probability, by simulation."""
-        checked_confidence(confidence)
-        sigma = self.standard_errors
-        live = np.flatnonzero(sigma)
-        if live.size == 0:
-            return sigma
-        C = dense(self.reconstruct)[live] * (self.scale / sigma[live])[:, None]
-        rng = np.random.default_rng(0)
+    def simulate(self, rng: np.random.Generator, block: int) -> Iterator[Dense]:
+        """Simulated noise of all groups at ε = 1, one draw a column, so many at a time."""
         z = np.hstack([noise_of(group, SIMULATIONS, rng) for group in self.shape.groups])
-        block = max(1, 4_000_000 // len(C))
-        largest = [np.abs(C @ z[i : i + block].T).max(axis=0) for i in range(0, SIMULATIONS, block)]
-        return np.asarray(sigma * np.quantile(np.concatenate(largest), confidence))
+        return (z[start : start + block].T for start in range(0, SIMULATIONS, block))
 
 
 def noise_of(group: Group, count: int, rng: np.random.Generator) -> Dense:

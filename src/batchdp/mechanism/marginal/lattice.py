@@ -11,17 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from math import ceil, lcm, log2, prod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import LatticeError
-from batchdp.mechanism.measurement import LARGEST, check_cap, check_room
-from batchdp.mechanism.residual.lattice import TableLattice
-from batchdp.mechanism.sensitivity import Change, largest_change
-from batchdp.privacy import LAPLACE, Noise
+from batchdp.linalg.matrix import Dense
+from batchdp.mechanism.measurement import LARGEST, Integers, OneNoise, check_cap, check_room
+from batchdp.mechanism.sensitivity import largest_change
+from batchdp.mechanism.tables import IntegerAxis, IntegerPart, TableLattice
+from batchdp.privacy import LAPLACE, Budget, Noise
 from batchdp.strategies.marginal.columns import ColumnStrategy
 from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
 from batchdp.strategies.marginal.weights import Tables
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from batchdp.mechanism.marginal.tables import WeightedReader
 
 
-Dense = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 MOST_DENOMINATOR = 2**12
 """Of a factor that becomes whole."""
 LEAST_PIVOT = 1e-9
@@ -43,6 +41,8 @@ LEAST_PIVOT = 1e-9
 MOST_ROUNDING = 1e-12
 """Of (LᵀL)⁻¹ LᵀL: above, (LᵀL)⁻¹Lᵀ is made by itself, which rounds by the condition of L and not by its square."""
 NOTHING = np.zeros(0)
+DIFFERENCE = np.array([[1, -1]])
+"""Of a column's two values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +65,6 @@ class IntegerInside:
         """That are told apart."""
         return len(self.column.orbit)
 
-    @property
-    def largest(self) -> int:
-        """Of |K|."""
-        return 1 if self.integers is None else int(np.abs(self.integers).max(initial=0))
-
-    @cached_property
-    def norms(self) -> Integers | None:
-        """For every value of the column the L1 norm of K; None where it is 1."""
-        return None if self.integers is None else np.abs(self.integers).sum(axis=0)[self.column.value]
-
     @cached_property
     def inside(self) -> ColumnStrategy:
         """The same in floats, K / 2^b exactly, with the inverse that recovers the column."""
@@ -89,7 +79,7 @@ class IntegerInside:
             X = X + X @ (np.eye(len(G)) - G @ X)
         X = (X + X.T) / 2
         rough = float(_missing(X, L.T, L).max(initial=0.0)) > MOST_ROUNDING
-        return ColumnStrategy(float(X.sum()), NOTHING, NOTHING, L, X, np.linalg.pinv(L) if rough else None)
+        return ColumnStrategy(float(X.sum()), NOTHING, NOTHING, L, X, np.asarray(np.linalg.pinv(L)) if rough else None)
 
     @cached_property
     def missing(self) -> Dense | None:
@@ -126,16 +116,6 @@ class IntegerFactor:
     integers: Integers | None
     """None where it is each value by itself."""
     scale: float
-
-    @property
-    def largest(self) -> int:
-        """Of |K|."""
-        return 1 if self.integers is None else int(np.abs(self.integers).max(initial=0))
-
-    @cached_property
-    def norms(self) -> Integers | None:
-        """For every value the L1 norm of K; None where it is 1."""
-        return None if self.integers is None else np.abs(self.integers).sum(axis=0)
 
     @cached_property
     def missed(self) -> Dense:
@@ -205,9 +185,6 @@ class IntegerResults:
 
     serves: ClassVar[None] = None
 
-    def __len__(self) -> int:
-        return len(self.weights)
-
     def factors_of(self, k: int) -> dict[int, IntegerFactor]:
         """The factor of every column that a table looks at."""
         batch = self.workload
@@ -217,13 +194,7 @@ class IntegerResults:
 
     def shape(self, k: int) -> tuple[int, ...]:
         """Of a table's measurements."""
-        return tuple(one.factor.rows for one in self.factors_of(k).values())
-
-    def largest(self, k: int) -> int:
-        """The largest entry of a table's integers."""
-        if k in self.joint:
-            return int(np.abs(self.joint[k]).max(initial=0))
-        return int(self.weights[k]) * prod(one.largest for one in self.factors_of(k).values())
+        return tuple(self.workload.tables[k].shape)
 
     def scale(self, k: int) -> float:
         """What a table's queries are multiplied by."""
@@ -231,22 +202,24 @@ class IntegerResults:
             return self.joint_scale
         return float(self.weights[k]) * prod(one.scale for one in self.factors_of(k).values())
 
-    def changes(self) -> Iterator[Change]:
-        """What a record changes of each table."""
+    @cached_property
+    def parts(self) -> list[IntegerPart]:
+        """What is measured of every table."""
+        made: dict[tuple[int, int], IntegerAxis] = {}
+        found = []
         for k, weight in enumerate(self.weights.tolist()):
             own = self.factors_of(k)
-            if k in self.joint:
-                yield Change(weight, ((tuple(own), self._joint_norms[k]),))
-            else:
-                norms = ((i, one.norms) for i, one in own.items())
-                yield Change(weight, tuple(((i,), found) for i, found in norms if found is not None))
-
-    @cached_property
-    def _joint_norms(self) -> dict[int, Integers]:
-        found = {}
-        for k, Q in self.joint.items():
-            found[k] = np.abs(Q).sum(axis=0).reshape([self.workload.sizes[i] for i in self.factors_of(k)])
+            for i, one in own.items():
+                if (i, id(one)) not in made:
+                    made[i, id(one)] = self._axis((i,), one.integers)
+            joint = self.joint.get(k)
+            axes = [made[i, id(one)] for i, one in own.items()] if joint is None else [self._axis(tuple(own), joint)]
+            found.append(IntegerPart(tuple(axes), weight))
         return found
+
+    def _axis(self, columns: tuple[int, ...], integers: Integers | None) -> IntegerAxis:
+        sizes = tuple(self.workload.sizes[i] for i in columns)
+        return IntegerAxis(columns, tuple(map(np.arange, sizes)), sizes, integers)
 
     def missed(self, k: int) -> Dense:
         """For every query of a table the most that it is off for a record."""
@@ -276,7 +249,7 @@ def quantise_results(batch: KroneckerWorkload, bits: int) -> IntegerResults:
     each = max(1, (bits - SPARE) // max(1, int(many.max())))
     factors = tuple(tuple(quantise_factor(factor, each) for factor in own) for own in batch.factors)
     made = IntegerResults(batch, factors, np.ones(len(batch.tables), dtype=np.int64))
-    tables = range(len(made))
+    tables = range(len(batch.tables))
     top = max(prod(float(one.tops.max(initial=0.0)) for one in made.factors_of(k).values()) for k in tables) or 1.0
     fine = 2.0**bits / top * LESS
     weights = np.maximum(1, np.rint(fine / np.array([made.scale(k) for k in tables]))).astype(np.int64)
@@ -332,34 +305,23 @@ class IntegerTables:
         """Of a table's measurements: a column that it tells apart is an axis, and no other is."""
         return tuple(self.insides[i].rows for i in self.apart(k))
 
-    def largest(self, k: int) -> int:
-        """The largest entry of a table's integers."""
-        return int(self.weights[k]) * prod(self.insides[i].largest for i in self.apart(k))
-
-    def changes(self) -> Iterator[Change]:
-        """What a record changes of each table: 1 along every column that has no strategy inside."""
-        strategies = [i for i, one in enumerate(self.insides) if one.norms is not None]
-        apart = self.tables.apart
-        for k, weight in enumerate(self.weights.tolist()):
-            own = ((i, self.insides[i].norms) for i in strategies if apart[k, i])
-            yield Change(weight, tuple(((i,), norms) for i, norms in own if norms is not None))
-
-
-@dataclass(frozen=True)
-class OneNoise:
-    """All measurements, which have one noise."""
-
-    moved: int
-    """Δ, how much one record can change all of them together, in the L1 norm: exact."""
-    bits: int
-    columns: tuple[int, ...]
-    share: float = 1.0
+    @cached_property
+    def parts(self) -> list[IntegerPart]:
+        """What is measured of every table: each value, or what is inside, of columns apart, then differences."""
+        looked = [((i,), (one.column.value,), (one.values,)) for i, one in enumerate(self.insides)]
+        apart = [IntegerAxis(*own, one.integers) for own, one in zip(looked, self.insides, strict=True)]
+        minus = [IntegerAxis(*own, DIFFERENCE) for own in looked]
+        return [
+            IntegerPart((*(apart[i] for i in self.apart(k)), *(minus[i] for i in np.flatnonzero(differs))), weight)
+            for k, (weight, differs) in enumerate(zip(self.weights.tolist(), self.tables.difference, strict=True))
+        ]
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedLattice(TableLattice):
     """The integer measurements of a Laplace strategy over many columns."""
 
+    noise: ClassVar[Noise] = LAPLACE
     is_whole: ClassVar[bool] = False
 
     workload: KroneckerWorkload
@@ -372,27 +334,26 @@ class WeightedLattice(TableLattice):
     @cached_property
     def sensitivity(self) -> int:
         """Δ of all measurements together, exactly."""
-        return largest_change(change for own in self.measures for change in own.changes())
+        return largest_change(part.change for own in self.measures for part in own.parts)
 
     @cached_property
     def groups(self) -> tuple[OneNoise, ...]:
         """The one noise."""
-        looked: set[int] = set()
-        for own in self.measures:
-            if isinstance(own, IntegerResults):
-                looked |= set(own.workload.columns.tolist())
-            else:
-                looked |= set(np.flatnonzero(own.tables.looked.any(axis=0)).tolist())
-        return (OneNoise(self.sensitivity, self.bits, tuple(sorted(looked))),)
+        looked = {i for own in self.measures for part in own.parts for i in part.columns}
+        return (OneNoise(self.sensitivity, self.bits, 1.0, tuple(sorted(looked))),)
+
+    def parts(self) -> Iterator[tuple[int, int, IntegerPart]]:
+        """Of every table that is measured: the one group, its first measurement, the part."""
+        for own, starts in zip(self.measures, self.starts, strict=True):
+            for start, part in zip(starts.tolist(), own.parts, strict=False):
+                yield 0, start, part
 
     @cached_property
     def starts(self) -> tuple[Integers, ...]:
         """Where the measurements of every table begin and the last end, for each of `measures`."""
         found, start = [], 0
         for own in self.measures:
-            ends = [start]
-            for k in range(len(own)):
-                ends.append(ends[-1] + prod(own.shape(k)))
+            ends = list(accumulate((part.size for part in own.parts), initial=start))
             if ends[-1] >= 2**62:
                 raise LatticeError(f"there are {ends[-1]:.3g} measurements; ask for tables of fewer columns")
             found.append(np.array(ends, dtype=np.int64))
@@ -409,16 +370,6 @@ class WeightedLattice(TableLattice):
         """Measurements of a table."""
         return max(int(np.diff(starts).max(initial=0)) for starts in self.starts)
 
-    @property
-    def noise(self) -> Noise:
-        """Laplace, one for all measurements."""
-        return LAPLACE
-
-    @property
-    def shares(self) -> Dense:
-        """Of the budget: all of it."""
-        return np.ones(1)
-
     def reader(self, scales: Dense) -> WeightedReader:
         """How tables are read from measurements with noise of this scale."""
         from batchdp.mechanism.marginal.tables import WeightedReader
@@ -427,10 +378,10 @@ class WeightedLattice(TableLattice):
 
 
 def quantise_weighted(
-    strategy: MarginalStrategy, *, largest_total: int, epsilon: float, factor: int
+    strategy: MarginalStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
 ) -> WeightedLattice:
     """The strategy in integers, as fine as the cap and the noise leave room for."""
-    cap = check_cap(largest_total)
+    cap, epsilon = check_cap(largest_total), float(budget)
     bits = min(MOST_BITS, (LARGEST // cap).bit_length() - 1)
     lattice = WeightedLattice(strategy.workload, _measures(strategy, bits), bits, cap)
     over = log2(max(1, lattice.sensitivity) * factor) - log2(epsilon) - MOST_NOISE
@@ -439,7 +390,7 @@ def quantise_weighted(
         if bits < FEWEST_BITS:
             raise LatticeError(f"epsilon={epsilon:.3g} asks for more noise than fits; raise epsilon, or ask for less")
         lattice = WeightedLattice(strategy.workload, _measures(strategy, bits), bits, cap)
-    check_room(max(own.largest(k) for own in lattice.measures for k in range(len(own))), cap)
+    check_room(max(part.largest for own in lattice.measures for part in own.parts), cap)
     return lattice
 
 

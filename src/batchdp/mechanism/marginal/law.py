@@ -13,24 +13,43 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import laplace_quantiles
 from batchdp.mechanism.marginal.lattice import IntegerInside, IntegerTables
+from batchdp.mechanism.measurement import Integers
 from batchdp.mechanism.reader import outer_rows
-from batchdp.mechanism.residual.tables import Axis, along
+from batchdp.mechanism.tables import Axis, TableAxes, along
 from batchdp.strategies.marginal.columns import ColumnStrategy
 from batchdp.strategies.residual.terms import kron
 from batchdp.workloads.kronecker import KroneckerWorkload
 
-Dense = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 MOST_KEPT = 20_000_000
 """Numbers of components that are kept while tables are read."""
+MOST_LISTED = 100_000_000
+"""Answers times draws up to which every draw is looked at by itself."""
+MOST_SUMMED = 10_000_000_000
+"""Answers times draws up to which they are summed up; beyond, an answer is taken to rest on a single draw."""
+MOST_ANSWERS = 5_000
+"""Up to which the law of each is inverted."""
+AT_ONCE = 5_000_000
+GRID = np.geomspace(1, 1e4, 60)
+"""Numbers of equal draws for which the law is inverted where there are more answers."""
+
+Sign = tuple[tuple[int, ...], tuple[int, ...]]
+"""Which of an asked table's columns a measured table tells apart, and of which it takes the difference."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """What answers make of the draws along one column: answer × kind of draw."""
+
+    average: Dense
+    rest: Dense
+    times: Dense
+    """How many draws are of each kind."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +57,17 @@ class Looked:
     """How an asked table looks at a column, as the group measures it."""
 
     axis: Axis
-    inside: ColumnStrategy
-    values: int
+    own: IntegerInside
+
+    @property
+    def inside(self) -> ColumnStrategy:
+        """What is measured of it, in floats."""
+        return self.own.inside
+
+    @property
+    def values(self) -> int:
+        """That are told apart."""
+        return self.own.values
 
     @cached_property
     def average(self) -> Dense:
@@ -78,6 +106,28 @@ class Looked:
         left = F - (F @ own.inverse.sum(axis=1) / tau)[:, None]
         return np.asarray(left @ own.inverse @ own.measure.T / tau)
 
+    @cached_property
+    def kinds(self) -> Kinds:
+        """Of draws along a column that both tell apart."""
+        F, inside, n = self.axis.matrix, self.inside, self.values
+        if inside.measure is None or inside.inverse is None:
+            if F is None:
+                average = np.full((1, 2 if n > 1 else 1), 1 / n**2)
+                rest = np.array([[1 - 1 / n, -1 / n]])[:, : average.shape[1]] / n
+                return Kinds(average, rest, np.array([1.0, n - 1])[: average.shape[1]])
+            times = np.ones(n)
+            if np.all(np.sort(F, axis=1) == np.sort(F[:1], axis=1)):  # the same numbers in every row: one law for all
+                values, counts = np.unique(F[0], return_counts=True)
+                F, times = values[None], counts.astype(np.float64)
+            average = np.repeat((F @ times)[:, None] / n**2, len(times), axis=1)
+            return Kinds(average, F / n - average, times)
+        X1 = inside.inverse.sum(axis=1)
+        rows = np.eye(n) if F is None else F
+        average = np.outer(rows @ X1, inside.measure @ X1) / inside.tau**2
+        return Kinds(
+            average, rows @ inside.inverse @ inside.measure.T / inside.tau - average, np.ones(len(inside.measure))
+        )
+
     def rows(self, values: Dense, axis: int) -> Dense:
         """F along an axis of values that are told apart."""
         F = self.axis.matrix
@@ -96,18 +146,12 @@ class TablesReading:
     _kept: dict[tuple[int, ...], Dense] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def _first(self) -> list[Integers]:
-        return [np.unique(c.value, return_index=True)[1] for c in self.measure.columns]
+    def _axes(self) -> TableAxes:
+        return TableAxes(self.workload, self.measure.columns)
 
     def looked(self, table: int) -> dict[int, Looked]:
         """How a table looks at its columns."""
-        found = {}
-        for i, factor in self.workload.factors_of(table).items():
-            whole = factor.given is None
-            axis = Axis(factor.rows, None if whole else factor.matrix[:, self._first[i]])
-            own = self.measure.insides[i]
-            found[i] = Looked(axis, own.inside, own.values)
-        return found
+        return {i: Looked(axis, self.measure.insides[i]) for i, axis in self._axes.of(table).items()}
 
     def components(self, looked: dict[int, Looked]) -> Iterator[tuple[tuple[int, ...], float]]:
         """The components of some columns that are measured, and their eigenvalues λ."""
@@ -150,8 +194,7 @@ class TablesReading:
         sees = np.all(tables.looked | ~own, axis=1) & np.all(own | ~tables.difference, axis=1) & (theta > 0)
         total = np.zeros([self.measure.insides[i].values for i in kept])
         for k in np.flatnonzero(sees).tolist():
-            own_noisy: Dense = noisy[self.starts[k] : self.starts[k + 1]].astype(np.float64)
-            y: NDArray[Any] = own_noisy.reshape(self.measure.shape(k))
+            y = np.asarray(noisy[self.starts[k] : self.starts[k + 1]], np.float64).reshape(self.measure.shape(k))
             axis = 0
             for i in self.measure.apart(k):
                 inside = self.measure.insides[i].inside
@@ -167,13 +210,7 @@ class TablesReading:
         return total
 
     def weights(self, table: int, at: dict[int, Integers], places: int) -> Iterator[tuple[int, Dense]]:
-        """What some answers make of every measured table: its first measurement, and answer × measurement.
-
-        Args:
-            table: that is asked.
-            at: for each of its columns the queries' places along it, one an answer.
-            places: how many answers there are.
-        """
+        """What some answers make of every measured table, as `LatticeReader.weights`, for noise of scale 1."""
         looked, components = self.looked(table), list(self.components(self.looked(table)))
         tables, theta = self.measure.tables, self.measure.group.theta
         outside = np.ones(tables.apart.shape[1], dtype=bool)
@@ -254,6 +291,84 @@ class TablesReading:
         # Sums over values by themselves are pairwise.
         return int(64 * (1 + len(self.measure.insides)) + long + 2 ** len(looked))
 
+    def half_widths(self, table: int, confidence: float) -> Dense:
+        """For a table's answers the h with |noise| ≤ h, for noise of scale 1; to be broadcast to its shape."""
+        looked = self.looked(table)
+        answers = [len(one.kinds.average) for one in looked.values()]
+        signs = self._signatures(looked)
+        if not signs:  # its queries count nothing, and nothing is measured for them
+            return np.zeros(answers)
+        kinds = {i: len(one.kinds.times) for i, one in looked.items()}
+        draws = sum(len(outside) * prod(kinds[i] for i in apart) for (apart, _), (outside, _) in signs.items())
+        size = prod(answers) * draws
+        if size > MOST_SUMMED:
+            ends = GRID[[0, -1]]
+            widest = max(laplace_quantiles(np.ones((2, 1)), confidence, ends[:, None]) / np.sqrt(2 * ends))
+            return np.asarray(np.sqrt(2 * self.squared(table)) * widest)
+        components = list(self.components(looked))
+        places = np.indices(answers).reshape(len(answers), prod(answers))
+        found = np.zeros(places.shape[1])
+        step = max(1, AT_ONCE // max(1, draws))
+        for start in range(0, len(found), step):
+            own = slice(start, start + step)
+            terms = list(self._terms(looked, components, signs, places[:, own]))
+            B, times = np.concatenate([b for b, _ in terms], axis=1), np.concatenate([n for _, n in terms])
+            if size <= MOST_LISTED and len(found) <= MOST_ANSWERS:
+                found[own] = laplace_quantiles(B, confidence, times)
+            else:
+                found[own] = _by_moments(B, times, confidence)
+        return found.reshape(answers)
+
+    def _signatures(self, looked: dict[int, Looked]) -> dict[Sign, tuple[Dense, Dense]]:
+        """By signature what every draw of the measured tables is weighted with along other columns, and how often."""
+        tables, theta = self.measure.tables, self.measure.group.theta
+        inside = np.isin(np.arange(tables.apart.shape[1]), list(looked))
+        usable = np.flatnonzero(~np.any(tables.difference & ~inside, axis=1) & (theta > 0))
+        found: dict[Sign, list[tuple[Dense, Dense]]] = {}
+        for k in usable.tolist():
+            sign = tuple(tuple(i for i in looked if flags[k, i]) for flags in (tables.apart, tables.difference))
+            weights, times = np.full(1, float(theta[k])), np.ones(1)
+            for i in self.measure.apart(k):
+                if i not in looked:
+                    own = self.measure.insides[i].inside
+                    if own.measure is None or own.inverse is None:
+                        weights, times = weights / own.tau, times * own.tau
+                    else:
+                        along = own.measure @ own.inverse.sum(axis=1) / own.tau
+                        weights, times = np.outer(weights, along).reshape(-1), np.repeat(times, len(along))
+            found.setdefault((sign[0], sign[1]), []).append((weights, times))
+        return {
+            sign: (np.concatenate([w for w, _ in own]), np.concatenate([n for _, n in own]))
+            for sign, own in found.items()
+        }
+
+    def _terms(
+        self,
+        looked: dict[int, Looked],
+        components: list[tuple[tuple[int, ...], float]],
+        signs: dict[Sign, tuple[Dense, Dense]],
+        places: Integers,
+    ) -> Iterator[tuple[Dense, Dense]]:
+        """For some answers what they make of the draws, answer × kind of draw, and how often each kind occurs."""
+        at = dict(zip(looked, places, strict=True))
+        for (apart, difference), (outside, often) in signs.items():
+            times = kron([looked[i].kinds.times[None] for i in apart])[0]
+            found = np.zeros((places.shape[1], len(times)))
+            for kept, eigenvalue in components:
+                if not set(difference) <= set(kept) <= {*apart, *difference}:
+                    continue
+                term = np.full((places.shape[1], 1), 1 / eigenvalue)
+                for i, one in looked.items():
+                    if i in apart:
+                        own = (one.kinds.rest if i in kept else one.kinds.average)[at[i]]
+                        term = (term[:, :, None] * own[:, None, :]).reshape(len(term), -1)
+                    elif i in difference:
+                        term = term * one.halves[at[i]][:, None]
+                    else:
+                        term = term * np.broadcast_to(one.average, one.axis.rows)[at[i]][:, None]
+                found += term
+            yield (found[:, :, None] * outside).reshape(len(found), -1), np.outer(times, often).reshape(-1)
+
 
 def _rest(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
     """(X − X 1 1ᵀX / τ) Lᵀ y / τ along an axis."""
@@ -287,57 +402,6 @@ def _sum(moved: Dense) -> Dense:
     return np.asarray(np.ascontiguousarray(moved).sum(axis=-1))
 
 
-MOST_LISTED = 100_000_000
-"""Answers times draws up to which every draw is looked at by itself."""
-MOST_SUMMED = 10_000_000_000
-"""Answers times draws up to which they are summed up; beyond, an answer is taken to rest on a single draw."""
-MOST_ANSWERS = 5_000
-"""Up to which the law of each is inverted."""
-AT_ONCE = 5_000_000
-GRID = np.geomspace(1, 1e4, 60)
-"""Numbers of equal draws for which the law is inverted where there are more answers."""
-
-
-@dataclass(frozen=True, eq=False)
-class Kinds:
-    """What answers make of the draws along one column: answer × kind of draw."""
-
-    average: Dense
-    rest: Dense
-    times: Dense
-    """How many draws are of each kind."""
-
-
-def half_widths(reading: TablesReading, table: int, confidence: float) -> Dense:
-    """For a table's answers the h with |noise| ≤ h, for noise of scale 1; to be broadcast to its shape."""
-    looked = reading.looked(table)
-    answers = [len(_kinds(one, reading.measure.insides[i]).average) for i, one in looked.items()]
-    signs = _signatures(reading, looked)
-    if not signs:  # its queries count nothing, and nothing is measured for them
-        return np.zeros(answers)
-    draws = sum(
-        len(outside) * prod(len(_kinds(looked[i], reading.measure.insides[i]).times) for i in sign[0])
-        for sign, (outside, _) in signs.items()
-    )
-    size = prod(answers) * draws
-    if size > MOST_SUMMED:
-        single, many = laplace_quantiles(np.ones((2, 1)), confidence, GRID[[0, -1], None]) / np.sqrt(2 * GRID[[0, -1]])
-        return np.asarray(np.sqrt(2 * reading.squared(table)) * max(single, many))
-    components = list(reading.components(looked))
-    places = np.indices(answers).reshape(len(answers), prod(answers))
-    found = np.zeros(places.shape[1])
-    step = max(1, AT_ONCE // max(1, draws))
-    for start in range(0, len(found), step):
-        own = slice(start, start + step)
-        terms = list(_terms(reading, looked, components, signs, places[:, own]))
-        B, times = np.concatenate([b for b, _ in terms], axis=1), np.concatenate([n for _, n in terms])
-        if size <= MOST_LISTED and len(found) <= MOST_ANSWERS:
-            found[own] = laplace_quantiles(B, confidence, times)
-        else:
-            found[own] = _by_moments(B, times, confidence)
-    return found.reshape(answers)
-
-
 def _by_moments(B: Dense, times: Dense, confidence: float) -> Dense:
     """From so many equal draws, of which there need not be a whole number, that variance and kurtosis are right."""
     squares = np.square(B)
@@ -345,80 +409,3 @@ def _by_moments(B: Dense, times: Dense, confidence: float) -> Dense:
     equal = np.divide(second**2, fourth, out=np.ones(len(B)), where=fourth > 0)
     widths = laplace_quantiles(np.ones((len(GRID), 1)), confidence, GRID[:, None]) / np.sqrt(GRID)
     return np.asarray(np.sqrt(second) * np.interp(np.log(equal), np.log(GRID), widths))
-
-
-Sign = tuple[tuple[int, ...], tuple[int, ...]]
-"""Which of an asked table's columns a measured table tells apart, and of which it takes the difference."""
-
-
-def _signatures(reading: TablesReading, looked: dict[int, Looked]) -> dict[Sign, tuple[Dense, Dense]]:
-    """By signature what every draw of the measured tables is weighted with along other columns, and how often."""
-    tables, theta = reading.measure.tables, reading.measure.group.theta
-    inside = np.isin(np.arange(tables.apart.shape[1]), list(looked))
-    usable = np.flatnonzero(~np.any(tables.difference & ~inside, axis=1) & (theta > 0))
-    found: dict[Sign, list[tuple[Dense, Dense]]] = {}
-    for k in usable.tolist():
-        sign = tuple(tuple(i for i in looked if flags[k, i]) for flags in (tables.apart, tables.difference))
-        weights, times = np.full(1, float(theta[k])), np.ones(1)
-        for i in reading.measure.apart(k):
-            if i not in looked:
-                own = reading.measure.insides[i].inside
-                if own.measure is None or own.inverse is None:
-                    weights, times = weights / own.tau, times * own.tau
-                else:
-                    along = own.measure @ own.inverse.sum(axis=1) / own.tau
-                    weights, times = np.outer(weights, along).reshape(-1), np.repeat(times, len(along))
-        found.setdefault((sign[0], sign[1]), []).append((weights, times))
-    return {
-        sign: (np.concatenate([w for w, _ in own]), np.concatenate([n for _, n in own])) for sign, own in found.items()
-    }
-
-
-def _kinds(one: Looked, own: IntegerInside) -> Kinds:
-    """Along a column that both tell apart."""
-    F, inside, n = one.axis.matrix, own.inside, own.values
-    if inside.measure is None or inside.inverse is None:
-        if F is None:
-            average = np.full((1, 2 if n > 1 else 1), 1 / n**2)
-            rest = np.array([[1 - 1 / n, -1 / n]])[:, : average.shape[1]] / n
-            return Kinds(average, rest, np.array([1.0, n - 1])[: average.shape[1]])
-        times = np.ones(n)
-        if np.all(np.sort(F, axis=1) == np.sort(F[:1], axis=1)):  # the same numbers in every row: one law for all
-            values, counts = np.unique(F[0], return_counts=True)
-            F, times = values[None], counts.astype(np.float64)
-        average = np.repeat((F @ times)[:, None] / n**2, len(times), axis=1)
-        return Kinds(average, F / n - average, times)
-    X1 = inside.inverse.sum(axis=1)
-    rows = np.eye(n) if F is None else F
-    average = np.outer(rows @ X1, inside.measure @ X1) / inside.tau**2
-    return Kinds(average, rows @ inside.inverse @ inside.measure.T / inside.tau - average, np.ones(len(inside.measure)))
-
-
-def _terms(
-    reading: TablesReading,
-    looked: dict[int, Looked],
-    components: list[tuple[tuple[int, ...], float]],
-    signs: dict[Sign, tuple[Dense, Dense]],
-    places: NDArray[np.int64],
-) -> Iterator[tuple[Dense, Dense]]:
-    """For some answers what they make of the draws, answer × kind of draw, and how often each kind occurs."""
-    kinds = {i: _kinds(one, reading.measure.insides[i]) for i, one in looked.items()}
-    at = dict(zip(looked, places, strict=True))
-    for (apart, difference), (outside, often) in signs.items():
-        times = kron([kinds[i].times[None] for i in apart])[0]
-        found = np.zeros((places.shape[1], len(times)))
-        for kept, eigenvalue in components:
-            if not set(difference) <= set(kept) <= {*apart, *difference}:
-                continue
-            term = np.full((places.shape[1], 1), 1 / eigenvalue)
-            for i, one in looked.items():
-                if i in apart:
-                    own = (kinds[i].rest if i in kept else kinds[i].average)[at[i]]
-                    term = (term[:, :, None] * own[:, None, :]).reshape(len(term), -1)
-                elif i in difference:
-                    F = np.eye(2)[:1] if one.axis.matrix is None else one.axis.matrix
-                    term = term * ((F[:, 0] - F[:, 1]) / 2)[at[i]][:, None]
-                else:
-                    term = term * np.broadcast_to(one.average, one.axis.rows)[at[i]][:, None]
-            found += term
-        yield (found[:, :, None] * outside).reshape(len(found), -1), np.outer(times, often).reshape(-1)

@@ -7,24 +7,19 @@ from functools import cached_property
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
-from batchdp.linalg.matrix import Plain
-from batchdp.mechanism.law import NoiseLaw, laplace_quantiles
+from batchdp.linalg.matrix import Dense
+from batchdp.mechanism.law import laplace_quantiles
 from batchdp.mechanism.marginal.lattice import IntegerResults, WeightedLattice
-from batchdp.mechanism.marginal.law import TablesReading, half_widths
-from batchdp.mechanism.reader import Reader, blocks_of_rows, unravel
-from batchdp.mechanism.residual.tables import ROUNDING, fitting_shape
-from batchdp.privacy import Noise
-from batchdp.workloads.kronecker import KroneckerWorkload
-
-Dense = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from batchdp.mechanism.marginal.law import TablesReading
+from batchdp.mechanism.measurement import Integers
+from batchdp.mechanism.tables import ROUNDING, LatticeReader
 
 
 class ResultsReading:
     """Reads tables of queries that were measured themselves."""
+
+    is_exact = False
 
     def __init__(self, measure: IntegerResults, starts: Integers) -> None:
         self.measure, self.starts = measure, starts
@@ -59,13 +54,13 @@ class ResultsReading:
         return 64
 
 
-class WeightedReader(Reader):
-    """Reads tables from the noisy measurements of a lattice."""
+class WeightedReader(LatticeReader):
+    """Reads tables from the noisy measurements of weighted tables, or of the queries themselves."""
 
-    names = None
+    lattice: WeightedLattice
 
     def __init__(self, lattice: WeightedLattice, scales: Dense) -> None:
-        self.lattice, self.scales = lattice, scales
+        super().__init__(lattice, scales)
         self._readings = [
             ResultsReading(own, starts)
             if isinstance(own, IntegerResults)
@@ -77,26 +72,6 @@ class WeightedReader(Reader):
     def scale(self) -> float:
         """λ of every draw, in lattice steps."""
         return float(self.scales[0])
-
-    @property
-    def workload(self) -> KroneckerWorkload:
-        """The batch that is answered."""
-        return self.lattice.workload
-
-    @property
-    def noise(self) -> Noise:
-        """Laplace."""
-        return self.lattice.noise
-
-    @property
-    def measurements(self) -> int:
-        """How many noisy numbers there are."""
-        return self.lattice.measurements
-
-    @cached_property
-    def sizes(self) -> Integers:
-        """How many answers every table has."""
-        return np.rint(self.workload.table_sizes()).astype(np.int64)
 
     @cached_property
     def _serving(self) -> dict[int, int]:
@@ -110,10 +85,6 @@ class WeightedReader(Reader):
     def _reading(self, table: int) -> TablesReading | ResultsReading:
         return self._readings[self._serving.get(table, 0)]
 
-    def shape(self, table: int) -> tuple[int, ...]:
-        """Of a table; refused where it does not fit into memory."""
-        return fitting_shape(self.lattice.workload, table)
-
     def values(self, table: int, noisy: Integers) -> Dense:
         """The private answers of a table."""
         self.shape(table)
@@ -125,34 +96,19 @@ class WeightedReader(Reader):
 
     def half_widths(self, table: int, confidence: float) -> Dense:
         """Of the intervals of a table's answers, by the law of sums of Laplace draws; to be broadcast to its shape."""
-        reading = self._reading(table)
-        if isinstance(reading, ResultsReading):
-            return np.asarray(self.scale * reading.half_widths(table, confidence))
-        return np.asarray(self.scale * half_widths(reading, table, confidence))
+        return np.asarray(self.scale * self._reading(table).half_widths(table, confidence))
 
-    def rows_of(self, table: int, places: Integers) -> sparse.csr_array:
-        """Rows of B for some of a table's answers, times the scale of the noise."""
-        columns = self.workload.factors_of(table)
-        at = dict(zip(columns, unravel(places, self.shape(table)), strict=True))
-        blocks = [(start, self.scale * own) for start, own in self._reading(table).weights(table, at, len(places))]
-        return blocks_of_rows(blocks, len(places), self.measurements)
+    def weights(self, table: int, at: dict[int, Integers], places: int) -> Iterator[tuple[int, Dense]]:
+        """What some answers make of every measured table, times the scale of the noise."""
+        return ((start, self.scale * own) for start, own in self._reading(table).weights(table, at, places))
 
-    def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
-        """Of the noise in sums with such weights."""
-        return NoiseLaw(rows, 1.0, self.noise, times)
-
-    def worst_bias(self) -> tuple[float, int]:
-        """The most that an answer can be off apart from noise, as a share of its standard error; and which table's."""
-        cap, moved = self.lattice.largest_total, float(self.lattice.sensitivity)
-        worst, where = 0.0, 0
-        for t in range(len(self.lattice.workload.tables)):
-            reading = self._reading(t)
-            lost = np.zeros(1)
-            if not (isinstance(reading, TablesReading) and reading.is_exact):
-                missed, errors = np.broadcast_arrays(reading.missed(t), np.sqrt(self.variances(t)))
-                lost = np.divide(missed, errors, out=np.zeros(errors.shape), where=errors > 0)
-            # Rounding in floats: at most |B| |Q| per record, so at most ‖B‖ Δ, and the noise has √2 λ ‖B‖.
-            share = cap * (float(lost.max(initial=0.0)) + ROUNDING * reading.length(t) * moved / (1.414 * self.scale))
-            if share > worst:
-                worst, where = share, t
-        return worst, where
+    def bias_share(self, table: int) -> float:
+        """The most that an answer of a table can be off apart from noise, as a share of its standard error."""
+        reading, moved = self._reading(table), float(self.lattice.sensitivity)
+        lost = np.zeros(1)
+        if not reading.is_exact:
+            missed, errors = np.broadcast_arrays(reading.missed(table), np.sqrt(self.variances(table)))
+            lost = np.divide(missed, errors, out=np.zeros(errors.shape), where=errors > 0)
+        # Rounding in floats: at most |B| |Q| per record, so at most ‖B‖ Δ, and the noise has √2 λ ‖B‖.
+        rounding = ROUNDING * reading.length(table) * moved / (1.414 * self.scale)
+        return self.lattice.largest_total * (float(lost.max(initial=0.0)) + rounding)

@@ -9,23 +9,20 @@ column that is centred by a measure m / D stays centred as D K − (K m) 1ᵀ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm, prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import LatticeError
+from batchdp.linalg.matrix import Dense
+from batchdp.mechanism.measurement import Integers
+from batchdp.mechanism.sensitivity import LIMB
 from batchdp.strategies.residual.columns import Column
 from batchdp.strategies.residual.terms import ResidualFactor
 
-Dense = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-LIMB = 20
-"""Bits of the halves in which squares are summed exactly."""
 LARGEST_REFIT = 4000
 """Measurements up to which what is recovered is fitted anew."""
 MOST_DENOMINATOR = 2**12
@@ -57,14 +54,14 @@ class IntegerPiece:
     """What is not recovered of each combination, per record: combination × combination; None where nothing is."""
 
     @property
-    def rows(self) -> int:
-        """Measurements, apart from the spreads."""
-        return len(self.integers)
+    def columns(self) -> tuple[int, ...]:
+        """That it looks at."""
+        return *self.matrix, *(i for i, _ in self.spread)
 
-    @property
-    def largest(self) -> int:
-        """Of |K|."""
-        return int(np.abs(self.integers).max(initial=0))
+
+def count_spread(spread: Iterable[tuple[int, int]], columns: Sequence[Column]) -> int:
+    """Combinations of the values that spreads look at."""
+    return prod(int(columns[i].counts[o]) for i, o in spread)
 
 
 def masses_of(column: Column, average: Dense) -> tuple[Integers, int] | None:
@@ -96,7 +93,7 @@ def quantise_piece(
     piece: ResidualFactor, columns: Sequence[Column], bits: int, masses: Mapping[int, tuple[Integers, int]], common: int
 ) -> IntegerPiece:
     """The piece on a lattice on which measuring 1 is 2^bits · common; `common` has all the denominators as factors."""
-    times = prod(int(columns[i].counts[o]) for i, o in piece.spread)
+    times = count_spread(piece.spread, columns)
     basis = integer_basis(piece.measure)
     centred = centre_columns(piece, columns, masses) if basis is None else ()
     fine = 2.0**bits * (common // prod(masses[i][1] for i in centred)) / times
@@ -117,16 +114,17 @@ def quantise_piece(
     return _solve_recovery(piece, K, times, 2.0**bits * common)
 
 
-def single_piece(piece: ResidualFactor, columns: Sequence[Column], bits: int) -> IntegerPiece:
-    """A piece without matrix columns as 2^bits ⊗ (n I − J): its size is free."""
-    times = prod(int(columns[i].counts[o]) for i, o in piece.spread)
-    K = np.array([[1 << bits]], dtype=np.int64)
-    return IntegerPiece((), piece.spread, K, piece.recover * piece.measure / (float(1 << bits) * times), None)
+def scalar_piece(piece: ResidualFactor, K: int, times: float) -> IntegerPiece:
+    """A piece without matrix columns as K ⊗ (n I − J): its size is free."""
+    recover = piece.recover * piece.measure / (float(K) * times)
+    return IntegerPiece((), piece.spread, np.array([[K]], dtype=np.int64), recover, None)
 
 
 def scalar_pieces(pieces: Sequence[ResidualFactor], columns: Sequence[Column]) -> tuple[IntegerPiece, ...]:
     """Pieces without matrix columns as whole numbers in nearly their proportion, the smallest that are near enough."""
-    times = np.array([prod(int(columns[i].counts[o]) for i, o in piece.spread) for piece in pieces], dtype=float)
+    if len(pieces) == 1:
+        return (scalar_piece(pieces[0], 1, count_spread(pieces[0].spread, columns)),)
+    times = np.array([count_spread(piece.spread, columns) for piece in pieces], dtype=float)
     sizes = np.array([abs(float(piece.measure[0, 0])) for piece in pieces]) / times
     top = float(sizes.max())
     best, least = np.ones(len(pieces)), np.inf
@@ -139,11 +137,7 @@ def scalar_pieces(pieces: Sequence[ResidualFactor], columns: Sequence[Column]) -
             break
     if not np.isfinite(least):
         raise LatticeError("measurements of a list are of so different sizes that they do not fit one lattice")
-    made = []
-    for piece, k, n in zip(pieces, best, times, strict=True):
-        recover = piece.recover * piece.measure / (k * n)
-        made.append(IntegerPiece((), piece.spread, np.array([[int(k)]], dtype=np.int64), recover, None))
-    return tuple(made)
+    return tuple(scalar_piece(piece, int(k), n) for piece, k, n in zip(pieces, best, times, strict=True))
 
 
 def integer_basis(J: Dense) -> Integers | None:
@@ -184,8 +178,7 @@ def _solve_recovery(piece: ResidualFactor, K: Integers, times: int, size: float)
     if K.shape == (1, 1) and not piece.matrix:
         if K[0, 0] == 0:
             raise LatticeError("a measurement vanishes on the lattice; lower max_rows")
-        recover = piece.recover * piece.measure / (float(K[0, 0]) * times)
-        return IntegerPiece(piece.matrix, piece.spread, K, recover, None)
+        return scalar_piece(piece, int(K[0, 0]), times)
     T = piece.recover @ piece.measure
     recover = piece.recover / size
     exact = K * float(times)

@@ -7,34 +7,28 @@ a group with the one measurement 2^b ⊗ (n_i I − J), whose squared sensitivit
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import LatticeError
-from batchdp.mechanism.measurement import (
-    LARGEST,
-    Dense,
-    check_cap,
-    check_room,
-)
+from batchdp.linalg.matrix import Dense
+from batchdp.mechanism.measurement import LARGEST, Integers, check_cap, check_room
 from batchdp.mechanism.residual.integers import (
     IntegerPiece,
     centre_columns,
     masses_of,
     quantise_piece,
     scalar_pieces,
-    single_piece,
 )
 from batchdp.mechanism.sensitivity import largest_squares
-from batchdp.privacy import GAUSSIAN, Noise
+from batchdp.mechanism.tables import IntegerAxis, IntegerPart, TableLattice
+from batchdp.privacy import GAUSSIAN, Budget, Noise
 from batchdp.strategies.residual.columns import Column
 from batchdp.strategies.residual.strategy import Closure, ListedParts, ResidualStrategy, WholeParts
 from batchdp.strategies.residual.terms import ResidualFactor, TermGroup
@@ -50,12 +44,10 @@ FEWEST_BITS = 12
 """Of one list."""
 MOST_EXTRA = 30
 """Of a single number."""
-SLACK = 2.0**-40
-"""Of every share: room for what OpenDP's maps round up."""
 
 
 @dataclass(frozen=True, eq=False)
-class IntegerPart:
+class PieceProduct:
     """A measurement: the product of its pieces, which look at different columns."""
 
     pieces: tuple[IntegerPiece, ...]
@@ -64,14 +56,13 @@ class IntegerPart:
     @property
     def columns(self) -> tuple[int, ...]:
         """In ascending order."""
-        own = [i for piece in self.pieces for i in (*piece.matrix, *(column for column, _ in piece.spread))]
-        return tuple(sorted(own))
+        return tuple(sorted(i for piece in self.pieces for i in piece.columns))
 
     def shape(self, columns: tuple[Column, ...]) -> tuple[int, ...]:
         """Of its measurements: piece after piece, the rows, then the values of every spread."""
         sizes: list[int] = []
         for piece in self.pieces:
-            sizes += [piece.rows, *(int(columns[i].counts[o]) for i, o in piece.spread)]
+            sizes += [len(piece.integers), *(int(columns[i].counts[o]) for i, o in piece.spread)]
         return tuple(sizes)
 
 
@@ -81,74 +72,38 @@ class IntegerGroup:
 
     lists: tuple[tuple[IntegerPiece, ...], ...]
     bits: int
-    squares: int
+    moved: int
     """Δ², how much one record can change all of them together, squared: exact."""
     share: float
     """Of the budget."""
     tables: frozenset[int] | None = None
 
-    @property
-    def moved(self) -> int:
-        """Δ to the power of the noise's norm."""
-        return self.squares
-
-    def parts(self) -> Iterator[IntegerPart]:
+    def parts(self) -> Iterator[PieceProduct]:
         """The last list fastest."""
-        return (IntegerPart(pieces, self.tables) for pieces in product(*self.lists))
+        return (PieceProduct(pieces, self.tables) for pieces in product(*self.lists))
 
     @property
     def columns(self) -> tuple[int, ...]:
         """That it looks at."""
-        return tuple(sorted({i for own in self.lists for p in own for i in (*p.matrix, *(c for c, _ in p.spread))}))
+        return tuple(sorted({i for own in self.lists for piece in own for i in piece.columns}))
 
     def largest(self, columns: tuple[Column, ...]) -> int:
         """The largest |Q_ij|."""
-        found = 1
-        for own in self.lists:
-            found *= max((_largest(p, columns) for p in own), default=0)
-        return found
+        return prod(max((_largest(p, columns) for p in own), default=0) for own in self.lists)
 
 
 def _largest(piece: IntegerPiece, columns: tuple[Column, ...]) -> int:
     """The largest entry of K and its spreads."""
-    return piece.largest * prod(max(1, int(columns[i].counts[o]) - 1) for i, o in piece.spread)
-
-
-class TableLattice(ABC):
-    """What integer measurements of many columns have in common."""
-
-    workload: KroneckerWorkload
-    slack = SLACK
-
-    @property
-    @abstractmethod
-    def sizes(self) -> NDArray[np.int64]:
-        """How many measurements every noise is drawn for."""
-
-    @property
-    def measurements(self) -> int:
-        """How many there are in all."""
-        return int(self.sizes.sum())
-
-    @property
-    def largest_part(self) -> int:
-        """Measurements, or answers, that are made at a time, at the most."""
-        return int(max(self.largest_measured, float(self.workload.table_sizes().max(initial=0))))
-
-    @property
-    @abstractmethod
-    def largest_measured(self) -> int:
-        """Measurements that are made at a time."""
-
-    def worst_bias(self, reader: Any) -> tuple[float, str]:
-        """The most that an answer is off apart from noise, as a share of its standard error; and which one it is."""
-        worst, table = reader.worst_bias()
-        return worst, f"an answer of table {self.workload.tables[table].name!r}"
+    return int(np.abs(piece.integers).max(initial=0)) * prod(
+        max(1, int(columns[i].counts[o]) - 1) for i, o in piece.spread
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class ComponentLattice(TableLattice):
     """The integer measurements of a strategy; groups of whole tables are made when they are looked at."""
+
+    noise: ClassVar[Noise] = GAUSSIAN
 
     workload: KroneckerWorkload
     columns: tuple[Column, ...]
@@ -159,7 +114,7 @@ class ComponentLattice(TableLattice):
     groups: WholeGroups | tuple[IntegerGroup, ...]
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Integers:
         """How many measurements every group has."""
         columns = self.columns
         if isinstance(self.groups, WholeGroups):
@@ -172,48 +127,43 @@ class ComponentLattice(TableLattice):
         return int(self.sizes.max(initial=0))
 
     @property
-    def noise(self) -> Noise:
-        """Gaussian: squares of sensitivities add up."""
-        return GAUSSIAN
-
-    @property
     def is_whole(self) -> bool:
         """Whether components are of whole tables, for which nothing is rounded."""
         return isinstance(self.groups, WholeGroups)
 
-    @property
-    def shares(self) -> Dense:
-        """Of the budget, one for every group."""
-        if isinstance(self.groups, WholeGroups):
-            return self.groups.shares
-        return np.array([group.share for group in self.groups])
-
     @cached_property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Integers:
         """Where the measurements of every group begin."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
-    @cached_property
-    def _listed(self) -> list[tuple[int, int, IntegerPart]]:
-        """Group, first measurement and part, of strategies that are not of whole tables."""
-        found = []
+    def _products(self) -> Iterator[tuple[int, int, PieceProduct]]:
+        """Group, first measurement and product of pieces."""
         for g, group in enumerate(self.groups):
             start = int(self.starts[g])
             for part in group.parts():
-                found.append((g, start, part))
+                yield g, start, part
                 start += prod(part.shape(self.columns))
-        return found
+
+    @cached_property
+    def _listed(self) -> list[tuple[int, int, PieceProduct]]:
+        return list(self._products())
 
     def parts(self) -> Iterator[tuple[int, int, IntegerPart]]:
         """All parts: group, first measurement, part."""
-        if not isinstance(self.groups, WholeGroups):
-            yield from self._listed
-            return
-        for g, group in enumerate(self.groups):
-            (part,) = group.parts()
-            yield g, int(self.starts[g]), part
+        orbits = [c.orbit[c.value] for c in self.columns]
+        spreads: dict[tuple[int, int], IntegerAxis] = {}
+        for g, start, found in self._products():
+            axes = []
+            for piece in found.pieces:
+                own = tuple(orbits[i] for i in piece.matrix), tuple(self.columns[i].orbits for i in piece.matrix)
+                axes.append(IntegerAxis(piece.matrix, *own, piece.integers))
+                for spread in piece.spread:
+                    if spread not in spreads:
+                        spreads[spread] = _spread_axis(self.columns, *spread)
+                    axes.append(spreads[spread])
+            yield g, start, IntegerPart(tuple(axes))
 
-    def parts_of(self, table: int, columns: Iterable[int]) -> Iterator[tuple[int, int, IntegerPart]]:
+    def parts_of(self, table: int, columns: Iterable[int]) -> Iterator[tuple[int, int, PieceProduct]]:
         """Those that a table of these columns is read from."""
         if not isinstance(self.groups, WholeGroups):
             for g, start, part in self._listed:
@@ -235,6 +185,13 @@ class ComponentLattice(TableLattice):
         return TableReader(self, scales)
 
 
+def _spread_axis(columns: tuple[Column, ...], i: int, orbit: int) -> IntegerAxis:
+    """The values of an orbit, in their order."""
+    there = columns[i].orbit == orbit
+    places = np.where(there, np.cumsum(there) - 1, -1)[columns[i].value]
+    return IntegerAxis((i,), (places,), (int(columns[i].counts[orbit]),), is_centred=True)
+
+
 @dataclass(frozen=True, eq=False)
 class WholeGroups:
     """The components of whole tables: two arrays instead of hundreds of thousands of objects."""
@@ -242,7 +199,7 @@ class WholeGroups:
     closure: Closure
     shares: Dense
     columns: tuple[Column, ...]
-    bits: NDArray[np.int64]
+    bits: Integers
 
     def __len__(self) -> int:
         return len(self.bits)
@@ -262,7 +219,7 @@ class WholeGroups:
         return IntegerGroup(((piece,),), b, squares, float(self.shares[a]))
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Integers:
         """Measurements of every component."""
         sizes = np.array([int(c.counts[0]) for c in self.columns], dtype=object)
         found = [int(n) for rows in self.closure.sets for n in np.prod(sizes[rows], axis=1)]
@@ -271,11 +228,15 @@ class WholeGroups:
         return np.array(found, dtype=np.int64)
 
 
-def quantise_components(strategy: ResidualStrategy, *, largest_total: int, rho: float, factor: int) -> ComponentLattice:
+def quantise_components(
+    strategy: ResidualStrategy, *, largest_total: int, budget: Budget, factor: int, exactly: bool = False
+) -> ComponentLattice:
     """The strategy in integers, fine enough for noise of 64 steps and more at this ρ and for these neighbours."""
     cap = check_cap(largest_total)
     if isinstance(strategy.parts, WholeParts):
-        groups: WholeGroups | tuple[IntegerGroup, ...] = _quantise_whole(strategy, strategy.parts, rho, factor)
+        groups: WholeGroups | tuple[IntegerGroup, ...] = _quantise_whole(
+            strategy, strategy.parts, float(budget), factor
+        )
     else:
         groups = _quantise_listed(strategy, strategy.parts, cap)
     lattice = ComponentLattice(strategy.workload, strategy.columns, strategy.averages, cap, groups)
@@ -317,7 +278,7 @@ def _quantise_listed(strategy: ResidualStrategy, parts: ListedParts, cap: int) -
 
 
 def _quantise_group(
-    group: TermGroup, columns: tuple[Column, ...], masses: dict[int, tuple[NDArray[np.int64], int]], room: int
+    group: TermGroup, columns: tuple[Column, ...], masses: dict[int, tuple[Integers, int]], room: int
 ) -> IntegerGroup:
     """A group's lists, each on a lattice of its own; the room is shared alike."""
     looked = [{i for p in own for i in (*p.matrix, *(c for c, _ in p.spread))} for own in group.lists]
@@ -327,8 +288,7 @@ def _quantise_group(
     given = group.lists or ((ResidualFactor((), (), one, one),),)  # nothing but the number of records
     # Numbers without matrix columns are measured in their proportion, in few bits: the others get the room.
     scalar = [not any(p.matrix for p in own) for own in given]
-    ready = {l: scalar_pieces(own, columns) for l, own in enumerate(given) if scalar[l] and len(own) > 1}
-    ready |= {l: (single_piece(own[0], columns, 0),) for l, own in enumerate(given) if scalar[l] and len(own) == 1}
+    ready = {l: scalar_pieces(own, columns) for l, own in enumerate(given) if scalar[l]}
     for made in ready.values():
         room -= int(np.ceil(np.log2(max(_largest(p, columns) for p in made))))
     sharing = max(1, scalar.count(False))
@@ -336,25 +296,19 @@ def _quantise_group(
     bits, squares = 0, 1
     for l, own in enumerate(given):
         if l in ready:
-            extra = max(0, min(room, MOST_EXTRA)) if all(scalar) and not lists else 0
-            made = tuple(replace(p, integers=p.integers << extra, recover=p.recover / 2.0**extra) for p in ready[l])
-            lists.append(made)
-            bits += extra
-            squares *= largest_squares(made, columns)
-            continue
-        top = max((float(np.abs(p.measure).max(initial=0.0)) for p in own), default=0.0) or 1.0
-        common = prod(masses[i][1] for i in sorted({i for p in own for i in centre_columns(p, columns, masses)}))
-        spare = common.bit_length() + int(np.ceil(np.log2(top)))
-        each = room // sharing - spare
-        if each + common.bit_length() < FEWEST_BITS or each < 6:
-            # Not enough for exact centring: fewer bits are lost without it, and the bias is looked at.
-            common, own_masses = 1, {}
-            each = room // sharing - int(np.ceil(np.log2(top)))
+            each = max(0, min(room, MOST_EXTRA)) if all(scalar) and not lists else 0
+            made = tuple(replace(p, integers=p.integers << each, recover=p.recover / 2.0**each) for p in ready[l])
         else:
-            own_masses = masses
-        if each < FEWEST_BITS - 6:
-            raise LatticeError(f"the cap leaves {each} bits for each measurement; lower the public cap max_rows")
-        made = tuple(quantise_piece(p, columns, each, own_masses, common) for p in own)
+            top = max((float(np.abs(p.measure).max(initial=0.0)) for p in own), default=0.0) or 1.0
+            common = prod(masses[i][1] for i in {i for p in own for i in centre_columns(p, columns, masses)})
+            all_bits, own_masses = room // sharing - int(np.ceil(np.log2(top))), masses
+            each = all_bits - common.bit_length()
+            if all_bits < FEWEST_BITS or each < 6:
+                # Not enough for exact centring: fewer bits are lost without it, and the bias is looked at.
+                each, common, own_masses = all_bits, 1, {}
+            if each < FEWEST_BITS - 6:
+                raise LatticeError(f"the cap leaves {each} bits for each measurement; lower the public cap max_rows")
+            made = tuple(quantise_piece(p, columns, each, own_masses, common) for p in own)
         lists.append(made)
         bits += each
         squares *= largest_squares(made, columns)
