@@ -19,29 +19,11 @@ from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, row_maxima, rows_span
 from batchdp.linalg.product import Product
 from batchdp.mechanism.conversion import rho_for
-from batchdp.optimizer.blocks import (
-    by_rows,
-    is_large,
-    may_group,
-    optimize_blocks,
-    optimize_sum,
-)
+from batchdp.optimizer.blocks import by_rows, is_large, may_group, optimize_blocks, optimize_sum
 from batchdp.optimizer.families import families_for
 from batchdp.optimizer.kinds import OVER_COLUMNS, add_shape, as_tables, optimize_max
-from batchdp.optimizer.options import (
-    ANY,
-    Options,
-    checked_search,
-    checked_shape,
-)
-from batchdp.privacy import (
-    GAUSSIAN,
-    LAPLACE,
-    Budget,
-    Noise,
-    Privacy,
-    noise_of,
-)
+from batchdp.optimizer.options import ANY, Options, checked_search, checked_shape
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.strategies.account import Progress
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.bounds.convex import Objective

@@ -11,25 +11,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import (
-    Dense,
-    column_norms,
-    dense,
-    plain,
-)
+from batchdp.linalg.matrix import Dense, column_norms, dense, plain
 from batchdp.linalg.product import CellMap
 from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.optimizer.families import families_for
 from batchdp.optimizer.options import Options
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.progress import Outcome
-from batchdp.strategies.account import (
-    Account,
-    EndedError,
-    PairSearch,
-    Progress,
-    reduction_price,
-)
+from batchdp.strategies.account import Account, EndedError, PairSearch, Progress, reduction_price
 from batchdp.strategies.blocks import assembled, best_shares, error_of
 from batchdp.strategies.pair import PairStrategy, complete
 from batchdp.workloads.layers import layers, partitions

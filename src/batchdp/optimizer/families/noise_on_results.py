@@ -10,12 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchdp.linalg.matrix import (
-    Dense,
-    column_norms,
-    dense,
-    identity,
-)
+from batchdp.linalg.matrix import Dense, column_norms, dense, identity
 from batchdp.optimizer.family import Family, Method
 from batchdp.strategies.blocks import SIZES, Sizes
 from batchdp.strategies.pair import PairStrategy

@@ -12,12 +12,7 @@ from scipy import sparse
 
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.optimizer.family import Family
-from batchdp.strategies.blocks import (
-    SIZES,
-    Sizes,
-    Tree,
-    over_cells,
-)
+from batchdp.strategies.blocks import SIZES, Sizes, Tree, over_cells
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.matrix import MatrixWorkload, Pair, as_workload
 from batchdp.workloads.reduction import Reduction

@@ -21,14 +21,7 @@ import numpy as np
 from batchdp.optimizer.residual.groups import Kinds, TableWeights
 from batchdp.optimizer.residual.search import Batch
 from batchdp.strategies.marginal.columns import ColumnProblem, ColumnStrategy
-from batchdp.strategies.marginal.weights import (
-    Dense,
-    Flags,
-    MarginalProblem,
-    Tables,
-    plain,
-    seen,
-)
+from batchdp.strategies.marginal.weights import Dense, Flags, MarginalProblem, Tables, plain, seen
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 

@@ -34,12 +34,7 @@ from batchdp.optimizer.residual.groups import (
 from batchdp.optimizer.residual.search import Batch, Found, split_by
 from batchdp.optimizer.residual.solver import certify
 from batchdp.strategies.account import UNLIMITED, Account
-from batchdp.strategies.residual.columns import (
-    Column,
-    ColumnView,
-    view,
-    without_rounding,
-)
+from batchdp.strategies.residual.columns import Column, ColumnView, view, without_rounding
 from batchdp.strategies.residual.terms import kron
 
 Dense = NDArray[np.float64]

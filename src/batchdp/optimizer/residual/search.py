@@ -26,12 +26,7 @@ from batchdp.optimizer.residual.groups import (
     weighed_column,
 )
 from batchdp.strategies.account import UNLIMITED, Account
-from batchdp.strategies.residual.columns import (
-    Column,
-    ColumnView,
-    column_of,
-    view,
-)
+from batchdp.strategies.residual.columns import Column, ColumnView, column_of, view
 from batchdp.strategies.residual.terms import TermGroup
 from batchdp.workloads.kronecker import KroneckerWorkload
 
