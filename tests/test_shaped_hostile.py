@@ -22,7 +22,7 @@ from batchdp.audits.exact import exact
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.measurement import Neighbours
-from batchdp.optimizer.kinds import shaped_noise
+from batchdp.optimizer.shapes import shaped_noise
 from batchdp.plans.file import FORMAT
 from batchdp.privacy import KNORM
 from mechanisms import prepared

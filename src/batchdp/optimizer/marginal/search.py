@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +19,14 @@ from batchdp.optimizer.marginal.problem import (
     starts,
     sub_batch,
 )
+from batchdp.optimizer.options import USUAL, Options
 from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError
 from batchdp.optimizer.residual.measures import limit_of
 from batchdp.optimizer.residual.optimizing import DEFAULT_SECONDS
 from batchdp.optimizer.residual.search import Batch, split_by
 from batchdp.privacy import LAPLACE
 from batchdp.progress import Outcome
-from batchdp.strategies.account import Account, Progress
+from batchdp.strategies.account import Account
 from batchdp.strategies.marginal.columns import (
     MOST_VALUES,
     ColumnProblem,
@@ -237,19 +237,13 @@ class _Found:
 
 @one_thread
 def optimize_products(
-    workload: KroneckerWorkload,
-    *,
-    objective: Literal["sum", "max"] = "sum",
-    seconds: float | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-    solver: ColumnSolver | None = None,
+    workload: KroneckerWorkload, options: Options = USUAL, solver: ColumnSolver | None = None
 ) -> MarginalStrategy:
     """The best strategy with Laplace noise, by the (weighted) sum of squared errors or the largest variance."""
-    account = Account(seconds or DEFAULT_SECONDS, progress)
-    work = NOMINAL_SECONDS if seconds is None else 0.6 * seconds
-    search = _Search(workload, account, work, seed, solver)
-    if objective == "max":
+    account = Account(options.seconds or DEFAULT_SECONDS, options.progress)
+    work = NOMINAL_SECONDS if options.seconds is None else 0.6 * options.seconds
+    search = _Search(workload, account, work, options.seed, solver)
+    if options.objective == "max":
         return _largest(search)
     found = search.best(workload.weights)
     return search.strategy(found, search.limit(workload.weights))

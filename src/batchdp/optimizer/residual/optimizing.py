@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from batchdp.errors import StrategyError
 from batchdp.linalg.threads import one_thread
+from batchdp.optimizer.options import USUAL, Options
 from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError, one_column
 from batchdp.optimizer.residual.measures import improve_measures, in_fractions, limit_of
 from batchdp.optimizer.residual.search import (
@@ -24,7 +25,7 @@ from batchdp.optimizer.residual.search import (
 )
 from batchdp.privacy import GAUSSIAN
 from batchdp.progress import Outcome
-from batchdp.strategies.account import Account, Progress
+from batchdp.strategies.account import Account
 from batchdp.strategies.residual.columns import column_of
 from batchdp.strategies.residual.strategy import (
     ListedParts,
@@ -50,23 +51,15 @@ ROUNDS = 15
 
 
 @one_thread
-def optimize_products(
-    workload: KroneckerWorkload,
-    *,
-    objective: Literal["sum", "max"] = "sum",
-    seconds: float | None = None,
-    tolerance: float = 1e-3,
-    progress: Progress | None = None,
-    seed: int = 0,
-) -> ResidualStrategy:
+def optimize_products(workload: KroneckerWorkload, options: Options = USUAL) -> ResidualStrategy:
     """The best strategy over components, by the (weighted) sum of squared errors or the largest variance."""
-    account = Account(seconds or DEFAULT_SECONDS, progress, trying="components")
+    account = Account(options.seconds or DEFAULT_SECONDS, options.progress, trying="components")
     if is_whole(workload):
-        return _whole(workload, objective, account)
+        return _whole(workload, options.objective, account)
     batch = Batch(workload)
-    if objective == "max":
-        return _largest(batch, account, tolerance, seed)
-    found, limit = best_sum(batch, batch.terms(workload.weights), account, tolerance, seed)
+    if options.objective == "max":
+        return _largest(batch, account, options.tolerance, options.seed)
+    found, limit = best_sum(batch, batch.terms(workload.weights), account, options.tolerance, options.seed)
     return _strategy(batch, found, limit, account.outcome(found.total, limit * GOOD_ENOUGH))
 
 
