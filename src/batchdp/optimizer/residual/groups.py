@@ -15,15 +15,14 @@ from itertools import product
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import StrategyError
+from batchdp.linalg.matrix import Dense
 from batchdp.optimizer.residual.solver import Block, solve, solve_one
 from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 from batchdp.strategies.residual.columns import Column, ColumnView, without_rounding
 from batchdp.strategies.residual.terms import ResidualFactor, kron
 
-Dense = NDArray[np.float64]
 Kinds = tuple[tuple[int, int], ...]
 """The columns that a table looks at, each with the number of its factor, from 1."""
 TableWeights = dict[Kinds, float]
@@ -109,7 +108,7 @@ def solve_group(
     """The best strategy for the tables of a group; `views` has the columns that the group looks at."""
     account.charge(GROUP_SECONDS * (1 + len(views) + len(terms)))
     terms, apart = separate(terms, views)
-    answers = [one_column(i, kind, views[i], tolerance, account) for i, kind in apart]
+    answers = [solve_column(i, {kind: 1.0}, views[i], tolerance, account) for i, kind in apart]
     shared = sorted(i for i, own in views.items() if own.rows is not None and i not in dict(apart))
     rest = _solve_rest(terms, views, shared, tolerance, account)
     answers.append(rest)
@@ -146,18 +145,16 @@ def separate(terms: TableWeights, views: Mapping[int, ColumnView]) -> tuple[Tabl
     return rest, [(i, kind) for i, (kind, _) in apart.items()]
 
 
-def one_column(
-    i: int, kind: int, own: ColumnView, tolerance: float, account: Account = UNLIMITED, start: Dense | None = None
+def solve_column(
+    i: int,
+    weights: Mapping[int, float],
+    own: ColumnView,
+    tolerance: float,
+    account: Account = UNLIMITED,
+    start: Dense | None = None,
 ) -> Answer:
-    """The best strategy for one factor on one column; `start` has weights of its classes to begin with."""
-    return _solve_rest(alone(i, {kind: 1.0}), {i: own}, [i] * (own.rows is not None), tolerance, account, start)
-
-
-def weighed_column(
-    i: int, weights: Mapping[int, float], own: ColumnView, tolerance: float, account: Account = UNLIMITED
-) -> Answer:
-    """The best strategy for several factors on one column, each with its weight."""
-    return _solve_rest(alone(i, weights), {i: own}, [i] * (own.rows is not None), tolerance, account)
+    """The best strategy for factors on one column, each with its weight; `start` has weights of its classes."""
+    return _solve_rest(alone(i, weights), {i: own}, [i] * (own.rows is not None), tolerance, account, start)
 
 
 def alone(i: int, weights: Mapping[int, float]) -> TableWeights:

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from batchdp.linalg.matrix import Dense
 from batchdp.optimizer.residual.groups import (
     MOST_CLASSES,
-    Kinds,
     TableWeights,
     TooManyClassesError,
     alone,
@@ -27,8 +27,8 @@ from batchdp.optimizer.residual.groups import (
     assembly_price,
     blocks_of,
     group_terms,
-    one_column,
     separate,
+    solve_column,
     solve_group,
 )
 from batchdp.optimizer.residual.search import Batch, Found, split_by
@@ -36,8 +36,6 @@ from batchdp.optimizer.residual.solver import certify
 from batchdp.strategies.account import UNLIMITED, Account
 from batchdp.strategies.residual.columns import Column, ColumnView, view, without_rounding
 from batchdp.strategies.residual.terms import kron
-
-Dense = NDArray[np.float64]
 
 ANGLES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, np.pi / 2)
 """From F μ to what it has outside of the rest's range."""
@@ -73,7 +71,8 @@ def limit_of(
     uniform = {i: batch.uniform(i) for i in range(len(batch.columns))}
     for kinds, weight in list(terms.items())[:MOST_TERMS_ALONE] if found == 0 else []:
         with suppress(TooManyClassesError):
-            found = max(found, by_one_table(batch, kinds, weight, lasting))
+            views = {i: batch.view(i, None) for i, _ in kinds}
+            found = max(found, solve_group({kinds: weight}, views, account=lasting).lower)
     if not account.over() and (found == 0 or len(batch.wide()) > 0):
         found = max(found, by_sample(batch, terms, {**uniform, **(measures[0] if measures else {})}, seed, lasting))
     return found
@@ -178,11 +177,6 @@ def _inner(column: Column, kind: int, orbit: NDArray[np.int64], member: NDArray[
     return together + np.where(same, -(spread / column.counts[orbit])[:, None], 0.0) + np.where(alike, spread, 0.0)
 
 
-def by_one_table(batch: Batch, kinds: Kinds, weight: float, account: Account = UNLIMITED) -> float:
-    """What no strategy for one table by itself is below."""
-    return solve_group({kinds: weight}, {i: batch.view(i, None) for i, _ in kinds}, account=account).lower
-
-
 Forces = dict[tuple[int, int], float]
 """By column and factor."""
 
@@ -284,7 +278,7 @@ def _total(
         for i, kind in apart:
             key = first[i], kind, measures[i].tobytes() if i in measures else b""
             if key not in known.optima:
-                known.optima[key] = one_column(i, kind, views[i], LOOSE, known.account).lower
+                known.optima[key] = solve_column(i, {kind: 1.0}, views[i], LOOSE, known.account).lower
             value *= known.optima[key]
         plain = {i: one for i, one in views.items() if i not in dict(apart)}
         root = float(np.sqrt(value * solve_group(rest, plain, account=known.account).upper))
@@ -341,7 +335,7 @@ def _column(
                 gradient += force * 2 * (F.T @ (F @ mu)) / s
         for kind, force in beta.items():
             seen = view(column, mu)
-            answer = one_column(i, kind, seen, LOOSE, known.account, warm.get(kind))
+            answer = solve_column(i, {kind: 1.0}, seen, LOOSE, known.account, warm.get(kind))
             assert answer.weights is not None
             warm[kind] = answer.weights
             total += force * np.log(answer.lower)

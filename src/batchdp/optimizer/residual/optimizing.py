@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import StrategyError
+from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.optimizer.options import USUAL, Options
-from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError, one_column
+from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError, solve_column
 from batchdp.optimizer.residual.measures import improve_measures, in_fractions, limit_of
 from batchdp.optimizer.residual.search import (
     GOOD_ENOUGH,
@@ -38,8 +38,6 @@ from batchdp.strategies.residual.strategy import (
     least_sum,
 )
 from batchdp.workloads.kronecker import KroneckerWorkload
-
-Dense = NDArray[np.float64]
 
 DEFAULT_SECONDS = 120.0
 """Nominal ones, where the caller gives none."""
@@ -132,7 +130,7 @@ def _components(
 
 def _dual(batch: Batch, i: int, measure: Dense, account: Account) -> Dense:
     """The weights of a column's classes in the limit of its first factor: a good measure for limits."""
-    weights = one_column(i, 1, batch.view(i, measure), 1e-2, account).weights
+    weights = solve_column(i, {1: 1.0}, batch.view(i, measure), 1e-2, account).weights
     return batch.uniform(i) if weights is None else weights
 
 

@@ -17,14 +17,13 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky
 from scipy.linalg.lapack import dtrtri
 
 from batchdp.linalg.fixed_point import FixedPoint
-from batchdp.linalg.matrix import dense
+from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 from batchdp.strategies.bounds.convex import LOWEST, PACE, Optimum
 from batchdp.strategies.bounds.convex import solve as solve_matrix
 from batchdp.strategies.bounds.ellipsoid import root
 
-Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 MOST_ACTIVE = 3000
