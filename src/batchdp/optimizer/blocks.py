@@ -109,17 +109,14 @@ def by_rows(workload: MatrixWorkload) -> PairStrategy | None:
             known[key] = _solved(W, rows)
         return known[key]
 
-    best: list[_Group] | None = None
-    least = np.inf
     if W.nnz == 0:
         return None
+    best: list[_Group] | None = None
+    least = np.inf
     for every in ([np.arange(W.shape[0])], *partitions(W)):
         rows = [own for own in every if W[own].nnz]  # queries of nothing need no measurement
         groups = [one for one in map(solved, rows) if one is not None]
-        if len(groups) < len(rows):
-            continue
-        total = _total(groups)
-        if total < least:
+        if len(groups) == len(rows) and (total := _total(groups)) < least:
             best, least = groups, total
     return None if best is None else _assembled(workload, best)
 

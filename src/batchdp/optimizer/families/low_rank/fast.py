@@ -269,8 +269,8 @@ class _Run:
         self._enough = rules.relaxation / self._norm if rules.relaxation > 0 else CLOSE_ENOUGH
         self.single = start.size > rules.settings.small
         self._scaled, self._M = R * self._scale, start
-        if self.single:
-            self._scaled, self._M = _rounded(self._scaled), _rounded(start)
+        if self.single:  # whatever the type says: half the time, and far from the end nothing is lost
+            self._scaled, self._M = (cast(Dense, one.astype(np.float32)) for one in (self._scaled, start))
         self._pi = self._Z = self._E = np.zeros_like(self._scaled)
         self._beta = rules.penalty
         self._residual = self._last = np.inf
@@ -279,14 +279,9 @@ class _Run:
     def descend(self) -> tuple[float, float]:
         """A few gradient steps for fixed π and β; the relative residual and ‖B‖²_F after them."""
         beta, target = self._beta, self._scaled + self._pi / self._beta
-        tolerance = 1e-6 if self.single else 1e-14
-        found = descend(
-            lambda M: self._form.evaluate(target, M, beta),
-            self._M,
-            self._rules.settings.steps,
-            step=self._step,
-            tolerance=tolerance,
-        )
+        tolerance, steps = 1e-6 if self.single else 1e-14, self._rules.settings.steps
+        evaluate = self._form.evaluate
+        found = descend(lambda M: evaluate(target, M, beta), self._M, steps, step=self._step, tolerance=tolerance)
         self._M, self._Z, self._step = found.point, found.extra, found.step
         self._E = (self._Z - self._pi) / beta
         self._residual = float(np.linalg.norm(self._E)) / self._norm / self._scale
@@ -326,11 +321,6 @@ class _Run:
         if self._rules.relaxation == 0:
             return repaired(self._R, L, B, rounds, outcome)
         return Pair(L, B, outcome, rounds) if outcome is Outcome.CONVERGED else None
-
-
-def _rounded(matrix: Dense) -> Dense:
-    """In single precision, whatever the type says: half the time, and far from the end nothing is lost."""
-    return cast(Dense, matrix.astype(np.float32))
 
 
 WORKING_COLUMNS = 2.0

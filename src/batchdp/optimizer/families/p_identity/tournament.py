@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Literal, TypeVar, final, get_args
 
 import numpy as np
@@ -164,6 +165,7 @@ def _halved(T: Dense, one: int) -> Dense:
 
 
 Task = TypeVar("Task")
+VALUE = attrgetter("value")
 
 NAME = "p-identity"
 
@@ -187,7 +189,7 @@ class Tournament:
         # Runs of different p that end alike: there is but one valley, or nothing to share. Do not insist.
         alike = self._alike(pool, 1e-3)
         pool += self._screened(alike)
-        pool.sort(key=_value)
+        pool.sort(key=VALUE)
         if pool[0].value > 0.9999 * float(self.R.squares.sum()):
             pool = pool[:2]
         near = [one for one in pool if one.value < 1.15 * pool[0].value]
@@ -228,16 +230,13 @@ class Tournament:
             self._enter(one)
         return [one for one in found if len(one.point) > 1]
 
-    def _counts(self, alike: bool) -> list[int]:
-        n, most = self.R.shape[1], 8 if alike else self.settings.most_shared_at_start
-        wanted = {1, 2, 4, 6, 8, 12, 16, 24, n // 16, n // 12}
-        return sorted(p for p in wanted if 1 <= p <= max(1, min(n // 3, most)))
-
     def _screened(self, alike: bool) -> list[Reached]:
         """A few rounds from every kind of start; small p converge first, so compare within each p only."""
         V = _right_vectors(self.search.R, self.settings.most_shared_at_start)
-        budget = self._left
-        counts, kinds = self._counts(alike), KINDS[1:] if self.search.thorough else KINDS  # random ones came before
+        budget, n = self._left, self.R.shape[1]
+        most = max(1, min(n // 3, 8 if alike else self.settings.most_shared_at_start))
+        counts = sorted(p for p in {1, 2, 4, 6, 8, 12, 16, 24, n // 16, n // 12} if 1 <= p <= most)
+        kinds = KINDS[1:] if self.search.thorough else KINDS  # random ones came before
 
         def price() -> float:
             return 20 * len(kinds) * sum(self._price(p) for p in counts)
@@ -258,7 +257,7 @@ class Tournament:
         found: dict[int, list[Reached]] = {p: [] for p in counts}
         for (p, *_), one in zip(tasks, self._side_by_side(tried, tasks), strict=True):
             found[p].append(one)
-        return [one for of_size in found.values() for one in sorted(of_size, key=_value)[:2]]
+        return [one for of_size in found.values() for one in sorted(of_size, key=VALUE)[:2]]
 
     def _run_on(self, pool: list[Reached]) -> list[Reached]:
         """The survivors, run to the end and best first."""
@@ -266,7 +265,7 @@ class Tournament:
             pool.pop()
         rounds = self._rounds(0.35, pool)
         survivors = list(self._side_by_side(lambda one: self._descended(one.point, rounds), pool))
-        survivors.sort(key=_value)
+        survivors.sort(key=VALUE)
         self._offer(survivors[0])
         return survivors
 
@@ -279,14 +278,14 @@ class Tournament:
                 break
             grown = self._side_by_side(lambda one: self._descended(split(one.point), rounds), growing)
             better = [new for old, new in zip(growing, grown, strict=True) if new.value < (1 - 1e-3) * old.value]
-            pool, growing = pool + better, sorted(better, key=_value)[:2]
-        return sorted(pool, key=_value)
+            pool, growing = pool + better, sorted(better, key=VALUE)[:2]
+        return sorted(pool, key=VALUE)
 
     def _polished(self, finalists: list[Reached]) -> Reached:
         """The best after freeing the diagonal and the signs."""
         rounds = self._rounds(0.5, finalists)
-        found = self._side_by_side(lambda one: self._freed(one.point, rounds), finalists)
-        return min([finalists[0], *found], key=_value)
+        found = self._side_by_side(lambda one: polish_shared(self.R, one.point, rounds), finalists)
+        return min([finalists[0], *found], key=VALUE)
 
     def _hops(self, best: Reached, limit: float, patience: int) -> Reached:
         """Change one shared query by hand, polish briefly, keep what is better."""
@@ -304,12 +303,9 @@ class Tournament:
     def _descended(self, packed: Dense, rounds: int) -> Reached:
         """Signed strategies by projected gradient, the others by L-BFGS."""
         if packed.min() < 0:
-            return self._freed(packed, rounds)
+            return polish_shared(self.R, packed, rounds)
         found = fit(self.R, shared_of(packed), rounds)
         return Reached(pack(found.point), found.value, found.evaluations)
-
-    def _freed(self, packed: Dense, rounds: int) -> Reached:
-        return polish_shared(self.R, packed, rounds)
 
     def _side_by_side(self, run: Callable[[Task], Reached], tasks: Iterable[Task]) -> Iterable[Reached]:
         """What the runs of all tasks reached, in their order, each entered in the search."""
@@ -336,10 +332,6 @@ class Tournament:
         p = len(one.point) - 1
         self.search.charge(one.evaluations, self._price(p))
         self.search.tell(f"{NAME} with {p} shared quer{'y' if p == 1 else 'ies'}")
-
-
-def _value(one: Reached) -> float:
-    return one.value
 
 
 def _right_vectors(R: Dense, count: int) -> Dense:
