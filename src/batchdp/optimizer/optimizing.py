@@ -135,10 +135,18 @@ def best_strategy(workload: Any, noise: Noise, options: Options) -> Any:
 
 @best_strategy.register
 def _(workload: KroneckerWorkload, noise: Noise, options: Options) -> Strategy:
-    """Over many columns, never multiplied out."""
-    if noise == GAUSSIAN:
-        return residual.optimize_products(workload, options)
+    return OVER_COLUMNS[noise](workload, options)  # never multiplied out
+
+
+def _by_weighted_tables(workload: KroneckerWorkload, options: Options) -> MarginalStrategy:
     return marginal.optimize_products(workload, options, _ColumnStrategies(options.seconds, options.seed))
+
+
+OVER_COLUMNS: dict[Noise, Callable[[KroneckerWorkload, Options], Strategy]] = {
+    LAPLACE: _by_weighted_tables,
+    GAUSSIAN: residual.optimize_products,
+}
+"""The searches over many columns, by the noise."""
 
 
 def _of_blocks(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
