@@ -22,7 +22,7 @@ from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, optimize, workload
 from batchdp.domain import read_domain
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.mechanism.knorm.law import noise_of
-from batchdp.optimizer.kinds import shaped_noise
+from batchdp.optimizer.shapes import shaped_noise
 from batchdp.sql import read_queries
 from batchdp.strategies.shaped import ShapeLimits
 from batchdp.workloads.encode.cells import cells_of

@@ -33,7 +33,7 @@ from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.sample import sample_bodies
-from batchdp.optimizer.kinds import shaped_noise
+from batchdp.optimizer.shapes import shaped_noise
 from batchdp.privacy import KNORM, Budget
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import ShapeLimits

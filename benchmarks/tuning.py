@@ -28,7 +28,7 @@ from batchdp.optimizer.families import FAMILIES, Family, register
 from batchdp.optimizer.families.low_rank import fast
 from batchdp.optimizer.families.low_rank.fast import first_measure
 from batchdp.optimizer.families.p_identity.mechanism import fit
-from batchdp.optimizer.families.p_identity.problem import Whole, polish_dense
+from batchdp.optimizer.families.p_identity.problem import polish_dense, whole
 from batchdp.strategies.account import FLOPS
 from contract import contract_workload
 
@@ -170,7 +170,7 @@ def best_of(run: Callable[[], Any], times: int = 3) -> float:
 def shared_round(k: int, n: int, p: int) -> float:
     """One evaluation of p-Identity, with its share of the quasi-Newton steps."""
     rng = np.random.default_rng(0)
-    R, T = Whole(rng.standard_normal((k, n))), rng.random((p, n))
+    R, T = whole(rng.standard_normal((k, n))), rng.random((p, n))
     evaluations = fit(R, T, 10).evaluations
     return best_of(lambda: fit(R, T, 10)) / evaluations
 

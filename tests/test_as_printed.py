@@ -12,7 +12,6 @@ from batchdp import workloads
 from batchdp.linalg.l1_ball import project_columns
 from batchdp.optimizer.families.low_rank import paper
 from batchdp.optimizer.families.low_rank.fast import first_measure, revived
-from batchdp.optimizer.families.low_rank.settings import SETTINGS
 from batchdp.workloads.reduction import reduce
 from reproduction import compiled
 
@@ -47,21 +46,20 @@ def plain(B: Matrix, target: Matrix, start: Matrix, beta: float, omega: float, s
 
 def states(R: Matrix, rank: int, rounds: int) -> Iterator[tuple[Matrix, Matrix, float, Matrix, Matrix, float]]:
     """Algorithm 1 line by line: L and target = β R + π before every alternation, β, and B, L and ω after it."""
-    schedule = SETTINGS.as_printed
     L = first_measure(R, rank, np.random.default_rng(0))
     pi, beta, omega = np.zeros_like(R), 1.0, 1.0
     for round_ in range(1, rounds + 1):
         target = beta * R + pi
-        for _ in range(schedule.alternations):
+        for _ in range(paper.ALTERNATIONS):
             B = np.linalg.solve(beta * (L @ L.T) + np.eye(rank), L @ target.T).T
-            after, omega = plain(B, target, L, beta, omega, schedule.steps)
+            after, omega = plain(B, target, L, beta, omega, paper.STEPS)
             yield L, target, beta, B, after, omega
             L = after
         E = R - B @ L
         if round_ % 2 == 0:  # the printed tenth would take long
             beta *= 2
         pi = pi + beta * E
-        L = revived(L, E, schedule.height)
+        L = revived(L, E, paper.HEIGHT)
 
 
 def problem(kind: str) -> tuple[Matrix, int]:
@@ -82,7 +80,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_iterate_is_the_printed_one(kind: str, kernels: paper.Kernels) -> None:
     """From each state to the next; over many of them rounding grows, in the printed lines as in these."""
     R, rank = problem(kind)
-    descent = paper.Descent(rank, R.shape[1], SETTINGS.as_printed.steps, kernels)
+    descent = paper.Descent(rank, R.shape[1], paper.STEPS, kernels)
     for L, target, beta, B, after, omega in states(R, rank, 6):
         assert np.abs(paper.best_reconstruct(L, target, beta, kernels) - B).max() <= 1e-10 * np.abs(B).max()
         assert np.abs(descent.least(B, target, L, beta) - after).max() <= 1e-12

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import batchdp
 from batchdp import MatrixWorkload, workloads
 from batchdp.errors import StrategyError
+from batchdp.optimizer.options import Options
 from batchdp.optimizer.residual import groups
 from batchdp.optimizer.residual import measures as limits
 from batchdp.optimizer.residual.measures import by_products, by_sample, limit_of
@@ -108,7 +109,7 @@ def optimum(batch: KroneckerWorkload) -> tuple[float, float]:
 @given(st.integers(0, 10**6))
 def test_nothing_split_is_the_optimum(seed: int) -> None:
     batch = batch_of(seed)
-    found = optimize_products(batch, tolerance=1e-4)
+    found = optimize_products(batch, Options(tolerance=1e-4))
     if not np.any(batch.matrix.toarray()):
         assert found.total == 0
         return
@@ -188,7 +189,7 @@ def test_whole_tables_reach_the_optimum_and_the_least_largest_variance(sizes: li
     check(found)
     lower, upper = optimum(batch)
     assert lower * (1 - 1e-6) <= found.total <= upper * (1 + 1e-6)
-    largest = optimize_products(batch, objective="max")
+    largest = optimize_products(batch, Options(objective="max"))
     check(largest)
     assert largest.largest_variance(rho=0.5) == pytest.approx(float(largest.per_query_variance(rho=0.5).max()))
     assert largest.largest_variance(rho=0.5) <= largest.largest_variance_bound(rho=0.5) * (1 + 1e-4)
@@ -204,7 +205,7 @@ def test_the_largest_variance_of_other_tables_lies_between_its_bounds(seed: int)
     batch = batch_of(seed, columns=2)
     if not np.any(batch.matrix.toarray()):
         return
-    found = optimize_products(batch, objective="max")
+    found = optimize_products(batch, Options(objective="max"))
     check(found)
     weighted = weights_of(batch) * found.per_query_variance(rho=0.5)
     assert found.largest_variance(rho=0.5) == pytest.approx(float(weighted.max()))
@@ -251,7 +252,7 @@ def test_weights_that_vanish_as_numbers_are_refused() -> None:
 def test_a_column_of_many_values_goes_to_the_solver_for_one_matrix() -> None:
     n = 1000
     batch = in_factors((n,), [[np.tril(np.ones((n, n)))[::5]], [np.tril(np.ones((n, n)))]])
-    found = optimize_products(batch, tolerance=1e-2)
+    found = optimize_products(batch, Options(tolerance=1e-2))
     check(found)
     assert found.total <= found.limit * 1.01
 

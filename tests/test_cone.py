@@ -7,11 +7,10 @@ import pytest
 
 from batchdp.linalg import cone
 from batchdp.linalg.matrix import Dense
-from batchdp.optimizer.families.matrix_mechanism import SETTINGS, _Objective, matrix_mechanism
+from batchdp.optimizer.families.matrix_mechanism import FLOOR, _Objective, matrix_mechanism
 from batchdp.workloads import discrete, ranges, related
 from batchdp.workloads.matrix import MatrixWorkload
 
-FLOOR = SETTINGS.floor
 SIZE = cone.ITERATIVE_FROM + 44
 
 

@@ -13,7 +13,7 @@ import pytest
 from batchdp import LatticeError, MatrixWorkload, PairStrategy, PrivacyParameterError, ShapeLimits, StrategyError
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.prepare import lattice_of
-from batchdp.optimizer.kinds import shaped_noise
+from batchdp.optimizer.shapes import shaped_noise
 from batchdp.privacy import (
     GAUSSIAN,
     KNORM,

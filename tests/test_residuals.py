@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from batchdp import optimize, workloads
 from batchdp.optimizer.marginal.search import optimize_products as weigh_products
+from batchdp.optimizer.options import Options
 from batchdp.optimizer.residual.optimizing import optimize_products
 from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy
 from batchdp.strategies.residual.strategy import ListedParts, ResidualStrategy
@@ -47,7 +48,7 @@ def test_it_is_that_of_the_explicit_matrices(seed: int, laplace: bool) -> None:
     batch = batch_of(seed)
     if not np.any(batch.matrix.toarray()):
         return
-    strategy: FactoredStrategy = weigh_products(batch, seconds=0.2) if laplace else optimize_products(batch)
+    strategy: FactoredStrategy = weigh_products(batch, Options(seconds=0.2)) if laplace else optimize_products(batch)
     assert strategy.residual <= 1e-9
     assert explicit(strategy) <= 1e-9
 

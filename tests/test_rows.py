@@ -11,7 +11,8 @@ from scipy import sparse
 
 from batchdp import MatrixWorkload, optimize
 from batchdp.optimizer.blocks import by_rows, is_large, may_group
-from batchdp.optimizer.families.p_identity.tournament import Sparse, from_wide_rows
+from batchdp.optimizer.families.p_identity.problem import by_entries
+from batchdp.optimizer.families.p_identity.tournament import from_wide_rows
 from batchdp.workloads.layers import layers, partitions
 
 Dense = NDArray[np.float64]
@@ -111,6 +112,6 @@ def test_wide_queries_as_shared_ones() -> None:
     assert error < 0.8 * np.square(W).sum()
     assert found.error == pytest.approx(error, rel=1e-9)
     assert np.allclose(found.reconstruct @ found.measure, W)
-    R, rows = Sparse(sparse.csr_array(W)), np.random.default_rng(0).random((3, 64))
+    R, rows = by_entries(sparse.csr_array(W)), np.random.default_rng(0).random((3, 64))
     assert np.allclose(R.answers(rows), rows @ W.T)
     assert np.allclose(R.combined(R.answers(rows)), rows @ W.T @ W)

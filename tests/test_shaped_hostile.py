@@ -22,7 +22,7 @@ from batchdp.audits.exact import exact
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedLattice
 from batchdp.mechanism.measurement import Neighbours
-from batchdp.optimizer.kinds import shaped_noise
+from batchdp.optimizer.shapes import shaped_noise
 from batchdp.plans.file import FORMAT
 from batchdp.privacy import KNORM
 from mechanisms import prepared
@@ -180,7 +180,7 @@ from fractions import Fraction
 from batchdp.mechanism import sample
 from batchdp.mechanism.knorm.body import Body
 from batchdp import Ledger, ShapeLimits, MatrixWorkload
-from batchdp.optimizer.kinds import shaped_noise
+from batchdp.optimizer.shapes import shaped_noise
 
 real = sample.draws
 def slow(body, epsilon, count, progress=None):
@@ -218,7 +218,7 @@ def test_a_draw_that_is_interrupted_or_killed_has_spent_nothing(tmp_path: Path) 
 TOGETHER = f"""
 import sys, numpy as np, batchdp
 from batchdp import Ledger, ShapeLimits, MatrixWorkload, BatchDPError
-from batchdp.optimizer.kinds import shaped_noise
+from batchdp.optimizer.shapes import shaped_noise
 strategy = shaped_noise(MatrixWorkload(np.array({FLAGS.tolist()})), ShapeLimits(directions=300))
 ledger = Ledger.open(sys.argv[1])
 for name in ("same", sys.argv[2]):

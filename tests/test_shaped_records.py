@@ -29,7 +29,7 @@ from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism
-from batchdp.optimizer.kinds import shaped_noise
+from batchdp.optimizer.shapes import shaped_noise
 from batchdp.privacy import KNORM
 from batchdp.strategies.shape import joint_columns
 from mechanisms import measured, prepared

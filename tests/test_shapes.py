@@ -40,7 +40,7 @@ from batchdp.mechanism.measure import add
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample
-from batchdp.optimizer.kinds import shaped_noise, with_shape
+from batchdp.optimizer.shapes import shaped_noise, with_shape
 from batchdp.plans.file import FORMAT
 from batchdp.privacy import KNORM, LAPLACE
 from batchdp.private import CellCounts

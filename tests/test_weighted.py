@@ -22,6 +22,7 @@ from batchdp.optimizer.marginal.problem import (
     supersets,
 )
 from batchdp.optimizer.marginal.search import columns_grams, optimize_products
+from batchdp.optimizer.options import Options
 from batchdp.optimizer.residual.search import Batch
 from batchdp.strategies.bounds import certify
 from batchdp.strategies.marginal.columns import by_strategy, each_value
@@ -67,7 +68,7 @@ def test_what_is_found_answers_the_batch_and_is_never_worse_than_noise_on_data_o
     W = batch.matrix.toarray()
     if not np.any(W):
         return
-    found = optimize_products(batch, seed=seed)
+    found = optimize_products(batch, Options(seed=seed))
     check(found)
     w = weights_of(batch)
     on_data = float(w @ np.square(W).sum(axis=1))
@@ -216,7 +217,7 @@ def test_groups_of_tables_that_tell_other_values_apart() -> None:
 def test_the_largest_variance_is_sought_and_bounded() -> None:
     batch = structure(workloads.marginals((2, 3, 9), [1, 2]))
     least = optimize_products(batch)
-    found = optimize_products(batch, objective="max")
+    found = optimize_products(batch, Options(objective="max"))
     check(found)
     assert found.largest_variance(**HALF) <= least.largest_variance(**HALF) * (1 + 1e-9)
     assert found.largest_variance_bound(**HALF) <= found.largest_variance(**HALF)
@@ -296,7 +297,7 @@ def test_the_largest_error_is_never_above_that_of_noise_on_data_or_results(seed:
     W, w = batch.matrix.toarray(), weights_of(batch)
     if not np.any(W):
         return
-    found = optimize_products(batch, objective="max", seconds=0.2, seed=seed)
+    found = optimize_products(batch, Options(objective="max", seconds=0.2, seed=seed))
     on_data = float((w * np.square(W).sum(axis=1)).max())
     on_results = float(w.max()) * float(np.abs(W).sum(axis=0).max()) ** 2
     assert found.largest_variance(**HALF) <= min(on_data, on_results) * (1 + 1e-9)

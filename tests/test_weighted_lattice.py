@@ -34,6 +34,7 @@ from batchdp.mechanism.sample import sample_independent
 from batchdp.mechanism.sensitivity import Change, largest_change
 from batchdp.optimizer.marginal.problem import sub_batch
 from batchdp.optimizer.marginal.search import columns_grams, optimize_products
+from batchdp.optimizer.options import Options
 from batchdp.optimizer.residual.search import Batch
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.private import Records
@@ -83,7 +84,7 @@ def strategies_of(seed: int) -> Iterator[MarginalStrategy]:
     if not np.any(workload.matrix.toarray()):
         return
     rng = np.random.default_rng(seed)
-    yield optimize_products(workload, seed=seed, seconds=0.3)
+    yield optimize_products(workload, Options(seed=seed, seconds=0.3))
     yield of_groups(workload, group_of(workload, rng, 1.0, None))
     count = len(workload.tables)
     if count > 1:
@@ -154,7 +155,7 @@ def test_tables_of_records_are_exact_without_noise(seed: int, drawn: int) -> Non
 
 
 def whole(sizes: tuple[int, ...] = (3, 4, 2), order: tuple[int, ...] = (0, 1, 2), epsilon: float = 1.0) -> Mechanism:
-    strategy = optimize_products(structure(workloads.marginals(sizes, list(order))), seconds=1)
+    strategy = optimize_products(structure(workloads.marginals(sizes, list(order))), Options(seconds=1))
     return prepared(strategy, ONE, epsilon, None)
 
 
@@ -308,7 +309,7 @@ def test_intervals_cover_as_often_as_they_say(confidence: float) -> None:
 def test_many_different_answers_have_the_law_of_equal_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = np.tril(np.ones((8, 8)))
     batch = in_factors((8, 5), [[prefix, np.eye(5)], [prefix, None], [np.eye(8), None]])
-    made = prepared(optimize_products(batch, seconds=1), ONE, 1.0, 10**6)
+    made = prepared(optimize_products(batch, Options(seconds=1)), ONE, 1.0, 10**6)
     exact = widths_of(made)
     monkeypatch.setattr(law, "MOST_LISTED", 0)
     matched = widths_of(made)
@@ -408,7 +409,7 @@ def test_gaussian_draws_where_laplace_was_promised_are_caught() -> None:
 def test_the_budget_for_an_accuracy_reaches_it(neighbours: Any) -> None:
     prefix = np.tril(np.ones((5, 5)))
     batch = in_factors((5, 3), [[prefix, np.eye(3)], [np.eye(5), None]])
-    strategy = optimize_products(batch, seconds=1)
+    strategy = optimize_products(batch, Options(seconds=1))
     whose = Neighbours(neighbours)
     name = batch.tables[1].name
     asked: list[tuple[dict[str, Any], Callable[[Mechanism], Any]]] = [

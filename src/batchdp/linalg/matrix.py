@@ -15,16 +15,9 @@ from scipy import sparse
 
 from batchdp.errors import WorkloadError
 from batchdp.linalg import product
-from batchdp.linalg.product import (
-    CellMap,
-    Product,
-)
-from batchdp.linalg.product import (
-    Dense as Dense,
-)
-from batchdp.linalg.product import (
-    Plain as Plain,
-)
+from batchdp.linalg.product import CellMap, Product
+from batchdp.linalg.product import Dense as Dense
+from batchdp.linalg.product import Plain as Plain
 
 Matrix = Plain | Product
 

@@ -10,10 +10,11 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
 
-P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -25,21 +26,26 @@ _inside = 0
 _limit: Any = None
 
 
-def one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, run with BLAS limited to one thread; the limit belongs to the process.
+def one_thread(function: F) -> F:
+    """The function, run with BLAS limited to one thread; the limit belongs to the process."""
+    return _limited()(function)
 
-    The first call in sets it and the last one out lifts it, whatever threads they run in.
-    """
 
-    @wraps(function)
-    def limited(*args: P.args, **kwargs: P.kwargs) -> T:
-        _enter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            _leave()
-
-    return limited
+@contextmanager
+def _limited() -> Iterator[None]:
+    """The first to enter sets the limit and the last one out lifts it, whatever threads they run in."""
+    global _inside, _limit
+    with _lock:
+        if _inside == 0:
+            _limit = _pools().limit(limits=1, user_api="blas")
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _limit.restore_original_limits()
 
 
 @cache
@@ -49,22 +55,6 @@ def _pools() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
-
-
-def _enter() -> None:
-    global _inside, _limit
-    with _lock:
-        if _inside == 0:
-            _limit = _pools().limit(limits=1, user_api="blas")
-        _inside += 1
-
-
-def _leave() -> None:
-    global _inside
-    with _lock:
-        _inside -= 1
-        if _inside == 0:
-            _limit.restore_original_limits()
 
 
 def in_threads(function: Callable[[S], T], items: Iterable[S], *, entries: int) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""The portfolio for Laplace noise and the (weighted) sum of squared errors."""
+"""The portfolio on matrices: blocks and groups of rows, the least sum of squared errors, the least largest one."""
 
 from __future__ import annotations
 
@@ -11,29 +11,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import (
-    Dense,
-    column_norms,
-    dense,
-    plain,
-)
+from batchdp.linalg.matrix import Dense, column_norms, dense, plain
 from batchdp.linalg.product import CellMap
 from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.optimizer.families import families_for
 from batchdp.optimizer.options import Options
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.progress import Outcome
-from batchdp.strategies.account import (
-    Account,
-    EndedError,
-    PairSearch,
-    Progress,
-    reduction_price,
-)
+from batchdp.strategies.account import Account, EndedError, PairSearch, Progress, reduction_price
 from batchdp.strategies.blocks import assembled, best_shares, error_of
+from batchdp.strategies.bounds.spectral import solve_max
 from batchdp.strategies.pair import PairStrategy, complete
 from batchdp.workloads.layers import layers, partitions
-from batchdp.workloads.matrix import MatrixWorkload, Pair
+from batchdp.workloads.matrix import SMALLEST, MatrixWorkload, Pair
 from batchdp.workloads.reduction import Reduction, merge_parallel, reduce
 
 SECONDS = 40.0
@@ -119,17 +109,14 @@ def by_rows(workload: MatrixWorkload) -> PairStrategy | None:
             known[key] = _solved(W, rows)
         return known[key]
 
-    best: list[_Group] | None = None
-    least = np.inf
     if W.nnz == 0:
         return None
+    best: list[_Group] | None = None
+    least = np.inf
     for every in ([np.arange(W.shape[0])], *partitions(W)):
         rows = [own for own in every if W[own].nnz]  # queries of nothing need no measurement
         groups = [one for one in map(solved, rows) if one is not None]
-        if len(groups) < len(rows):
-            continue
-        total = _total(groups)
-        if total < least:
+        if len(groups) == len(rows) and (total := _total(groups)) < least:
             best, least = groups, total
     return None if best is None else _assembled(workload, best)
 
@@ -253,3 +240,75 @@ def _nominal(R: Dense, seconds: float | None) -> float:
     if seconds is not None:
         return NOMINAL_SHARE * max((c for c in CLASSES if c <= seconds), default=CLASSES[0])
     return sum(family.nominal_seconds(R) for family in families_for(LAPLACE))
+
+
+TURNS = 6
+"""How often the queries are weighed anew under Laplace noise."""
+TURN_SECONDS = 2.0
+"""What a round takes where the caller sets no time."""
+LEAST_WEIGHT = 1e-3
+"""The least weight of a query relative to the mean: one that matters little must still be answerable."""
+
+
+def optimize_max(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
+    """The strategy with the least largest (importance times) variance, for one block of cells."""
+    reduction = reduce(workload)
+    worst = solve_max(dense(reduction.rows), reduction.reduced, tolerance=options.tolerance)
+    if noise.bound_is_tight:  # the convex optimum is a strategy of this noise
+        return PairStrategy.lifted(reduction, worst.pair, method=noise.name.lower(), noise=noise, proven=(worst.bound,))
+    candidates = _registered(reduction, thorough=options.seconds is None)
+    assert worst.bound.query_weights is not None
+    candidates += _reweighted(workload, worst.bound.query_weights, options)
+    best = min(candidates, key=lambda one: one.largest_variance(**noise.reference.arguments))
+    return replace(best, proven=(worst.bound,))
+
+
+def _reweighted(workload: MatrixWorkload, worst: Dense, options: Options) -> list[PairStrategy]:
+    """The best sums under equal weights, under those of the convex optimum, and under a few that follow from these."""
+    progress, seconds = options.progress, options.seconds
+    weights, cancelled, found = np.full(workload.queries, 1 / workload.queries), False, []
+
+    def watch(share: float, doing: str, error: float) -> bool:
+        nonlocal cancelled
+        cancelled = cancelled or bool(progress and progress((round_ + share) / TURNS, doing, error))
+        return cancelled
+
+    share_of_time = TURN_SECONDS if seconds is None else seconds / TURNS
+    for round_ in range(TURNS):
+        strategy = _weighted(workload, weights, share_of_time, options.seed, watch)
+        found.append(strategy)
+        if cancelled:
+            break
+        variances = _importance(workload) * strategy.per_query_variance(epsilon=1.0)
+        mean = float(weights @ variances)
+        if mean == 0:
+            break
+        moved = worst if round_ == 0 else weights * variances / mean
+        weights = np.maximum(moved, LEAST_WEIGHT / len(weights))
+        weights /= weights.sum()
+    return found
+
+
+def _importance(workload: MatrixWorkload) -> Dense:
+    return np.ones(workload.queries) if workload.weights is None else workload.weights
+
+
+def _weighted(
+    workload: MatrixWorkload, weights: Dense, seconds: float | None, seed: int, progress: Progress
+) -> PairStrategy:
+    """The best sum with these weights on top of the workload's own, as a strategy for the workload itself."""
+    heavy = np.maximum(weights, LEAST_WEIGHT / len(weights)) * _importance(workload)
+    heavy = np.maximum(heavy / heavy.max(), SMALLEST)
+    found = optimize_sum(MatrixWorkload(workload.matrix, workload.names, heavy), seconds, seed, progress)
+    return replace(found, workload=workload, proven=())  # which would be about other weights
+
+
+def _registered(reduction: Reduction, *, thorough: bool) -> list[PairStrategy]:
+    """What the result must not be worse than: every family that can win here, the searching ones if there is time."""
+    found = []
+    for family in families_for(LAPLACE):
+        if family.worth(reduction) and (thorough or not family.searches):
+            for variant in family.variants():
+                with suppress(StrategyError):  # queries of so different sizes that rounding drowns some of them
+                    found.append(variant(reduction.workload))
+    return found

@@ -33,6 +33,8 @@ class Options:
         return replace(self, seconds=None if self.seconds is None else self.seconds / count, progress=progress)
 
 
+USUAL = Options()
+"""Where nothing is asked for."""
 PAIR, ANY = "pair", "any"
 SHAPES = (PAIR, ANY)
 """Of noise: Laplace noise on a pair, or whichever is better, that or noise in the shape of the batch."""

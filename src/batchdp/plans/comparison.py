@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from batchdp.errors import StrategyError
 from batchdp.optimizer import optimize
 from batchdp.optimizer.families import STRATEGIES, families_for
-from batchdp.optimizer.kinds import shaped_noise
+from batchdp.optimizer.shapes import shaped_noise
 from batchdp.plans import Plan
 from batchdp.plans.baselines import simple_variances
 from batchdp.privacy import GAUSSIAN, LAPLACE

@@ -19,6 +19,7 @@ from scipy import sparse
 from batchdp.domain import Domain
 from batchdp.errors import BatchDPError, QueryError
 from batchdp.linalg.matrix import Dense
+from batchdp.optimizer.options import Options
 from batchdp.optimizer.residual.groups import TooManyClassesError
 from batchdp.optimizer.residual.measures import improve_by_trial, improve_measures
 from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
@@ -96,7 +97,7 @@ def componentwise(
         summed = {part.column for part in looking if isinstance(part, ValueOf)}
         if any(one.size > MOST_SUMMED for one in tables.encoded.atoms if one.column in summed):
             return None
-        found = optimize_products(tables.workload, seconds=seconds, seed=seed)
+        found = optimize_products(tables.workload, Options(seconds=seconds, seed=seed))
         best = _all_split(tables.workload, found.limit)
         sets = tuple(sorted({part.columns for part in best.parts}))
         cells = component_cells(batch.queries, tables, sets, best.averages, most)

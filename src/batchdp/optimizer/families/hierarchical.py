@@ -14,7 +14,7 @@ from scipy import sparse
 from batchdp.errors import check_whole
 from batchdp.linalg.matrix import Dense, Indices, dense
 from batchdp.optimizer.family import Family
-from batchdp.strategies.blocks import Sizes, Tree, over_cells
+from batchdp.strategies.blocks import SIZES, Tree, over_cells
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.matrix import MatrixWorkload, Pair, as_workload
 from batchdp.workloads.reduction import Reduction
@@ -68,16 +68,9 @@ def tree_reconstruct(W: Dense, levels: list[Indices]) -> Dense:
     return np.concatenate([np.add.reduceat(Y, starts, axis=1) for starts in levels], axis=1)
 
 
-@dataclass(frozen=True)
-class Settings(Sizes):
-    """The sizes of all closed forms, and the trees that are tried."""
-
-    branchings: tuple[int, ...] = (2, 3, 4, 8, 16)
-    """Children a node, for the trees over the merged columns: which is best depends on the queries' widths, and each
-    takes milliseconds, so several are tried."""
-
-
-SETTINGS = Settings()
+BRANCHINGS = (2, 3, 4, 8, 16)
+"""Children a node, for the trees over the merged columns: which is best depends on the queries' widths, and each takes
+milliseconds, so several are tried."""
 
 
 def _tree(cells: int) -> Tree:
@@ -88,23 +81,21 @@ def _tree(cells: int) -> Tree:
 @final
 @dataclass(frozen=True, eq=False)
 class _Hierarchical(Family):
-    settings: Settings = SETTINGS
-
     def worth(self, reduction: Reduction) -> bool:
-        return reduction.workload.cells <= self.settings.most_cells
+        return reduction.workload.cells <= SIZES.most_cells
 
     def on_columns(self, R: Dense) -> Iterator[Pair]:
         """A tree of every branching over the merged columns."""
         p = R.shape[1]
-        if R.size > self.settings.most_entries:
+        if R.size > SIZES.most_entries:
             return
-        for branching in self.settings.branchings:
+        for branching in BRANCHINGS:
             if branching <= max(2, p):
                 levels = tree_levels(p, branching)
                 yield Pair(tree(p, levels), tree_reconstruct(R, levels))
 
     def over_cells(self, reduction: Reduction, best: float, *, thorough: bool) -> Iterator[Dense]:
-        return over_cells(reduction, best, _tree, self.settings)
+        return over_cells(reduction, best, _tree, SIZES)
 
 
 HIERARCHICAL = _Hierarchical("hierarchical", hierarchical, quick=True)

@@ -18,22 +18,10 @@ from batchdp.strategies.blocks import block_by_block
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.matrix import MatrixWorkload, as_workload
 
-
-@dataclass(frozen=True)
-class Settings:
-    """The constants of the spectral projected gradient, and where it is run."""
-
-    memory: int = 10
-    """Past values that the non-monotone line search compares with, as Birgin, Martínez and Raydan suggest."""
-    floor: float = 1e-8
-    """The least eigenvalue of M relative to its largest, the square root of the rounding: keeps M positive definite."""
-    most_cells: int = 64
-    """Cells up to which `optimize` asks it, because it is quick there; chosen by hand."""
-    minutes_beyond: int = 1024
-    """Cells beyond which it takes minutes: sixty rounds of n³ operations, and several times as many refused trials."""
-
-
-SETTINGS = Settings()
+MEMORY = 10
+"""Past values that the non-monotone line search compares with, as Birgin, Martínez and Raydan suggest."""
+FLOOR = 1e-8
+"""The least eigenvalue of M relative to its largest, the square root of the rounding: keeps M positive definite."""
 
 
 @one_thread
@@ -47,10 +35,8 @@ def matrix_mechanism(
     (Formula 14), by a spectral projected gradient; L = M^½ and B = W M^-½.
     """
     workload = as_workload(workload)
-    max_rounds, smoothing = (
-        check_whole("max_rounds", max_rounds, 0),
-        check_finite("smoothing", smoothing, above=0, below=1),
-    )
+    max_rounds = check_whole("max_rounds", max_rounds, 0)
+    smoothing = check_finite("smoothing", smoothing, above=0, below=1)
     check_size(workload.cells, workload.cells)
     W = dense(workload.weighted)
     n = workload.cells
@@ -60,7 +46,7 @@ def matrix_mechanism(
     R = np.asarray(np.linalg.qr(W, mode="r") if len(W) > n else W) / norm
     M = _spectral_projected_gradient(_Objective(R, smoothing / np.log(max(n, 2))), _average_optimum(R), max_rounds)
     eigenvalues, V = np.linalg.eigh(M)
-    root = np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * SETTINGS.floor))
+    root = np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * FLOOR))
     L = (V * root) @ V.T
     B = dense(workload.matrix @ ((V / root) @ V.T))
     return PairStrategy(workload, L, B, method="matrix-mechanism")
@@ -90,8 +76,8 @@ class _Objective:
             return None
         widest = float(M.diagonal().max())
         # A projection P only adds to the diagonal, and tr(RᵀR P⁻¹) ≥ tr(UᵀRᵀR U (UᵀP U)⁻¹).
-        definite = inside(M, SETTINGS.floor) or project(
-            M, SETTINGS.floor, lambda U, height: widest * float(np.sum((self.R @ U) ** 2)) > ceiling * height
+        definite = inside(M, FLOOR) or project(
+            M, FLOOR, lambda U, height: widest * float(np.sum((self.R @ U) ** 2)) > ceiling * height
         )
         if definite is None:
             return None
@@ -116,7 +102,7 @@ def _spectral_projected_gradient(evaluate: _Objective, start: Dense, max_rounds:
         return start
     M, value, gradient = found
     best, best_value = M, value
-    recent = deque([value], maxlen=SETTINGS.memory)
+    recent = deque([value], maxlen=MEMORY)
     step = 1 / max(float(np.abs(gradient).max()), 1e-300)
     for _ in range(max_rounds):
         decrease = float(np.sum(gradient * gradient))
@@ -141,10 +127,5 @@ def _spectral_projected_gradient(evaluate: _Objective, start: Dense, max_rounds:
     return best
 
 
-MATRIX_MECHANISM = FunctionFamily(
-    "matrix-mechanism",
-    matrix_mechanism,
-    settings=SETTINGS,
-    slow_beyond=SETTINGS.minutes_beyond,
-    most_cells=SETTINGS.most_cells,
-)
+# Beyond 1024 cells it takes minutes: sixty rounds of n³ operations, and several times as many refused trials.
+MATRIX_MECHANISM = FunctionFamily("matrix-mechanism", matrix_mechanism, slow_beyond=1024, most_cells=64)

@@ -10,14 +10,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchdp.linalg.matrix import (
-    Dense,
-    column_norms,
-    dense,
-    identity,
-)
+from batchdp.linalg.matrix import Dense, column_norms, dense, identity
 from batchdp.optimizer.family import Family, Method
-from batchdp.strategies.blocks import SIZES, Sizes
+from batchdp.strategies.blocks import SIZES
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.matrix import MatrixWorkload, as_workload
 from batchdp.workloads.reduction import Reduction, reduce
@@ -51,10 +46,8 @@ def _may_pay(reduction: Reduction) -> bool:
 @final
 @dataclass(frozen=True, eq=False)
 class _NoiseOnResults(Family):
-    settings: Sizes = SIZES
-
     def worth(self, reduction: Reduction) -> bool:
-        return reduction.workload.cells <= self.settings.most_cells
+        return reduction.workload.cells <= SIZES.most_cells
 
     def variants(self) -> tuple[Method, ...]:
         return noise_on_results, partial(noise_on_results, least_squares=True)
@@ -64,8 +57,8 @@ class _NoiseOnResults(Family):
 
     def over_cells(self, reduction: Reduction, best: float, *, thorough: bool) -> Iterator[Dense]:
         p, workload = reduction.columns, reduction.workload
-        many = p > self.settings.many_columns
-        if workload.queries * p <= self.settings.most_entries and (not many or _may_pay(reduction)):
+        many = p > SIZES.many_columns
+        if workload.queries * p <= SIZES.most_entries and (not many or _may_pay(reduction)):
             yield reduction.restrict_measure(workload.matrix)
 
 

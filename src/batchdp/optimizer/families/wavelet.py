@@ -12,12 +12,7 @@ from scipy import sparse
 
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.optimizer.family import Family
-from batchdp.strategies.blocks import (
-    SIZES,
-    Sizes,
-    Tree,
-    over_cells,
-)
+from batchdp.strategies.blocks import SIZES, Tree, over_cells
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.matrix import MatrixWorkload, Pair, as_workload
 from batchdp.workloads.reduction import Reduction
@@ -72,19 +67,17 @@ def _tree(cells: int) -> Tree:
 @final
 @dataclass(frozen=True, eq=False)
 class _Wavelet(Family):
-    settings: Sizes = SIZES
-
     def worth(self, reduction: Reduction) -> bool:
-        return reduction.workload.cells <= self.settings.most_cells
+        return reduction.workload.cells <= SIZES.most_cells
 
     def on_columns(self, R: Dense) -> Iterator[Pair]:
         """The transform of the merged columns."""
-        if R.size <= self.settings.most_entries:
+        if R.size <= SIZES.most_entries:
             L, inverse = haar(R.shape[1])
             yield Pair(L, np.asarray(R @ inverse))
 
     def over_cells(self, reduction: Reduction, best: float, *, thorough: bool) -> Iterator[Dense]:
-        return over_cells(reduction, best, _tree, self.settings)
+        return over_cells(reduction, best, _tree, SIZES)
 
 
 WAVELET = _Wavelet("wavelet", wavelet, quick=True)

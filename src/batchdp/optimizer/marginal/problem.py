@@ -13,48 +13,47 @@ the best shares leave (Σ E_g^⅓)³.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from batchdp.optimizer.residual.groups import Kinds, TableWeights
 from batchdp.optimizer.residual.search import Batch
 from batchdp.strategies.marginal.columns import ColumnProblem, ColumnStrategy
-from batchdp.strategies.marginal.weights import (
-    Dense,
-    Flags,
-    MarginalProblem,
-    Tables,
-    plain,
-    seen,
-)
+from batchdp.strategies.marginal.weights import Dense, Flags, MarginalProblem, Tables, plain, seen
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 
 def problem_of(terms: TableWeights, insides: Sequence[ColumnStrategy]) -> MarginalProblem:
     """The components of some tables, with what is asked of each."""
-    amounts: dict[tuple[int, ...], float] = {}
+    amounts = _components(terms, insides)
+    needed = flags([kept for kept, _ in amounts], len(insides))
+    tau = np.array([own.tau for own in insides])
+    two = np.array([own.measure is None and own.tau == 2 for own in insides])
+    return MarginalProblem(needed, np.array(list(amounts.values())), tau, two)
+
+
+def _components(
+    terms: TableWeights, insides: Sequence[ColumnStrategy], without: int = -1
+) -> dict[tuple[tuple[int, ...], int], float]:
+    """How much is asked of the columns that a component keeps, by these and the factor on the column left out."""
+    found: dict[tuple[tuple[int, ...], int], float] = {}
     for kinds, weight in terms.items():
         choices = [
             [((), own.mean[k] / own.tau), *([((i,), own.rest[k] / own.tau)] if own.rest[k] > 0 else [])]
             for i, k in kinds
+            if i != without
             for own in (insides[i],)
         ]
         for choice in product(*choices):
-            value = weight
-            for _, part in choice:
-                value *= part
+            value = prod((part for _, part in choice), start=weight)
             if value > 0:
-                key = tuple(i for kept, _ in choice for i in kept)
-                amounts[key] = amounts.get(key, 0.0) + value
-    needed = flags(list(amounts), len(insides))
-    return MarginalProblem(needed, np.array(list(amounts.values())), *_sizes(insides))
-
-
-def _sizes(insides: Sequence[ColumnStrategy]) -> tuple[Dense, Flags]:
-    tau = np.array([own.tau for own in insides])
-    return tau, np.array([own.measure is None and own.tau == 2 for own in insides])
+                key = tuple(i for kept, _ in choice for i in kept), dict(kinds).get(without, 0)
+                found[key] = found.get(key, 0.0) + value
+    return found
 
 
 def flags(sets: Sequence[Sequence[int]], columns: int) -> Flags:
@@ -81,22 +80,7 @@ def column_problem(
     theta: Dense,
 ) -> ColumnProblem:
     """What the tables with these weights leave to one column's own strategy."""
-    others: dict[tuple[tuple[int, ...], int], float] = {}
-    for kinds, weight in terms.items():
-        kind = dict(kinds).get(column, 0)
-        choices = [
-            [((), own.mean[k] / own.tau), *([((i,), own.rest[k] / own.tau)] if own.rest[k] > 0 else [])]
-            for i, k in kinds
-            if i != column
-            for own in (insides[i],)
-        ]
-        for choice in product(*choices):
-            value = weight
-            for _, part in choice:
-                value *= part
-            if value > 0:
-                key = tuple(i for kept, _ in choice for i in kept), kind
-                others[key] = others.get(key, 0.0) + value
+    others = _components(terms, insides, column)
     needed = flags([kept for kept, _ in others], len(insides))
     tau = np.array([own.tau for own in insides])
     tau[column] = 1.0
@@ -124,9 +108,8 @@ def starts(asked: MarginalProblem, tables: Tables) -> list[tuple[Tables, Dense]]
     """The asked tables themselves, and supersets of the largest; the smaller ones with little weight."""
     found = []
     lengths = tables.apart.sum(axis=1)
-    for apart in (tables.apart, supersets(tables.apart)):
-        order = np.where(lengths == lengths.max(), 1.0, 1e-3)
-        made = plain(apart)
+    order = np.where(lengths == lengths.max(), 1.0, 1e-3)
+    for made in (tables, plain(supersets(tables.apart))):
         first = made.distinct()
         theta = order[first] * np.exp(-0.25 * np.log(asked.tau) @ made.apart[first].T)
         found.append((made.chosen(first), np.maximum(theta, theta.max() * 1e-6)))
@@ -151,9 +134,8 @@ def sub_batch(workload: KroneckerWorkload, tables: Sequence[int]) -> KroneckerWo
         factors.append(tuple(own[k] for k in used))
     starts = np.concatenate([[0], np.cumsum([len(span) for span in spans])]).astype(np.int64)
     names = None if workload.names is None else tuple(workload.names[t] for t in tables)
-    return KroneckerWorkload(
-        workload.sizes, tuple(factors), starts, columns.astype(np.int64), chosen, workload.weights[list(tables)], names
-    )
+    weights = workload.weights[list(tables)]
+    return KroneckerWorkload(workload.sizes, tuple(factors), starts, columns.astype(np.int64), chosen, weights, names)
 
 
 def partitions(batch: Batch) -> Iterator[list[list[int]]]:
@@ -162,114 +144,78 @@ def partitions(batch: Batch) -> Iterator[list[list[int]]]:
     if not 2 <= len(terms) <= MOST_TERMS:
         return
     members = [[t] for t in range(len(terms))]
-    cost = [_cost(batch, terms, own) for own in members]
-    known: dict[tuple[int, ...], float] = {}
-    if len(members) <= MOST_GROUPS:
-        yield _tables(batch, terms, members)
-    while len(members) > 2:
-        best, pair, joint = np.inf, (0, 1), 0.0
-        for a in range(len(members)):
-            for b in range(a):
-                key = tuple(sorted(members[a] + members[b]))
-                if key not in known:
-                    known[key] = _cost(batch, terms, list(key))
-                loss = known[key] - cost[a] - cost[b]
-                if loss < best:
-                    best, pair, joint = loss, (a, b), known[key]
-        a, b = pair
-        members[b] = sorted(members[a] + members[b])
-        cost[b] = joint
-        del members[a], cost[a]
+    cost = cache(partial(_cost, batch, terms, cache(partial(_squares, batch.workload))))
+
+    def loss(pair: tuple[int, int]) -> float:
+        one, other = members[pair[0]], members[pair[1]]
+        return cost(tuple(sorted(one + other))) - cost(tuple(one)) - cost(tuple(other))
+
+    while True:
         if len(members) <= MOST_GROUPS:
-            yield _tables(batch, terms, members)
+            yield [sorted(t for k in own for t in batch.tables[terms[k]]) for own in members]
+        if len(members) == 2:
+            return
+        a, b = min(((a, b) for a in range(len(members)) for b in range(a)), key=loss)
+        members[b] = sorted(members[a] + members[b])
+        del members[a]
 
 
-def _tables(batch: Batch, terms: Sequence[Kinds], members: list[list[int]]) -> list[list[int]]:
-    return [sorted(t for k in own for t in batch.tables[terms[k]]) for own in members]
-
-
-def _cost(batch: Batch, terms: Sequence[Kinds], own: Sequence[int]) -> float:
+def _cost(
+    batch: Batch, terms: Sequence[Kinds], squares: Callable[..., dict[int, float]], own: tuple[int, ...]
+) -> float:
     """The cube root of an estimate of a group's error: noise on the cells that its tables tell apart."""
     kinds = [dict(terms[k]) for k in own]
-    merged: dict[int, dict[int, float]] = {}
-    for i in range(len(batch.columns)):
-        used = sorted({k[i] for k in kinds if i in k})
-        merged[i] = _squares(batch, i, tuple(used))
+    columns = range(len(batch.columns))
+    merged = [squares(i, tuple(sorted({k[i] for k in kinds if i in k}))) for i in columns]
     total = 0.0
     for k, table in zip(own, kinds, strict=True):
-        value = sum(float(batch.workload.weights[t]) for t in batch.tables[terms[k]])
-        for i in range(len(batch.columns)):
-            value *= merged[i][table.get(i, 0)]
-        total += value
+        weight = sum(float(batch.workload.weights[t]) for t in batch.tables[terms[k]])
+        total += prod((merged[i][table.get(i, 0)] for i in columns), start=weight)
     return float(total ** (1 / 3))
 
 
-def _squares(batch: Batch, i: int, used: tuple[int, ...]) -> dict[int, float]:
+def _squares(workload: KroneckerWorkload, i: int, used: tuple[int, ...]) -> dict[int, float]:
     """‖F‖² of a column's factors on the values that they tell apart; of "does not matter" the number of these."""
-    memory = batch.__dict__.setdefault("_squares", {})
-    if (i, used) not in memory:
-        factors = [batch.workload.factors[i][k - 1] for k in used]
-        if not factors:
-            memory[i, used] = {0: 1.0}
-        elif any(factor.given is None for factor in factors):
-            n = float(batch.workload.sizes[i])
-            memory[i, used] = {0: n} | {
-                k: n if f.given is None else float(np.square(f.given).sum()) for k, f in zip(used, factors, strict=True)
-            }
-        else:
-            stacked = np.concatenate([factor.matrix for factor in factors])
-            first = np.unique(stacked.T, axis=0, return_index=True)[1]
-            memory[i, used] = {0: float(len(first))} | {
-                k: float(np.square(f.matrix[:, first]).sum()) for k, f in zip(used, factors, strict=True)
-            }
-    found: dict[int, float] = memory[i, used]
-    return found
+    factors = [workload.factors[i][k - 1] for k in used]
+    if not factors:
+        return {0: 1.0}
+    if any(factor.given is None for factor in factors):
+        n = float(workload.sizes[i])
+        sizes = [n if factor.given is None else float(np.square(factor.given).sum()) for factor in factors]
+        return {0: n, **dict(zip(used, sizes, strict=True))}
+    first = np.unique(np.concatenate([factor.matrix for factor in factors]).T, axis=0, return_index=True)[1]
+    sizes = [float(np.square(factor.matrix[:, first]).sum()) for factor in factors]
+    return {0: float(len(first)), **dict(zip(used, sizes, strict=True))}
 
 
 MOST_KINDS = 2_000_000
 """Combinations of kinds of values that are looked at one by one."""
 
 
-def absolute_sums(batch: Batch) -> list[Dense]:
-    """For every column, factor × value that is told apart: Σ |F| over the factor's queries."""
-    found = []
-    for column, factors in zip(batch.columns, batch.workload.factors, strict=True):
-        first = np.unique(column.value, return_index=True)[1]
-        sums = [np.ones(len(first))]
-        for factor in factors:
-            whole = factor.given is None
-            sums.append(np.ones(len(first)) if whole else np.abs(factor.matrix[:, first]).sum(axis=0))
-        found.append(np.array(sums))
-    return found
-
-
 def largest_change(batch: Batch, terms: TableWeights) -> float:
     """The largest Σ_t Π_i Σ |F_ti| over all records, each table as often as it is asked; an upper bound where the
     records are too many kinds to be looked at one by one: then the tables' own largest add up.
     """
-    sums = absolute_sums(batch)
+    sums = []  # for every column, factor × value that is told apart: Σ |F| over the factor's queries
+    for column, factors in zip(batch.columns, batch.workload.factors, strict=True):
+        first = np.unique(column.value, return_index=True)[1]
+        own = [np.ones(len(first)) if F.given is None else np.abs(F.matrix[:, first]).sum(axis=0) for F in factors]
+        sums.append(np.array([np.ones(len(first)), *own]))
     times = {kinds: float(len(own)) for kinds, own in batch.tables.items() if kinds in terms}
     looked = sorted({i for kinds in times for i, _ in kinds})
     kinds_of = {i: np.unique(sums[i].T, axis=0).T for i in looked}
     several = [i for i in looked if kinds_of[i].shape[1] > 1]
     if float(np.prod([float(kinds_of[i].shape[1]) for i in several])) > MOST_KINDS:
-        return sum(count * _product([float(sums[i][k].max()) for i, k in kinds]) for kinds, count in times.items())
+        return sum(count * prod(float(sums[i][k].max()) for i, k in kinds) for kinds, count in times.items())
     total = np.zeros([kinds_of[i].shape[1] for i in several])
     for kinds, count in times.items():
-        own = dict(kinds)
-        alike = _product([float(kinds_of[i][k, 0]) for i, k in kinds if i not in several])
+        there = dict(kinds)
+        alike = prod(float(kinds_of[i][k, 0]) for i, k in kinds if i not in several)
         part = np.full((1,) * len(several), count * alike)
         for axis, i in enumerate(several):
-            if i in own:
+            if i in there:
                 shape = [1] * len(several)
                 shape[axis] = -1
-                part = part * kinds_of[i][own[i]].reshape(shape)
+                part = part * kinds_of[i][there[i]].reshape(shape)
         total = total + part
     return float(total.max())
-
-
-def _product(values: Sequence[float]) -> float:
-    found = 1.0
-    for value in values:
-        found *= value
-    return found

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
+from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.optimizer.marginal.problem import (
     column_problem,
@@ -20,13 +19,14 @@ from batchdp.optimizer.marginal.problem import (
     starts,
     sub_batch,
 )
+from batchdp.optimizer.options import USUAL, Options
 from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError
 from batchdp.optimizer.residual.measures import limit_of
 from batchdp.optimizer.residual.optimizing import DEFAULT_SECONDS
 from batchdp.optimizer.residual.search import Batch, split_by
 from batchdp.privacy import LAPLACE
 from batchdp.progress import Outcome
-from batchdp.strategies.account import Account, Progress
+from batchdp.strategies.account import Account
 from batchdp.strategies.marginal.columns import (
     MOST_VALUES,
     ColumnProblem,
@@ -50,8 +50,6 @@ from batchdp.strategies.marginal.weights import (
 )
 from batchdp.strategies.residual.strategy import closure, is_whole, least_sum
 from batchdp.workloads.kronecker import KroneckerWorkload
-
-Dense = NDArray[np.float64]
 
 ColumnSolver = Callable[[Dense, Account], Dense | None]
 """From a matrix of queries on one column, and who pays for the search, to a measure for it."""
@@ -232,24 +230,17 @@ class _Found:
     total: float
     groups: tuple[MarginalGroup | Results, ...]
     method: str
-    sensitivity: float = 1.0
 
 
 @one_thread
 def optimize_products(
-    workload: KroneckerWorkload,
-    *,
-    objective: Literal["sum", "max"] = "sum",
-    seconds: float | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-    solver: ColumnSolver | None = None,
+    workload: KroneckerWorkload, options: Options = USUAL, solver: ColumnSolver | None = None
 ) -> MarginalStrategy:
     """The best strategy with Laplace noise, by the (weighted) sum of squared errors or the largest variance."""
-    account = Account(seconds or DEFAULT_SECONDS, progress)
-    work = NOMINAL_SECONDS if seconds is None else 0.6 * seconds
-    search = _Search(workload, account, work, seed, solver)
-    if objective == "max":
+    account = Account(options.seconds or DEFAULT_SECONDS, options.progress)
+    work = NOMINAL_SECONDS if options.seconds is None else 0.6 * options.seconds
+    search = _Search(workload, account, work, options.seed, solver)
+    if options.objective == "max":
         return _largest(search)
     found = search.best(workload.weights)
     return search.strategy(found, search.limit(workload.weights))
@@ -328,7 +319,7 @@ class _Search:
         """Whole tables, more than can be changed one by one."""
         self.account.trying = "supersets of tables"
         workload = self.workload
-        asked = whole_problem(_weighed(workload, weights))
+        asked = whole_problem(replace(workload, weights=weights))
         apart = np.zeros((len(workload.tables), len(workload.sizes)), dtype=bool)
         apart[np.repeat(np.arange(len(apart)), np.diff(workload.starts)), workload.columns] = True
         best: Fitted | None = None
@@ -356,9 +347,8 @@ class _Search:
             insides = tuple(each_value(column) for column in self.batch.columns)
             everything = plain(np.ones((1, len(insides)), dtype=bool))
             total = value_of(problem_of(self.batch.terms(weights), insides), everything, np.ones(1))
-            found.append(
-                _Found(total, (MarginalGroup(self.batch.columns, insides, everything, np.ones(1)),), "noise on data")
-            )
+            group = MarginalGroup(self.batch.columns, insides, everything, np.ones(1))
+            found.append(_Found(total, (group,), "noise on data"))
         return [one for one in found if np.isfinite(one.total)]
 
     def limit(self, weights: Dense) -> float:
@@ -368,22 +358,20 @@ class _Search:
             return least_sum(closure(self.workload), weights)[1]
         terms = self.batch.terms(weights)
         try:
-            exact = split_by(self.batch, terms, {}, tolerance=1e-2, account=self.account)
-            return exact.limit
+            return split_by(self.batch, terms, {}, tolerance=1e-2, account=self.account).limit
         except TooManyClassesError:
             uniform = {i: self.batch.uniform(i) for i in self.batch.wide()}
             return limit_of(self.batch, terms, [uniform], self.account, self.seed)
 
     def strategy(self, found: _Found, limit: float) -> MarginalStrategy:
-        status = Outcome.CANCELLED if self.account.cancelled else Outcome.BEST_OF_STARTS
         return MarginalStrategy(
             workload=self.workload,
             groups=found.groups,
-            sensitivity=found.sensitivity,
+            sensitivity=1.0,
             total=found.total,
             limit=min(limit, found.total),
             method=found.method,
-            status=status,
+            status=Outcome.CANCELLED if self.account.cancelled else Outcome.BEST_OF_STARTS,
         )
 
 
@@ -396,12 +384,6 @@ def _coarser(partition: list[list[int]]) -> list[list[list[int]]]:
                 rest = [own for k, own in enumerate(partition) if k not in (a, b)]
                 found.append([*rest, sorted(partition[a] + partition[b])])
     return found
-
-
-def _weighed(workload: KroneckerWorkload, weights: Dense) -> KroneckerWorkload:
-    return KroneckerWorkload(
-        workload.sizes, workload.factors, workload.starts, workload.columns, workload.chosen, weights, workload.names
-    )
 
 
 def _largest(search: _Search) -> MarginalStrategy:

@@ -15,15 +15,14 @@ from itertools import product
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import StrategyError
+from batchdp.linalg.matrix import Dense
 from batchdp.optimizer.residual.solver import Block, solve, solve_one
 from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 from batchdp.strategies.residual.columns import Column, ColumnView, without_rounding
 from batchdp.strategies.residual.terms import ResidualFactor, kron
 
-Dense = NDArray[np.float64]
 Kinds = tuple[tuple[int, int], ...]
 """The columns that a table looks at, each with the number of its factor, from 1."""
 TableWeights = dict[Kinds, float]
@@ -109,7 +108,7 @@ def solve_group(
     """The best strategy for the tables of a group; `views` has the columns that the group looks at."""
     account.charge(GROUP_SECONDS * (1 + len(views) + len(terms)))
     terms, apart = separate(terms, views)
-    answers = [one_column(i, kind, views[i], tolerance, account) for i, kind in apart]
+    answers = [solve_column(i, {kind: 1.0}, views[i], tolerance, account) for i, kind in apart]
     shared = sorted(i for i, own in views.items() if own.rows is not None and i not in dict(apart))
     rest = _solve_rest(terms, views, shared, tolerance, account)
     answers.append(rest)
@@ -146,18 +145,16 @@ def separate(terms: TableWeights, views: Mapping[int, ColumnView]) -> tuple[Tabl
     return rest, [(i, kind) for i, (kind, _) in apart.items()]
 
 
-def one_column(
-    i: int, kind: int, own: ColumnView, tolerance: float, account: Account = UNLIMITED, start: Dense | None = None
+def solve_column(
+    i: int,
+    weights: Mapping[int, float],
+    own: ColumnView,
+    tolerance: float,
+    account: Account = UNLIMITED,
+    start: Dense | None = None,
 ) -> Answer:
-    """The best strategy for one factor on one column; `start` has weights of its classes to begin with."""
-    return _solve_rest(alone(i, {kind: 1.0}), {i: own}, [i] * (own.rows is not None), tolerance, account, start)
-
-
-def weighed_column(
-    i: int, weights: Mapping[int, float], own: ColumnView, tolerance: float, account: Account = UNLIMITED
-) -> Answer:
-    """The best strategy for several factors on one column, each with its weight."""
-    return _solve_rest(alone(i, weights), {i: own}, [i] * (own.rows is not None), tolerance, account)
+    """The best strategy for factors on one column, each with its weight; `start` has weights of its classes."""
+    return _solve_rest(alone(i, weights), {i: own}, [i] * (own.rows is not None), tolerance, account, start)
 
 
 def alone(i: int, weights: Mapping[int, float]) -> TableWeights:
@@ -183,7 +180,7 @@ def _solve_rest(
     if not shared:
         return _closed_form(found, views)
     made = [assemble(key, own, views, shared) for key, own in found.items()]
-    account.charge(sum(assembly_price(one) for one in made))
+    account.charge(sum(map(assembly_price, made)))
     for one, own in zip(made, found.values(), strict=True):
         _check_spanned(own, [_rows(views[i]) for i in one.matrix], one.R)
     made = [one for one in made if len(one.R)]
@@ -232,16 +229,13 @@ def blocks_of(
 
 def _closed_form(found: Mapping[Key, Mapping[tuple[int, ...], float]], views: Mapping[int, ColumnView]) -> Answer:
     """Blocks of one number each: shares ∝ the roots of their errors."""
-    roots = []
-    for key, own in found.items():
-        times, norm = _freedom(key, views)
-        roots.append(np.sqrt(sum(own.values()) * times * norm))
-    total = float(sum(roots))
+    freedom = {key: _freedom(key, views) for key in found}
+    roots = {key: np.sqrt(sum(own.values()) * freedom[key][0] * freedom[key][1]) for key, own in found.items()}
+    total = float(sum(roots.values()))
     pieces = []
-    for (key, own), root in zip(found.items(), roots, strict=True):
-        _, norm = _freedom(key, views)
-        if sum(own.values()) > 0:
-            scale = np.sqrt(root / total / norm)
+    for key, root in roots.items():
+        if sum(found[key].values()) > 0:
+            scale = np.sqrt(root / total / freedom[key][1])
             pieces.append(ResidualFactor((), key, np.array([[scale]]), np.array([[1 / scale]])))
     return Answer(total**2, total**2, (tuple(pieces),))
 
@@ -285,16 +279,13 @@ def assemble(
     _, sigma, Vt = np.linalg.svd(np.concatenate(rows), full_matrices=False)
     rank = int(np.sum(sigma > sigma[0] * 1e-12 * max(1, len(sigma)) ** 0.5)) if sigma.size and sigma[0] > 0 else 0
     R, pseudo = sigma[:rank, None] * Vt[:rank], Vt[:rank].T / sigma[:rank]
-    centres = [_centre(views[i]) for i in matrix]
-    centred = kron(centres)
+    centred = kron(np.eye(own.classes) if own.centre is None else own.centre for own in map(views.__getitem__, matrix))
     classes = np.indices([views[i].classes for i in shared]).reshape(len(shared), -1)
     column = np.zeros(classes.shape[1], dtype=np.int64)
     for place, i in enumerate(shared):
-        if i not in spreading:
-            column = column * views[i].classes + classes[place]
+        column = column if i in spreading else column * views[i].classes + classes[place]
     for place, i in enumerate(shared):
-        if i in spreading:
-            column = np.where(classes[place] == spreading[i], column, -1)
+        column = np.where(classes[place] == spreading[i], column, -1) if i in spreading else column
     return AssembledBlock(key, matrix, R, pseudo, centred, times, norm, Block(np.sqrt(times * norm) * R, column))
 
 
@@ -317,7 +308,3 @@ def _check_spanned(own: Mapping[tuple[int, ...], float], rows: list[tuple[Dense,
         misses = np.linalg.norm(Z - (Z @ basis.T) @ basis, axis=1)
         if np.any(misses > SPANNED * sizes + 1e-13 * sizes.max(initial=0.0)):
             raise StrategyError(LOST)
-
-
-def _centre(own: ColumnView) -> Dense:
-    return np.eye(own.classes) if own.centre is None else own.centre

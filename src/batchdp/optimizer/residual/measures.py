@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from batchdp.linalg.matrix import Dense
 from batchdp.optimizer.residual.groups import (
     MOST_CLASSES,
-    Kinds,
     TableWeights,
     TooManyClassesError,
     alone,
@@ -27,22 +26,15 @@ from batchdp.optimizer.residual.groups import (
     assembly_price,
     blocks_of,
     group_terms,
-    one_column,
     separate,
+    solve_column,
     solve_group,
 )
 from batchdp.optimizer.residual.search import Batch, Found, split_by
 from batchdp.optimizer.residual.solver import certify
 from batchdp.strategies.account import UNLIMITED, Account
-from batchdp.strategies.residual.columns import (
-    Column,
-    ColumnView,
-    view,
-    without_rounding,
-)
+from batchdp.strategies.residual.columns import Column, ColumnView, view, without_rounding
 from batchdp.strategies.residual.terms import kron
-
-Dense = NDArray[np.float64]
 
 ANGLES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, np.pi / 2)
 """From F μ to what it has outside of the rest's range."""
@@ -78,7 +70,8 @@ def limit_of(
     uniform = {i: batch.uniform(i) for i in range(len(batch.columns))}
     for kinds, weight in list(terms.items())[:MOST_TERMS_ALONE] if found == 0 else []:
         with suppress(TooManyClassesError):
-            found = max(found, by_one_table(batch, kinds, weight, lasting))
+            views = {i: batch.view(i, None) for i, _ in kinds}
+            found = max(found, solve_group({kinds: weight}, views, account=lasting).lower)
     if not account.over() and (found == 0 or len(batch.wide()) > 0):
         found = max(found, by_sample(batch, terms, {**uniform, **(measures[0] if measures else {})}, seed, lasting))
     return found
@@ -183,11 +176,6 @@ def _inner(column: Column, kind: int, orbit: NDArray[np.int64], member: NDArray[
     return together + np.where(same, -(spread / column.counts[orbit])[:, None], 0.0) + np.where(alike, spread, 0.0)
 
 
-def by_one_table(batch: Batch, kinds: Kinds, weight: float, account: Account = UNLIMITED) -> float:
-    """What no strategy for one table by itself is below."""
-    return solve_group({kinds: weight}, {i: batch.view(i, None) for i, _ in kinds}, account=account).lower
-
-
 Forces = dict[tuple[int, int], float]
 """By column and factor."""
 
@@ -203,12 +191,8 @@ SMALLEST = 1e-6
 """Of a measure, relative to the uniform one."""
 
 
-@dataclass(eq=False)
-class _Known:
-    """Columns' optima, by column, factor and measure, so that each is found once; and who pays for them."""
-
-    account: Account
-    optima: dict[tuple[int, int, bytes], float] = field(default_factory=dict)
+_Known = tuple[Account, dict[tuple[int, int, bytes], float]]
+"""Who pays for columns' optima; and these, by column, factor and measure, so that each is found once."""
 
 
 def improve_measures(
@@ -216,7 +200,7 @@ def improve_measures(
 ) -> dict[int, Dense] | None:
     """Better measures for the same split; None where columns of a group are tied to one another."""
     measures = dict(measures)
-    known = _Known(account.lasting_share())
+    known: _Known = account.lasting_share(), {}
     best = _total(batch, terms, measures, {}, known)
     if best is None:
         return None
@@ -232,12 +216,14 @@ def improve_measures(
                 return measures if best < start else None
             i = twins[0]
             kinds = range(1, len(batch.columns[i].rows))
-            alpha = {kind: _force(batch, terms, measures, [(j, kind) for j in twins], best, known) for kind in kinds}
+            alpha = {}  # how Σ √E_g moves with log s of a factor, on all columns that are alike
+            for kind in kinds:
+                nudged = _total(batch, terms, measures, {(j, kind): 1 + NUDGE for j in twins}, known)
+                assert nudged is not None
+                alpha[kind] = (nudged - best) / float(np.log1p(NUDGE))
             own = {kind: sum(beta.get((j, kind), 0.0) for j in twins) for kind in kinds}
-            made = _column(
-                batch.columns[i], alpha, {kind: b for kind, b in own.items() if b > 0}, i, measures[i], known
-            )
-            found |= dict.fromkeys(twins, made)
+            kept = {kind: b for kind, b in own.items() if b > 0}
+            found |= dict.fromkeys(twins, _column(batch.columns[i], alpha, kept, i, measures[i], known[0]))
         for step in (1.0, 0.5, 0.2):  # the forces are those of the start: not so far if it does not pay
             moved = {i: (1 - step) * mu + step * found[i] for i, mu in measures.items()}
             value = _total(batch, terms, moved, {}, known)
@@ -275,7 +261,7 @@ def _total(
     beta: Forces | None = None,
 ) -> float | None:
     """Σ √E_g, some averages nudged; `beta` collects how it moves with the logarithm of every kept column's optimum."""
-    roots = 0.0
+    roots, (account, optima) = 0.0, known
     first = {j: twins[0] for twins in _twins(batch, list(range(len(batch.columns)))) for j in twins}
     for kept, own in group_terms(terms, batch.columns, measures, nudged):
         looked = {i for kinds in own for i, _ in kinds}
@@ -288,30 +274,16 @@ def _total(
         value = 1.0
         for i, kind in apart:
             key = first[i], kind, measures[i].tobytes() if i in measures else b""
-            if key not in known.optima:
-                known.optima[key] = one_column(i, kind, views[i], LOOSE, known.account).lower
-            value *= known.optima[key]
+            if key not in optima:
+                optima[key] = solve_column(i, {kind: 1.0}, views[i], LOOSE, account).lower
+            value *= optima[key]
         plain = {i: one for i, one in views.items() if i not in dict(apart)}
-        root = float(np.sqrt(value * solve_group(rest, plain, account=known.account).upper))
+        root = float(np.sqrt(value * solve_group(rest, plain, account=account).upper))
         roots += root
         if beta is not None:
             for pair in apart:
                 beta[pair] = beta.get(pair, 0.0) + root / 2
     return roots
-
-
-def _force(
-    batch: Batch,
-    terms: TableWeights,
-    measures: Mapping[int, Dense],
-    pairs: list[tuple[int, int]],
-    now: float,
-    known: _Known,
-) -> float:
-    """How Σ √E_g moves with log s of a factor, on all columns that are alike."""
-    there = _total(batch, terms, measures, dict.fromkeys(pairs, 1 + NUDGE), known)
-    assert there is not None
-    return (there - now) / float(np.log1p(NUDGE))
 
 
 def _twins(batch: Batch, columns: list[int]) -> list[list[int]]:
@@ -325,7 +297,7 @@ def _twins(batch: Batch, columns: list[int]) -> list[list[int]]:
 
 
 def _column(
-    column: Column, alpha: Mapping[int, float], beta: Mapping[int, float], i: int, start: Dense, known: _Known
+    column: Column, alpha: Mapping[int, float], beta: Mapping[int, float], i: int, start: Dense, account: Account
 ) -> Dense:
     """The measure of one column for the least Σ α log s + β log E, from a start."""
     uniform = column.counts / column.counts.sum()
@@ -346,7 +318,7 @@ def _column(
                 gradient += force * 2 * (F.T @ (F @ mu)) / s
         for kind, force in beta.items():
             seen = view(column, mu)
-            answer = one_column(i, kind, seen, LOOSE, known.account, warm.get(kind))
+            answer = solve_column(i, {kind: 1.0}, seen, LOOSE, account, warm.get(kind))
             assert answer.weights is not None
             warm[kind] = answer.weights
             total += force * np.log(answer.lower)
@@ -395,15 +367,11 @@ def improve_by_trial(
                 trials += 1
                 moved = logs[i].copy()
                 moved[o] += step
-                found = split_by(batch, terms, {**best.measures, i: _measure(moved)}, account=lasting)
+                mu = np.exp(moved - moved.max())
+                found = split_by(batch, terms, {**best.measures, i: mu / mu.sum()}, account=lasting)
                 if found.total < best.total:
                     best, logs[i], steps[i, o] = found, moved, step * LONGER
                     break
             else:
                 steps[i, o] *= SHORTER
     return best
-
-
-def _measure(logs: Dense) -> Dense:
-    mu = np.exp(logs - logs.max())
-    return np.asarray(mu / mu.sum())

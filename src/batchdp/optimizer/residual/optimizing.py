@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import StrategyError
+from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
-from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError, one_column
+from batchdp.optimizer.options import USUAL, Options
+from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError, solve_column
 from batchdp.optimizer.residual.measures import improve_measures, in_fractions, limit_of
 from batchdp.optimizer.residual.search import (
     GOOD_ENOUGH,
@@ -24,7 +25,7 @@ from batchdp.optimizer.residual.search import (
 )
 from batchdp.privacy import GAUSSIAN
 from batchdp.progress import Outcome
-from batchdp.strategies.account import Account, Progress
+from batchdp.strategies.account import Account
 from batchdp.strategies.residual.columns import column_of
 from batchdp.strategies.residual.strategy import (
     ListedParts,
@@ -38,8 +39,6 @@ from batchdp.strategies.residual.strategy import (
 )
 from batchdp.workloads.kronecker import KroneckerWorkload
 
-Dense = NDArray[np.float64]
-
 DEFAULT_SECONDS = 120.0
 """Nominal ones, where the caller gives none."""
 FINER = 0.1
@@ -50,23 +49,15 @@ ROUNDS = 15
 
 
 @one_thread
-def optimize_products(
-    workload: KroneckerWorkload,
-    *,
-    objective: Literal["sum", "max"] = "sum",
-    seconds: float | None = None,
-    tolerance: float = 1e-3,
-    progress: Progress | None = None,
-    seed: int = 0,
-) -> ResidualStrategy:
+def optimize_products(workload: KroneckerWorkload, options: Options = USUAL) -> ResidualStrategy:
     """The best strategy over components, by the (weighted) sum of squared errors or the largest variance."""
-    account = Account(seconds or DEFAULT_SECONDS, progress, trying="components")
+    account = Account(options.seconds or DEFAULT_SECONDS, options.progress, trying="components")
     if is_whole(workload):
-        return _whole(workload, objective, account)
+        return _whole(workload, options.objective, account)
     batch = Batch(workload)
-    if objective == "max":
-        return _largest(batch, account, tolerance, seed)
-    found, limit = best_sum(batch, batch.terms(workload.weights), account, tolerance, seed)
+    if options.objective == "max":
+        return _largest(batch, account, options.tolerance, options.seed)
+    found, limit = best_sum(batch, batch.terms(workload.weights), account, options.tolerance, options.seed)
     return _strategy(batch, found, limit, account.outcome(found.total, limit * GOOD_ENOUGH))
 
 
@@ -139,7 +130,7 @@ def _components(
 
 def _dual(batch: Batch, i: int, measure: Dense, account: Account) -> Dense:
     """The weights of a column's classes in the limit of its first factor: a good measure for limits."""
-    weights = one_column(i, 1, batch.view(i, measure), 1e-2, account).weights
+    weights = solve_column(i, {1: 1.0}, batch.view(i, measure), 1e-2, account).weights
     return batch.uniform(i) if weights is None else weights
 
 

@@ -14,28 +14,21 @@ from itertools import pairwise
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from batchdp.linalg.matrix import Dense
 from batchdp.optimizer.residual.groups import (
     Answer,
     Kinds,
     TableWeights,
     TooManyClassesError,
     group_terms,
+    solve_column,
     solve_group,
-    weighed_column,
 )
 from batchdp.strategies.account import UNLIMITED, Account
-from batchdp.strategies.residual.columns import (
-    Column,
-    ColumnView,
-    column_of,
-    view,
-)
+from batchdp.strategies.residual.columns import Column, ColumnView, column_of, view
 from batchdp.strategies.residual.terms import TermGroup
 from batchdp.workloads.kronecker import KroneckerWorkload
-
-Dense = NDArray[np.float64]
 
 GOOD_ENOUGH = 1.002
 """Found over limit at which nothing else is tried."""
@@ -145,7 +138,7 @@ def one_product(batch: Batch, terms: TableWeights, *, tolerance: float = 1e-3, a
                 there = dict(kinds)
                 others = prod(float(cost[j][there.get(j, 0)]) for j in looked if j != i)
                 weights[there.get(i, 0)] = weights.get(there.get(i, 0), 0.0) + weight * others
-            answers[i] = weighed_column(i, weights, views[i], tolerance, account)
+            answers[i] = solve_column(i, weights, views[i], tolerance, account)
             cost[i] = _costs(answers[i], views[i])
         before, total = total, _priced(terms, cost)
         if total > before * (1 - 1e-4):

@@ -17,14 +17,13 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky
 from scipy.linalg.lapack import dtrtri
 
 from batchdp.linalg.fixed_point import FixedPoint
-from batchdp.linalg.matrix import dense
+from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 from batchdp.strategies.bounds.convex import LOWEST, PACE, Optimum
 from batchdp.strategies.bounds.convex import solve as solve_matrix
 from batchdp.strategies.bounds.ellipsoid import root
 
-Dense = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 MOST_ACTIVE = 3000
@@ -66,10 +65,6 @@ class _Point:
     L: list[Dense]
     q: Dense
 
-    @property
-    def trace(self) -> float:
-        return float(sum(float(l.sum()) for l in self.l))
-
 
 @one_thread
 def solve(
@@ -97,10 +92,11 @@ def solve(
         u = loop.u
         account.charge(price)
         point = _at(blocks, np.exp(u))
-        c = point.trace / float(np.exp(u).sum())  # v is scaled so that Σv = Σ tr P, where the bound is Σ tr P itself
+        # v is scaled so that Σv = Σ tr P, where the bound is Σ tr P itself.
+        c = float(sum(float(l.sum()) for l in point.l)) / float(np.exp(u).sum())
         point = _Point([l * c for l in point.l], point.U, [L / np.sqrt(c) for L in point.L], point.q / c)
         u = u + 2 * np.log(c)
-        bound = point.trace
+        bound = float(sum(float(l.sum()) for l in point.l))
         if not loop.accept(bound, u, point.q):
             continue
         if bound > lower:

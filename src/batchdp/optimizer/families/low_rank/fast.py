@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,58 @@ from batchdp.linalg.cone import plus_identity, solved
 from batchdp.linalg.descent import descend
 from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.optimizer.families.low_rank.settings import SETTINGS, Settings
 from batchdp.progress import Outcome
+from batchdp.strategies.account import FLOPS
 from batchdp.strategies.bounds import convex
 from batchdp.strategies.pair import complete, is_exact
 from batchdp.workloads.matrix import Pair
 
 Progress = Callable[[int, float, float], object]
 """Called with (round, relative residual, ‖B‖²_F); a true answer ends the run."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is tuned and what is measured, by `benchmarks/tuning.py`; and what its runs are cut short by."""
+
+    slow: float = 1.1
+    """Growth of β whenever the residual stops shrinking; tuned."""
+    steps: int = 10
+    """Projected gradient steps a round; tuned."""
+    part: float = 0.7
+    """Of the work that is left, beside p-Identity's 0.3; tuned."""
+    max_rounds: int = 250
+    """Rounds after which a run ends, converged or not."""
+    small: int = 16_384
+    """Entries of L up to which single precision saves nothing."""
+    round_seconds: float = 3e-4
+    """Nominal seconds of one ridge regression whatever its size. Measured, as the next is."""
+    variable_seconds: float = 3e-8
+    """Nominal seconds for every entry of L: projection and gradient steps."""
+
+    def price(self, k: int, n: float, r: int) -> float:
+        """One round of the augmented Lagrangian: 1.2 regressions a step, half of them in single precision."""
+        columns = int(n)
+        products = (2.0 * r * r * columns + 6.0 * r * k * columns + r**3) / FLOPS
+        return 0.9 * self.steps * (self.round_seconds + products + self.variable_seconds * r * columns)
+
+    def singles_price(self, k: int, n: int, r: int) -> float:
+        """One round of the form with r shared measurements and those of single columns; measured."""
+        products = 4.0 * r * (k * n + r * (k + n)) / FLOPS
+        return 1.5 * self.steps * (2e-4 + products + (1.2e-9 * k * n + 8e-8 * n * r))
+
+
+SETTINGS = Settings()
+CLOSE_ENOUGH = 1e-5
+"""The relative residual at which the exact problem (γ = 0) is handed to the repair."""
+ROUGH = 1e-3
+"""The relative residual down to which single precision serves."""
+LARGEST_PENALTY = 1e7
+"""The β at which a run ends: the residual no longer shrinks, or L has lost rank."""
+HEIGHT = 30.0
+"""The largest entry of a revived row, as a multiple of 1/r: a short row dies again and again."""
+REVIVING = 0.7
+"""The share of `max_rounds` up to which dead rows are revived; later ones could not settle."""
 
 
 def first_measure(R: Dense, rank: int, rng: np.random.Generator) -> Dense:
@@ -110,28 +154,11 @@ def least_measure(B: Dense, R: Dense, enough: float = 1.0) -> Dense:
     return L
 
 
-class Form(Protocol):
-    """How a matrix of variables stands for L."""
-
-    def evaluate(self, target: Dense, variables: Dense, penalty: float) -> tuple[float, Dense, Dense]:
-        """⟨Z, R̃⟩, its gradient in the variables, and Z."""
-
-    def measure(self, variables: Dense) -> Dense:
-        """L."""
-
-    def revived(self, variables: Dense, residual: Dense) -> Dense:
-        """The variables with what died brought back from the residual; the same object if nothing did."""
-
-
-@dataclass(frozen=True)
 class Full:
-    """Every entry of L is a variable; r × r systems."""
-
-    height: float
-    """The largest entry of a revived row, as a multiple of 1/r."""
+    """How a matrix of variables stands for L: here every entry of L is one; r × r systems."""
 
     def evaluate(self, target: Dense, variables: Dense, penalty: float) -> tuple[float, Dense, Dense]:
-        """By the ridge regression for B."""
+        """⟨Z, R̃⟩, its gradient in the variables, and Z; by the ridge regression for B."""
         L = variables
         C = solved(plus_identity(L @ L.T, 1 / penalty), L @ target.T)
         Z = C.T @ L
@@ -141,15 +168,15 @@ class Full:
         return float(np.vdot(Z, target)), C @ Z, Z
 
     def measure(self, variables: Dense) -> Dense:
-        """The variables themselves."""
+        """L."""
         return variables
 
     def revived(self, variables: Dense, residual: Dense) -> Dense:
-        """Zero rows re-seeded."""
-        return revived(variables, residual, self.height)
+        """The variables with what died brought back from the residual; the same object if nothing did."""
+        return revived(variables, residual, HEIGHT)
 
 
-class WithSingles:
+class WithSingles(Full):
     """L = [diag(d); Θ], the variables being the rows d, Θ, where d may vanish: only outlying columns keep theirs.
 
     Lies between p-Identity, where every column has its own measurement, and low rank, where none has.
@@ -177,6 +204,9 @@ class WithSingles:
         return variables
 
 
+FULL, WITH_SINGLES = Full(), WithSingles()
+
+
 @dataclass(frozen=True)
 class Rules:
     """How a run goes: where β starts and how it grows, and when the run ends."""
@@ -198,19 +228,17 @@ class Rules:
         return rounds >= 5 and size > self.give_up_above * allowed
 
 
-def solve(
-    R: Dense, start: Dense, rules: Rules, *, form: Form | None = None, progress: Progress | None = None
-) -> Pair | None:
+def solve(R: Dense, start: Dense, rules: Rules, *, form: Full = FULL, progress: Progress | None = None) -> Pair | None:
     """The pair found from a start, or None if it was given up, lost a direction or never came within γ.
 
     Args:
         R: the reduced workload.
         start: of the variables of `form`, columns of L1 norm at most 1.
         rules: where β starts and how it grows, and when the run ends.
-        form: how the variables stand for L; every entry is one if left out.
+        form: how the variables stand for L.
         progress: told of every round, may cancel.
     """
-    run, rounds = _Run(R, start, rules, form or Full(rules.settings.height)), 0
+    run, rounds = _Run(R, start, rules, form), 0
     outcome: Outcome | None = None
     for rounds in range(1, rules.settings.max_rounds + 1):
         try:
@@ -234,16 +262,15 @@ def solve(
 class _Run:
     """The state of the augmented Lagrangian: variables M, multiplier π, penalty β."""
 
-    def __init__(self, R: Dense, start: Dense, rules: Rules, form: Form) -> None:
+    def __init__(self, R: Dense, start: Dense, rules: Rules, form: Full) -> None:
         self._R, self._rules, self._form = R, rules, form
         self._norm = float(np.linalg.norm(R))
         self._scale = float(np.sqrt(R.shape[1])) / self._norm
-        close = rules.settings.close_enough
-        self._enough = rules.relaxation / self._norm if rules.relaxation > 0 else close
+        self._enough = rules.relaxation / self._norm if rules.relaxation > 0 else CLOSE_ENOUGH
         self.single = start.size > rules.settings.small
         self._scaled, self._M = R * self._scale, start
-        if self.single:
-            self._scaled, self._M = _rounded(self._scaled), _rounded(start)
+        if self.single:  # whatever the type says: half the time, and far from the end nothing is lost
+            self._scaled, self._M = (cast(Dense, one.astype(np.float32)) for one in (self._scaled, start))
         self._pi = self._Z = self._E = np.zeros_like(self._scaled)
         self._beta = rules.penalty
         self._residual = self._last = np.inf
@@ -252,14 +279,9 @@ class _Run:
     def descend(self) -> tuple[float, float]:
         """A few gradient steps for fixed π and β; the relative residual and ‖B‖²_F after them."""
         beta, target = self._beta, self._scaled + self._pi / self._beta
-        tolerance = 1e-6 if self.single else 1e-14
-        found = descend(
-            lambda M: self._form.evaluate(target, M, beta),
-            self._M,
-            self._rules.settings.steps,
-            step=self._step,
-            tolerance=tolerance,
-        )
+        tolerance, steps = 1e-6 if self.single else 1e-14, self._rules.settings.steps
+        evaluate = self._form.evaluate
+        found = descend(lambda M: evaluate(target, M, beta), self._M, steps, step=self._step, tolerance=tolerance)
         self._M, self._Z, self._step = found.point, found.extra, found.step
         self._E = (self._Z - self._pi) / beta
         self._residual = float(np.linalg.norm(self._E)) / self._norm / self._scale
@@ -268,11 +290,11 @@ class _Run:
 
     def follow(self, rounds: int) -> Outcome | None:
         """The next multiplier and penalty, or how the run has ended."""
-        settings, residual = self._rules.settings, self._residual
+        residual = self._residual
         if residual <= self._enough and not self.single:
             return Outcome.CONVERGED
         self._pi = self._Z
-        if rounds < settings.reviving * settings.max_rounds:
+        if rounds < REVIVING * self._rules.settings.max_rounds:
             alive = self._form.revived(self._M, self._E)
             self._step = self._step if alive is self._M else None
             self._M = alive
@@ -281,9 +303,9 @@ class _Run:
             growth = self._rules.growth
             self._beta *= growth if residual > 1e-2 else growth**2 if residual > 1e-3 else growth**4
         self._last = residual
-        if self._beta > settings.largest_penalty:
+        if self._beta > LARGEST_PENALTY:
             return Outcome.PENALTY_AT_LIMIT  # L lost rank, or a residual that rounding keeps: the repair will tell
-        if self.single and residual <= max(settings.rough, self._enough):
+        if self.single and residual <= max(ROUGH, self._enough):
             self.go_double()
         return None
 
@@ -301,14 +323,21 @@ class _Run:
         return Pair(L, B, outcome, rounds) if outcome is Outcome.CONVERGED else None
 
 
-def _rounded(matrix: Dense) -> Dense:
-    """In single precision, whatever the type says: half the time, and far from the end nothing is lost."""
-    return cast(Dense, matrix.astype(np.float32))
+WORKING_COLUMNS = 2.0
+"""Columns in the first working set, as a multiple of the r k entries of B."""
+WORKING_ROUNDS = 8
+"""Working sets that are tried at the most."""
+FIRM = 3.0
+"""β of a warm start as a multiple of r; times 2 each round, so that less and less moves."""
+NEARLY = 0.99
+"""The norm from which a column's measurements bring it into the working set."""
+AGREED = 1e-3
+"""The relative difference between the errors on all columns and on the working set that ends the search."""
 
 
-def pays(columns: int, workload_rank: int, rank: int, settings: Settings = SETTINGS) -> bool:
+def pays(columns: int, workload_rank: int, rank: int) -> bool:
     """Whether there are so many more columns than entries of B that most of them cannot matter."""
-    return columns > max(settings.few, 2 * settings.working_columns * rank * workload_rank)
+    return columns > max(2048, 2 * WORKING_COLUMNS * rank * workload_rank)
 
 
 def solve_working_set(R: Dense, rank: int, rules: Rules, *, seed: int, progress: Progress | None = None) -> Pair | None:
@@ -322,8 +351,7 @@ def solve_working_set(R: Dense, rank: int, rules: Rules, *, seed: int, progress:
         seed: of the random rotation of the start.
         progress: told of every round, may cancel.
     """
-    settings = rules.settings
-    columns = outermost(R, int(settings.working_columns * rank * len(R)))
+    columns = outermost(R, int(WORKING_COLUMNS * rank * len(R)))
     start = first_measure(R[:, columns], rank, np.random.default_rng(seed))
     best: Pair | None = None
     rounds, cancelled = 0, False
@@ -334,7 +362,7 @@ def solve_working_set(R: Dense, rank: int, rules: Rules, *, seed: int, progress:
         cancelled = bool(progress and progress(rounds, residual, size))
         return cancelled
 
-    for attempt in range(settings.working_rounds):
+    for attempt in range(WORKING_ROUNDS):
         part = solve(R[:, columns], start, rules, progress=watch)
         if part is None:
             break
@@ -342,15 +370,15 @@ def solve_working_set(R: Dense, rank: int, rules: Rules, *, seed: int, progress:
         found = complete(R, L, rounds, part.outcome)
         if found is not None and (best is None or found.error < best.error):
             best = found
-        if cancelled or (found is not None and found.error <= part.error * (1 + settings.agreed)):
+        if cancelled or (found is not None and found.error <= part.error * (1 + AGREED)):
             break
-        joining = np.abs(L).sum(axis=0) > settings.nearly
+        joining = np.abs(L).sum(axis=0) > NEARLY
         joining[columns] = True
         if joining.sum() == len(columns):
             break
         columns = np.flatnonzero(joining)
         start = project_columns(L[:, columns])
-        rules = replace(rules, penalty=settings.firm * 2.0**attempt * rank)
+        rules = replace(rules, penalty=FIRM * 2.0**attempt * rank)
     return best
 
 

@@ -11,7 +11,7 @@ Where the paper leaves something open:
 - L starts as in the proof of Lemma 3: the right singular vectors, spread over the r rows by a random rotation and
   scaled to sensitivity 1, so that W = B L holds at the start and no row of L is zero.
 - Line 12 of Algorithm 2 compares with J at the projected point; at the unprojected U it would never end.
-- "Converged" in line 4 of Algorithm 1: J fell by less than 1 %, or `alternations` were made.
+- "Converged" in line 4 of Algorithm 1: J fell by less than 1 %, or ALTERNATIONS were made.
 
 The safeguard: at the printed start β = 1, the ridge in Equation (9) outweighs all but the leading directions. Rows
 of L become exactly 0, then so do the columns of B, and neither can ever come back (rank 2 of 60 on WDiscrete
@@ -40,16 +40,20 @@ from scipy.sparse import csr_array
 
 from batchdp.linalg.l1_ball import project_columns, projected_rows
 from batchdp.linalg.matrix import Dense
-from batchdp.optimizer.families.low_rank.fast import (
-    Progress,
-    first_measure,
-    repaired,
-    revived,
-)
-from batchdp.optimizer.families.low_rank.settings import SETTINGS, Settings
+from batchdp.optimizer.families.low_rank.fast import Progress, first_measure, repaired, revived
 from batchdp.progress import Outcome
 from batchdp.workloads.matrix import Pair
 
+STEPS, ALTERNATIONS = 10, 5
+"""Steps of Algorithm 2 in one alternation, which begins where the last one ended, so that few do; and alternations
+between B and L in one round at the most."""
+MOST_ROUNDS, LARGEST_PENALTY = 400, 1e10
+"""Of Algorithm 1, after which it ends, converged or not: β doubles every tenth round, and the ridge in Equation (9) is
+then 1e-10 beside the rest."""
+CLOSE_ENOUGH = 3e-6
+"""The relative residual at which the exact problem (γ = 0) is handed to the repair, which then moves little."""
+HEIGHT = 10.0
+"""The largest entry of a revived row, as a multiple of 1/r."""
 NEARLY = 0.9
 """Of its last multiplier, that a column's next one is guessed not to be below."""
 BLOCK_ENTRIES = 49_152
@@ -79,38 +83,37 @@ def solve(
     relaxation: float,
     seed: int,
     progress: Progress | None = None,
-    settings: Settings = SETTINGS,
     kernels: Kernels | None = None,
 ) -> Pair | None:
     """Algorithm 1: the pair for the reduced workload R, or None if it lost a direction or never came within γ."""
-    kernels, schedule = kernels or NUMPY, settings.as_printed
+    kernels = kernels or NUMPY
     norm = float(np.linalg.norm(R))
-    enough = relaxation if relaxation > 0 else schedule.close_enough * norm
+    enough = relaxation if relaxation > 0 else CLOSE_ENOUGH * norm
     L = first_measure(R, rank, np.random.default_rng(seed))
-    pi, beta, descent = np.zeros_like(R), 1.0, Descent(rank, R.shape[1], schedule.steps, kernels)
+    pi, beta, descent = np.zeros_like(R), 1.0, Descent(rank, R.shape[1], STEPS, kernels)
     B, E = np.zeros((len(R), rank)), R
     outcome, rounds = Outcome.OUT_OF_ROUNDS, 0
-    for rounds in range(1, schedule.most_rounds + 1):
+    for rounds in range(1, MOST_ROUNDS + 1):
         target, last = beta * R + pi, np.inf
-        for _ in range(schedule.alternations):  # line 4
+        for _ in range(ALTERNATIONS):  # line 4
             B = best_reconstruct(L, target, beta, kernels)  # Equation (9)
             L = descent.least(B, target, L, beta)  # Formula (10), by Algorithm 2
             E = R - kernels.product(np.ascontiguousarray(L.T), np.ascontiguousarray(B.T)).T
             J = 0.5 * float(np.vdot(B, B)) + float(np.vdot(pi, E)) + 0.5 * beta * float(np.vdot(E, E))
-            if last - J < schedule.decrease * abs(J):
+            if last - J < 1e-2 * abs(J):
                 break
             last = J
         tau = float(np.linalg.norm(E))  # ‖R − B L‖_F
         if progress is not None and progress(rounds, tau / norm, float(np.vdot(B, B))):
             outcome = Outcome.CANCELLED
             break
-        if tau <= enough or beta >= schedule.largest_penalty:
+        if tau <= enough or beta >= LARGEST_PENALTY:
             outcome = Outcome.CONVERGED if tau <= enough else Outcome.PENALTY_AT_LIMIT
             break
         if rounds % 10 == 0:
             beta *= 2
         pi += beta * E
-        L = revived(L, E, schedule.height)  # the safeguard
+        L = revived(L, E, HEIGHT)  # the safeguard
     if relaxation > 0 and outcome is Outcome.CONVERGED:
         return Pair(L, B, outcome, rounds)
     return repaired(R, L, B, rounds, outcome) if relaxation == 0 else None

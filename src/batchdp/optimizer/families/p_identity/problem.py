@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,110 +22,75 @@ from batchdp.linalg.cone import plus_identity, solved
 from batchdp.linalg.descent import Descended, Reached, descend
 from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense, Plain
-from batchdp.optimizer.families.p_identity.settings import SETTINGS, Settings
 from batchdp.progress import Outcome
 from batchdp.workloads.matrix import Pair
 from batchdp.workloads.reduction import Reduction
 
-
-class Products(Protocol):
-    """A reduced workload R, k × n."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """k, n."""
-
-    @property
-    def work(self) -> int:
-        """How many entries a dense matrix of the same cost has."""
-
-    @property
-    def squares(self) -> Dense:
-        """‖R_j‖² of every column."""
-
-    def answers(self, rows: Dense) -> Dense:
-        """Rows (p × n) times Rᵀ."""
-
-    def combined(self, rows: Dense) -> Dense:
-        """Rows (p × k) times R."""
+SPARSE_COST = 30
+"""Multiplications of dense matrices that take the time of one of a sparse matrix; on ranges, 18 to 38 were measured."""
+SPARSE_COLUMNS = 2048
+"""Merged columns above which the measure L is a sparse matrix: a dense diagonal would take 32 megabytes."""
+DIFFERING_ENTRIES = 1_000_000
+"""Entries of R from which the workload is tried as differences; a round on fewer takes milliseconds either way."""
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
-    """R as an array."""
+class Products:
+    """A reduced workload R, k × n (or one with more rows and the same Gram matrix), as what evaluations need of it."""
 
-    R: Dense
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """k, n."""
-        k, n = self.R.shape
-        return k, n
-
-    @property
-    def work(self) -> int:
-        """k n."""
-        return self.R.size
-
-    @cached_property
-    def squares(self) -> Dense:
-        """‖R_j‖² of every column."""
-        return np.asarray(np.einsum("ij,ij->j", self.R, self.R))
-
-    def answers(self, rows: Dense) -> Dense:
-        """Rows (p × n) times Rᵀ."""
-        return np.asarray(rows @ self.R.T)
-
-    def combined(self, rows: Dense) -> Dense:
-        """Rows (p × k) times R."""
-        return np.asarray(rows @ self.R)
-
-
-@dataclass(frozen=True, eq=False)
-class Differences:
-    """W as the differences D of neighbouring columns."""
-
-    differences: sparse.csr_array
+    shape: tuple[int, int]
+    work: int
+    """How many entries a dense matrix of the same cost has."""
     squares: Dense
-    cost: int = SETTINGS.sparse_cost
-    """How many multiplications of dense matrices one of a sparse one takes the time of."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Queries (as many as R has rows, or more), n."""
-        m, n = self.differences.shape
-        return m, n
-
-    @property
-    def work(self) -> int:
-        """Of the sparse product, and of the sums."""
-        return self.cost * (self.differences.nnz + self.shape[1])
-
-    @cached_property
-    def _turned(self) -> sparse.csr_array:
-        return sparse.csr_array(self.differences.T)
-
-    def answers(self, rows: Dense) -> Dense:
-        """Rows (p × n), summed from each column on, times Dᵀ."""
-        sums = np.cumsum(rows.T[::-1], axis=0)[::-1]
-        return np.asarray(self.differences @ sums).T
-
-    def combined(self, rows: Dense) -> Dense:
-        """Rows (p × k) times D, summed up to each column."""
-        return np.cumsum(self._turned @ rows.T, axis=0).T
+    """‖R_j‖² of every column."""
+    answers: Callable[[Dense], Dense]
+    """From rows (p × n) to these times Rᵀ."""
+    combined: Callable[[Dense], Dense]
+    """From rows (p × k) to these times R."""
 
 
-def products(reduction: Reduction, settings: Settings = SETTINGS) -> Products:
+def whole(R: Dense) -> Products:
+    """R as an array."""
+    squares = np.asarray(np.einsum("ij,ij->j", R, R))
+    k, n = R.shape
+    return Products((k, n), R.size, squares, lambda rows: np.asarray(rows @ R.T), lambda rows: np.asarray(rows @ R))
+
+
+def by_entries(W: sparse.csr_array) -> Products:
+    """A sparse matrix by its entries alone."""
+    turned, (k, n) = sparse.csr_array(W.T), W.shape
+    squares = np.asarray(W.multiply(W).sum(axis=0), dtype=np.float64).ravel()
+
+    def times(matrix: sparse.csr_array) -> Callable[[Dense], Dense]:
+        return lambda rows: np.ascontiguousarray((matrix @ np.ascontiguousarray(rows.T)).T)
+
+    return Products((k, n), SPARSE_COST * int(W.nnz), squares, times(W), times(turned))
+
+
+def by_differences(W: Dense) -> Products:
+    """W by the differences D of neighbouring columns, which has few entries where queries are ranges."""
+    D = sparse.csr_array(np.diff(W, axis=1, prepend=0.0))
+    turned, (m, n) = sparse.csr_array(D.T), W.shape
+
+    def answers(rows: Dense) -> Dense:
+        return np.asarray(D @ np.cumsum(rows.T[::-1], axis=0)[::-1]).T
+
+    def combined(rows: Dense) -> Dense:
+        return np.cumsum(np.asarray(turned @ rows.T), axis=0).T
+
+    return Products((m, n), SPARSE_COST * (D.nnz + n), np.asarray(np.einsum("ij,ij->j", W, W)), answers, combined)
+
+
+def products(reduction: Reduction) -> Products:
     """The cheapest form of a reduced workload."""
     R = reduction.reduced
-    if R.size < settings.differing_entries or reduction.workload.queries * R.shape[1] > 4 * R.size:
-        return Whole(R)
+    if R.size < DIFFERING_ENTRIES or reduction.workload.queries * R.shape[1] > 4 * R.size:
+        return whole(R)
     W = reduction.merged_workload()
     if reduction.workload.weights is not None:
         W = W * np.sqrt(reduction.workload.weights)[:, None]
-    differences = sparse.csr_array(np.diff(W, axis=1, prepend=0.0))
-    found = Differences(differences, np.asarray(np.einsum("ij,ij->j", W, W)), settings.sparse_cost)
-    return found if 4 * found.work < R.size else Whole(R)
+    found = by_differences(W)
+    return found if 4 * found.work < R.size else whole(R)
 
 
 def error(R: Products, P: Dense, e: Dense) -> tuple[float, Dense, Dense]:
@@ -149,13 +112,17 @@ def pack(shared: Dense) -> Dense:
     return np.asarray(np.vstack([np.ones(shared.shape[1]), shared]) / (1 + np.abs(shared).sum(axis=0)))
 
 
-def unpack(packed: Dense, settings: Settings = SETTINGS) -> Plain:
+def unpack(packed: Dense) -> Plain:
     """L, without rows that are zero."""
-    d, T = packed[0], packed[1:]
-    T = T[np.abs(T).sum(axis=1) > 0]
-    if len(d) <= settings.sparse_columns:
+    d, T = packed[0], without_zeros(packed[1:])
+    if len(d) <= SPARSE_COLUMNS:
         return np.vstack([np.diag(d), T])
     return sparse.csr_array(sparse.vstack([sparse.diags_array(d), sparse.csr_array(T)]))
+
+
+def without_zeros(rows: Dense) -> Dense:
+    """The rows that are not zero."""
+    return np.asarray(rows[np.abs(rows).sum(axis=1) > 0])
 
 
 def shared_of(packed: Dense) -> Dense:
@@ -163,22 +130,20 @@ def shared_of(packed: Dense) -> Dense:
     return np.asarray(packed[1:] / packed[0])
 
 
-def paired(R: Dense, packed: Dense, settings: Settings = SETTINGS) -> Pair | None:
+def paired(R: Dense, packed: Dense) -> Pair | None:
     """L and B = R L⁺, or None if the diagonal is too small to divide by."""
     B = reconstruct(R, packed)
-    return None if B is None else Pair(unpack(packed, settings), B, Outcome.BEST_OF_STARTS)
+    return None if B is None else Pair(unpack(packed), B, Outcome.BEST_OF_STARTS)
 
 
 def reconstruct(R: Dense, packed: Dense) -> Dense | None:
     """B = R L⁺ for the L that `unpack` gives, or None if the diagonal is too small to divide by."""
-    d, T = packed[0], packed[1:]
-    T = T[np.abs(T).sum(axis=1) > 0]
+    d, T = packed[0], without_zeros(packed[1:])
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         P = T / d
     if not np.all(np.isfinite(P)):
         return None
-    K = P @ P.T
-    K.flat[:: len(K) + 1] += 1
+    K = plus_identity(P @ P.T)
     try:
         factor = cho_factor(K, lower=True, check_finite=False) if len(K) else None
     except LinAlgError:
@@ -199,26 +164,25 @@ def reconstruct(R: Dense, packed: Dense) -> Dense | None:
 SHORTEST = 1e-8
 """The shortest share of a step that is tried: half the digits, below which a change of the value is rounding."""
 
+MEMORY = 8
+"""Past steps that the curvature is learnt from; the usual 5 to 10 of L-BFGS, not tuned."""
+SMALLEST_DIAGONAL = 1e-4
+"""The least entry of the diagonal d while it is free, of a column's budget of 1: the error is a difference of terms
+that grow with 1/d, and here they still agree to half the digits."""
+LEAST_GAIN = 1e-4
+"""The relative gain of the error, as its gradient predicts it, below which freeing every entry of L is not worth its
+O(n³) a round."""
+
 Objective = Callable[[Dense], tuple[float, Dense]]
 """Value and gradient; may raise LinAlgError where it is undefined."""
 
 
-def minimise(
-    objective: Objective,
-    start: Dense,
-    rounds: int,
-    *,
-    tolerance: float = 1e-9,
-    memory: int = SETTINGS.memory,
-) -> Reached:
-    """Descend from a start; ends when a step gains less than `tolerance` of the value.
-
-    `memory` is how many past steps the curvature is learnt from.
-    """
+def minimise(objective: Objective, start: Dense, rounds: int, *, tolerance: float = 1e-9) -> Reached:
+    """Descend from a start; ends when a step gains less than `tolerance` of the value."""
     x = np.maximum(start, 0.0)
     value, g = objective(x)
     evaluations = 1
-    past: deque[tuple[Dense, Dense]] = deque(maxlen=memory)
+    past: deque[tuple[Dense, Dense]] = deque(maxlen=MEMORY)
     for _ in range(rounds):
         d = _direction(g, (x > 0) | (g < 0), past)
         share = 1.0 if past else 0.1 * float(x.max(initial=0.0)) / max(float(np.abs(d).max(initial=0.0)), 1e-300)
@@ -276,7 +240,7 @@ def _direction(g: Dense, free: NDArray[np.bool_], past: deque[tuple[Dense, Dense
     return d
 
 
-def polish_shared(R: Products, packed: Dense, rounds: int, settings: Settings = SETTINGS) -> Descended[None]:
+def polish_shared(R: Products, packed: Dense, rounds: int) -> Descended[None]:
     """The packed strategy with d and the signs of Θ free; its value is ‖B‖²_F."""
 
     def evaluate(packed: Dense) -> tuple[float, Dense, None]:
@@ -290,13 +254,13 @@ def polish_shared(R: Products, packed: Dense, rounds: int, settings: Settings = 
 
     def project(packed: Dense) -> Dense:
         projected = project_columns(packed)
-        np.maximum(projected[0], settings.smallest_diagonal, out=projected[0])
+        np.maximum(projected[0], SMALLEST_DIAGONAL, out=projected[0])
         return projected
 
     return descend(evaluate, packed, rounds, project=project)
 
 
-def wants_more(R: Dense, packed: Dense, settings: Settings = SETTINGS) -> bool:
+def wants_more(R: Dense, packed: Dense) -> bool:
     """Whether measuring columns together as [diag(d); Θ] does not would gain anything to speak of.
 
     With Z = (LᵀL)⁻¹ Rᵀ, entry (i, j) of the derivative by L is −2 d_i ⟨z_i, z_j⟩ in the rows of the diagonal. A column
@@ -309,7 +273,7 @@ def wants_more(R: Dense, packed: Dense, settings: Settings = SETTINGS) -> bool:
     Z = B[:, : len(d)] / d
     G = np.abs(Z.T @ Z) * d[:, None]
     own = np.diag(G)
-    return float((G.max(axis=0) - own).sum()) > settings.least_gain * float(own.sum())
+    return float((G.max(axis=0) - own).sum()) > LEAST_GAIN * float(own.sum())
 
 
 def polish_dense(R: Dense, measure: Dense, rounds: int) -> Descended[None]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Literal, TypeVar, get_args
+from functools import partial
+from operator import attrgetter
+from typing import Literal, TypeVar, final, get_args
 
 import numpy as np
 from scipy import sparse
@@ -21,9 +22,17 @@ from scipy.linalg import LinAlgError, eigh
 from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads
-from batchdp.optimizer.families.p_identity.mechanism import fit, several_starts
+from batchdp.optimizer.families.p_identity.mechanism import (
+    SETTINGS,
+    START_SUM,
+    Settings,
+    fit,
+    p_identity,
+    several_starts,
+)
 from batchdp.optimizer.families.p_identity.problem import (
     Products,
+    by_entries,
     pack,
     paired,
     polish_dense,
@@ -32,54 +41,23 @@ from batchdp.optimizer.families.p_identity.problem import (
     shared_of,
     unpack,
     wants_more,
+    without_zeros,
 )
-from batchdp.optimizer.families.p_identity.settings import Settings
+from batchdp.optimizer.family import Family
 from batchdp.strategies.account import PairSearch
 from batchdp.workloads.matrix import Pair
 from batchdp.workloads.reduction import Reduction
 
 WIDE = ((16, 48), (64, 96))
 """Queries with a column in so many or more are tried, the widest first, up to so many."""
-START_SUM = 4.0
-"""The largest sum of the shared queries over one column, to begin with."""
-ROUNDS = 60
-SPARSE_COST = 30
-"""How many multiplications of dense matrices one of a sparse one takes the time of."""
-
-
-@dataclass(frozen=True, eq=False)
-class Sparse:
-    """A sparse matrix as what an evaluation needs of it."""
-
-    W: sparse.csr_array
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """k, n."""
-        k, n = self.W.shape
-        return k, n
-
-    @property
-    def work(self) -> int:
-        """How many entries a dense matrix of the same cost has."""
-        return SPARSE_COST * int(self.W.nnz)
-
-    @cached_property
-    def squares(self) -> Dense:
-        """‖W_j‖² of every column."""
-        return np.asarray(self.W.multiply(self.W).sum(axis=0), dtype=np.float64).ravel()
-
-    @cached_property
-    def _turned(self) -> sparse.csr_array:
-        return sparse.csr_array(self.W.T)
-
-    def answers(self, rows: Dense) -> Dense:
-        """Rows (p × n) times Wᵀ."""
-        return np.ascontiguousarray((self.W @ np.ascontiguousarray(rows.T)).T)
-
-    def combined(self, rows: Dense) -> Dense:
-        """Rows (p × k) times W."""
-        return np.ascontiguousarray((self._turned @ np.ascontiguousarray(rows.T)).T)
+WIDE_SUM, WIDE_ROUNDS = 4.0, 60
+"""The largest sum of such queries over one column, to begin with; and the rounds of a descent from them."""
+MOST_ROUNDS, FEWEST_ROUNDS = 300, 10
+"""Of a run of the tournament: more gain nothing to speak of, fewer show nothing."""
+MANY_SHARED = 32
+"""Shared queries of the best start from which splitting them is tried, because more may pay."""
+AT_ONCE = 4
+"""Changes by hand that are tried side by side."""
 
 
 def from_wide_rows(W: sparse.csr_array) -> tuple[float, Callable[[], Pair | None]]:
@@ -87,18 +65,16 @@ def from_wide_rows(W: sparse.csr_array) -> tuple[float, Callable[[], Pair | None
 
     The pair is None where its diagonal cannot be divided by.
     """
-    R = Sparse(sparse.csr_array(W))
-    n = R.shape[1]
+    R, n = by_entries(W), W.shape[1]
     found = [Reached(np.zeros((0, n)), float(R.squares.sum()), 0)]
     for share, most in WIDE:
-        rows = _widest(R.W, n / share, most)
+        rows = _widest(W, n / share, most)
         if len(rows):
-            shared = np.abs(R.W[rows].toarray())
-            shared *= START_SUM / float(shared.sum(axis=0).max())
-            found.append(fit(R, shared, ROUNDS))
+            shared = np.abs(W[rows].toarray())
+            shared *= WIDE_SUM / float(shared.sum(axis=0).max())
+            found.append(fit(R, shared, WIDE_ROUNDS))
     best = min(found, key=lambda one: one.value)
-    shared = best.point[best.point.sum(axis=1) > 0]
-    return best.value, lambda: paired(np.asarray(R.W.toarray()), pack(shared))
+    return best.value, lambda: paired(np.asarray(W.toarray()), pack(without_zeros(best.point)))
 
 
 def _widest(W: sparse.csr_array, least: float, most: int) -> list[int]:
@@ -117,19 +93,19 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of their use: the last are left out where time is short."""
 
 
-def shared_start(kind: Kind, rows: int, right_vectors: Dense, rng: np.random.Generator, settings: Settings) -> Dense:
+def shared_start(kind: Kind, rows: int, right_vectors: Dense, rng: np.random.Generator) -> Dense:
     """Θ of a kind, rows × n; `right_vectors` are those of R."""
     n = right_vectors.shape[1]
     noise = rng.random((rows, n))
     match kind:
         case "random":
-            return min(1.0, settings.start_sum / rows) * noise
+            return min(1.0, START_SUM / rows) * noise
         case "signed":
             return 0.5 * rng.standard_normal((rows, n)) + 0.3
         case "blocks":
             return _blocks(rows, n) + 0.05 * noise
         case "tree":
-            parents = max(1, rows // (settings.children + 1)) if rows > settings.children else 0
+            parents = max(1, rows // 5) if rows > 4 else 0  # four children each
             return np.vstack([_blocks(rows - parents, n), _blocks(parents, n)]) + 0.05 * noise
         case "singular":
             V = right_vectors[:rows]
@@ -150,7 +126,7 @@ def _blocks(rows: int, columns: int) -> Dense:
 
 def split(packed: Dense) -> Dense:
     """The wider half of the shared queries, each split in two."""
-    T = _used(packed)
+    T = without_zeros(shared_of(packed))
     if len(T) == 0:
         return hop(packed, np.random.default_rng(0))
     filled = np.abs(T) > 1e-6 * np.abs(T).max(initial=0.0)
@@ -161,7 +137,7 @@ def split(packed: Dense) -> Dense:
 
 def hop(packed: Dense, rng: np.random.Generator) -> Dense:
     """One shared query merged into another, split in two, or moved along the columns."""
-    T = _used(packed)
+    T = without_zeros(shared_of(packed))
     q, n = T.shape
     if q == 0:
         return pack(rng.random((1, n)))
@@ -188,21 +164,10 @@ def _halved(T: Dense, one: int) -> Dense:
     return T
 
 
-def _used(packed: Dense) -> Dense:
-    """The shared queries beside the identity, without those that are zero."""
-    T = shared_of(packed)
-    return np.asarray(T[np.abs(T).sum(axis=1) > 0])
-
-
 Task = TypeVar("Task")
+VALUE = attrgetter("value")
 
 NAME = "p-identity"
-
-
-def search_shared(search: PairSearch, reduction: Reduction, seed: int, share: float, settings: Settings) -> None:
-    """Spend a share of the work that is left on p-Identity."""
-    R, limit = products(reduction, settings), search.account.spent + share * search.account.left
-    Tournament(search, R, seed, share, settings, limit).run()
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,13 +189,13 @@ class Tournament:
         # Runs of different p that end alike: there is but one valley, or nothing to share. Do not insist.
         alike = self._alike(pool, 1e-3)
         pool += self._screened(alike)
-        pool.sort(key=_value)
+        pool.sort(key=VALUE)
         if pool[0].value > 0.9999 * float(self.R.squares.sum()):
             pool = pool[:2]
         near = [one for one in pool if one.value < 1.15 * pool[0].value]
         pool = self._run_on(near[: settings.survivors if not alike else settings.finalists])
         alike = alike or self._alike(pool, 1e-5)
-        if len(pool[0].point) > settings.many_shared:
+        if len(pool[0].point) > MANY_SHARED:
             pool = self._grown(pool[: settings.finalists])
         self._end(self._polished(pool[: settings.finalists]), alike)
 
@@ -238,16 +203,15 @@ class Tournament:
         """Hops from the best, and every entry free where that may gain something."""
         search, settings = self.search, self.settings
         price = settings.dense_price(*self.R.shape, self.R.shape[1] + len(best.point))
-        dense_pays = self._left > 10 * price and wants_more(search.R, best.point, settings)
+        dense_pays = self._left > 10 * price and wants_more(search.R, best.point)
         reserve = min(0.25 * self.share * search.account.budget, 100 * price) if dense_pays else 0.0
-        best = self._hops(best, self.limit - reserve, settings.useless_hops if not alike else settings.hops_at_once)
+        best = self._hops(best, self.limit - reserve, settings.useless_hops if not alike else AT_ONCE)
         self._offer(best)
-        rounds = int(min(settings.most_rounds, self._left / price))
-        if dense_pays and rounds >= settings.fewest_rounds:
-            ended = polish_dense(search.R, dense(unpack(best.point, settings)), rounds)
+        rounds = int(min(MOST_ROUNDS, self._left / price))
+        if dense_pays and rounds >= FEWEST_ROUNDS:
+            ended = polish_dense(search.R, dense(unpack(best.point)), rounds)
             search.charge(ended.evaluations, price)
-            kept = ended.point[np.abs(ended.point).sum(axis=1) > 0]
-            search.offer(NAME, kept, f"{NAME}, every entry free")
+            search.offer(NAME, without_zeros(ended.point), f"{NAME}, every entry free")
 
     @property
     def _left(self) -> float:
@@ -255,28 +219,24 @@ class Tournament:
 
     def _alike(self, pool: list[Reached], difference: float) -> bool:
         """Whether several of the runs, best first, ended like the best."""
-        others = self.settings.alike
-        return len(pool) > others and pool[others].value < (1 + difference) * pool[0].value
+        return len(pool) > 2 and pool[2].value < (1 + difference) * pool[0].value
 
     def _registered(self) -> list[Reached]:
         """What STRATEGIES offers: never be worse."""
         ended = several_starts(self.R, settings=self.settings)
         found = [Reached(pack(one.point), one.value, one.evaluations) for one in ended]
-        self.search.offer_pair(NAME, paired(self.search.R, found[0].point, self.settings))
+        self.search.offer_pair(NAME, paired(self.search.R, found[0].point))
         for one in found:
             self._enter(one)
         return [one for one in found if len(one.point) > 1]
 
-    def _counts(self, alike: bool) -> list[int]:
-        n, most = self.R.shape[1], self.settings.few_shared if alike else self.settings.most_shared_at_start
-        wanted = {1, 2, 4, 6, 8, 12, 16, 24, n // 16, n // 12}
-        return sorted(p for p in wanted if 1 <= p <= max(1, min(n // 3, most)))
-
     def _screened(self, alike: bool) -> list[Reached]:
         """A few rounds from every kind of start; small p converge first, so compare within each p only."""
         V = _right_vectors(self.search.R, self.settings.most_shared_at_start)
-        budget = self._left
-        counts, kinds = self._counts(alike), KINDS[1:] if self.search.thorough else KINDS  # random ones came before
+        budget, n = self._left, self.R.shape[1]
+        most = max(1, min(n // 3, 8 if alike else self.settings.most_shared_at_start))
+        counts = sorted(p for p in {1, 2, 4, 6, 8, 12, 16, 24, n // 16, n // 12} if 1 <= p <= most)
+        kinds = KINDS[1:] if self.search.thorough else KINDS  # random ones came before
 
         def price() -> float:
             return 20 * len(kinds) * sum(self._price(p) for p in counts)
@@ -286,55 +246,55 @@ class Tournament:
                 counts.pop()
             while len(kinds) > 2 and price() > 0.4 * budget:
                 kinds = kinds[:-1]
-        rounds = int(np.clip(20 * 0.3 * budget / price(), self.settings.fewest_rounds, 20 if alike else 25))
+        rounds = int(np.clip(20 * 0.3 * budget / price(), FEWEST_ROUNDS, 20 if alike else 25))
         tasks = [(p, number, kind) for p in counts for number, kind in enumerate(kinds if p > 1 else kinds[:1])]
 
         def tried(task: tuple[int, int, Kind]) -> Reached:
             p, number, kind = task
             rng = np.random.default_rng([self.seed, p, number])
-            return self._descended(pack(shared_start(kind, p, V, rng, self.settings)), rounds)
+            return self._descended(pack(shared_start(kind, p, V, rng)), rounds)
 
         found: dict[int, list[Reached]] = {p: [] for p in counts}
         for (p, *_), one in zip(tasks, self._side_by_side(tried, tasks), strict=True):
             found[p].append(one)
-        return [one for of_size in found.values() for one in sorted(of_size, key=_value)[:2]]
+        return [one for of_size in found.values() for one in sorted(of_size, key=VALUE)[:2]]
 
     def _run_on(self, pool: list[Reached]) -> list[Reached]:
         """The survivors, run to the end and best first."""
-        while len(pool) > 1 and self.settings.fewest_rounds * self._price_of(pool) > 0.35 * self._left:
+        while len(pool) > 1 and FEWEST_ROUNDS * self._price_of(pool) > 0.35 * self._left:
             pool.pop()
         rounds = self._rounds(0.35, pool)
         survivors = list(self._side_by_side(lambda one: self._descended(one.point, rounds), pool))
-        survivors.sort(key=_value)
+        survivors.sort(key=VALUE)
         self._offer(survivors[0])
         return survivors
 
     def _grown(self, pool: list[Reached]) -> list[Reached]:
         """Split the widest shared queries in two for as long as that pays: the way to many of them."""
-        growing, rounds = pool, self.settings.growth_rounds
+        growing, rounds = pool, 100
         while growing:
             price = rounds * sum(self._price(len(one.point) * 3 // 2) for one in growing)
             if self.search.account.spent + price > self.limit - 0.3 * self._left:
                 break
             grown = self._side_by_side(lambda one: self._descended(split(one.point), rounds), growing)
             better = [new for old, new in zip(growing, grown, strict=True) if new.value < (1 - 1e-3) * old.value]
-            pool, growing = pool + better, sorted(better, key=_value)[: self.settings.growing]
-        return sorted(pool, key=_value)
+            pool, growing = pool + better, sorted(better, key=VALUE)[:2]
+        return sorted(pool, key=VALUE)
 
     def _polished(self, finalists: list[Reached]) -> Reached:
         """The best after freeing the diagonal and the signs."""
         rounds = self._rounds(0.5, finalists)
-        found = self._side_by_side(lambda one: self._freed(one.point, rounds), finalists)
-        return min([finalists[0], *found], key=_value)
+        found = self._side_by_side(lambda one: polish_shared(self.R, one.point, rounds), finalists)
+        return min([finalists[0], *found], key=VALUE)
 
     def _hops(self, best: Reached, limit: float, patience: int) -> Reached:
         """Change one shared query by hand, polish briefly, keep what is better."""
         rng = np.random.default_rng([self.seed, 7])
-        at_once, rounds, useless = self.settings.hops_at_once, self.settings.hop_rounds, 0
-        price = at_once * rounds * self._price(len(best.point))
+        rounds, useless = self.settings.hop_rounds, 0
+        price = AT_ONCE * rounds * self._price(len(best.point))
         while useless < patience and self.search.account.spent + price < limit:
-            changed = [hop(best.point, rng) for _ in range(at_once)]
-            useless += at_once
+            changed = [hop(best.point, rng) for _ in range(AT_ONCE)]
+            useless += AT_ONCE
             for one in self._side_by_side(partial(self._descended, rounds=rounds), changed):
                 if one.value < best.value * (1 - 1e-6):
                     best, useless = one, 0
@@ -343,12 +303,9 @@ class Tournament:
     def _descended(self, packed: Dense, rounds: int) -> Reached:
         """Signed strategies by projected gradient, the others by L-BFGS."""
         if packed.min() < 0:
-            return self._freed(packed, rounds)
-        found = fit(self.R, shared_of(packed), rounds, settings=self.settings)
+            return polish_shared(self.R, packed, rounds)
+        found = fit(self.R, shared_of(packed), rounds)
         return Reached(pack(found.point), found.value, found.evaluations)
-
-    def _freed(self, packed: Dense, rounds: int) -> Reached:
-        return polish_shared(self.R, packed, rounds, self.settings)
 
     def _side_by_side(self, run: Callable[[Task], Reached], tasks: Iterable[Task]) -> Iterable[Reached]:
         """What the runs of all tasks reached, in their order, each entered in the search."""
@@ -358,7 +315,7 @@ class Tournament:
 
     def _offer(self, one: Reached) -> None:
         if one.value * self.search.scale**2 < self.search.error:
-            self.search.offer_pair(NAME, paired(self.search.R, one.point, self.settings))
+            self.search.offer_pair(NAME, paired(self.search.R, one.point))
 
     def _price(self, p: int) -> float:
         return self.settings.price(*self.R.shape, p, self.R.work)
@@ -369,16 +326,12 @@ class Tournament:
     def _rounds(self, share: float, pool: list[Reached]) -> int:
         """How many a run of each may have if together they take this share of the work that is left."""
         most = share * self._left / self._price_of(pool)
-        return int(np.clip(most, self.settings.fewest_rounds, self.settings.most_rounds))
+        return int(np.clip(most, FEWEST_ROUNDS, MOST_ROUNDS))
 
     def _enter(self, one: Reached) -> None:
         p = len(one.point) - 1
         self.search.charge(one.evaluations, self._price(p))
         self.search.tell(f"{NAME} with {p} shared quer{'y' if p == 1 else 'ies'}")
-
-
-def _value(one: Reached) -> float:
-    return one.value
 
 
 def _right_vectors(R: Dense, count: int) -> Dense:
@@ -391,3 +344,28 @@ def _right_vectors(R: Dense, count: int) -> Dense:
         U = np.linalg.eigh(G)[1][:, max(0, k - count) :]
     V = U.T[::-1] @ R
     return np.asarray(V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-300))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _PIdentity(Family):
+    settings: Settings = SETTINGS
+
+    def worth(self, reduction: Reduction) -> bool:
+        return True
+
+    def on_sparse(self, matrix: sparse.csr_array) -> tuple[float, Callable[[], Pair | None]]:
+        return from_wide_rows(matrix)
+
+    def search(self, search: PairSearch, reduction: Reduction, seed: int, share: float) -> None:
+        limit = search.account.spent + share * search.account.left
+        Tournament(search, products(reduction), seed, share, self.settings, limit).run()
+
+    def part(self, R: Dense) -> float:
+        return self.settings.part
+
+    def nominal_seconds(self, R: Dense) -> float:
+        return self.settings.nominal_seconds(R.size)
+
+
+P_IDENTITY = _PIdentity(NAME, p_identity, searches=True, quick=True)

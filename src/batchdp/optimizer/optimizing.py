@@ -1,0 +1,268 @@
+"""`optimize`: the best strategy that any method here finds.
+
+Left to itself it runs every registered mechanism that can win and is never worse than any of them; with a time budget
+of the caller's it is never worse than those in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import singledispatch
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from batchdp.errors import StrategyError
+from batchdp.linalg.matrix import Dense, dense, row_maxima, rows_span
+from batchdp.linalg.product import Product
+from batchdp.mechanism.conversion import rho_for
+from batchdp.optimizer.blocks import by_rows, is_large, may_group, optimize_blocks, optimize_max, optimize_sum
+from batchdp.optimizer.families import families_for
+from batchdp.optimizer.marginal import search as marginal
+from batchdp.optimizer.options import ANY, Options, checked_search, checked_shape
+from batchdp.optimizer.residual import optimizing as residual
+from batchdp.optimizer.shapes import add_shape
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise, Privacy, noise_of
+from batchdp.strategies.account import Account, Progress
+from batchdp.strategies.blocks import error_of
+from batchdp.strategies.bounds.convex import Objective
+from batchdp.strategies.marginal.strategy import MarginalStrategy
+from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.residual.strategy import ResidualStrategy
+from batchdp.strategies.shaped import DEFAULT, ShapeLimits
+from batchdp.strategies.strategy import Strategy
+from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.workloads.matrix import MatrixWorkload, as_workload
+
+ShapeChoice = Literal["pair", "any"]
+TIE = 1e-12
+"""Errors that differ by less, relative, are the same but for rounding."""
+SECONDS_A_COLUMN = 2.0
+"""For the strategy of one column by itself."""
+MOST_ENTRIES = 20_000_000
+"""Of weighted tables that are multiplied out for a batch that came as a matrix too."""
+PART = 0.3
+"""Of the caller's seconds, for weighted tables beside all other methods."""
+NEAREST = 1e-5
+"""How much smaller than the largest a query may be, by its weight, where the search lost some to rounding."""
+
+
+class _Search(TypedDict, total=False):
+    objective: Objective
+    seconds: float | None
+    seed: int
+    epsilon: float
+    delta: float | None
+    tolerance: float
+    shape: ShapeChoice
+    limits: ShapeLimits
+    progress: Progress | None
+
+
+@overload
+def optimize(workload: KroneckerWorkload, privacy: Literal["zcdp"], **search: Unpack[_Search]) -> ResidualStrategy: ...
+@overload
+def optimize(
+    workload: KroneckerWorkload, privacy: Literal["pure"] = "pure", **search: Unpack[_Search]
+) -> MarginalStrategy: ...
+@overload
+def optimize(workload: KroneckerWorkload, privacy: Literal["auto"], **search: Unpack[_Search]) -> Strategy: ...
+@overload
+def optimize(
+    workload: MatrixWorkload | Product | ArrayLike | sparse.sparray | sparse.spmatrix,
+    privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
+    **search: Unpack[_Search],
+) -> PairStrategy: ...
+def optimize(
+    workload: MatrixWorkload | KroneckerWorkload | ArrayLike | Any,
+    privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
+    *,
+    objective: Objective = "sum",
+    seconds: float | None = None,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    tolerance: float = 1e-3,
+    shape: ShapeChoice = "pair",
+    limits: ShapeLimits = DEFAULT,
+    progress: Progress | None = None,
+) -> Strategy:
+    """The strategy with the least expected error that can be found.
+
+    Args:
+        workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors. The strategy
+            of a batch over many columns is in factors, as the batch is, and never multiplied out.
+        privacy: "pure" for ε-differential privacy with Laplace noise, by a portfolio of methods; "zcdp" for Gaussian
+            noise, where the optimum is exact to a duality gap of `tolerance`; "auto" for whichever has the smaller
+            error at the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
+        objective: "sum" of all queries' squared errors, or "max" for the largest.
+        seconds: the time to spend, in nominal seconds: work is counted by what it takes on one core of a usual machine,
+            so that the result does not depend on how busy yours is. If left out, it follows from the problem's size
+            (seconds for hundreds of cells), every registered mechanism that can win is run, and the result is never
+            worse than any of these.
+        seed: the same seed and class of budget give the same strategy.
+        epsilon, delta: what "auto" compares at; not used otherwise.
+        tolerance: the relative duality gap at which the searches for an exact optimum end: that under Gaussian noise,
+            and the bound of `objective="max"`. The search under Laplace noise for the least sum has none and goes by
+            `seconds`.
+        shape: "pair" for Laplace or Gaussian noise on a pair; "any" for noise in the shape of the batch where its
+            simulated error is clearly below that of the best pair, under pure ε; the strategy's `reason` says what was
+            found, or why there is none.
+        limits: up to which rank and time of a draw noise is shaped. What a shape is simulated for comes on top of
+            `seconds`: a second for a few hundred columns, some for a thousand.
+        progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
+            answer ends the search with the best strategy so far.
+    """
+    options = checked_search(privacy, objective, seconds, seed, tolerance, progress)
+    shape_limits = checked_shape(shape, privacy, limits)
+
+    def best(noise: Noise) -> Any:
+        found = best_strategy(workload, noise, options)
+        return add_shape(workload, found, options, shape_limits) if shape == ANY and noise == LAPLACE else found
+
+    found: Strategy = _better(best, objective, epsilon, delta) if privacy == "auto" else best(noise_of(privacy))
+    return found
+
+
+@singledispatch
+def best_strategy(workload: Any, noise: Noise, options: Options) -> Any:
+    """The best strategy with a noise, by the kind of workload: here a matrix, block by block if it has several."""
+    return _of_blocks(as_workload(workload), noise, options)
+
+
+@best_strategy.register
+def _(workload: KroneckerWorkload, noise: Noise, options: Options) -> Strategy:
+    return OVER_COLUMNS[noise](workload, options)  # never multiplied out
+
+
+def _by_weighted_tables(workload: KroneckerWorkload, options: Options) -> MarginalStrategy:
+    return marginal.optimize_products(workload, options, _ColumnStrategies(options.seconds, options.seed))
+
+
+OVER_COLUMNS: dict[Noise, Callable[[KroneckerWorkload, Options], Strategy]] = {
+    LAPLACE: _by_weighted_tables,
+    GAUSSIAN: residual.optimize_products,
+}
+"""The searches over many columns, by the noise."""
+
+
+def _of_blocks(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
+    if len(workload.blocks) > 1:
+        # The errors of a query that spans blocks add up: the least largest in each need not be the least in all.
+        tried: tuple[Objective, ...] = (options.objective,)
+        if options.objective == "max" and rows_span(workload.matrix, workload.blocks):
+            tried = ("max", "sum")
+        each = options.split(len(tried), options.progress)
+
+        def of_block(part: MatrixWorkload, own: Options) -> PairStrategy:
+            return _of_blocks(part, noise, own)
+
+        found = [optimize_blocks(workload, noise, replace(each, objective=one), of_block) for one in tried]
+        return min(found, key=lambda strategy: error_of(strategy, options.objective))
+    try:
+        return _of_one_block(workload, noise, options)
+    except StrategyError:  # queries of so different sizes that rounding drowns some of them
+        nearer = MatrixWorkload(workload.matrix, workload.names, _nearer_weights(workload))
+        one = _of_one_block(nearer, noise, options)
+        return replace(one, workload=workload, proven=())  # which would be about other weights
+
+
+def _nearer_weights(workload: MatrixWorkload) -> Dense:
+    """The weights, with those of the smallest queries raised until rounding leaves something of them."""
+    largest = row_maxima(workload.matrix)
+    sizes = largest if workload.weights is None else largest * np.sqrt(workload.weights)
+    kept = np.maximum(sizes, NEAREST * sizes.max(initial=0.0)) / np.where(largest > 0, largest, 1.0)
+    return np.asarray(np.square(np.where(largest > 0, kept, 1.0)))
+
+
+def _of_one_block(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
+    if options.objective == "max":
+        return optimize_max(workload, noise, options)
+    if noise != LAPLACE:
+        return _best_optimum(workload, noise, options)
+    if large := is_large(workload):  # what takes no search and no copy of the workload
+        closed = (family.plainly(workload) for family in families_for(LAPLACE))
+        best = min((one for one in closed if one is not None), key=lambda one: error_of(one, "sum"))
+    else:
+        best = optimize_sum(workload, options.seconds, options.seed, options.progress)
+    others = (by_rows(workload) if large or may_group(workload) else None, _as_tables(workload, options))
+    for other in others:
+        # By more than rounding: what was found on the merged cells can be kept in factors.
+        if other is not None and error_of(other, "sum") < (1 - TIE) * error_of(best, "sum"):
+            best = other
+    return best
+
+
+def _best_optimum(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
+    """The best of the families of a noise for which the problem is convex."""
+    found, progress = [], options.progress
+    for family in families_for(noise):
+
+        def watch(_: int, lower: float, upper: float, name: str = family.name) -> object:
+            return progress is not None and progress(lower / upper, name, upper)
+
+        found.append(family.optimum(workload, options.tolerance, None if progress is None else watch))
+    return min(found, key=lambda strategy: error_of(strategy, "sum"))
+
+
+class _ColumnStrategies:
+    """From the queries on one column to what is measured of it, each asked once."""
+
+    def __init__(self, seconds: float | None, seed: int) -> None:
+        self.seconds = SECONDS_A_COLUMN if seconds is None else min(seconds / 10, SECONDS_A_COLUMN)
+        self.seed = seed
+        self.known: dict[bytes, Dense] = {}
+
+    def __call__(self, queries: Dense, account: Account) -> Dense | None:
+        size = float(np.linalg.norm(queries))
+        gram = np.round(queries.T @ queries / size**2, 9)
+        key = gram.tobytes()
+        if key not in self.known:
+            account.charge(self.seconds)
+            found = optimize_sum(MatrixWorkload(queries / size), self.seconds, self.seed, None)
+            self.known[key] = dense(found.measurement)
+        return self.known[key]
+
+
+def _as_tables(workload: MatrixWorkload, options: Options) -> PairStrategy | None:
+    """Weighted tables for a batch that came as products, multiplied out; None where it did not, or they do not fit."""
+    batch, seconds = workload.structure, options.seconds
+    if batch is None or len(workload.blocks) > 1 or len(batch.sizes) < 2:
+        return None
+    part = replace(options, objective="sum", seconds=None if seconds is None else PART * seconds)
+    found = marginal.optimize_products(batch, part)
+    if found.measurements * workload.cells > MOST_ENTRIES or found.measurements * workload.queries > MOST_ENTRIES:
+        return None
+    try:
+        return PairStrategy(
+            workload,
+            sparse.csr_array(found.measure),
+            sparse.csr_array(found.reconstruct),
+            method=found.method,
+            privacy=found.privacy,
+            status=found.status,
+        )
+    except StrategyError:  # which misses its workload by rounding; the other methods remain
+        return None
+
+
+def _better(best: Callable[[Noise], Any], objective: Objective, epsilon: float, delta: float | None) -> Any:
+    """Laplace or Gaussian noise, by the smaller error at the same (ε, δ)."""
+    if delta is None:
+        raise StrategyError('delta=None: privacy="auto" needs a delta, below one over the number of people')
+    budgets = (Budget(LAPLACE, epsilon), Budget(GAUSSIAN, rho_for(epsilon, delta)))
+    found = []
+    for budget in budgets:
+        strategy = best(budget.noise)
+        of_objective = strategy.expected_squared_error if objective == "sum" else strategy.largest_variance
+        found.append((of_objective(**budget.arguments), strategy))
+    (least, chosen), (most, other) = sorted(found, key=lambda one: one[0])
+    return replace(
+        chosen,
+        reason=f"{chosen.reason} ".lstrip()
+        + f"{chosen.noise.name} noise has an expected squared error of {least:.4g} at ε = {epsilon:g} and "
+        f"δ = {delta:g} (ρ = {float(budgets[1]):.4g}); {other.noise.name} noise would have {most:.4g}",
+    )
