@@ -15,8 +15,7 @@ from batchdp.queries.query import Query
 from batchdp.sql import read_queries
 from batchdp.sql.script import Batch, batch_of, load_text, read_selections
 from batchdp.workloads.encode.atoms import split
-from batchdp.workloads.encode.blocks import blocks
-from batchdp.workloads.encode.cells import MOST_CELLS, Cells
+from batchdp.workloads.encode.cells import MOST_CELLS, Cells, blocks
 from batchdp.workloads.matrix import as_workload
 from contract import contract_workload as contract_workload
 from contract import peer_figures as peer_figures

@@ -13,7 +13,7 @@ from batchdp.sql.script import Batch, read_selections
 from batchdp.workloads.encode import tables_of
 from batchdp.workloads.encode.batch import query_of_answer
 from batchdp.workloads.encode.classes import classes_of
-from batchdp.workloads.encode.parting import alive_of
+from batchdp.workloads.encode.demands import alive_of
 from cases import read_batch
 
 DOMAIN = as_domain(

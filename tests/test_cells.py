@@ -20,15 +20,9 @@ from hypothesis import strategies as st
 from batchdp import Domain, QueryError
 from batchdp.domain import as_domain, read_domain
 from batchdp.engines import count, open_table
-from batchdp.queries.query import (
-    Choice,
-    Scaled,
-    Total,
-    Truth,
-    ValueOf,
-)
+from batchdp.queries.query import Choice, Scaled, Total, Truth, ValueOf
 from batchdp.sql import read_queries
-from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, LineAtoms, possible
+from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, LineAtoms
 from batchdp.workloads.encode.cells import Cells, cells_of
 from cases import every_number
 from sql_truth import (
@@ -209,7 +203,7 @@ def small_batches(draw: st.DrawFn) -> tuple[str, Domain]:
 
 def examples_of(atoms: Atoms) -> list[Any]:
     """For every atom a value in it, or ... where no record that is kept has one; NULL is None."""
-    alive = possible(atoms)
+    alive = atoms.possible
     if isinstance(atoms, AmountAtoms):
         return amounts_of(atoms)
     if not isinstance(atoms, LineAtoms):
@@ -250,7 +244,7 @@ def test_there_are_as_many_cells_as_different_columns_of_w(case: tuple[str, Doma
     assert len(cells.blocks) == 1
     samples = [examples_of(atoms) for atoms in cells.atoms]
     for values, atoms in zip(samples, cells.atoms, strict=True):
-        assert [value is not ... for value in values] == possible(atoms).tolist()  # impossible atoms, and only those
+        assert [value is not ... for value in values] == atoms.possible.tolist()  # impossible atoms, and only those
     codes = [list(code) for code in product(*(range(len(values)) for values in samples))]
     codes = [code for code in codes if all(values[i] is not ... for values, i in zip(samples, code, strict=True))]
     columns = []

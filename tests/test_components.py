@@ -19,15 +19,10 @@ from batchdp.optimizer.residual import groups
 from batchdp.optimizer.residual import measures as limits
 from batchdp.optimizer.residual.measures import by_products, by_sample, limit_of
 from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
-from batchdp.optimizer.residual.search import (
-    Batch,
-    one_product,
-    split_by,
-    tables_apart,
-)
+from batchdp.optimizer.residual.search import Batch, one_product, split_by, tables_apart
 from batchdp.strategies.bounds import certify, certify_worst
 from batchdp.strategies.residual.strategy import ResidualStrategy
-from batchdp.strategies.residual.terms import usage_of
+from batchdp.strategies.residual.terms import measured
 from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 
 Dense = NDArray[np.float64]
@@ -90,12 +85,12 @@ def check(strategy: ResidualStrategy) -> None:
     assert np.allclose(strategy.per_query_variance(rho=0.5), squares, rtol=1e-8, atol=1e-10)
     assert strategy.expected_squared_error(rho=0.5) == pytest.approx(float(weights_of(batch) @ squares), rel=1e-7)
     cells = np.indices(batch.sizes).reshape(len(batch.sizes), -1).T
-    used = sum(usage_of(part, strategy.columns, cells) for part in strategy.parts)
+    used = sum(np.square(measured(part, strategy.columns, cells)).sum(axis=0) for part in strategy.parts)
     assert np.allclose(used, np.square(L).sum(axis=0), atol=1e-12)
     assert strategy.shares.sum() == pytest.approx(1)
     for group, share in enumerate(strategy.shares):
-        own = [usage_of(part, strategy.columns, cells) for part in strategy.parts if part.group == group]
-        assert np.sum(own, axis=0).max() <= share * (1 + 1e-9) if own else share == 0
+        own = [measured(part, strategy.columns, cells) for part in strategy.parts if part.group == group]
+        assert sum(np.square(one).sum(axis=0) for one in own).max() <= share * (1 + 1e-9) if own else share == 0
     assert len(L) == strategy.measurements
 
 

@@ -21,7 +21,6 @@ from batchdp.plans.componentwise import (
     componentwise,
     query_tables,
 )
-from batchdp.workloads.encode.atoms import possible
 from cases import every_number, read_batch
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -71,7 +70,7 @@ def test_components_count_the_same_queries(chosen: set[str], seed: int) -> None:
     cells, strategy = made
     plain = every_number(queries, domain)
     rng = np.random.default_rng(seed)
-    alive = [np.flatnonzero(possible(atoms)) for atoms in cells.atoms]
+    alive = [np.flatnonzero(atoms.possible) for atoms in cells.atoms]
     rows = np.column_stack([rng.choice(own, 50) for own in alive]) if alive else np.zeros((50, 0), dtype=np.int64)
     records = [(rows, rng.integers(1, 9, 50))]
     truth = plain.matrix @ plain.counts(records)

@@ -6,6 +6,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
+from itertools import product as product_of
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,9 @@ def ours(batch: TableBatch, keys: list[str], codes: Any, times: Any) -> dict[str
         product: NDArray[np.float64] = times.astype(np.float64)[None]
         for c, factor in batch.workload.factors_of(t).items():
             product = (product[:, None] * factor.matrix[:, values[:, c]]).reshape(-1, len(times))
-        columns = dict(batch.legend.columns(batch.workload, t))
+        titled = list(product_of(*(key.titles for key in batch.legend.keys_of(batch.workload, t))))
+        headings = [key.heading for key in batch.legend.keys_of(batch.workload, t)]
+        columns = dict(zip(headings, zip(*titled, strict=True), strict=True))
         own = found.setdefault(table.name.split(" by ")[0], {})
         for k, value in enumerate(product.sum(axis=1).tolist()):
             own[tuple(columns[key][k] if key in columns else "all" for key in keys)] = value

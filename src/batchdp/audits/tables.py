@@ -16,7 +16,6 @@ from batchdp.mechanism.measurement import Integers
 from batchdp.mechanism.tables import TableLattice
 from batchdp.plans.encoding import CellBatch
 from batchdp.private import Records
-from batchdp.workloads.encode.atoms import possible
 from batchdp.workloads.encode.cells import Cells, looked_at
 
 CHUNK = 200_000
@@ -38,7 +37,7 @@ def _(batch: CellBatch, measurement: Any) -> Iterator[Finding]:
 def records_finding(cells: Cells, lattice: Any) -> Finding:
     """Every combination of atoms, the cell that it has in every block, and what it changes: never more than Δ."""
     met = [frozenset(own) for own in lattice.workload.meetings]
-    many = prod(int(possible(cells.atoms[i]).sum()) for i in looked_at(cells.blocks))
+    many = prod(int(cells.atoms[i].possible.sum()) for i in looked_at(cells.blocks))
     if many > MOST_RECORDS:
         return Finding("records that exist", held=False, figures=f"{many:,} combinations are too many to look at")
     columns = sparse.csc_array(lattice.integers)
@@ -68,7 +67,7 @@ def records_finding(cells: Cells, lattice: Any) -> Finding:
 
 def _records(cells: Cells) -> Iterator[Integers]:
     """All combinations of atoms that records can have, in the columns that matter; any atom in the others."""
-    alive = {i: np.flatnonzero(possible(cells.atoms[i])) for i in looked_at(cells.blocks)}
+    alive = {i: np.flatnonzero(cells.atoms[i].possible) for i in looked_at(cells.blocks)}
     shape = tuple(len(own) for own in alive.values())
     total = prod(shape)
     for start in range(0, total, CHUNK):

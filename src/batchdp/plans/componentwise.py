@@ -36,10 +36,9 @@ from batchdp.strategies.residual.terms import measured, recovered
 from batchdp.workloads.encode import TableBatch, tables_of
 from batchdp.workloads.encode.atoms import parts_of
 from batchdp.workloads.encode.batch import query_of_answer, weigh_answers
-from batchdp.workloads.encode.blocks import Block
-from batchdp.workloads.encode.cells import Cells
+from batchdp.workloads.encode.cells import Block, Cells
 from batchdp.workloads.encode.classes import Classes
-from batchdp.workloads.encode.parting import alive_of
+from batchdp.workloads.encode.demands import alive_of
 from batchdp.workloads.kronecker import KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload
 

@@ -127,12 +127,12 @@ class PairSearch:
         """Keep a measure of a family if its exact pair is the best so far."""
         self.keep(method, complete(self.R, measure), doing)
 
-    def offer_pair(self, method: str, pair: Pair | None, doing: str = "") -> None:
+    def offer_pair(self, method: str, pair: Pair | None) -> None:
         """Keep a pair of any sensitivity if it is exact and the best so far."""
         if pair is not None:
             pair = scale_to_one(pair)
             pair = pair if pair.error < self.error and is_exact(self.R, pair) else None
-        self.keep(method, pair, doing)
+        self.keep(method, pair)
 
     def keep(self, method: str, pair: Pair | None, doing: str = "") -> None:
         """Keep an exact pair of sensitivity 1 if it is the best so far."""

@@ -1,4 +1,4 @@
-"""Trees over the cells themselves, brought to the merged columns where that may pay.
+"""Strategies of blocks as one strategy, and trees over the cells brought to the merged columns where that may pay.
 
 The cells' own intervals differ from the merged columns'; with far more cells than columns they only do worse.
 """
@@ -13,13 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from scipy import sparse
 
-from batchdp.linalg.matrix import (
-    Dense,
-    Plain,
-    column_norms,
-    dense,
-    plain,
-)
+from batchdp.linalg.matrix import Dense, Plain, column_norms, dense, plain
 from batchdp.privacy import Noise
 from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import Objective, of_blocks

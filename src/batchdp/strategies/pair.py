@@ -27,14 +27,7 @@ from batchdp.linalg.matrix import (
     rows_span,
 )
 from batchdp.linalg.product import Product
-from batchdp.privacy import (
-    KNORM,
-    LAPLACE,
-    Budget,
-    Noise,
-    Privacy,
-    noise_of,
-)
+from batchdp.privacy import KNORM, LAPLACE, Budget, Noise, Privacy, noise_of
 from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import Objective, OptimalityBound, certify
 from batchdp.strategies.bounds.spectral import certify_worst, structural_error_bound
@@ -60,30 +53,25 @@ def is_finite(matrix: Matrix) -> bool:
 def real(matrix: Any) -> Matrix:
     """A factor as a matrix of floats."""
     if isinstance(matrix, Product):
-        return _real_product(matrix)
+        left, right = real(matrix.left), real(matrix.right)
+        if isinstance(left, Product) or isinstance(right, Product):
+            raise StrategyError("measurement and reconstruction may be products of two matrices, not of more")
+        if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
+            raise StrategyError(f"a product of {left.shape} and {right.shape} does not fit together")
+        return matrix if left is matrix.left and right is matrix.right else Product(left, right)
     try:
         if not sparse.issparse(matrix):
             return np.asarray(matrix, dtype=np.float64)
-        rows: Any = matrix
-        if rows.format == "csc" and rows.dtype == np.float64 and rows.has_canonical_format:
-            return sparse.csc_array(rows) if not isinstance(rows, sparse.csc_array) else rows
-        real = sparse.csr_array(rows.tocsr().astype(np.float64))
-        if not real.has_canonical_format:  # an entry in several pieces has another norm than their sum
-            real = real.copy()
-            real.sum_duplicates()
-        return real
+        given: Any = matrix
+        if given.format == "csc" and given.dtype == np.float64 and given.has_canonical_format:
+            return given if isinstance(given, sparse.csc_array) else sparse.csc_array(given)
+        rows = sparse.csr_array(given.tocsr().astype(np.float64))
+        if not rows.has_canonical_format:  # an entry in several pieces has another norm than their sum
+            rows = rows.copy()
+            rows.sum_duplicates()
+        return rows
     except (TypeError, ValueError) as error:
         raise StrategyError(f"measurement and reconstruction must be matrices of numbers ({error})") from error
-
-
-def _real_product(matrix: Product) -> Product:
-    """The same object where its factors are fit already."""
-    left, right = real(matrix.left), real(matrix.right)
-    if isinstance(left, Product) or isinstance(right, Product):
-        raise StrategyError("measurement and reconstruction may be products of two matrices, not of more")
-    if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
-        raise StrategyError(f"a product of {left.shape} and {right.shape} does not fit together")
-    return matrix if left is matrix.left and right is matrix.right else Product(left, right)
 
 
 def on_request(matrix: Matrix, name: str) -> Dense:
@@ -243,7 +231,6 @@ class PairStrategy(Strategy):
         noise: Noise = LAPLACE,
         relaxation: float = 0.0,
         proven: tuple[OptimalityBound, ...] = (),
-        shape: Shape | None = None,
     ) -> PairStrategy:
         """The strategy for the full workload from a pair for the reduced problem."""
         used = row_squares(pair.measure) > 0  # a measurement of nothing would only cost a draw of noise
@@ -257,7 +244,6 @@ class PairStrategy(Strategy):
             status=pair.outcome,
             relaxation=relaxation,
             proven=proven,
-            shape=shape,
         )
 
     @property
@@ -293,11 +279,7 @@ class PairStrategy(Strategy):
         return self._unit_variance(epsilon, rho) * self._row_squares
 
     def expected_squared_error(
-        self,
-        *,
-        epsilon: float | None = None,
-        rho: float | None = None,
-        squared_counts: float | None = None,
+        self, *, epsilon: float | None = None, rho: float | None = None, squared_counts: float | None = None
     ) -> float:
         """The total over all queries, each times its importance weight: 2 (Δ/ε)² ‖B‖²_F when pure.
 
@@ -428,15 +410,8 @@ class PairStrategy(Strategy):
         one = batch.tables[table]
         return np.asarray(self.sensitivity**2 * self._row_squares[start : start + one.queries].reshape(one.shape))
 
-    def mean_variances(self) -> Dense:
-        """For every table the mean of its answers' variances."""
-        squares = self.sensitivity**2 * self._row_squares
-        return squares if self.workload.structure is None else super().mean_variances()
-
-    def worst_variances(self) -> Dense:
-        """For every table the largest variance of its answers."""
-        squares = self.sensitivity**2 * self._row_squares
-        return squares if self.workload.structure is None else super().worst_variances()
+    def _table_variances(self) -> Dense | None:
+        return self.sensitivity**2 * self._row_squares if self.workload.structure is None else None
 
     def __repr__(self) -> str:
         m, r, n = self.workload.queries, self.measurements, self.workload.cells

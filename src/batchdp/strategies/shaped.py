@@ -26,26 +26,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import (
-    Dense,
-    Matrix,
-    dense,
-    plain,
-    row_squares,
-)
+from batchdp.linalg.matrix import Dense, Matrix, dense, plain, row_squares
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies.bounds.convex import Objective
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.shape import (
-    DEFAULT,
-    Group,
-    Sets,
-    Shape,
-    ShapeLimits,
-    joint_columns,
-    rounded,
-    sampled,
-)
+from batchdp.strategies.shape import DEFAULT, Group, Sets, Shape, ShapeLimits, joint_columns, rounded, sampled
 from batchdp.workloads.matrix import MatrixWorkload
 from batchdp.workloads.reduction import Reduction, reduce
 
@@ -67,6 +52,9 @@ MOST_BODIES = 12
 REWEIGHTED = 300
 """Rounds in which the worst queries are given more weight."""
 
+Coordinates = tuple[Dense, Dense, bool]
+"""X and N with R = N X, of which rows of X that follow each other may share a body; and whether X is made of the
+queries themselves, so that integers stay integers, and are measured without bias."""
 Price = Callable[[Dense], float]
 """From what one record can add to the measurements of a group to the seconds that a draw of its noise takes."""
 Sizes = tuple[int, ...]
@@ -95,18 +83,6 @@ class _Bundle:
         ends = np.cumsum(self.reduction.workload.blocks)[:-1]
         parts = zip(np.split(classes, ends), np.split(scales, ends), strict=True)
         return joint_columns([measure[:, own] * scale for own, scale in parts], self.meetings)
-
-
-@dataclass(frozen=True, eq=False)
-class _Coordinates:
-    """X with R = N X: rows of X that follow each other may share a body."""
-
-    measure: Dense
-    """X, one coordinate a row and one class of cells a column."""
-    reconstruct: Dense
-    """N."""
-    exact: bool
-    """Whether X is made of the queries themselves: integers stay integers, and are measured without bias."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +212,7 @@ def _bundle(workload: MatrixWorkload, blocks: Blocks) -> _Bundle:
     return _Bundle(reduction, queries, cells, meetings)
 
 
-def _multiples(reduction: Reduction) -> NDArray[np.float64]:
+def _multiples(reduction: Reduction) -> Dense:
     """The different columns of cells, as classes and sizes of multiples."""
     touched = reduction.scales != 0
     return np.unique(np.stack([reduction.classes, np.abs(reduction.scales)])[:, touched], axis=1).T
@@ -255,10 +231,10 @@ def _check(reduction: Reduction, limits: ShapeLimits) -> None:
 def _search(bundle: _Bundle, limits: ShapeLimits, seed: int, price: Price | None) -> tuple[list[_Part], float]:
     """The best groups of all that are tried, and the seconds of a draw; smaller ones where it would take too long."""
     reduction = bundle.reduction
-    ways = [_parts_of(turned, bundle, seed) for turned in _coordinates(reduction, limits)]
+    ways = [_parts_of(*turned, bundle, seed) for turned in _coordinates(reduction, limits)]
     most, seconds = min(limits.rank, reduction.rank), np.inf
     while most >= 1 and (groups := ceil(reduction.rank / most)) <= limits.groups:
-        sizes = _even(reduction.rank, groups)
+        sizes = tuple(map(len, np.array_split(range(reduction.rank), groups)))
         parts = min((_moved(sizes, most, part) for part in ways), key=_together)
         seconds = 0.0 if price is None else sum(price(part.columns) for part in parts)
         if seconds <= limits.seconds:
@@ -271,44 +247,35 @@ def _together(parts: list[_Part]) -> float:
     return float(sum(np.cbrt(part.error) for part in parts) ** 3)
 
 
-def _coordinates(reduction: Reduction, limits: ShapeLimits) -> list[_Coordinates]:
+def _coordinates(reduction: Reduction, limits: ShapeLimits) -> list[Coordinates]:
     """Along the singular values, and the queries; for a single body they do not matter, so the exact ones will do."""
-    spectrum, queries = _Coordinates(reduction.reduced, np.eye(reduction.rank), exact=False), _by_queries(reduction)
+    spectrum, queries = (reduction.reduced, np.eye(reduction.rank), False), _by_queries(reduction)
     if queries is None:
         return [spectrum]
     return [queries] if reduction.rank <= limits.rank else [spectrum, queries]
 
 
-def _parts_of(turned: _Coordinates, bundle: _Bundle, seed: int) -> Callable[[Border], _Part]:
+def _parts_of(every: Dense, back: Dense, exact: bool, bundle: _Bundle, seed: int) -> Callable[[Border], _Part]:
     """From the first and the last of consecutive coordinates to their part, which is looked at once."""
 
     @cache
     def part(border: Border) -> _Part:
-        own = slice(*border)
-        return _part(turned.measure[own], turned.reconstruct[:, own], bundle, seed, exact=turned.exact)
+        X, N = every[slice(*border)], back[:, slice(*border)]
+        columns = bundle.columns(X)
+        L, C = rounded(columns)
+        error = _error(*sampled(L, PILOT, np.random.default_rng(seed)), N @ C)
+        if exact and np.linalg.cond(C) <= MOST_SKEWED:
+            size = np.ldexp(1.0, -int(np.frexp(np.abs(X).max())[1]))  # none may vanish beside another on the lattice
+            return _Part(X * size, N / size, columns * size, L, C * size, error)
+        measure = L if columns is X else np.asarray(np.linalg.solve(C, X), np.float64)
+        return _Part(measure, np.asarray(N @ C), L, L, np.eye(len(L)), error)
 
     return part
-
-
-def _part(X: Dense, N: Dense, bundle: _Bundle, seed: int, *, exact: bool) -> _Part:
-    columns = bundle.columns(X)
-    L, C = rounded(columns)
-    points, weights = sampled(L, PILOT, np.random.default_rng(seed))
-    error = _error(points, weights, N @ C)
-    if exact and np.linalg.cond(C) <= MOST_SKEWED:
-        size = np.ldexp(1.0, -int(np.frexp(np.abs(X).max())[1]))  # no group may vanish beside another on the lattice
-        return _Part(X * size, N / size, columns * size, L, C * size, error)
-    measure = L if columns is X else np.asarray(np.linalg.solve(C, X), np.float64)
-    return _Part(measure, np.asarray(N @ C), L, L, np.eye(len(L)), error)
 
 
 def _error(points: Dense, weights: Dense, reconstruct: Dense) -> float:
     k = points.shape[1]
     return float(k * (k + 1) * (weights @ np.square(points @ reconstruct.T).sum(axis=1)))
-
-
-def _even(k: int, groups: int) -> Sizes:
-    return tuple(k // groups + (g < k % groups) for g in range(groups))
 
 
 def _moved(sizes: Sizes, most: int, part: Callable[[Border], _Part]) -> list[_Part]:
@@ -320,7 +287,11 @@ def _moved(sizes: Sizes, most: int, part: Callable[[Border], _Part]) -> list[_Pa
 
     best = parts(sizes)
     while True:
-        moves = [_with_moved(sizes, border, step) for border in range(len(sizes) - 1) for step in (1, -1)]
+        moves = [
+            tuple(size + step * ((place == border) - (place == border + 1)) for place, size in enumerate(sizes))
+            for border in range(len(sizes) - 1)
+            for step in (1, -1)
+        ]
         tried = [(_together(parts(one)), one) for one in moves if min(one) >= 1 and max(one) <= most]
         if not tried or min(tried)[0] >= _together(best):
             return best
@@ -328,14 +299,7 @@ def _moved(sizes: Sizes, most: int, part: Callable[[Border], _Part]) -> list[_Pa
         best = parts(sizes)
 
 
-def _with_moved(sizes: Sizes, border: int, step: int) -> Sizes:
-    moved = list(sizes)
-    moved[border] += step
-    moved[border + 1] -= step
-    return tuple(moved)
-
-
-def _by_queries(reduction: Reduction) -> _Coordinates | None:
+def _by_queries(reduction: Reduction) -> Coordinates | None:
     """The first queries that are independent enough to stand for all; None where there are too few."""
     U = dense(reduction.rows)
     chosen: list[int] = []
@@ -352,7 +316,7 @@ def _by_queries(reduction: Reduction) -> _Coordinates | None:
         return None
     weights = reduction.workload.weights
     N = np.linalg.inv(U[chosen]) * (1.0 if weights is None else np.sqrt(weights[chosen]))
-    return _Coordinates(reduction.merged_workload()[chosen], np.asarray(N), exact=True)
+    return reduction.merged_workload()[chosen], np.asarray(N), True
 
 
 def _strategy(

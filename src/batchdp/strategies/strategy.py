@@ -1,4 +1,4 @@
-"""What strategies over many columns share: nothing here has the size of all cells or queries."""
+"""What every strategy says of itself; and what those over many columns share, never of the size of all cells."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.privacy import Budget, Noise, Privacy
 from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import Objective
@@ -129,16 +128,23 @@ class Strategy(ABC):
     def distinct_variances(self, table: int) -> Dense:
         """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
 
+    def _table_variances(self) -> Dense | None:
+        """For every table the variance that all of its answers have, in the unit of `total`; None where they differ."""
+        return None
+
     def mean_variances(self) -> Dense:
         """For every table the mean of its answers' variances, in the unit of `total`."""
-        tables = self.workload.tables
+        if (alike := self._table_variances()) is not None:
+            return alike
         # Of what is broadcast the mean stays as it is.
-        return np.array([float(self.distinct_variances(t).mean()) for t in range(len(tables))])
+        return np.array([float(self.distinct_variances(t).mean()) for t in range(len(self.workload.tables))])
 
     def worst_variances(self) -> Dense:
         """For every table the largest variance of its answers, in the unit of `total`."""
-        tables = self.workload.tables
-        return np.array([float(self.distinct_variances(t).max(initial=0.0)) for t in range(len(tables))])
+        if (alike := self._table_variances()) is not None:
+            return alike
+        tables = range(len(self.workload.tables))
+        return np.array([float(self.distinct_variances(t).max(initial=0.0)) for t in tables])
 
     def worst_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """The largest variance of any answer, whatever its weight."""
@@ -172,8 +178,6 @@ class Strategy(ABC):
         """A sum of squares at sensitivity 1 as a variance of this strategy's noise."""
         return Budget.of(self.noise, epsilon=epsilon, rho=rho).variance(squared)
 
-
-Indices = NDArray[np.int64]
 
 MOST_CHECKED = 2_000_000
 """Answers of a table up to which it is looked at for the residual."""
@@ -227,12 +231,14 @@ class FactoredStrategy(Strategy):
     def _reproduced(self, table: int, records: Indices) -> Iterator[Dense]:
         """B L of a table for each record alone, as an array of the table's shape."""
 
+    def _cells(self) -> Indices:
+        return np.indices(self.workload.sizes).reshape(len(self.workload.sizes), -1).T.astype(np.int64)
+
     def _records_checked(self) -> Indices:
-        sizes = self.workload.sizes
         if self.workload.cells <= CELLS_CHECKED:
-            return np.indices(sizes).reshape(len(sizes), -1).T.astype(np.int64)
+            return self._cells()
         rng = np.random.default_rng(0)
-        return np.column_stack([rng.integers(0, n, size=RECORDS_CHECKED) for n in sizes]).astype(np.int64)
+        return np.column_stack([rng.integers(0, n, size=RECORDS_CHECKED) for n in self.workload.sizes]).astype(np.int64)
 
     def _tables_checked(self) -> list[int]:
         tables = self.workload.tables

@@ -9,21 +9,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp import errors
 from batchdp.errors import WorkloadError
-from batchdp.workloads.matrix import (
-    LARGEST,
-    SMALLEST,
-    MatrixWorkload,
-    Table,
-    Workload,
-)
-
-Dense = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from batchdp.linalg.matrix import Dense, Indices
+from batchdp.workloads.matrix import LARGEST, SMALLEST, MatrixWorkload, Table, Tables, Workload
 
 MOST_SMALL = 20_000_000
 """Queries times cells of a batch that is made as a matrix with names."""
@@ -54,13 +46,14 @@ class Factor:
         """Query × value."""
         return np.eye(self.size) if self.given is None else self.given
 
+    @property
+    def entries(self) -> sparse.csr_array:
+        """The same without what is 0."""
+        return sparse.eye_array(self.size, format="csr") if self.given is None else sparse.csr_array(self.given)
+
     def row(self, place: int) -> Dense:
         """One of the queries."""
-        if self.given is not None:
-            return np.asarray(self.given[place])
-        found = np.zeros(self.size)
-        found[place] = 1.0
-        return found
+        return np.eye(1, self.size, place)[0] if self.given is None else np.asarray(self.given[place])
 
     def asks_as(self, other: Factor) -> bool:
         """Whether another factor has the same queries."""
@@ -104,7 +97,13 @@ class KroneckerWorkload(Workload):
     @property
     def tables(self) -> Tables:
         """The tables, made when they are looked at."""
-        return Tables(self)
+        return Tables(len(self.starts) - 1, self._table)
+
+    def _table(self, number: int) -> Table:
+        own = self.factors_of(number)
+        called = (f"a{c + 1}" if self.column_names is None else self.column_names[c] for c in own)
+        name = (" × ".join(called) or "total") if self.names is None else self.names[number]
+        return Table(name, tuple(own), tuple(factor.rows for factor in own.values()))
 
     @cached_property
     def queries(self) -> int:
@@ -156,9 +155,9 @@ class KroneckerWorkload(Workload):
         )
         return all(one.asks_as(another) for pairs in factors for one, another in pairs)
 
-    def answers_of(self, table: int, record: NDArray[np.int64]) -> NDArray[np.float64]:
+    def answers_of(self, table: int, record: Indices) -> Dense:
         """One table's answers on a single record, given by its codes, as an array of the table's shape."""
-        found: NDArray[np.float64] = np.ones(())
+        found: Dense = np.ones(())
         for i, factor in self.factors_of(table).items():
             found = np.multiply.outer(found, factor.matrix[:, record[i]])
         return found
@@ -168,7 +167,7 @@ class KroneckerWorkload(Workload):
         own = self.factors_of(table)
         found = sparse.csr_array(np.ones((1, 1)))
         for i, n in enumerate(self.sizes):
-            part = _sparse_factor(own[i]) if i in own else sparse.csr_array(np.ones((1, n)))
+            part = own[i].entries if i in own else sparse.csr_array(np.ones((1, n)))
             found = sparse.csr_array(sparse.kron(found, part, format="csr"))
         return found
 
@@ -191,11 +190,10 @@ class KroneckerWorkload(Workload):
     @cached_property
     def _filled(self) -> int:
         """Non-zero coefficients."""
-        entries = 0
-        for t in range(len(self.tables)):
-            own = self.factors_of(t)
-            entries += prod(_filled(own[i]) if i in own else n for i, n in enumerate(self.sizes))
-        return entries
+        return sum(
+            prod(int(own[i].entries.count_nonzero()) if i in own else n for i, n in enumerate(self.sizes))
+            for own in map(self.factors_of, range(len(self.tables)))
+        )
 
     def query_names(self) -> Iterator[str]:
         """A name for every query: the table's, and which of its cells."""
@@ -219,28 +217,6 @@ class KroneckerWorkload(Workload):
         )
 
 
-class Tables(Sequence[Table]):
-    """All tables of a batch, each made when it is asked for."""
-
-    def __init__(self, batch: KroneckerWorkload) -> None:
-        self._batch = batch
-
-    def __len__(self) -> int:
-        return len(self._batch.starts) - 1
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = range(len(self))[index]
-        own = self._batch.factors_of(i)
-        if self._batch.names is None:
-            called = self._batch.column_names
-            name = " × ".join(f"a{c + 1}" if called is None else called[c] for c in own) or "total"
-        else:
-            name = self._batch.names[i]
-        return Table(name, tuple(own), tuple(factor.rows for factor in own.values()))
-
-
 def column_sizes(name: str, sizes: Iterable[int]) -> tuple[int, ...]:
     """The columns' sizes, checked."""
     try:
@@ -252,15 +228,6 @@ def column_sizes(name: str, sizes: Iterable[int]) -> tuple[int, ...]:
     if max(shape) > MOST_VALUES:
         raise WorkloadError(f"{name} has a column of {max(shape):,} values, more than {MOST_VALUES:,}; group them")
     return shape
-
-
-def _sparse_factor(factor: Factor) -> sparse.csr_array:
-    return sparse.eye_array(factor.size, format="csr") if factor.given is None else sparse.csr_array(factor.given)
-
-
-def _filled(factor: Factor) -> int:
-    """Non-zero entries."""
-    return factor.size if factor.given is None else int(np.count_nonzero(factor.given))
 
 
 def _many(number: int) -> str:
@@ -300,10 +267,7 @@ def in_factors(
 ) -> KroneckerWorkload:
     """The same, kept in factors whatever its size."""
     shape = column_sizes("sizes", sizes)
-    found = _Factors(shape)
-    lengths: list[int] = []
-    columns: list[int] = []
-    chosen: list[int] = []
+    found, tables = _Factors(shape), []
     try:
         listed = [list(term) for term in terms]
     except TypeError as error:
@@ -313,19 +277,17 @@ def in_factors(
     for t, term in enumerate(listed):
         if len(term) != len(shape):
             raise WorkloadError(f"terms[{t}] has {len(term)} factors for {len(shape)} columns; give None where none is")
-        own = [(i, found.number(t, i, factor)) for i, factor in enumerate(term)]
-        own = [(i, k) for i, k in own if k >= 0]
-        lengths.append(len(own))
-        columns += [i for i, _ in own]
-        chosen += [k for _, k in own]
+        own = ((i, found.number(t, i, factor)) for i, factor in enumerate(term))
+        tables.append([(i, k) for i, k in own if k >= 0])
+    columns, chosen = np.array([one for own in tables for one in own], dtype=np.int64).reshape(-1, 2).T.copy()
     return KroneckerWorkload(
         shape,
         tuple(map(tuple, found.distinct)),
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        np.array(columns, dtype=np.int64),
-        np.array(chosen, dtype=np.int64),
+        np.concatenate([[0], np.cumsum(list(map(len, tables)))]).astype(np.int64),
+        columns,
+        chosen,
         _checked_weights(weights, len(listed)),
-        _table_names(names, lengths, columns),
+        _table_names(names, tables),
     )
 
 
@@ -372,22 +334,28 @@ class _Factors:
         return self._known[column][key]
 
 
-def _table_names(names: Iterable[str] | None, lengths: list[int], columns: list[int]) -> tuple[str, ...]:
+def _table_names(names: Iterable[str] | None, tables: list[list[tuple[int, int]]]) -> tuple[str, ...]:
     if names is not None:
         given = tuple(map(str, names))
-        if len(given) != len(lengths):
-            raise WorkloadError(f"names has {len(given)} entries for {len(lengths)} tables; give one a table")
+        if len(given) != len(tables):
+            raise WorkloadError(f"names has {len(given)} entries for {len(tables)} tables; give one a table")
         if len(set(given)) < len(given):
             twice = next(name for name in given if given.count(name) > 1)
             raise WorkloadError(f"names has {twice!r} more than once; give every table a name of its own")
         return given
-    made: list[str] = []
+    return distinct(" × ".join(f"a{i + 1}" for i, _ in own) or "total" for own in tables)
+
+
+def distinct(names: Iterable[str]) -> tuple[str, ...]:
+    """Names with a number behind those that come again."""
     times: dict[str, int] = {}
-    ends = np.cumsum(lengths)
-    for length, end in zip(lengths, ends, strict=True):
-        name = " × ".join(f"a{i + 1}" for i in columns[end - length : end]) or "total"
-        times[name] = times.get(name, 0) + 1
-        made.append(name if times[name] == 1 else f"{name} ({times[name]})")
+    made: dict[str, None] = {}
+    for name in names:
+        own = name
+        while own in made:
+            times[name] = times.get(name, 1) + 1
+            own = f"{name} ({times[name]})"
+        made[own] = None
     return tuple(made)
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-Indices = NDArray[np.int64]
-Dense = NDArray[np.float64]
+from batchdp.linalg.matrix import Dense, Indices
 
 MOST_LAYERS = 128
 MOST_GROUPS = 3
@@ -37,7 +36,7 @@ class _Layer:
     def all_rows(self) -> Indices:
         return np.sort(np.array(self.rows, dtype=np.int64))
 
-    @property
+    @cached_property
     def cost(self) -> float:
         return float(self.squares.sum() ** (1 / 3))
 
@@ -82,28 +81,20 @@ def partitions(W: sparse.csr_array) -> Iterator[list[Indices]]:
     sample = np.arange(n) if n <= SAMPLE else np.sort(np.random.default_rng(0).choice(n, SAMPLE, replace=False))
     columns = sparse.csr_array(sparse.csc_array(W)[:, sample])
     groups = [_layer(columns, rows) for rows in known]
-    joint: dict[tuple[int, int], _Layer] = {}
-    number = list(range(len(groups)))
-    fresh = len(groups)
-    if len(groups) <= MOST_GROUPS:
-        yield from _coarser([group.all_rows for group in groups])
-    while len(groups) > 2:
-        best, pair = np.inf, (1, 0)
-        for a in range(len(groups)):
-            for b in range(a):
-                key = number[a], number[b]
-                if key not in joint:
-                    joint[key] = _joined(groups[a], groups[b])
-                lost = joint[key].cost - groups[a].cost - groups[b].cost
-                if lost < best:
-                    best, pair = lost, (a, b)
-        a, b = pair
-        groups[b] = joint[number[a], number[b]]
-        number[b] = fresh
-        fresh += 1
-        del groups[a], number[a]
+    join = cache(_joined)
+
+    def lost(pair: tuple[int, int]) -> float:
+        one, other = (groups[place] for place in pair)
+        return join(one, other).cost - one.cost - other.cost
+
+    while True:
         if len(groups) <= MOST_GROUPS:
             yield from _coarser([group.all_rows for group in groups])
+        if len(groups) == 2:
+            return
+        a, b = min(((a, b) for a in range(len(groups)) for b in range(a)), key=lost)
+        groups[b] = join(groups[a], groups[b])
+        del groups[a]
 
 
 def _layer(columns: sparse.csr_array, rows: Indices) -> _Layer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -83,6 +83,20 @@ class Table:
     def queries(self) -> int:
         """How many answers it has."""
         return prod(self.shape)
+
+
+class Tables(Sequence[Table]):
+    """All tables of a batch, each made when it is asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], Table]) -> None:
+        self._numbers, self._make = range(count), make
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._numbers[index]
+        return [self._make(i) for i in found] if isinstance(found, range) else self._make(found)
 
 
 class Workload:
@@ -184,7 +198,8 @@ class MatrixWorkload(Workload):
     @property
     def tables(self) -> Sequence[Table]:
         """Those of the products that it came as; else every query by itself."""
-        return QueryTables(self.names) if self.structure is None else self.structure.tables
+        alone = Tables(self.queries, lambda query: Table(self.names[query], (), ()))
+        return alone if self.structure is None else self.structure.tables
 
     def table_sizes(self) -> Dense:
         """How many queries every table has."""
@@ -213,9 +228,7 @@ class MatrixWorkload(Workload):
     @property
     def weighted(self) -> Matrix:
         """W with every row times the square root of its weight: its plain total error is the weighted one."""
-        if self.weights is None:
-            return self.matrix
-        return scale_rows(self.matrix, np.sqrt(self.weights))
+        return self.matrix if self.weights is None else scale_rows(self.matrix, np.sqrt(self.weights))
 
     def largest_by_block(self, values: NDArray[Any]) -> NDArray[Any]:
         """The largest of one value a cell in every block: a record has at most one of them."""
@@ -248,10 +261,10 @@ class MatrixWorkload(Workload):
         for size in self.blocks:
             cells = slice(start, start + size)
             part = columns[:, cells]
-            rows = np.flatnonzero(row_squares(part if isinstance(part, np.ndarray) else sparse.csr_array(part)))
+            own = part if isinstance(part, np.ndarray) else sparse.csr_array(part)
+            rows = np.flatnonzero(row_squares(own))
             if rows.size:
                 weights = None if self.weights is None else self.weights[rows]
-                own = part if isinstance(part, np.ndarray) else sparse.csr_array(part)
                 yield rows, cells, MatrixWorkload(own[rows], [self.names[q] for q in rows], weights)
             start += size
 
@@ -271,21 +284,6 @@ class MatrixWorkload(Workload):
             "names": "; ".join(shown) + ("; …" if self.queries > len(shown) else ""),
         }
         return summary("Workload", facts)
-
-
-class QueryTables(Sequence[Table]):
-    """Every query as a table of its own, made when it is looked at."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [Table(name, (), ()) for name in self._names[index]]
-        return Table(self._names[index], (), ())
 
 
 def as_workload(workload: MatrixWorkload | ArrayLike | Any) -> MatrixWorkload:

@@ -7,19 +7,14 @@ from itertools import chain, combinations
 from math import comb
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp import errors
 from batchdp.errors import WorkloadError
-from batchdp.linalg.matrix import Plain
+from batchdp.linalg.matrix import Indices, Plain
 from batchdp.linalg.product import CellMap, Product
-from batchdp.workloads.kronecker import (
-    MOST_TABLES,
-    Factor,
-    KroneckerWorkload,
-    column_sizes,
-)
+from batchdp.workloads.kronecker import MOST_TABLES, Factor, KroneckerWorkload, column_sizes
 from batchdp.workloads.matrix import MatrixWorkload
 
 
@@ -139,7 +134,7 @@ def _cells(n: int) -> int:
     return n
 
 
-def _intervals(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> MatrixWorkload:
+def _intervals(first: Indices, end: Indices, n: int) -> MatrixWorkload:
     """Query i sums the cells first[i] to end[i] − 1; by distinct columns when that is far smaller."""
     if len(first) * n > MANY_ENTRIES:
         starts = np.unique(np.concatenate([[0], first, end[end < n]]))
@@ -150,7 +145,7 @@ def _intervals(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> Matr
     return MatrixWorkload(_matrix(first, end, n))
 
 
-def _matrix(first: NDArray[np.int64], end: NDArray[np.int64], n: int) -> Plain:
+def _matrix(first: Indices, end: Indices, n: int) -> Plain:
     """Sparse when that is the smaller form."""
     cell = np.arange(n)
     lengths = end - first

@@ -20,10 +20,11 @@ from math import prod
 
 import numpy as np
 
+from batchdp.linalg.matrix import Dense
 from batchdp.optimizer.residual.groups import Kinds, TableWeights
 from batchdp.optimizer.residual.search import Batch
 from batchdp.strategies.marginal.columns import ColumnProblem, ColumnStrategy
-from batchdp.strategies.marginal.weights import Dense, Flags, MarginalProblem, Tables, plain, seen
+from batchdp.strategies.marginal.weights import Flags, MarginalProblem, Tables, plain, seen
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, qr
 from scipy.linalg.lapack import dtrtri
 
-from batchdp.linalg.matrix import Dense
+from batchdp.linalg.matrix import Dense, Indices
 
 Real = NDArray[np.floating[Any]]
 """A dense matrix in single or double precision."""
-Columns = NDArray[np.int64]
+Columns = Indices
 
 
 @dataclass(frozen=True, eq=False)

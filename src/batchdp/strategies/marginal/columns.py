@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import minimize
 
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 from batchdp.strategies.residual.columns import Column, without_rounding
-
-Dense = NDArray[np.float64]
 
 MOST_VALUES = 400
 """Of a column that gets a strategy of its own: its inverse is taken at every step."""
@@ -111,7 +109,7 @@ class ColumnProblem:
     """What all tables together want of one column: Σ_g c_g tr(S_k (p_g LᵀL + q_g J)⁻¹)."""
 
     grams: list[Dense]
-    kind: NDArray[np.int64]
+    kind: Indices
     weight: Dense
     apart: Dense
     """p_g: what tables that tell the column apart add."""
@@ -191,13 +189,10 @@ def shared_starts(n: int, rng: np.random.Generator, *, thorough: bool = True) ->
     found += [min(1.0, 4 / p) * rng.random((p, n)) for p in sizes if p <= max(1, n // 2)]
     for width in (2, 3, 4, 6, 8, 10, 16) if thorough else (4,):
         if width < n:
-            ends = np.arange(n) // width
-            rows = (ends == np.arange(ends[-1] + 1)[:, None]).astype(float)
-            found.append(0.5 * rows + 0.05 * rng.random(rows.shape))
-            wide = np.arange(n) // width**2
-            coarse = (wide == np.arange(wide[-1] + 1)[:, None]).astype(float)
-            both = np.vstack([rows, coarse]) if len(coarse) > 1 else rows
-            found.append(0.5 * both + 0.05 * rng.random(both.shape))
+            ends, wide = np.arange(n) // width, np.arange(n) // width**2
+            fine, coarse = (np.asarray(own == np.unique(own)[:, None], float) for own in (ends, wide))
+            for rows in (fine, np.vstack([fine, coarse]) if len(coarse) > 1 else fine):
+                found.append(0.5 * rows + 0.05 * rng.random(rows.shape))
     return found
 
 

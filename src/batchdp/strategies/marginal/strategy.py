@@ -8,54 +8,39 @@ has cells of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.progress import Outcome
 from batchdp.strategies.marginal.columns import ColumnStrategy
-from batchdp.strategies.marginal.weights import (
-    Dense,
-    Flags,
-    MarginalProblem,
-    Tables,
-    seen,
-    whole_problem,
-)
-from batchdp.strategies.residual.columns import Column
+from batchdp.strategies.marginal.weights import Flags, Tables, seen, sizes_of, whole_problem
+from batchdp.strategies.residual.columns import Column, factors_apart
 from batchdp.strategies.residual.strategy import closure, is_whole
 from batchdp.strategies.residual.terms import kron
 from batchdp.strategies.strategy import FactoredStrategy
 from batchdp.workloads.kronecker import Factor, KroneckerWorkload
-
-Factors = Mapping[int, Dense]
-"""A table's factors, by column in ascending order: query × value that is told apart."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
     """One table that is measured: the columns that it tells apart, and its weight θ.
 
-    Its measurements are θ times the product over its columns of `inside` (each value that is told apart by itself,
-    where there is none; the first value less the second for those in `differences`), summed over all other columns. A
-    record changes them by at most θ in the L1 norm.
+    Its measurements are θ times the product over its columns of what the group measures inside each (the first value
+    less the second for those in `differences`), summed over all others. A record changes them by at most θ in the L1
+    norm.
     """
 
     columns: tuple[int, ...]
     differences: tuple[int, ...]
     weight: float
-    group: int
-    merged: tuple[NDArray[np.int64], ...] = field(repr=False)
-    """For each of its columns which of the values are counted as one: a number for every value."""
-    inside: tuple[Dense | None, ...] = field(repr=False)
-    """For each of its columns the strategy on the merged values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +62,11 @@ class MarginalGroup:
     def __len__(self) -> int:
         return len(self.theta)
 
-    def listed(self, group: int) -> Iterator[Measured]:
+    def listed(self) -> Iterator[Measured]:
         """Its tables, one by one."""
-        for k in range(len(self)):
-            looked = [int(i) for i in np.flatnonzero(self.tables.looked[k])]
-            yield Measured(
-                tuple(looked),
-                tuple(int(i) for i in np.flatnonzero(self.tables.difference[k])),
-                float(self.theta[k]),
-                group,
-                tuple(self.columns[i].value for i in looked),
-                tuple(self.insides[i].measure for i in looked),
-            )
+        for looked, difference, weight in zip(self.tables.looked, self.tables.difference, self.theta, strict=True):
+            columns, differences = (tuple(np.flatnonzero(own).tolist()) for own in (looked, difference))
+            yield Measured(columns, differences, float(weight))
 
     @cached_property
     def tau(self) -> Dense:
@@ -97,15 +75,7 @@ class MarginalGroup:
 
     def eigenvalues(self, needed: Flags) -> Dense:
         """λ_A of some components."""
-        asked = MarginalProblem(needed, np.ones(len(needed)), self.tau, np.zeros(len(self.tau), dtype=bool))
-        squares = self.theta**2 * np.exp(self.tables.apart @ -np.log(asked.tau))
-        return np.asarray(seen(needed, self.tables) @ squares)
-
-    def factors(self, workload: KroneckerWorkload, table: int) -> dict[int, Dense]:
-        """A table's factors on the values that the group tells apart."""
-        own = workload.factors_of(table)
-        first = {i: np.unique(self.columns[i].value, return_index=True)[1] for i in own}
-        return {i: factor.matrix[:, first[i]] for i, factor in own.items()}
+        return np.asarray(seen(needed, self.tables) @ (self.theta**2 * sizes_of(self.tau, self.tables)))
 
     def variances(self, workload: KroneckerWorkload, table: int) -> Dense:
         """Of every answer of a table, where the noise on each measurement has the variance 1; to be broadcast.
@@ -136,46 +106,38 @@ class MarginalGroup:
         n = len(self.columns[i].orbit)
         if factor.given is None and self.insides[i].inverse is None:
             return np.full(1, 1 / n), np.full(1, 1 - 1 / n)
-        first = np.unique(self.columns[i].value, return_index=True)[1]
-        return self.insides[i].rows(factor.matrix[:, first])
+        return self.insides[i].rows(self.columns[i].tell_apart(factor))
 
     def _components(self, looked: Sequence[int]) -> list[tuple[frozenset[int], float]]:
         """The components of some columns that are measured, and their eigenvalues."""
-        kept = [
-            frozenset(i for i, there in zip(looked, choice, strict=True) if there)
-            for choice in product((False, True), repeat=len(looked))
-        ]
-        needed = np.zeros((len(kept), len(self.columns)), dtype=bool)
-        for row, own in zip(needed, kept, strict=True):
-            row[list(own)] = True
-        values = self.eigenvalues(needed)
-        return [(own, float(value)) for own, value in zip(kept, values, strict=True) if value > 0]
+        needed = np.zeros((2 ** len(looked), len(self.columns)), dtype=bool)
+        needed[:, looked] = list(product((False, True), repeat=len(looked)))
+        values = zip(needed, self.eigenvalues(needed), strict=True)
+        return [(frozenset(np.flatnonzero(own).tolist()), float(value)) for own, value in values if value > 0]
 
     def rows(self) -> int:
         """How many numbers are measured."""
-        total = 0
-        for k in range(len(self)):
-            total += prod(self._rows_of(int(i)) for i in np.flatnonzero(self.tables.apart[k]))
-        return total
+        sizes = [
+            len(column.orbit if own.measure is None else own.measure)
+            for column, own in zip(self.columns, self.insides, strict=True)
+        ]
+        return sum(prod(sizes[i] for i in np.flatnonzero(apart)) for apart in self.tables.apart)
 
-    def _rows_of(self, i: int) -> int:
-        inside = self.insides[i].measure
-        return len(self.columns[i].orbit) if inside is None else len(inside)
-
-    def _measure(self, i: int) -> Dense:
-        inside = self.insides[i].measure
-        return np.eye(len(self.columns[i].orbit)) if inside is None else inside
+    @cached_property
+    def _kinds(self) -> Indices:
+        """How every table looks at every column: 0 where it adds up over it, 1 tells it apart, 2 takes a difference."""
+        return np.where(self.tables.apart, 1, np.where(self.tables.difference, 2, 0))
 
     def _piece(self, i: int, kind: int) -> Dense:
         """What a table measures of a column, over the values that are told apart: their sum, each, or a difference."""
+        n, inside = len(self.columns[i].orbit), self.insides[i].measure
         if kind == 1:
-            return self._measure(i)
-        return np.array([[1.0, -1.0]]) if kind == 2 else np.ones((1, len(self.columns[i].orbit)))
+            return np.eye(n) if inside is None else inside
+        return np.array([[1.0, -1.0]]) if kind == 2 else np.ones((1, n))
 
     def _pieces(self, k: int) -> list[Dense]:
         """What table k measures of every column."""
-        kinds = np.where(self.tables.apart[k], 1, np.where(self.tables.difference[k], 2, 0))
-        return [self._piece(i, kind) for i, kind in enumerate(kinds.tolist())]
+        return [self._piece(i, kind) for i, kind in enumerate(self._kinds[k].tolist())]
 
     def measure(self) -> Dense:
         """L over all cells, multiplied out."""
@@ -187,7 +149,7 @@ class MarginalGroup:
 
     def reconstruct(self, workload: KroneckerWorkload, table: int) -> Dense:
         """B of one asked table: answers from all of the group's measurements."""
-        factors = self.factors(workload, table)
+        factors = factors_apart(workload, table, self.columns)
         components = self._components(list(factors))
         found = []
         for k in range(len(self)):
@@ -207,10 +169,9 @@ class MarginalGroup:
             found.append(block)
         return np.concatenate(found, axis=1)
 
-    def reproduced(self, workload: KroneckerWorkload, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
+    def reproduced(self, workload: KroneckerWorkload, table: int, records: Indices) -> Iterator[Dense]:
         """B L of one asked table for each record alone, as an array of the table's shape."""
-        factors = self.factors(workload, table)
-        kinds = np.where(self.tables.apart, 1, np.where(self.tables.difference, 2, 0))  # how a table looks at a column
+        factors, kinds = factors_apart(workload, table, self.columns), self._kinds
         alike, which = np.unique(kinds[:, list(factors)], axis=0, return_inverse=True)
         every = range(len(self.columns))
         terms = []
@@ -264,12 +225,9 @@ class Results:
     def __len__(self) -> int:
         return len(self.workload.tables)
 
-    def listed(self, group: int) -> Iterator[Measured]:
+    def listed(self) -> Iterator[Measured]:
         """Each asked table, with its factors inside."""
-        for t in range(len(self)):
-            own = self.workload.factors_of(t)
-            values = tuple(np.arange(self.workload.sizes[i]) for i in own)
-            yield Measured(tuple(own), (), self.scale, group, values, tuple(f.given for f in own.values()))
+        return (Measured(table.columns, (), self.scale) for table in self.workload.tables)
 
     def variances(self, workload: KroneckerWorkload, table: int) -> Dense:
         """Of every answer of a table, where the noise on each measurement has the variance 1; to be broadcast."""
@@ -279,7 +237,7 @@ class Results:
         """The same for every answer."""
         return np.full(len(workload.tables), 1 / self.scale**2)
 
-    def reproduced(self, workload: KroneckerWorkload, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
+    def reproduced(self, workload: KroneckerWorkload, table: int, records: Indices) -> Iterator[Dense]:
         """B L of one asked table for each record alone: what is asked, times the scale and divided by it."""
         return (self.scale * workload.answers_of(table, record) / self.scale for record in records)
 
@@ -294,10 +252,7 @@ class Results:
     def reconstruct(self, workload: KroneckerWorkload, table: int) -> Dense:
         """B of one asked table."""
         sizes = [one.queries for one in workload.tables]
-        start = sum(sizes[:table])
-        found = np.zeros((sizes[table], sum(sizes)))
-        found[np.arange(sizes[table]), start + np.arange(sizes[table])] = 1 / self.scale
-        return found
+        return np.eye(sizes[table], sum(sizes), sum(sizes[:table])) / self.scale
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -324,26 +279,17 @@ class MarginalStrategy(FactoredStrategy):
         """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
         return np.asarray(self.sensitivity**2 * self._group_of(table).variances(self.workload, table))
 
-    def _reproduced(self, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
+    def _reproduced(self, table: int, records: Indices) -> Iterator[Dense]:
         return self._group_of(table).reproduced(self.workload, table, records)
 
-    def mean_variances(self) -> Dense:
-        """For every table the mean of its answers' variances; those of a whole table are all alike."""
-        whole = all(factor.given is None for own in self.workload.factors for factor in own)
-        return self.worst_variances() if whole else super().mean_variances()
-
-    def worst_variances(self) -> Dense:
-        """For every table the largest variance of its answers, in the unit of `total`."""
+    def _table_variances(self) -> Dense | None:
         alike = self.groups[0].table_variances(self.workload) if len(self.groups) == 1 else None
-        if alike is not None:
-            return np.asarray(self.sensitivity**2 * alike)
-        return np.array([float(self.distinct_variances(t).max()) for t in range(len(self.workload.tables))])
+        return None if alike is None else np.asarray(self.sensitivity**2 * alike)
 
     @property
     def measured(self) -> Iterator[Measured]:
         """Every measured table with its weight θ; the weights add up to at least the sensitivity."""
-        for number, group in enumerate(self.groups):
-            yield from group.listed(number)
+        return chain.from_iterable(group.listed() for group in self.groups)
 
     @property
     def measurements(self) -> int:
@@ -361,19 +307,11 @@ class MarginalStrategy(FactoredStrategy):
         """B as an array; refused where it does not fit into memory."""
         self._fits("reconstruct", self.workload.queries, self.measurements)
         found = []
-        for t in range(len(self.workload.tables)):
-            own = self._group_of(t)
-            rows = self.workload.tables[t].queries
-            found.append(
-                np.concatenate(
-                    [
-                        group.reconstruct(self.workload, t) if group is own else np.zeros((rows, group.rows()))
-                        for group in self.groups
-                    ],
-                    axis=1,
-                )
-            )
-        return np.concatenate(found)
+        for t, table in enumerate(self.workload.tables):
+            empty = [np.zeros((table.queries, group.rows())) for group in self.groups]
+            own = self.groups.index(self._group_of(t))
+            found.append([*empty[:own], self.groups[own].reconstruct(self.workload, t), *empty[own + 1 :]])
+        return np.block(found)
 
     def _group_of(self, table: int) -> MarginalGroup | Results:
         return next(group for group in self.groups if group.serves is None or table in group.serves)

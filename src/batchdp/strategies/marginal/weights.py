@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.strategies.account import UNLIMITED, Account
-from batchdp.strategies.residual.strategy import closure, is_whole
+from batchdp.strategies.residual.strategy import closure, is_whole, keys_of
 from batchdp.workloads.kronecker import KroneckerWorkload
 
-Dense = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 MOST_DENSE = 20_000_000
@@ -93,7 +93,7 @@ class Tables:
         """Both."""
         return Tables(np.vstack([self.apart, other.apart]), np.vstack([self.difference, other.difference]))
 
-    def distinct(self) -> NDArray[np.int64]:
+    def distinct(self) -> Indices:
         """The place of the first of each kind, in ascending order."""
         both = np.packbits(np.hstack([self.apart, self.difference]), axis=1)
         return np.sort(np.unique(both, axis=0, return_index=True)[1]).astype(np.int64)
@@ -106,16 +106,16 @@ def plain(apart: Flags) -> Tables:
 
 def relation(asked: MarginalProblem, tables: Tables) -> Any:
     """Component × table: what θ² of a table adds to λ of a component; dense or sparse."""
-    size = sizes_of(asked, tables)
+    size = sizes_of(asked.tau, tables)
     if len(asked.needed) * len(tables) <= MOST_DENSE:
         return seen(asked.needed, tables) * size
     rows, columns = _subsets(asked.needed, tables.apart)
     return sparse.csr_array((size[columns], (rows, columns)), shape=(len(asked.needed), len(tables)))
 
 
-def sizes_of(asked: MarginalProblem, tables: Tables) -> Dense:
+def sizes_of(tau: Dense, tables: Tables) -> Dense:
     """Π 1/τ_i over the columns that a table tells apart."""
-    return np.asarray(np.exp(tables.apart @ -np.log(asked.tau)))
+    return np.asarray(np.exp(tables.apart @ -np.log(tau)))
 
 
 def seen(needed: Flags, tables: Tables) -> Dense:
@@ -128,49 +128,29 @@ def seen(needed: Flags, tables: Tables) -> Dense:
     return np.asarray(missing < 0.5, dtype=np.float64)
 
 
-def _subsets(needed: Flags, apart: Flags) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _subsets(needed: Flags, apart: Flags) -> tuple[Indices, Indices]:
     """All pairs of a component and a table that contains it, by looking every subset of a table up."""
     d = needed.shape[1]
-    keys = {order: _Keys(np.flatnonzero(needed.sum(axis=1) == order), needed, order, d) for order in range(d + 1)}
+    by_order = {}
+    for order in range(d + 1):
+        members = np.flatnonzero(needed.sum(axis=1) == order)
+        keys = keys_of(np.nonzero(needed[members])[1].reshape(len(members), order), d)
+        sort = np.argsort(keys, kind="stable")
+        by_order[order] = members[sort], keys[sort]
     lengths = apart.sum(axis=1)
     rows, columns = [], []
-    for length in np.unique(lengths):
+    for length in np.unique(lengths).tolist():
         own = np.flatnonzero(lengths == length)
-        listed = np.nonzero(apart[own])[1].reshape(len(own), int(length))
-        for order in range(int(length) + 1):
-            for places in combinations(range(int(length)), order):
-                there, found = keys[order].find(listed[:, list(places)])
-                rows.append(found)
+        listed = np.nonzero(apart[own])[1].reshape(len(own), length)
+        for order in range(length + 1):
+            members, known = by_order[order]
+            for places in combinations(range(length), order) if len(known) else ():
+                keys = keys_of(listed[:, list(places)], d)
+                at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+                there = np.flatnonzero(known[at] == keys)
+                rows.append(members[at[there]])
                 columns.append(own[there])
     return np.concatenate(rows), np.concatenate(columns)
-
-
-class _Keys:
-    """The components of so many columns, found by their columns."""
-
-    def __init__(self, members: NDArray[np.int64], needed: Flags, order: int, d: int) -> None:
-        self.d = d
-        listed = np.nonzero(needed[members])[1].reshape(len(members), order)
-        keys = self._key(listed)
-        sort = np.argsort(keys, kind="stable")
-        self.members, self.keys = members[sort], keys[sort]
-
-    def find(self, listed: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which of these are there, and which they are."""
-        if not len(self.keys):
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        keys = self._key(listed)
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        there = np.flatnonzero(self.keys[at] == keys)
-        return there, self.members[at[there]]
-
-    def _key(self, listed: NDArray[np.int64]) -> Any:
-        large = listed.shape[1] * np.log2(self.d + 1) > 62  # then Python's own whole numbers
-        rows: Any = listed.astype(object if large else np.int64)
-        found = rows[:, 0] if rows.shape[1] else np.zeros(len(rows), dtype=np.int64)
-        for place in range(1, rows.shape[1]):
-            found = found * self.d + rows[:, place]
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +211,8 @@ MOST_ENTRIES = 6_000_000
 ROUNDS = 60
 """Of fitting the weights after a change."""
 LEAST_GAIN = 1e-5
+PATIENCE = 2
+"""Rounds without a gain after which no change is said to pay."""
 FEW_COLUMNS = 10
 """Up to which all sets of columns are tried as one more table."""
 ANY = 200
@@ -241,12 +223,10 @@ ONE_MORE = 0.2
 """What the weight of one more table is relative to, all others having 1 together."""
 
 
-def improve(
-    asked: MarginalProblem, start: Fitted, rng: np.random.Generator, account: Account, *, patience: int = 2
-) -> Fitted:
+def improve(asked: MarginalProblem, start: Fitted, rng: np.random.Generator, account: Account) -> Fitted:
     """Change tables until no change pays, or the account is over."""
     best, at_once, failed = start, 64, 0
-    while failed < patience:
+    while failed < PATIENCE:
         new, gone, gain, weight = _priced(asked, best, rng)
         work = float(len(asked.needed)) * (len(new) * (2 * len(GRID) + len(best.tables) / 4))
         better = False
@@ -276,15 +256,17 @@ def _candidates(asked: MarginalProblem, tables: Tables, rng: np.random.Generator
     looked = tables.looked
     parts: list[tuple[Flags, Flags, Flags]] = []  # apart, difference, gone
 
-    def alone(which: NDArray[np.int64]) -> Flags:
-        gone = np.zeros((len(which), S), dtype=bool)
-        gone[np.arange(len(which)), which] = True
-        return gone
+    def put(flags: Flags, one: Indices, column: Indices, value: bool) -> Flags:
+        changed = flags[one]
+        changed[np.arange(len(one)), column] = value
+        return changed
+
+    def alone(which: Indices) -> Flags:
+        return np.asarray(which[:, None] == np.arange(S))
 
     # One more column, and everything below.
     one, column = np.nonzero(~tables.apart)
-    grown = tables.apart[one].copy()
-    grown[np.arange(len(one)), column] = True
+    grown = put(tables.apart, one, column, True)
     parts.append((grown, np.zeros_like(grown), _inside(looked, grown)))
     parts.append((grown, tables.difference[one] & ~grown, alone(one)))
     # Two as one.
@@ -294,15 +276,14 @@ def _candidates(asked: MarginalProblem, tables: Tables, rng: np.random.Generator
     parts.append((union, np.zeros_like(union), _inside(looked, union)))
     # One column less.
     one, column = np.nonzero(looked)
-    less, fewer = tables.apart[one].copy(), tables.difference[one].copy()
-    less[np.arange(len(one)), column] = fewer[np.arange(len(one)), column] = False
+    less, fewer = (put(own, one, column, False) for own in (tables.apart, tables.difference))
     parts.append((less, fewer, alone(one)))
     one, column = np.nonzero(tables.apart & asked.two)
-    less, more = tables.apart[one].copy(), tables.difference[one].copy()
-    less[np.arange(len(one)), column], more[np.arange(len(one)), column] = False, True
-    parts.append((less, more, alone(one)))
+    less = put(tables.apart, one, column, False)
+    parts.append((less, put(tables.difference, one, column, True), alone(one)))
     # Any other, beside all that there are.
-    some = _every(d) if d <= FEW_COLUMNS else rng.random((ANY, d)) < rng.uniform(0.1, 0.9, (ANY, 1))
+    every = np.arange(2 ** min(d, FEW_COLUMNS))[:, None] >> np.arange(d) & 1 == 1
+    some = every if d <= FEW_COLUMNS else rng.random((ANY, d)) < rng.uniform(0.1, 0.9, (ANY, 1))
     extra = np.concatenate([some, less])
     parts.append((extra, np.zeros_like(extra), np.zeros((len(extra), S), dtype=bool)))
     apart, difference, gone = (np.concatenate([part[k] for part in parts]) for k in range(3))
@@ -310,11 +291,6 @@ def _candidates(asked: MarginalProblem, tables: Tables, rng: np.random.Generator
         kept = np.sort(rng.choice(len(apart), most, replace=False))
         apart, difference, gone = apart[kept], difference[kept], gone[kept]
     return Tables(apart, difference), gone
-
-
-def _every(d: int) -> Flags:
-    """All sets of columns."""
-    return np.asarray((np.arange(2**d)[:, None] >> np.arange(d)) & 1, dtype=bool)
 
 
 def _inside(looked: Flags, grown: Flags) -> Flags:
@@ -327,13 +303,13 @@ def _priced(asked: MarginalProblem, now: Fitted, rng: np.random.Generator) -> tu
     """The changes that pay: new tables, what each replaces, the gain and the weight."""
     N = len(asked.needed)
     new, gone = _candidates(asked, now.tables, rng, max(200, MOST_ENTRIES // N))
-    size = sizes_of(asked, now.tables)
+    size = sizes_of(asked.tau, now.tables)
     squares = seen(asked.needed, now.tables) * (size * now.theta**2)
     eigenvalues = squares.sum(axis=1)
     left = eigenvalues[:, None] - squares @ gone.T
     left[left < 1e-12 * eigenvalues[:, None]] = 0.0
     freed = gone @ now.theta
-    added = seen(asked.needed, new) * sizes_of(asked, new)
+    added = seen(asked.needed, new) * sizes_of(asked.tau, new)
     best, weight = np.full(len(new), np.inf), np.zeros(len(new))
     with np.errstate(divide="ignore", over="ignore"):
         for share in GRID:

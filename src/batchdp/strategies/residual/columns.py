@@ -10,17 +10,15 @@ column as it is, or at what is left of it after averaging: a `ColumnView`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import WorkloadError
-from batchdp.workloads.kronecker import Factor
-
-Dense = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from batchdp.linalg.matrix import Dense, Indices
+from batchdp.workloads.kronecker import Factor, KroneckerWorkload
 
 MOST_DISTINCT = 10_000
 """Values of a column with other factors than each value by itself: a square matrix of this size is made."""
@@ -57,10 +55,19 @@ class Column:
         """For every factor the Gram matrix of its averages over the orbits."""
         return tuple(F.T @ F for F in self.rows)
 
+    def tell_apart(self, factor: Factor) -> Dense:
+        """A factor on the values that are told apart."""
+        return np.asarray(factor.matrix[:, np.unique(self.value, return_index=True)[1]])
+
     @cached_property
     def times(self) -> Indices:
         """How many values each distinct one stands for."""
         return np.bincount(self.value, minlength=len(self.orbit)).astype(np.int64)
+
+
+def factors_apart(workload: KroneckerWorkload, table: int, columns: Sequence[Column]) -> dict[int, Dense]:
+    """A table's factors, by column in ascending order: query × value that is told apart."""
+    return {i: columns[i].tell_apart(factor) for i, factor in workload.factors_of(table).items()}
 
 
 def column_of(size: int, factors: tuple[Factor, ...]) -> Column:
@@ -68,10 +75,8 @@ def column_of(size: int, factors: tuple[Factor, ...]) -> Column:
     if all(factor.given is None for factor in factors):
         rows = (np.ones((1, 1)), *(np.full((1, 1), 1 / np.sqrt(size)) for _ in factors))
         spread = np.array([[0.0], *([1.0] for _ in factors)])
-        value, orbit = np.arange(size), np.zeros(size, dtype=np.int64)
-        if factors:
-            return Column(size, value, orbit, rows, spread)
-        return Column(size, np.zeros(size, np.int64), np.zeros(1, np.int64), (np.ones((1, 1)),), np.zeros((1, 1)))
+        value = np.arange(size) if factors else np.zeros(size, np.int64)
+        return Column(size, value, np.zeros(size if factors else 1, np.int64), rows, spread)
     value, matrices = _merged(size, factors)
     grams = [F.T @ F for F in matrices]
     orbit = _orbits(grams)
@@ -148,7 +153,7 @@ class ColumnView:
     rows: tuple[Dense, ...] | None
     mean: Dense
     spread: Dense
-    counts: NDArray[np.int64]
+    counts: Indices
     centre: Dense | None = None
     """Orbit × orbit: what queries over orbits are multiplied by; I if there is none."""
 

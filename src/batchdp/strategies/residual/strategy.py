@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import ClassVar
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.linalg.fixed_point import FixedPoint, Pace
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.privacy import GAUSSIAN, Noise
 from batchdp.strategies.account import UNLIMITED, Account
-from batchdp.strategies.residual.columns import Column
+from batchdp.strategies.residual.columns import Column, factors_apart
 from batchdp.strategies.residual.terms import (
     ResidualFactor,
     ResidualTerm,
@@ -30,9 +31,6 @@ from batchdp.strategies.residual.terms import (
 )
 from batchdp.strategies.strategy import FactoredStrategy
 from batchdp.workloads.kronecker import KroneckerWorkload
-
-Dense = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,15 +130,17 @@ def closure(batch: KroneckerWorkload) -> Closure:
 
 def _distinct(rows: Indices, columns: int) -> tuple[Indices, Indices]:
     """The distinct rows in ascending order, and the number of each row among them."""
-    if rows.shape[1] == 0:
-        return rows[:1], np.zeros(len(rows), dtype=np.int64)
-    key = rows[:, 0]
-    for place in range(1, rows.shape[1]):
-        if (int(key.max(initial=0)) + 1) * columns > 2**62:  # as few numbers as there are beginnings
-            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
-        key = key * columns + rows[:, place]
-    _, first, numbers = np.unique(key, return_index=True, return_inverse=True)
+    _, first, numbers = np.unique(keys_of(rows, columns), return_index=True, return_inverse=True)
     return rows[first], numbers.astype(np.int64)
+
+
+def keys_of(rows: Indices, columns: int) -> Any:
+    """A whole number for every row of numbers of columns, in the order of the rows; Python's own where it is large."""
+    large = rows.shape[1] * np.log2(columns + 1) > 62
+    found = np.zeros(len(rows), dtype=object if large else np.int64)
+    for place in rows.T:
+        found = found * columns + place
+    return found
 
 
 def least_sum(found: Closure, weights: Dense) -> tuple[Dense, float]:
@@ -290,24 +290,15 @@ class ResidualStrategy(FactoredStrategy):
             found += variances(part, self.columns, factors, self.averages)
         return found
 
-    def _reproduced(self, table: int, records: NDArray[np.int64]) -> Iterator[Dense]:
+    def _reproduced(self, table: int, records: Indices) -> Iterator[Dense]:
         factors = self._factors(table)
-        parts = list(self.parts.of(table, set(factors)))
-        for record in records:
-            found = np.zeros(self.workload.tables[table].shape)
-            for part in parts:
-                found += reproduced(part, self.columns, factors, self.averages, record)
-            yield found
+        parts = self.parts.of(table, set(factors))
+        found = [reproduced(part, self.columns, factors, self.averages, records) for part in parts]
+        for _ in records:
+            yield sum((next(one) for one in found), np.zeros(self.workload.tables[table].shape))
 
-    def mean_variances(self) -> Dense:
-        """For every table the mean of its answers' variances; those of a whole table are all alike."""
-        alike = self.parts.table_variances(len(self.workload.tables))
-        return super().mean_variances() if alike is None else alike
-
-    def worst_variances(self) -> Dense:
-        """For every table the largest variance of its answers."""
-        alike = self.parts.table_variances(len(self.workload.tables))
-        return super().worst_variances() if alike is None else alike
+    def _table_variances(self) -> Dense | None:
+        return self.parts.table_variances(len(self.workload.tables))
 
     @cached_property
     def _largest(self) -> float:
@@ -338,30 +329,22 @@ class ResidualStrategy(FactoredStrategy):
         for t in range(len(self.workload.tables)):
             own = self._factors(t)
             factors = [own.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(self.columns)]
-            rows = []
-            for part in self.parts:
-                if part.tables is None or t in part.tables:
-                    rows.append(recovered(part, self.columns, factors, self.averages))
-                else:
-                    rows.append(np.zeros((int(np.prod([len(F) for F in factors])), self._rows(part))))
-            found.append(np.concatenate(rows, axis=1))
-        return np.concatenate(found)
+            found.append(
+                [
+                    recovered(part, self.columns, factors, self.averages)
+                    if part.tables is None or t in part.tables
+                    else np.zeros((self.workload.tables[t].queries, self._rows(part)))
+                    for part in self.parts
+                ]
+            )
+        return np.block(found)
 
     def _rows(self, part: ResidualTerm) -> int:
         spreads = [int(self.columns[i].counts[o]) for piece in part.pieces for i, o in piece.spread]
-        rows = 1
-        for size in (*spreads, *(len(piece.measure) for piece in part.pieces)):
-            rows *= size
-        return rows
-
-    def _cells(self) -> NDArray[np.int64]:
-        return np.indices(self.workload.sizes).reshape(len(self.workload.sizes), -1).T.astype(np.int64)
+        return prod((*spreads, *(len(piece.measure) for piece in part.pieces)))
 
     def _factors(self, table: int) -> dict[int, Dense]:
-        """A table's factors, query × value that is told apart."""
-        own = self.workload.factors_of(table)
-        first = {i: np.unique(self.columns[i].value, return_index=True)[1] for i in own}
-        return {i: factor.matrix[:, first[i]] for i, factor in own.items()}
+        return factors_apart(self.workload, table, self.columns)
 
     def __repr__(self) -> str:
         return (

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import reduce
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.strategies.residual.columns import Column
-
-Dense = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +30,6 @@ class ResidualFactor:
     """J: measurement × combination of orbits, the last column fastest; 1 × 1 where there are no matrix columns."""
     recover: Dense
     """J⁺, with the queries' centring where a column is centred: combination of orbits × measurement."""
-
-    @cached_property
-    def usage(self) -> Dense:
-        """Squared column norms of J."""
-        return np.asarray(np.einsum("ij,ij->j", self.measure, self.measure))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,59 +76,52 @@ def kron(factors: Iterable[Dense]) -> Dense:
     return found
 
 
-def centring(size: int) -> Dense:
-    """I − J/n: what is left of a value when the average is taken away."""
-    return np.eye(size) - 1 / size
-
-
-def usage_of(part: ResidualTerm, columns: Sequence[Column], records: Indices) -> Dense:
-    """How much of the budget every record uses: squared column norms of the part; records × columns, by value."""
-    used = np.full(len(records), part.scale**2)
+def _measures(part: ResidualTerm, columns: Sequence[Column], records: Indices) -> Iterator[Dense]:
+    """The part's measurements of each record, in factors: measurement × record."""
     for piece in part.pieces:
-        used *= piece.usage[_place(piece, columns, records)]
+        yield piece.measure[:, _place(piece, columns, records)]
         for i, orbit in piece.spread:
-            n = int(columns[i].counts[orbit])
-            used *= np.where(columns[i].orbit[columns[i].value[records[:, i]]] == orbit, 1 - 1 / n, 0.0)
-    return used
+            members, value = np.flatnonzero(columns[i].orbit == orbit), columns[i].value[records[:, i]]
+            yield ((members[:, None] == value) - 1 / len(members)) * (columns[i].orbit[value] == orbit)
 
 
 def measured(part: ResidualTerm, columns: Sequence[Column], records: Indices) -> Dense:
     """The part's measurements of each record: L's columns, measurement × record."""
-    found = np.full((1, len(records)), part.scale)
+    return reduce(_multiplied, _measures(part, columns, records), np.full((1, len(records)), part.scale))
+
+
+def _shares(
+    part: ResidualTerm, columns: Sequence[Column], factors: Mapping[int, Dense], averages: Sequence[Dense]
+) -> Iterator[tuple[tuple[int, ...], Dense]]:
+    """The part's share in a table's queries, in factors, `_measures` last: of some columns query × measurement.
+
+    `factors` are query × distinct value, by column; one row of ones where a column is not among them. `averages` say
+    how a column that the part does not look at is averaged, one number a distinct value.
+    """
+    for i in sorted(set(factors) - set(part.columns)):
+        yield (i,), (factors[i] @ averages[i])[:, None]
     for piece in part.pieces:
-        found = _multiplied(found, piece.measure[:, _place(piece, columns, records)])
+        own = (
+            factors[i] @ orbit_average(columns[i]) if i in factors else np.ones((1, columns[i].orbits))
+            for i in piece.matrix
+        )
+        yield piece.matrix, kron(own) @ piece.recover
         for i, orbit in piece.spread:
-            members = np.flatnonzero(columns[i].orbit == orbit)
-            wide = np.zeros((len(members), len(columns[i].orbit)))
-            wide[:, members] = centring(len(members))
-            found = _multiplied(found, wide[:, columns[i].value[records[:, i]]])
-    return found
+            members = factors[i][:, columns[i].orbit == orbit]
+            yield (i,), members - members.mean(axis=1, keepdims=True)
 
 
 def recovered(
     part: ResidualTerm, columns: Sequence[Column], factors: Sequence[Dense], averages: Sequence[Dense]
 ) -> Dense:
-    """The part's share in a table's queries: B's rows, query × measurement.
-
-    `factors` are query × distinct value, one row of ones where a column does not matter; `averages` say how a
-    column that the part does not look at is averaged, one number a distinct value.
-    """
+    """The part's share in a table's queries: B's rows, query × measurement; one factor a column."""
     shape = tuple(len(F) for F in factors)
     found = np.full((int(np.prod(shape)), 1), 1 / part.scale)
     places = np.unravel_index(np.arange(len(found)), shape)
-    for i in set(range(len(columns))) - set(part.columns):
-        found = found * (factors[i] @ averages[i])[places[i]][:, None]
-    for piece in part.pieces:
-        if piece.matrix:
-            own = kron([factors[i] @ orbit_average(columns[i]) for i in piece.matrix])
-            own_place = np.ravel_multi_index([places[i] for i in piece.matrix], [shape[i] for i in piece.matrix])
-            found = _multiplied(found.T, (own @ piece.recover)[own_place].T).T
-        else:
-            found = found * piece.recover[0, 0]
-        for i, orbit in piece.spread:
-            members = np.flatnonzero(columns[i].orbit == orbit)
-            centred = factors[i][:, members] @ centring(len(members))
-            found = _multiplied(found.T, centred[places[i]].T).T
+    for looked, own in _shares(part, columns, dict(enumerate(factors)), averages):
+        sizes = [shape[i] for i in looked]
+        place = np.ravel_multi_index([places[i] for i in looked], sizes) if looked else np.zeros(len(found), np.int64)
+        found = _multiplied(found.T, own[place].T).T
     return found
 
 
@@ -148,20 +133,9 @@ def variances(
     `factors` are those of the table's own columns, in ascending order, which are the axes of the result.
     """
     total = np.full((1,) * len(factors), 1 / part.scale**2)
-    looked = set(part.columns)
-    for i in set(factors) - looked:
-        total = total * _along({i: factors[i]}, np.square(factors[i] @ averages[i]), factors)
-    for piece in part.pieces:
-        rows = {i: _rows(factors, i, columns[i]) for i in piece.matrix}
-        own = kron(rows.values())
-        total = total * _along(rows, np.square(own @ piece.recover).sum(axis=1), factors)
-        for i, orbit in piece.spread:
-            if i not in factors:
-                return np.zeros((1,) * len(factors))  # ones have no spread
-            members = factors[i][:, columns[i].orbit == orbit]
-            spread = np.square(members - members.mean(axis=1, keepdims=True)).sum(axis=1)
-            total = total * _along({i: factors[i]}, spread, factors)
-    return np.asarray(total)
+    for looked, own in _shares(part, columns, factors, averages):
+        total = total * _along(looked, np.square(own).sum(axis=1), factors)
+    return total
 
 
 def reproduced(
@@ -169,23 +143,16 @@ def reproduced(
     columns: Sequence[Column],
     factors: Mapping[int, Dense],
     averages: Sequence[Dense],
-    record: Indices,
-) -> Dense:
-    """What the part gives back of one record's answers in a table: B L, with the table's columns as axes."""
-    total = np.ones((1,) * len(factors))
-    for i in set(factors) - set(part.columns):
-        total = total * _along({i: factors[i]}, factors[i] @ averages[i], factors)
-    for piece in part.pieces:
-        rows = {i: _rows(factors, i, columns[i]) for i in piece.matrix}
-        place = _place(piece, columns, record[None])[0]
-        total = total * _along(rows, kron(rows.values()) @ (piece.recover @ piece.measure[:, place]), factors)
-        for i, orbit in piece.spread:
-            value = columns[i].value[record[i]]
-            if i not in factors or columns[i].orbit[value] != orbit:
-                return np.zeros((1,) * len(factors))
-            average = factors[i][:, columns[i].orbit == orbit].mean(axis=1)
-            total = total * _along({i: factors[i]}, factors[i][:, value] - average, factors)
-    return np.asarray(total)
+    records: Indices,
+) -> Iterator[Dense]:
+    """What the part gives back of each record's answers in a table: B L, with the table's columns as axes."""
+    shares, own = list(_shares(part, columns, factors, averages)), list(_measures(part, columns, records))
+    own = [np.ones((1, len(records)))] * (len(shares) - len(own)) + own
+    for r in range(len(records)):
+        total = np.ones((1,) * len(factors))
+        for (looked, share), measure in zip(shares, own, strict=True):
+            total = total * _along(looked, share @ measure[:, r], factors)
+        yield total
 
 
 def orbit_average(column: Column) -> Dense:
@@ -195,13 +162,9 @@ def orbit_average(column: Column) -> Dense:
     return found
 
 
-def _rows(factors: Mapping[int, Dense], i: int, column: Column) -> Dense:
-    return factors[i] @ orbit_average(column) if i in factors else np.ones((1, column.orbits))
-
-
-def _along(rows: Mapping[int, Dense], values: Dense, factors: Mapping[int, Dense]) -> Dense:
+def _along(looked: tuple[int, ...], values: Dense, factors: Mapping[int, Dense]) -> Dense:
     """One value for each combination of some columns' rows, with an axis for every column of the table."""
-    return values.reshape([len(rows[i]) if i in rows else 1 for i in factors])
+    return values.reshape([len(F) if i in looked else 1 for i, F in factors.items()])
 
 
 def _place(piece: ResidualFactor, columns: Sequence[Column], records: Indices) -> Indices:

@@ -6,21 +6,18 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.domain import (
-    Column,
-    Dates,
-    Domain,
-    Integers,
-    Listed,
-)
+from batchdp.domain import Column, Dates, Domain, Integers, Listed
 from batchdp.domain.columns import Grid
 from batchdp.errors import QueryError
+from batchdp.linalg.matrix import Dense
 from batchdp.queries.query import (
     All,
     Amount,
@@ -41,6 +38,10 @@ from batchdp.queries.query import (
     Within,
 )
 
+Flags = NDArray[np.bool_]
+Groupable = OneOf | Within
+"""What groups of values are told by."""
+
 
 @dataclass(frozen=True)
 class ListedAtoms:
@@ -60,6 +61,21 @@ class ListedAtoms:
     def size(self) -> int:
         """How many atoms there are."""
         return len(self.groups) + 2
+
+    @cached_property
+    def possible(self) -> Flags:
+        """Which atoms a record that is not dropped can have."""
+        left = self.declared is None or sum(map(len, self.groups)) < len(self.declared)
+        return np.array([True] * len(self.groups) + [left, self.declared is None])
+
+    @cached_property
+    def _atom_of(self) -> dict[Value, int]:
+        return {value: i for i, group in enumerate(self.groups) for value in group}
+
+    def atoms_in(self, part: Groupable) -> list[int]:
+        """The atoms of the part's values, which no atom has only some of."""
+        assert isinstance(part, OneOf)
+        return [self._atom_of[value] for value in part.values if value in self._atom_of]
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,25 @@ class LineAtoms:
         """How many atoms there are."""
         return len(self.cuts) + 2
 
+    @cached_property
+    def possible(self) -> Flags:
+        """Which atoms a record that is not dropped can have."""
+        if self.declared is None:
+            return np.ones(self.size, dtype=bool)
+        bottom, top = Cut(self.declared[0]), Cut(self.declared[1], after=True)
+        starts = [max(cut, bottom) for cut in (bottom, *self.cuts)]
+        if self.whole or self.kind == "date":
+            starts = [Cut(math.floor(one.value) + 1 if one.after else math.ceil(one.value)) for one in starts]
+        return np.array([*(start < min(end, top) for start, end in zip(starts, (*self.cuts, top), strict=True)), False])
+
+    def atoms_in(self, part: Groupable) -> list[int]:
+        """The stretches between the part's cuts, which no atom is only in part in."""
+        return list(_between(self.cuts, part))
+
+    def numbers(self) -> Iterator[tuple[int, Place]]:
+        """The atoms that hold a single number."""
+        return ((i, low.value) for i, (low, high) in enumerate(pairwise(self.cuts), 1) if low.value == high.value)
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -97,6 +132,11 @@ class Stretch:
     """The atoms of the stretch's two ends; of a single step, both are one."""
     beside: int | None
     """The atom of values that are not on the grid."""
+
+    @property
+    def atoms(self) -> list[int]:
+        """All of them; an end that is both twice."""
+        return [atom for atom in (self.low, self.high, self.beside) if atom is not None]
 
 
 @dataclass(frozen=True)
@@ -152,11 +192,33 @@ class AmountAtoms:
     @cached_property
     def size(self) -> int:
         """How many atoms there are."""
-        named = [atom for one in self.stretches for atom in (one.high, one.beside) if atom is not None]
-        return max(named, default=-1) + 2
+        return max((atom for one in self.stretches for atom in one.atoms), default=-1) + 2
+
+    @cached_property
+    def possible(self) -> Flags:
+        """Which atoms a record that is not dropped can have."""
+        return np.array([True] * (self.size - 1) + [not self.dropping])
+
+    def atoms_in(self, part: Groupable) -> list[int]:
+        """The atoms of the stretches between the part's cuts."""
+        return [atom for i in _between(self.cuts, part) for atom in self.stretches[i].atoms]
+
+    def numbers(self) -> Iterator[tuple[int, Fraction]]:
+        """The atoms of the ends of stretches, each with the number there."""
+        for one in self.stretches:
+            if one.low is not None and one.high is not None:
+                yield one.low, self.grid.value(one.first)
+                yield one.high, self.grid.value(one.last)
 
 
 Atoms = ListedAtoms | LineAtoms | AmountAtoms
+
+
+def _between(cuts: tuple[Cut, ...], part: Groupable) -> range:
+    """The stretches between neighbouring cuts, by number, that a part holds on."""
+    assert isinstance(part, Within)
+    first = 0 if part.low is None else bisect_left(cuts, part.low) + 1
+    return range(first, (len(cuts) if part.high is None else bisect_left(cuts, part.high)) + 1)
 
 
 MOST_SUMMED = 20_000
@@ -170,21 +232,20 @@ Part = OneOf | Within | Missing | ValueOf
 
 def parts_of(node: Amount | Condition) -> Iterator[Part]:
     """Everything in an expression that looks at a column."""
-    if isinstance(node, (OneOf, Within, Missing, ValueOf)):
-        yield node
-    elif isinstance(node, (All, Any)):
-        for condition in node.conditions:
-            yield from parts_of(condition)
-    elif isinstance(node, Negation):
-        yield from parts_of(node.condition)
-    elif isinstance(node, Choice):
-        for child in (node.condition, node.then, node.otherwise):
-            yield from parts_of(child)
-    elif isinstance(node, Scaled):
-        yield from parts_of(node.amount)
-    elif isinstance(node, Total):
-        for amount in node.amounts:
-            yield from parts_of(amount)
+    children: tuple[Amount | Condition, ...] = ()
+    match node:
+        case OneOf() | Within() | Missing() | ValueOf():
+            yield node
+        case All(conditions) | Any(conditions):
+            children = conditions
+        case Choice(condition, then, otherwise):
+            children = condition, then, otherwise
+        case Negation(inner) | Scaled(_, inner):
+            children = (inner,)
+        case Total(amounts):
+            children = amounts
+    for child in children:
+        yield from parts_of(child)
 
 
 def split(queries: Iterable[Query], domain: Domain, *, ends: bool = False) -> tuple[Atoms, ...]:
@@ -279,66 +340,16 @@ def _too_many_to_sum(name: str, values: int, *, every_step: bool) -> str:
     )
 
 
-def possible(atoms: Atoms) -> NDArray[np.bool_]:
-    """Which atoms a record that is not dropped can have."""
-    alive = np.ones(atoms.size, dtype=bool)
-    if isinstance(atoms, AmountAtoms):
-        alive[-1] = not atoms.dropping
-        return alive
-    if atoms.declared is None:
-        return alive
-    alive[-1] = False
-    if isinstance(atoms, ListedAtoms):
-        alive[-2] = sum(map(len, atoms.groups)) < len(atoms.declared)
-        return alive
-    low, high = atoms.declared
-    starts = (Cut(low), *(max(cut, Cut(low)) for cut in atoms.cuts))
-    ends = (*(min(cut, Cut(high, after=True)) for cut in atoms.cuts), Cut(high, after=True))
-    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        alive[i] = start < end
-        if atoms.whole or atoms.kind == "date":
-            first = math.floor(start.value) + 1 if start.after else math.ceil(start.value)
-            alive[i] = Cut(first) < end
-    return alive
-
-
-def outcomes(part: Part, atoms: Atoms) -> NDArray[np.float64]:
+def outcomes(part: Part, atoms: Atoms) -> Dense:
     """What the part is on every atom: the value of a `Truth`, or the number in the column."""
     results = np.zeros(atoms.size)
     if isinstance(part, Missing):
         results[-1] = Truth.TRUE.value
-    elif isinstance(part, OneOf):
-        assert isinstance(atoms, ListedAtoms)
-        for i, group in enumerate(atoms.groups):
-            results[i] = group[0] in part.values
-        results[-1] = Truth.UNKNOWN.value
-    elif isinstance(atoms, AmountAtoms):
-        _amount_outcomes(part, atoms, results)
+    elif isinstance(part, ValueOf):
+        assert not isinstance(atoms, ListedAtoms)
+        for atom, number in atoms.numbers():
+            results[atom] = 1.0 if part.counted else float(number)
     else:
-        assert isinstance(atoms, LineAtoms)
-        if isinstance(part, ValueOf):
-            for i, (start, end) in enumerate(zip(atoms.cuts, atoms.cuts[1:], strict=False), start=1):
-                if start.value == end.value:
-                    results[i] = 1.0 if part.counted else start.value
-            return results
-        first = 0 if part.low is None else bisect_left(atoms.cuts, part.low) + 1
-        last = len(atoms.cuts) if part.high is None else bisect_left(atoms.cuts, part.high)
-        results[first : last + 1] = Truth.TRUE.value
+        results[atoms.atoms_in(part)] = Truth.TRUE.value
         results[-1] = Truth.UNKNOWN.value
     return results
-
-
-def _amount_outcomes(part: Within | ValueOf, atoms: AmountAtoms, results: NDArray[np.float64]) -> None:
-    if isinstance(part, ValueOf):
-        for stretch in atoms.stretches:
-            if stretch.low is not None and stretch.high is not None:
-                results[stretch.low] = 1.0 if part.counted else float(atoms.grid.value(stretch.first))
-                results[stretch.high] = 1.0 if part.counted else float(atoms.grid.value(stretch.last))
-        return
-    first = 0 if part.low is None else bisect_left(atoms.cuts, part.low) + 1
-    last = len(atoms.cuts) if part.high is None else bisect_left(atoms.cuts, part.high)
-    for stretch in atoms.stretches[first : last + 1]:
-        for atom in (stretch.low, stretch.high, stretch.beside):
-            if atom is not None:
-                results[atom] = Truth.TRUE.value
-    results[-1] = Truth.UNKNOWN.value

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -20,29 +20,13 @@ from numpy.typing import NDArray
 
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.queries.expressions import parts_of
 from batchdp.queries.query import Item
 from batchdp.workloads.encode.atoms import Atoms
-from batchdp.workloads.encode.demands import (
-    Computed,
-    Demand,
-    Demands,
-    Orders,
-    RowsOf,
-    demands,
-)
-from batchdp.workloads.encode.parting import Indices
-from batchdp.workloads.encode.tables import (
-    MOST_TOGETHER,
-    AskedTables,
-    Dense,
-    Key,
-    Legend,
-    Part,
-    Rows,
-    Run,
-)
-from batchdp.workloads.kronecker import Factor, KroneckerWorkload, in_factors
+from batchdp.workloads.encode.demands import Computed, Orders, RowsOf, TableSpec, TableSpecs, demands
+from batchdp.workloads.encode.tables import MOST_TOGETHER, AskedTables, Legend, Part, Rows, Run, strides_of
+from batchdp.workloads.kronecker import Factor, KroneckerWorkload, distinct, in_factors
 
 if TYPE_CHECKING:
     from batchdp.sql.script import Batch
@@ -82,18 +66,13 @@ class TableBatch:
         """All answers in the order in which they are shown, made when they are looked at."""
         return AskedTables(self.workload, self.legend, self.runs)
 
-    @cached_property
-    def _strides(self) -> tuple[tuple[int, ...], ...]:
-        sizes = [[self.atoms[i].size for i in own.atoms] for own in self.columns]
-        return tuple(tuple(prod(own[place + 1 :]) for place in range(len(own))) for own in sizes)
-
     def values(self, codes: NDArray[np.integer], only: Sequence[int] | None = None) -> NDArray[np.int32]:
         """The values of records that are given by the numbers of their atoms; 0 in columns that nobody asks for."""
         found = np.zeros((len(codes), len(self.columns)), dtype=np.int32, order="F")
         for c in range(len(self.columns)) if only is None else only:
-            column, strides = self.columns[c], self._strides[c]
+            column = self.columns[c]
             place = np.zeros(len(codes), dtype=np.int64)
-            for i, stride in zip(column.atoms, strides, strict=True):
+            for i, stride in zip(column.atoms, strides_of([self.atoms[i].size for i in column.atoms]), strict=True):
                 place += codes[:, i].astype(np.int64) * stride
             found[:, c] = column.value[place]
         return found
@@ -105,10 +84,8 @@ def tables_of(
     """The tables of some statements and of a domain; a `QueryError` where one is no product of small factors."""
     asked = demands(selections, orders, domain)
     columns, homes = _columns(asked)
-    values = [_Values(asked, own, homes) for own in columns] or [_Values(asked, (), homes)]
+    values = [_Values(asked, own) for own in columns or [()]]
     builder = _Builder(asked, values, homes)
-    for table in asked.tables:
-        builder.add(table)
     named = tuple(" & ".join(asked.atoms[i].column for i in own.own) or next(iter(domain.columns)) for own in values)
     content = [text, orders, domain.model_dump(mode="json")]
     fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -118,10 +95,10 @@ def tables_of(
     return TableBatch(batch, asked.atoms, found, builder.legend(fingerprint), builder.runs(batch), items)
 
 
-def _columns(asked: Demands) -> tuple[list[tuple[int, ...]], dict[int, int]]:
+def _columns(asked: TableSpecs) -> tuple[list[tuple[int, ...]], dict[int, int]]:
     """The columns of atoms that something looks at, tied ones together; and the column that each belongs to."""
-    looked = [one.looked for one in asked.amounts] + [parting.looked for _, parting in asked.keys]
-    ties = [one.looked for one in asked.amounts if one.rows is None] + [parting.looked for _, parting in asked.keys]
+    looked = [one.looked for one in asked.amounts] + [partition.looked for _, partition in asked.keys]
+    ties = [one.looked for one in asked.amounts if one.rows is None] + [partition.looked for _, partition in asked.keys]
     home = {i: {i} for own in looked for i in own}
     for own in ties:
         joined = set().union(*(home[i] for i in own))
@@ -142,10 +119,10 @@ def _columns(asked: Demands) -> tuple[list[tuple[int, ...]], dict[int, int]]:
 class _Values:
     """The values of a column: combinations of its atoms, as far as anything tells them apart."""
 
-    def __init__(self, asked: Demands, own: tuple[int, ...], homes: dict[int, int]) -> None:
+    def __init__(self, asked: TableSpecs, own: tuple[int, ...]) -> None:
         self._asked, self.own = asked, own
         self.shape = [len(asked.alive[i]) for i in own]
-        here = [k for k, (_, parting) in enumerate(asked.keys) if set(parting.looked) <= set(own)]
+        here = [k for k, (_, partition) in enumerate(asked.keys) if set(partition.looked) <= set(own)]
         rows = [a for a, one in enumerate(asked.amounts) if set(one.looked) & set(own)]
         self._groups = {k: self._spread(asked.keys[k][1].looked, asked.keys[k][1].group) for k in here}
         self._rows = {a: self._row(asked.amounts[a]) for a in rows}
@@ -166,11 +143,8 @@ class _Values:
     def _row(self, one: Rows) -> NDArray[Any]:
         if one.rows is None:
             return self._spread(one.looked, one.whole)
-        found: Dense = np.ones(self.shape)
-        for i in self.own:
-            if i in one.looked:
-                found = found * self._spread((i,), one.rows[i]).reshape(self.shape)
-        return found.reshape(-1)
+        own = [one.rows.get(i, np.ones(n)) for i, n in zip(self.own, self.shape, strict=True)]
+        return np.asarray(reduce(np.multiply.outer, own, np.ones(()))).reshape(-1)
 
     def factor(self, keys: tuple[int, ...], amount: int | None) -> Factor:
         """The queries of a table on this column: one a combination of its keys' groups."""
@@ -212,34 +186,28 @@ class _Values:
 class _Builder:
     """Tables one after the other, as arrays; factors, keys and kinds of axes are held once."""
 
-    def __init__(self, asked: Demands, values: Sequence[_Values], homes: dict[int, int]) -> None:
+    def __init__(self, asked: TableSpecs, values: Sequence[_Values], homes: dict[int, int]) -> None:
         self._asked, self._values = asked, values
-        self._key_home = [homes[parting.looked[0]] for _, parting in asked.keys]
+        self._key_home = [homes[partition.looked[0]] for _, partition in asked.keys]
         self._amount_homes = [sorted({homes[i] for i in one.looked}) for one in asked.amounts]
         self._factors: list[list[Factor]] = [[] for _ in values]
         self._known: dict[tuple[int, tuple[int, ...], int | None], int] = {}
         self._kinds: dict[tuple[int, ...], int] = {}
-        self._names: list[str] = []
-        self._lengths: list[int] = []
-        self._columns: list[int] = []
-        self._chosen: list[int] = []
-        self._axes: list[int] = []
+        own = [self._axes_of(table) for table in asked.tables]
+        self._lengths = [len(axes) for axes in own]
+        # Of every axis the column, the factor and the kind.
+        self._axes = np.array([axis for axes in own for axis in axes], dtype=np.int64).reshape(-1, 3).T.copy()
 
-    def add(self, table: Demand) -> None:
-        """One more table."""
-        own: dict[int, tuple[int, ...]] = dict.fromkeys(self._homes(table), ())
+    def _axes_of(self, table: TableSpec) -> list[tuple[int, int, int]]:
+        homes = [] if table.amount is None else self._amount_homes[table.amount]
+        own: dict[int, tuple[int, ...]] = dict.fromkeys(homes, ())
         for k in table.keys:
             own[self._key_home[k]] = (*own.get(self._key_home[k], ()), k)
-        for c in sorted(own):
-            amount = table.amount if table.amount is not None and c in self._homes(table) else None
-            self._columns.append(c)
-            self._chosen.append(self._factor(c, own[c], amount))
-            self._axes.append(self._kinds.setdefault(own[c], len(self._kinds)))
-        self._lengths.append(len(own))
-        self._names.append(table.name)
-
-    def _homes(self, table: Demand) -> list[int]:
-        return [] if table.amount is None else self._amount_homes[table.amount]
+        kinds = self._kinds
+        return [
+            (c, self._factor(c, keys, table.amount if c in homes else None), kinds.setdefault(keys, len(kinds)))
+            for c, keys in sorted(own.items())
+        ]
 
     def _factor(self, column: int, keys: tuple[int, ...], amount: int | None) -> int:
         known = column, keys, amount
@@ -273,8 +241,7 @@ class _Builder:
     def _part(self, part: RowsOf, keys: tuple[int, ...], starts: Indices) -> Part:
         """Where the rows of a table lie that are a part of the answers with these keys."""
         own = self._ordered(self._asked.tables[part.table].keys)
-        sizes = [len(self._asked.keys[k][0].titles) for k in own]
-        stride = {k: prod(sizes[place + 1 :]) for place, k in enumerate(own)}
+        stride = dict(zip(own, strides_of([len(self._asked.keys[k][0].titles) for k in own]), strict=True))
         extra = next((k for k in own if k not in keys), None)
         first = 0 if extra is None or part.row is None else part.row * stride[extra]
         return Part(int(starts[part.table]) + first, tuple(stride[k] for k in keys))
@@ -285,30 +252,16 @@ class _Builder:
             tuple(own.size for own in self._values),
             tuple(map(tuple, self._factors)),
             np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64),
-            np.array(self._columns, dtype=np.int64),
-            np.array(self._chosen, dtype=np.int64),
-            np.ones(len(self._names)),
-            None if plain else distinct(self._names),
+            self._axes[0],
+            self._axes[1],
+            np.ones(len(self._lengths)),
+            None if plain else distinct(table.name for table in self._asked.tables),
             named,
         )
 
     def legend(self, asked: str) -> Legend:
         """What the tables' rows are called."""
-        keys: list[Key] = [key for key, _ in self._asked.keys]
-        return Legend(tuple(keys), tuple(self._kinds), np.array(self._axes, dtype=np.int64), asked)
-
-
-def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Names with a number behind those that come again."""
-    times: dict[str, int] = {}
-    made: dict[str, None] = {}
-    for name in names:
-        own = name
-        while own in made:
-            times[name] = times.get(name, 1) + 1
-            own = f"{name} ({times[name]})"
-        made[own] = None
-    return tuple(made)
+        return Legend(tuple(key for key, _ in self._asked.keys), tuple(self._kinds), self._axes[2], asked)
 
 
 DIGITS = 12
@@ -351,15 +304,11 @@ def weigh_answers(workload: KroneckerWorkload, weights: Dense) -> tuple[Kronecke
     Returns: the tables, and for every answer its table there and its place in it.
     """
     terms: list[list[Dense | None]] = []
-    names: list[str] = []
-    own_weights: list[float] = []
     places: list[tuple[int, int]] = []
-    start = 0
+    names, own_weights, start = [], [], 0
     for t, table in enumerate(workload.tables):
-        own = weights[start : start + table.queries].reshape(table.shape)
-        start += table.queries
-        at = np.zeros((*table.shape, 2), dtype=np.int64)
-        factors = workload.factors_of(t)
+        own = weights[start : (start := start + table.queries)].reshape(table.shape)
+        at, factors = np.zeros((*table.shape, 2), dtype=np.int64), workload.factors_of(t)
         for rows in _alike(own, [np.arange(n) for n in table.shape]):
             here, shape = np.ix_(*rows), tuple(map(len, rows))
             at[here] = np.stack([np.full(shape, len(terms)), np.arange(prod(shape)).reshape(shape)], axis=-1)

@@ -1,9 +1,15 @@
-"""The cells of a batch: nobody has to invent bins, the queries define them."""
+"""The cells of a batch: nobody has to invent bins, the queries define them.
+
+A batch whose classes are too many is split into blocks of queries with few classes each. A record has one class in
+every block, so blocks share the privacy budget as measurements do: a block with expected error E (at its whole budget)
+that gets the share p has E / p², and the best shares leave (Σ E^⅓)³ in all. Queries belong together when joining them
+makes this smaller.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from math import prod
 from typing import Any
@@ -14,20 +20,190 @@ from scipy import sparse
 
 from batchdp.domain import Domain
 from batchdp.errors import QueryError
-from batchdp.queries.query import Query
-from batchdp.workloads.encode.atoms import (
-    AmountAtoms,
-    Atoms,
-    possible,
-    split,
-)
-from batchdp.workloads.encode.blocks import Block, blocks, counted
-from batchdp.workloads.encode.classes import (
-    Classes,
-    TooManyClassesError,
-    counting,
-    joined,
-)
+from batchdp.linalg.matrix import Dense, Indices, column_norms
+from batchdp.queries.query import Query, ValueOf
+from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, parts_of, split
+from batchdp.workloads.encode.classes import MOST_ENTRIES, Classes, TooManyClassesError, classes_of, counting, joined
+
+
+def ends_of(classes: Classes, atoms: Sequence[Atoms], amount: str | None) -> tuple[tuple[int, int, int], ...]:
+    """For every kind of record with an amount: its cells at the stretch's two ends, which differ, and the stretch."""
+    states = np.zeros((1, 3), dtype=np.int64)  # at the lower end, at the upper end, which stretch
+    for column, table in zip(atoms, classes.transitions, strict=True):
+        if table is None:
+            continue
+        if isinstance(column, AmountAtoms) and column.column == amount:
+            parts = [
+                np.stack([table[states[:, 0], one.low], table[states[:, 0], one.high], np.full(len(states), i)], axis=1)
+                for i, one in enumerate(column.stretches)
+                if one.low != one.high
+            ]
+            states = np.concatenate(parts) if parts else np.zeros((0, 3), dtype=np.int64)
+        else:
+            alive = np.flatnonzero(column.possible)
+            if len(states) * len(alive) > MOST_ENTRIES:
+                raise QueryError(
+                    f"the queries cut {amount} into too many stretches by group; ask for fewer bins or groups in it"
+                )
+            low, high = (table[states[:, end]][:, alive].astype(np.int64) for end in (0, 1))
+            states = np.stack([low, high, np.broadcast_to(states[:, 2, None], low.shape)], axis=2).reshape(-1, 3)
+        states = np.unique(states.astype(np.int64), axis=0)
+    cells = classes.cells
+    found = np.stack([cells[states[:, 0]], cells[states[:, 1]], states[:, 2]], axis=1)
+    found = np.unique(found[found[:, 0] != found[:, 1]], axis=0)
+    return tuple((int(low), int(high), int(stretch)) for low, high, stretch in found)
+
+
+def counted(
+    block: Block, atoms: Sequence[Atoms], codes: NDArray[np.integer], numbers: NDArray[np.object_]
+) -> tuple[Indices, NDArray[np.object_]]:
+    """Where records with these atoms lie: in which of the block's stretches, −1 for none, and Σu − n u₀.
+
+    `numbers` has the counts, then the sums of the steps of every summed column.
+    """
+    summed = [(i, one) for i, one in enumerate(atoms) if isinstance(one, AmountAtoms) and one.summed]
+    sums, (place, column) = next((k, own) for k, own in enumerate(summed, 1) if own[1].column == block.amount)
+    stretch_of = np.full(column.size, -1, dtype=np.int64)
+    first_of = np.zeros(column.size, dtype=object)
+    for i, one in enumerate(column.stretches):
+        if one.low is not None and one.low != one.high:
+            stretch_of[one.low], first_of[one.low] = i, one.first
+    own = codes[:, place]
+    upper = codes.copy()
+    upper[:, place] += stretch_of[own] >= 0
+    low, high = block.classes.of(codes), block.classes.of(upper)
+    known = {ends: k for k, ends in enumerate(block.ends)}
+    keys = zip(low.tolist(), high.tolist(), stretch_of[own].tolist(), strict=True)
+    which = np.array([known.get(key, -1) for key in keys], dtype=np.int64)
+    return which, numbers[:, sums] - numbers[:, 0] * first_of[own]
+
+
+MOST_TO_JOIN = 1024
+"""Classes of a block that was joined from several: small enough to be optimised well."""
+CANDIDATES = 3
+"""Blocks that a group of queries is tried in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some of the queries, by position, and the classes that they tell apart."""
+
+    queries: tuple[int, ...]
+    columns: frozenset[str]
+    classes: Classes
+    amount: str | None = None
+    """The column that its queries sum by the ends of stretches; there is one at most."""
+    ends: tuple[tuple[int, int, int], ...] = ()
+    """Of the stretches that its records can lie in: the cells of both ends, and which stretch."""
+
+    @cached_property
+    def cost(self) -> float:
+        """The cube root of an estimate of its error: the better of noise on data and noise on results."""
+        W = self.classes.matrix
+        on_results = len(self.queries) * float(column_norms(W, 1).max(initial=0.0)) ** 2
+        return float(min(on_results, W.multiply(W).sum()) ** (1 / 3))
+
+    def in_order(self) -> Block:
+        """With queries and classes in an order that does not depend on how it was joined."""
+        order = np.argsort(self.queries)
+        return Block(tuple(sorted(self.queries)), self.columns, self.classes.in_order(order), self.amount)
+
+    def with_ends(self, atoms: Sequence[Atoms]) -> Block:
+        """With the stretches that its records can lie in."""
+        return replace(self, ends=ends_of(self.classes, atoms, self.amount)) if self.amount is not None else self
+
+    def with_(self, other: Block, atoms: Sequence[Atoms], most: int) -> Block:
+        """Both as one; `TooManyClassesError` if it would have more than `most` classes, or sum two columns."""
+        if self.amount is not None and other.amount is not None and self.amount != other.amount:
+            raise TooManyClassesError  # a record between the ends of both is no mixture that two sums could tell
+        both = joined(self.classes, other.classes, atoms, most)
+        return Block(self.queries + other.queries, self.columns | other.columns, both, self.amount or other.amount)
+
+
+def blocks(
+    queries: Sequence[Query],
+    atoms: Sequence[Atoms],
+    most: int,
+    progress: Callable[[float, str], object] | None = None,
+    partition: Sequence[Sequence[int]] | None = None,
+) -> tuple[Block, ...]:
+    """One block with all queries if it has at most `most` classes, otherwise several; or those of a known partition."""
+    by_ends = {one.column for one in atoms if isinstance(one, AmountAtoms)}
+    singles = []
+    for q, query in enumerate(queries):
+        if progress is not None:
+            progress(q / len(queries), "Reading queries")
+        parts = list(parts_of(query.amount))
+        columns = frozenset(part.column for part in parts)
+        amount = next((part.column for part in parts if isinstance(part, ValueOf) and part.column in by_ends), None)
+        try:
+            singles.append(Block((q,), columns, classes_of(query, atoms, most), amount))
+        except TooManyClassesError:
+            raise QueryError(_too_wide(query, columns, atoms, most)) from None
+    if partition is not None:
+        if not all(partition) or sorted(q for group in partition for q in group) != list(range(len(queries))):
+            raise QueryError("the blocks of queries do not hold every query once")
+        known = [_together([singles[q] for q in group], atoms, most, whole=True) for group in partition]
+        if not all(known):
+            raise QueryError(f"the blocks of queries tell more than {most} classes of records apart")
+        return tuple(group[0].in_order().with_ends(atoms) for group in known)
+    # Queries over the same columns first: their classes merge best.
+    alike: dict[frozenset[str], list[Block]] = {}
+    for single in sorted(singles, key=lambda block: -len(block.columns)):
+        alike.setdefault(single.columns, []).append(single)
+    pieces = [piece for group in alike.values() for piece in _together(group, atoms, most)]
+    whole = _together(pieces, atoms, most, whole=True)
+    found = whole if len(whole) == 1 else _grouped(pieces, atoms, most, progress)
+    return tuple(sorted((block.in_order().with_ends(atoms) for block in found), key=lambda block: block.queries))
+
+
+def _together(group: list[Block], atoms: Sequence[Atoms], most: int, *, whole: bool = False) -> list[Block]:
+    """As one block, joined in halves; where that is too large, the halves (or nothing, if only a whole will do)."""
+    if len(group) == 1:
+        return group
+    middle = len(group) // 2
+    left, right = (_together(half, atoms, most, whole=whole) for half in (group[:middle], group[middle:]))
+    if len(left) == len(right) == 1:
+        try:
+            return [left[0].with_(right[0], atoms, most)]
+        except TooManyClassesError:
+            pass
+    return [] if whole else left + right
+
+
+def _grouped(
+    pieces: list[Block], atoms: Sequence[Atoms], most: int, progress: Callable[[float, str], object] | None
+) -> list[Block]:
+    """Pieces joined one by one to whichever block they make cheaper together, or kept as a block of their own."""
+    found: list[Block] = []
+    for i, piece in enumerate(pieces):
+        if progress is not None:
+            progress(i / len(pieces), "Grouping queries")
+        best, partner, gain = piece, None, 0.0
+        near = sorted(found, key=lambda other: -len(piece.columns & other.columns) / len(piece.columns | other.columns))
+        for other in near[:CANDIDATES]:
+            if piece.columns and not piece.columns & other.columns:
+                break
+            try:
+                both = other.with_(piece, atoms, min(most, MOST_TO_JOIN))
+            except TooManyClassesError:
+                continue
+            if (saved := piece.cost + other.cost - both.cost) > gain:
+                best, partner, gain = both, other, saved
+        if partner is not None:
+            found.remove(partner)
+        found.append(best)
+    return found
+
+
+def _too_wide(query: Query, columns: frozenset[str], atoms: Sequence[Atoms], most: int) -> str:
+    widest = sorted((column for column in atoms if column.column in columns), key=lambda column: -column.size)
+    listed = ", ".join(f"{column.column} ({column.size} pieces)" for column in widest[:3])
+    return (
+        f"query {query.name!r} tells more than {most} classes of records apart; its widest columns are {listed}: "
+        "use fewer columns, cut points or values in it, or raise max_cells"
+    )
+
 
 MOST_RECORDS = 4_000_000
 """Combinations of atoms that can be gone through one by one."""
@@ -60,7 +236,7 @@ def looked_at(blocks: Sequence[Block]) -> list[int]:
 
 def records(blocks: Sequence[Block], atoms: Sequence[Atoms]) -> int:
     """How many combinations of atoms there are in the columns that some block looks at."""
-    return prod(int(possible(atoms[i]).sum()) for i in looked_at(blocks))
+    return prod(int(atoms[i].possible.sum()) for i in looked_at(blocks))
 
 
 def largest(found: set[tuple[int, ...]]) -> Meetings:
@@ -162,7 +338,7 @@ class Cells:
                     np.add.at(sums, which[which >= 0], steps[which >= 0])
         return np.concatenate(totals if not self.ends else [*(total.astype(object) for total in totals), *along])
 
-    def answers(self, counts: NDArray[Any]) -> NDArray[np.float64]:
+    def answers(self, counts: NDArray[Any]) -> Dense:
         """The queries without noise, hence secret: W on the counts, each stretch shared between its ends."""
         W = sparse.csc_array(self.matrix)
         x = counts[: W.shape[1]].astype(np.float64)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import QueryError
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.queries.query import (
     All,
     Amount,
@@ -33,16 +34,8 @@ from batchdp.queries.query import (
     ValueOf,
     Within,
 )
-from batchdp.queries.query import (
-    Any as AnyOf,
-)
-from batchdp.workloads.encode.atoms import (
-    Atoms,
-    Part,
-    outcomes,
-    parts_of,
-    possible,
-)
+from batchdp.queries.query import Any as AnyOf
+from batchdp.workloads.encode.atoms import Atoms, Part, outcomes, parts_of
 
 Known = Mapping[Part, float]
 """What the parts that look at the known column are: the value of a `Truth`, or a number."""
@@ -133,7 +126,7 @@ def _negated(condition: Condition) -> Condition:
     return condition.condition if isinstance(condition, Negation) else Negation(condition)
 
 
-Indices = NDArray[np.integer]
+States = NDArray[np.integer]
 
 MOST_STATES = 65_536
 """On the way: there may be more than classes in the end, since later columns merge states again."""
@@ -157,7 +150,7 @@ class TooManyClassesError(Exception):
 class Classes:
     """Which class every combination of atoms belongs to, and what a record of each class adds to every query."""
 
-    transitions: tuple[Indices | None, ...]
+    transitions: tuple[States | None, ...]
     """For every column, state × atom → next state; None where the column changes nothing."""
     amounts: sparse.csc_array
     """Query × last state; no two states add the same."""
@@ -174,7 +167,7 @@ class Classes:
         return int(self.counted.sum())
 
     @property
-    def cells(self) -> Indices:
+    def cells(self) -> States:
         """For every last state its cell, −1 where it is none."""
         return np.where(self.counted, np.cumsum(self.counted, dtype=np.int32) - np.int32(1), np.int32(-1))
 
@@ -197,9 +190,9 @@ class Classes:
                 break
         return Classes(tuple(tables), sparse.csc_array(amounts)[:, order])
 
-    def of(self, codes: NDArray[np.integer]) -> Indices:
+    def of(self, codes: NDArray[np.integer]) -> States:
         """The cell of every row of atoms, one column of `codes` for every column of the table; −1 if not counted."""
-        states: Indices = np.zeros(len(codes), dtype=np.int32)
+        states: States = np.zeros(len(codes), dtype=np.int32)
         for column, table in enumerate(self.transitions):
             if table is not None:
                 states = table[states, codes[:, column]]
@@ -229,7 +222,7 @@ def _summed(terms: list[Classes], atoms: Sequence[Atoms], most: int) -> Classes:
 
 def _term(amount: Amount, atoms: Sequence[Atoms], most: int) -> Classes:
     remainders: list[Amount] = [restricted(amount, {})]
-    transitions: list[Indices | None] = []
+    transitions: list[States | None] = []
     for column in atoms:
         parts = [dict.fromkeys(part for part in parts_of(rest) if part.column == column.column) for rest in remainders]
         if not any(parts):
@@ -238,7 +231,7 @@ def _term(amount: Amount, atoms: Sequence[Atoms], most: int) -> Classes:
         known = {part: outcomes(part, column) for group in parts for part in group}
         alike: dict[tuple[Part, ...], tuple[list[list[float]], NDArray[np.intp]]] = {}
         numbers: dict[Amount, int] = {}
-        alive = np.flatnonzero(possible(column))
+        alive = np.flatnonzero(column.possible)
         table = np.zeros((len(remainders), column.size), dtype=np.int32)  # impossible atoms lead anywhere
         for state, (rest, here) in enumerate(zip(remainders, parts, strict=True)):
             if not here:
@@ -273,12 +266,10 @@ def joined(one: Classes, other: Classes, atoms: Sequence[Atoms], most: int) -> C
     return _few_enough(Classes(fewest, amounts), most)
 
 
-def _paired(
-    one: Classes, other: Classes, atoms: Sequence[Atoms], most: int
-) -> tuple[list[Indices | None], NDArray[np.int64]]:
+def _paired(one: Classes, other: Classes, atoms: Sequence[Atoms], most: int) -> tuple[list[States | None], Indices]:
     """The pairs of states that records reach: how they get there, and the last ones."""
     pairs = np.zeros((1, 2), dtype=np.int64)
-    transitions: list[Indices | None] = []
+    transitions: list[States | None] = []
     entries = 0
     for column, first, second in zip(atoms, one.transitions, other.transitions, strict=True):
         if first is None and second is None:
@@ -287,12 +278,12 @@ def _paired(
         entries += len(pairs) * column.size
         if entries > MOST_ENTRIES:
             raise TooManyClassesError
-        alive = np.flatnonzero(possible(column))
+        alive = np.flatnonzero(column.possible)
         width = int(pairs[:, 1].max() if second is None else second.max()) + 1
 
         def reached(
-            rows: NDArray[np.int64], first: Any = first, second: Any = second, alive: Any = alive, width: int = width
-        ) -> NDArray[np.int64]:
+            rows: Indices, first: Any = first, second: Any = second, alive: Any = alive, width: int = width
+        ) -> Indices:
             """Where these pairs lead, as one number a pair."""
             ahead = rows[:, 0, None] if first is None else first[rows[:, 0]][:, alive].astype(np.int64)
             beside = rows[:, 1, None] if second is None else second[rows[:, 1]][:, alive]
@@ -320,15 +311,15 @@ def _few_enough(classes: Classes, most: int) -> Classes:
     return classes
 
 
-def _fewest(transitions: list[Indices | None], amounts: NDArray[np.float64]) -> Classes:
+def _fewest(transitions: list[States | None], amounts: Dense) -> Classes:
     """The same classes with as few states as there can be: from the end backwards, equal futures are one state."""
     columns, future = _distinct_rows(np.ascontiguousarray(amounts.T) + 0.0)  # turns −0 into 0
     return Classes(_backwards(transitions, future), sparse.csc_array(np.ascontiguousarray(columns.T)))
 
 
-def _backwards(transitions: list[Indices | None], future: Indices) -> tuple[Indices | None, ...]:
+def _backwards(transitions: list[States | None], future: States) -> tuple[States | None, ...]:
     """The transitions between as few states as there can be, given which of the last states are one."""
-    fewest: list[Indices | None] = []
+    fewest: list[States | None] = []
     for table in reversed(transitions):
         if table is None:
             fewest.append(None)
@@ -339,9 +330,7 @@ def _backwards(transitions: list[Indices | None], future: Indices) -> tuple[Indi
     return tuple(reversed(fewest))
 
 
-def _numbered(
-    parts: Iterable[NDArray[np.int64]], below: int | None
-) -> tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], NDArray[np.integer]]]:
+def _numbered(parts: Iterable[Indices], below: int | None) -> tuple[Indices, Callable[[Indices], NDArray[np.integer]]]:
     """The different keys in ascending order, and how to find the places of some among them."""
     if below is None:
         keys = np.unique(np.concatenate([np.unique(part) for part in parts]))
@@ -369,7 +358,7 @@ def _lexicographic(rows: sparse.csr_array) -> NDArray[np.intp]:
     return order
 
 
-def _distinct_rows(rows: NDArray[Any]) -> tuple[NDArray[Any], Indices]:
+def _distinct_rows(rows: NDArray[Any]) -> tuple[NDArray[Any], States]:
     """The different rows, the first row first, and for every row its place among them."""
     # Sorting one random product a row is much quicker than sorting rows; whether it told them apart is then checked.
     salt = np.random.default_rng(0).integers(0, 2**64, size=rows.shape[1], dtype=np.uint64) | np.uint64(1)

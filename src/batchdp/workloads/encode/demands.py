@@ -1,58 +1,27 @@
-"""All tables of a domain: of up to so many of its columns, every value and everything else included."""
+"""What statements demand, or all tables of a domain: tables, what they are grouped by, and what they add up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from itertools import combinations, pairwise
-from math import comb
+from math import comb, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchdp import errors
-from batchdp.domain import (
-    Column,
-    Dates,
-    Domain,
-    Integers,
-    Listed,
-)
-from batchdp.domain.columns import MOST_VALUES
+from batchdp.domain import Dates, Domain, Listed
 from batchdp.errors import QueryError
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.queries.expressions import Combination, Crossing
-from batchdp.queries.query import (
-    Amount,
-    Choice,
-    Constant,
-    Item,
-    Missing,
-    Query,
-    Within,
-    restricted,
-)
+from batchdp.queries.query import Amount, Choice, Condition, Constant, Item, Missing, OneOf, Query, Within, restricted
 from batchdp.sql.script import comparable
 from batchdp.sql.selections import BELOW, edge_titles, parts_in
-from batchdp.workloads.encode.atoms import (
-    Atoms,
-    Part,
-    parts_of,
-    split_by,
-)
-from batchdp.workloads.encode.parting import (
-    Indices,
-    Parting,
-    alive_of,
-    of_cases,
-    of_column,
-)
-from batchdp.workloads.encode.tables import (
-    Key,
-    Rows,
-    extra_titles,
-    rows_of,
-)
+from batchdp.workloads.encode.atoms import Atoms, ListedAtoms, Part, parts_of, split_by
+from batchdp.workloads.encode.tables import MOST_TOGETHER, Key, Rows, extra_titles, rows_of
 from batchdp.workloads.kronecker import MOST_TABLES
 
 if TYPE_CHECKING:
@@ -89,14 +58,9 @@ def checked_orders(marginals: int | Iterable[int], domain: Domain) -> Orders:
     return tuple(sorted(orders))
 
 
-def column_sets(orders: Orders, columns: int) -> Iterable[tuple[int, ...]]:
-    """The columns of every table, fewest first."""
-    return (own for k in orders for own in combinations(range(columns), k))
-
-
 def _check_groups(domain: Domain) -> None:
     """Refuse columns without groups, by name."""
-    without = [name for name, column in domain.columns.items() if not 0 < _groups(column) <= MOST_GROUPS]
+    without = [name for name, column in domain.columns.items() if not 0 < len(column.groups(name) or ()) <= MOST_GROUPS]
     if not without:
         return
     name, column = without[0], domain.columns[without[0]]
@@ -112,14 +76,55 @@ def _check_groups(domain: Domain) -> None:
     )
 
 
-def _groups(column: Column) -> int:
-    if isinstance(column, Listed):
-        return len(column.values)
-    if column.bins is not None:
-        return len(column.bins)
-    if isinstance(column, Integers) and column.integers[1] - column.integers[0] < MOST_VALUES:
-        return column.integers[1] - column.integers[0] + 1
-    return 0
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The group of every combination of atoms of some columns, the last column fastest; −1 for none."""
+
+    looked: tuple[int, ...]
+    """Columns of atoms."""
+    group: Indices
+    running: bool = False
+    """Whether a record is in all rows from its group on: those of running totals, which end before the last group."""
+
+    def spread(self, groups: Indices, rows: int) -> NDArray[np.bool_]:
+        """Which rows records of these groups are in: row × record."""
+        own = np.arange(rows)[:, None]
+        return (groups >= 0) & (groups <= own) if self.running else groups == own
+
+
+def alive_of(atoms: Atoms) -> Indices:
+    """The atoms that a record can have; of true and false, nothing else is left."""
+    alive = atoms.possible.copy()
+    if isinstance(atoms, ListedAtoms) and atoms.kind == "boolean" and sum(map(len, atoms.groups)) == 2:
+        alive[len(atoms.groups)] = False
+    return np.flatnonzero(alive).astype(np.int64)
+
+
+def of_column(number: int, found: TableSpecs, groups: Sequence[OneOf | Within]) -> Partition:
+    """By groups of one column of atoms, no two of which share a value."""
+    group = np.full(found.atoms[number].size, -1, dtype=np.int64)
+    for g, one in enumerate(groups):
+        group[found.atoms[number].atoms_in(one)] = g
+    return Partition((number,), group[found.alive[number]])
+
+
+def of_cases(
+    cases: Sequence[tuple[Condition, int]], rest: int, atoms: Sequence[Atoms], alive: Sequence[Indices]
+) -> Partition:
+    """By the first of the conditions that is true, each with the number of its group; `rest` where none is."""
+    amount: Amount = Constant(float(rest + 1))
+    for holds, group in reversed(cases):
+        amount = Choice(holds, Constant(float(group + 1)), amount)
+    one = rows_of(Query("CASE", amount), atoms, alive)
+    whole: Dense = one.whole
+    if one.rows is not None and one.looked:
+        if prod(len(alive[i]) for i in one.looked) > MOST_TOGETHER:
+            raise QueryError(
+                f"a CASE looks at {len(one.looked)} columns with more than {MOST_TOGETHER:,} combinations; "
+                "use fewer columns in it"
+            )
+        whole = reduce(np.multiply.outer, (one.rows[i] for i in one.looked), np.ones(()))
+    return Partition(one.looked, np.rint(whole).astype(np.int64).reshape(-1) - 1)
 
 
 OTHER, MISSING = "anything else", "NULL"
@@ -128,7 +133,7 @@ _ONE, _NOTHING = Constant(1.0), Constant(0.0)
 
 
 @dataclass(frozen=True)
-class Demand:
+class TableSpec:
     """One table: its name, and the numbers of its keys and of what its records add (None where each adds 1)."""
 
     name: str
@@ -154,7 +159,7 @@ class Computed:
 
 
 @dataclass(eq=False)
-class Demands:
+class TableSpecs:
     """All tables that are asked, over atoms; keys and amounts are held once.
 
     The statements' own tables come first, then those of the domain, and last the parts of derived answers.
@@ -162,9 +167,9 @@ class Demands:
 
     atoms: tuple[Atoms, ...]
     alive: tuple[Indices, ...]
-    keys: list[tuple[Key, Parting]] = field(default_factory=list)
+    keys: list[tuple[Key, Partition]] = field(default_factory=list)
     amounts: list[Rows] = field(default_factory=list)
-    tables: list[Demand] = field(default_factory=list)
+    tables: list[TableSpec] = field(default_factory=list)
     shown: list[range | Computed] = field(default_factory=list)
     """In the order of the statements: tables as they are, or what is computed from tables."""
     items: dict[tuple[int, str], tuple[Item, list[int]]] = field(default_factory=dict)
@@ -172,15 +177,14 @@ class Demands:
     _keys: dict[tuple[Key, tuple[int, ...], bytes, bool], int] = field(default_factory=dict)
     _amounts: dict[Amount, int | None] = field(default_factory=dict)
 
-    def key(self, key: Key, parting: Parting) -> int:
+    def key(self, key: Key, partition: Partition) -> int:
         """The number of a key, the same for the same."""
-        if not parting.looked:  # a CASE that looks at no column stands on the first
-            parting = Parting((0,), np.repeat(parting.group, len(self.alive[0])))
-        same = key, parting.looked, parting.group.tobytes(), parting.running
-        if same not in self._keys:
-            self._keys[same] = len(self.keys)
-            self.keys.append((key, parting))
-        return self._keys[same]
+        if not partition.looked:  # a CASE that looks at no column stands on the first
+            partition = Partition((0,), np.repeat(partition.group, len(self.alive[0])))
+        same = key, partition.looked, partition.group.tobytes(), partition.running
+        number = self._keys.setdefault(same, len(self.keys))
+        self.keys += [(key, partition)] * (number == len(self.keys))
+        return number
 
     def amount(self, name: str, amount: Amount) -> int | None:
         """The number of what a query adds, the same for the same; None where that is 1."""
@@ -198,7 +202,7 @@ class Demands:
 
     def table(self, name: str, keys: tuple[int, ...], amount: int | None = None) -> int:
         """The number of one more table."""
-        self.tables.append(Demand(name, keys, amount))
+        self.tables.append(TableSpec(name, keys, amount))
         return len(self.tables) - 1
 
     def part(self, name: str, keys: tuple[int, ...], amount: int | None) -> int:
@@ -207,6 +211,11 @@ class Demands:
         if known is None:
             known = self._parts[keys, amount] = self.table(name, keys, amount)
         return known
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """The number of every column of atoms, by its name."""
+        return {one.column: i for i, one in enumerate(self.atoms)}
 
     @cached_property
     def _parts(self) -> dict[tuple[tuple[int, ...], int | None], int]:
@@ -218,12 +227,12 @@ class Demands:
         self.items.setdefault((item.select, item.name), (item, []))[1].append(table)
 
 
-def demands(selections: Sequence[Selection], orders: Orders | None, domain: Domain) -> Demands:
+def demands(selections: Sequence[Selection], orders: Orders | None, domain: Domain) -> TableSpecs:
     """What the statements ask, then all tables of so many columns."""
     whole = orders is not None and max(orders) > 0
     looking = [*_looking(selections, domain if whole else None)] or [Missing(next(iter(domain.columns)))]
     atoms = split_by(looking, domain, every_step=True)
-    found = Demands(atoms, tuple(map(alive_of, atoms)))
+    found = TableSpecs(atoms, tuple(map(alive_of, atoms)))
     taken: dict[tuple[str, frozenset[str]], None] = {}
     statements = [_Statement(found, selected, taken) for selected in selections]
     own = [statement.tables() for statement in statements]
@@ -231,7 +240,7 @@ def demands(selections: Sequence[Selection], orders: Orders | None, domain: Doma
     if orders is not None:
         keys = _domain_keys(found, domain) if whole else []
         names = list(domain.columns)
-        for columns in column_sets(orders, len(names)):
+        for columns in (own for k in orders for own in combinations(range(len(names)), k)):
             found.table(" × ".join(names[i] for i in columns) or "total", tuple(keys[i] for i in columns))
     end = len(found.tables)
     for statement, plain in zip(statements, own, strict=True):
@@ -250,30 +259,30 @@ def _looking(selections: Sequence[Selection], domain: Domain | None) -> Iterator
                 yield from parts_of(restricted(amount, [], selected.where))
         for key in selected.grouping.keys:
             for holds, _ in (case for group in key.groups for case in group.cases):
-                yield from parts_of(Choice(holds, _ONE, _NOTHING))
+                yield from parts_of(holds)
     for name, column in (domain.columns if domain is not None else {}).items():
         for _, holds in column.groups(name) or ():
             yield holds
 
 
-def _domain_keys(found: Demands, domain: Domain) -> list[int]:
+def _domain_keys(found: TableSpecs, domain: Domain) -> list[int]:
     """For every column the key with all of its groups, and with what is left of it."""
-    place = {one.column: i for i, one in enumerate(found.atoms)}
     keys = []
     for name, column in domain.columns.items():
-        groups = column.groups(name) or ()
-        i = place[name]
-        holding = [holds for _, holds in groups]
-        parting, _, other, missing = of_column(i, found.atoms[i], found.alive[i], holding, every=True)
-        extra = [OTHER] * other + [MISSING] * missing
-        keys.append(found.key(Key(name, extra_titles([title for title, _ in groups], *extra)), parting))
+        groups, i = column.groups(name) or (), found.place[name]
+        declared = of_column(i, found, [holds for _, holds in groups]).group
+        missing = found.alive[i] == found.atoms[i].size - 1
+        other = (declared < 0) & ~missing
+        group = np.select([other, missing], [len(groups), len(groups) + other.any()], declared)
+        extra = [OTHER] * bool(other.any()) + [MISSING] * bool(missing.any())
+        keys.append(found.key(Key(name, extra_titles([title for title, _ in groups], *extra)), Partition((i,), group)))
     return keys
 
 
 class _Statement:
     """A SELECT: its items times its grouping sets, a table each, or computed from tables."""
 
-    def __init__(self, found: Demands, selected: Selection, taken: dict[tuple[str, frozenset[str]], None]) -> None:
+    def __init__(self, found: TableSpecs, selected: Selection, taken: dict[tuple[str, frozenset[str]], None]) -> None:
         self._found, self._selected = found, selected
         numbers = {key.name: _sql_key(found, key) for key in selected.grouping.keys}
         own = [[name for name in numbers if name in one] for one in selected.grouping.sets]
@@ -330,13 +339,10 @@ class _Statement:
     def _running(self, of: Crossing[Amount]) -> tuple[int, Amount]:
         """The key of a quantile's running totals, and what a record adds to those that it is in."""
         reached = [_reached(amount) for amount in (*of.below, of.total)]
-        counted = reached[0][1]
-        first = reached[0][0]
+        first, counted = reached[0]
         cuts = [first.low, *(within.high for within, _ in reached)]
         bins = [Within(first.column, low, high) for low, high in pairwise(cuts)]
-        place = next(i for i, one in enumerate(self._found.atoms) if one.column == first.column)
-        parting, *_ = of_column(place, self._found.atoms[place], self._found.alive[place], bins, every=False)
-        running = Parting(parting.looked, parting.group, running=True)
+        running = replace(of_column(self._found.place[first.column], self._found, bins), running=True)
         return self._found.key(Key(BELOW, edge_titles(of)), running), counted
 
     def _amount(self, name: str, amount: Amount) -> int | None:
@@ -353,20 +359,15 @@ def _reached(amount: Amount) -> tuple[Within, Amount]:
     raise TypeError("a quantile that is none of a column's running totals")
 
 
-def _sql_key(found: Demands, key: Grouped) -> int:
+def _sql_key(found: TableSpecs, key: Grouped) -> int:
     groups = key.groups
     titled = Key(key.name, tuple(group.title for group in groups))
-    single = [group.condition for group in groups]
-    names = {getattr(holds, "column", None) for holds in single}
-    place = {one.column: i for i, one in enumerate(found.atoms)}
-    if None not in single and len(names) == 1 and names <= set(place):
-        (name,) = names
-        i = place[str(name)]
-        holding = [holds for holds in single if holds is not None]
-        return found.key(titled, of_column(i, found.atoms[i], found.alive[i], holding, every=False)[0])  # type: ignore[arg-type]
-    numbers = [
-        next((g for g, group in enumerate(groups) if group.cases[j][1]), -1) for j in range(len(groups[0].cases))
+    holding = [group.condition for group in groups if isinstance(group.condition, OneOf | Within)]
+    if len(holding) == len(groups) and len({holds.column for holds in holding}) == 1:
+        return found.key(titled, of_column(found.place[holding[0].column], found, holding))
+    cases = [
+        (holds, next((g for g, group in enumerate(groups) if group.cases[j][1]), -1))
+        for j, (holds, _) in enumerate(groups[0].cases)
     ]
-    cases = [(holds, g) for (holds, _), g in zip(groups[0].cases, numbers, strict=True)]
     rest = next((g for g, group in enumerate(groups) if group.rest), -1)
     return found.key(titled, of_cases(cases, rest, found.atoms, found.alive))

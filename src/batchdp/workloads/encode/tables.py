@@ -1,33 +1,25 @@
-"""One query on the atoms of the columns that it looks at: a product of rows, one a column, or one array."""
+"""What rows of tables are called, how answers are shown, and one query on atoms: a product of rows, or one array."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchdp.errors import QueryError, WorkloadError
-from batchdp.queries.expressions import (
-    Asked,
-    Combination,
-    Crossing,
-    read_expression,
-    write_expression,
-)
+from batchdp.linalg.matrix import Dense, Indices
+from batchdp.queries.expressions import Asked, Combination, Crossing, read_expression, write_expression
 from batchdp.queries.query import Query
 from batchdp.workloads.encode.atoms import Atoms
 from batchdp.workloads.encode.classes import Classes, TooManyClassesError, classes_of
 from batchdp.workloads.kronecker import KroneckerWorkload
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -66,20 +58,6 @@ class Legend:
     def keys_of(self, batch: KroneckerWorkload, table: int) -> list[Key]:
         """The group columns of a table, in the order of its axes."""
         return [self.keys[k] for k in self.numbers_of(batch, table)]
-
-    def shape(self, batch: KroneckerWorkload, table: int) -> tuple[int, ...]:
-        """How many groups every group column of a table has; their product is the number of its answers."""
-        return tuple(len(key.titles) for key in self.keys_of(batch, table))
-
-    def columns(self, batch: KroneckerWorkload, table: int) -> list[tuple[str, NDArray[Any]]]:
-        """Of every group column its heading, and the title of each of the table's rows."""
-        keys, shape = self.keys_of(batch, table), self.shape(batch, table)
-        found = []
-        for axis, key in enumerate(keys):
-            titles = np.array(key.titles, dtype=object)
-            inner, outer = prod(shape[axis + 1 :]), prod(shape[:axis])
-            found.append((key.heading, np.tile(np.repeat(titles, inner), outer)))
-        return found
 
     def row(self, batch: KroneckerWorkload, table: int, place: int) -> str:
         """What one of a table's rows is called: column=group, …; nothing where it has no group columns."""
@@ -123,6 +101,11 @@ class Legend:
         return cls(keys, kinds, axes, _text(content["asked"]))
 
 
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """How far apart neighbours along every axis are, the last axis fastest."""
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise WorkloadError("the legend of the tables holds something that is no text")
@@ -151,11 +134,10 @@ class Part:
 
     def numbers(self, shape: tuple[int, ...]) -> Indices:
         """The answers' numbers, for the combinations in their order, the last key fastest."""
-        steps = [np.arange(n, dtype=np.int64) * stride for n, stride in zip(shape, self.strides, strict=True)]
-        found = np.full((1,) * len(shape), self.start, dtype=np.int64)
-        for axis, step in enumerate(steps):
-            found = found + step.reshape([-1 if other == axis else 1 for other in range(len(shape))])
-        return found.reshape(-1)
+        found = np.full(1, self.start, dtype=np.int64)
+        for n, stride in zip(shape, self.strides, strict=True):
+            found = np.add.outer(found, np.arange(n, dtype=np.int64) * stride).reshape(-1)
+        return found
 
 
 @dataclass(frozen=True)
@@ -214,8 +196,8 @@ class AskedTables(Sequence[Asked[int]]):
 
     def part(self, table: int) -> Part:
         """A table as a part: its answers in their own order."""
-        shape = self.legend.shape(self.workload, table)
-        return Part(int(self.starts[table]), tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))))
+        keys = self.legend.keys_of(self.workload, table)
+        return Part(int(self.starts[table]), strides_of([len(key.titles) for key in keys]))
 
     def numbers(self, run: Run) -> Combination[Indices] | Crossing[Indices]:
         """How an item is computed, with the numbers of the linear answers for all of its groups at once."""
@@ -233,35 +215,22 @@ class AskedTables(Sequence[Asked[int]]):
         number = int(np.searchsorted(self.ends, i, side="right"))
         run = self.runs[number]
         place = i - (int(self.ends[number - 1]) if number else 0)
-        if run.of is not None:
-            return self._computed(run, place)
-        flat = int(self.starts[run.tables.start]) + place
-        table = int(np.searchsorted(self.starts, flat, side="right")) - 1
-        return self._linear(table, flat - int(self.starts[table]))
-
-    def __iter__(self) -> Iterator[Asked[int]]:
-        for run in self.runs:
-            if run.of is not None:
-                yield from (self._computed(run, place) for place in range(self._length(run)))
-            for table in run.tables:
-                sizes = range(int(self.starts[table + 1] - self.starts[table]))
-                yield from (self._linear(table, place) for place in sizes)
+        own: Any
+        if run.of is None:
+            own = int(self.starts[run.tables.start]) + place
+            table = int(np.searchsorted(self.starts, own, side="right")) - 1
+            name = self.workload.tables[table].name
+            groups = self.legend.row(self.workload, table, own - int(self.starts[table]))
+        else:
+            at = np.unravel_index(place, shape) if (shape := self.shape(run)) else ()
+            own = run.of.mapped(lambda one: one.start + sum(int(i) * s for i, s in zip(at, one.strides, strict=True)))
+            name, groups = run.name, self.legend.called(run.keys, place)
+        return Asked(f"{name}[{groups}]" if groups else name, own)
 
     def _length(self, run: Run) -> int:
         if run.of is not None:
             return prod(self.shape(run))
         return int(self.starts[run.tables.stop] - self.starts[run.tables.start]) if run.tables else 0
-
-    def _linear(self, table: int, place: int) -> Asked[int]:
-        name, groups = self.workload.tables[table].name, self.legend.row(self.workload, table, place)
-        return Asked(f"{name}[{groups}]" if groups else name, int(self.starts[table]) + place)
-
-    def _computed(self, run: Run, place: int) -> Asked[int]:
-        assert run.of is not None
-        groups = self.legend.called(run.keys, place)
-        at = np.unravel_index(place, shape) if (shape := self.shape(run)) else ()
-        own = run.of.mapped(lambda part: part.start + sum(int(i) * s for i, s in zip(at, part.strides, strict=True)))
-        return Asked(f"{run.name}[{groups}]" if groups else run.name, own)
 
 
 def write_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -281,7 +250,7 @@ def write_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def read_runs(content: Any, workload: KroneckerWorkload, legend: Legend) -> AskedTables:
     """From a file, where anything can stand; refused unless it is about the batch's own answers."""
     found = AskedTables(workload, legend, tuple(_read(one, workload, legend) for one in content))
-    shown = sorted((own for own in found.whole), key=lambda own: own.start)
+    shown = sorted(found.whole, key=lambda own: own.start)
     if any(one.stop > other.start for one, other in pairwise(shown)):
         raise WorkloadError("what is asked shows a table twice")
     return found
@@ -313,8 +282,6 @@ def _whole(value: Any, below: int) -> int:
     return value
 
 
-Dense = NDArray[np.float64]
-
 MOST_STATES = 8192
 """Classes of records that one query may tell apart."""
 MOST_TOGETHER = 10_000
@@ -330,7 +297,7 @@ class Rows:
     whole: Dense
 
 
-def rows_of(query: Query, atoms: Sequence[Atoms], alive: Sequence[NDArray[np.int64]]) -> Rows:
+def rows_of(query: Query, atoms: Sequence[Atoms], alive: Sequence[Indices]) -> Rows:
     """What the query adds, by the atoms that records can have."""
     try:
         classes = classes_of(query, atoms, MOST_STATES)
@@ -352,7 +319,7 @@ def rows_of(query: Query, atoms: Sequence[Atoms], alive: Sequence[NDArray[np.int
     return Rows(spread, looked, whole[np.ix_(*groups)] if spread is None else whole)
 
 
-def _values(classes: Classes, looked: tuple[int, ...], kinds: list[NDArray[np.int64]]) -> Dense:
+def _values(classes: Classes, looked: tuple[int, ...], kinds: list[Indices]) -> Dense:
     """What the query adds for every combination of the atoms that it tells apart."""
     shape = [len(own) for own in kinds]
     if prod(shape) > 100 * MOST_TOGETHER:
@@ -378,7 +345,5 @@ def _product(whole: Dense) -> list[Dense] | None:
     for axis in range(whole.ndim):
         at = tuple(slice(None) if other == axis else int(place) for other, place in enumerate(pivot))
         rows.append(np.asarray(whole[at]) / (top if axis else 1.0))
-    found = np.full((1,) * whole.ndim, 1.0 if whole.ndim else top)
-    for axis, row in enumerate(rows):
-        found = found * row.reshape([-1 if other == axis else 1 for other in range(whole.ndim)])
+    found = reduce(np.multiply.outer, rows, np.array(1.0 if whole.ndim else top))
     return rows if np.allclose(found, whole, rtol=1e-13, atol=0) else None
