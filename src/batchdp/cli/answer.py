@@ -12,16 +12,7 @@ from uuid import uuid4
 
 import typer
 
-from batchdp.cli.files import (
-    All,
-    AsJson,
-    Epsilon,
-    Plan,
-    Rho,
-    WantConsistent,
-    Whole,
-    either,
-)
+from batchdp.cli.files import All, AsJson, Epsilon, Plan, Rho, WantConsistent, Whole, either
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
@@ -74,13 +65,7 @@ def command(
     negative, and that the intervals are those of value.
     """
     either(epsilon, rho)
-    from batchdp.cli.files import (
-        answers_as_json,
-        made_consistent,
-        open_ledger,
-        write_answers,
-        write_release,
-    )
+    from batchdp.cli.files import answers_as_json, made_consistent, open_ledger, write_answers, write_release
     from batchdp.cli.show import print_json, progress
     from batchdp.errors import ReleaseError
     from batchdp.plans import load_plan
@@ -162,13 +147,7 @@ def _say_the_rest(
 
 def show_answers(done: Release, agreeing: Consistent | None = None, *, everything: bool = False) -> None:
     """The tables with their typical errors and top rows, or with every answer and its interval."""
-    from batchdp.cli.show import (
-        Part,
-        console,
-        parts,
-        pieces,
-        table,
-    )
+    from batchdp.cli.show import Part, console, parts, pieces, table
     from batchdp.reports.notebook import look_at
 
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")

@@ -7,12 +7,7 @@ from typing import Annotated
 
 import typer
 
-from batchdp.cli.files import (
-    AsJson,
-    Epsilon,
-    Plan,
-    Rho,
-)
+from batchdp.cli.files import AsJson, Epsilon, Plan, Rho
 
 EXAMPLES = ("batchdp audit visits.plan", "batchdp audit visits.plan --epsilon 0.1 --runs 1000000")
 

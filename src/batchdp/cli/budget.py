@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchdp.cli.files import (
-    AsJson,
-    Epsilon,
-    Rho,
-    either,
-)
+from batchdp.cli.files import AsJson, Epsilon, Rho, either
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
@@ -53,13 +48,7 @@ def command(
 ) -> None:
     """Show what was spent, on what, and what is left; the ledger's hash chain is verified first."""
     from batchdp.cli.files import open_ledger
-    from batchdp.cli.show import (
-        console,
-        figure,
-        print_json,
-        say,
-        table,
-    )
+    from batchdp.cli.show import console, figure, print_json, say, table
     from batchdp.ledger import Ledger
     from batchdp.privacy import UNITS
     from batchdp.release.verify import check_ledger

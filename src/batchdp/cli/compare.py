@@ -24,12 +24,7 @@ def command(
 ) -> None:
     """Run every method on a batch and show their expected errors side by side; no data is read."""
     from batchdp.cli.files import read_workload
-    from batchdp.cli.show import (
-        comparison_table,
-        console,
-        print_json,
-        tracked,
-    )
+    from batchdp.cli.show import comparison_table, console, print_json, tracked
     from batchdp.plans.comparison import compare
 
     comparison = compare(read_workload(workload), progress=lambda names: tracked(names, "Optimising"))

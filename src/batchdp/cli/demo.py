@@ -17,14 +17,7 @@ def command(
 ) -> None:
     """Do the whole job on invented patient records with an embedded database, in seconds."""
     from batchdp.cli.example import RECORDS, demonstrate
-    from batchdp.cli.show import (
-        Part,
-        console,
-        figure,
-        parts,
-        progress,
-        say,
-    )
+    from batchdp.cli.show import Part, console, figure, parts, progress, say
     from batchdp.plans.outlook import outlook
     from batchdp.queries.query import QUERY, tables_of
     from batchdp.text import full_title

@@ -22,12 +22,7 @@ from scipy import sparse
 
 from batchdp.archive import open_regular, write_atomically
 from batchdp.cli.show import progress
-from batchdp.errors import (
-    BatchDPError,
-    LedgerError,
-    ReleaseError,
-    WorkloadError,
-)
+from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
 from batchdp.release import Consistent, Release
 from batchdp.workloads.matrix import MatrixWorkload, Workload
 

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchdp.cli.files import (
-    All,
-    AsJson,
-    Assume,
-    DrawSeconds,
-    Shape,
-    ShapeChoice,
-    ShapeRank,
-    Weight,
-)
+from batchdp.cli.files import All, AsJson, Assume, DrawSeconds, Shape, ShapeChoice, ShapeRank, Weight
 
 if TYPE_CHECKING:
     from batchdp.plans import Plan

@@ -30,14 +30,7 @@ from batchdp.reports.sections import (
     methods_section,
     privacy_section,
 )
-from batchdp.reports.tables import (
-    Progress,
-    Tables,
-    files_beside,
-    fits_inside,
-    identity,
-    tables_of_page,
-)
+from batchdp.reports.tables import Progress, Tables, files_beside, fits_inside, identity, tables_of_page
 from batchdp.text import render, render_part
 
 

@@ -22,21 +22,10 @@ from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.linalg.matrix import Dense
 from batchdp.plans import Plan
 from batchdp.plans.accuracy import margins, needed_by_table
-from batchdp.plans.baselines import (
-    ExpectedStatement,
-    asked_for,
-    beside,
-    explained,
-    tables_alone,
-)
+from batchdp.plans.baselines import ExpectedStatement, asked_for, beside, explained, tables_alone
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
 from batchdp.plans.outlook import USUAL, expected_derived
-from batchdp.privacy import (
-    GAUSSIAN,
-    UNITS,
-    Budget,
-    Noise,
-)
+from batchdp.privacy import GAUSSIAN, UNITS, Budget, Noise
 from batchdp.reports.answers import MOST_UNBOXED
 from batchdp.reports.figures import significant
 from batchdp.reports.page import _policy

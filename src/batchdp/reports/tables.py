@@ -23,13 +23,7 @@ from batchdp.release.consistency.release import Consistent
 from batchdp.release.exports import INDEX
 from batchdp.release.release import Release
 from batchdp.reports.figures import decimals_for, number
-from batchdp.reports.matrices import (
-    Grid,
-    Labels,
-    count_grids,
-    counts_among,
-    grids,
-)
+from batchdp.reports.matrices import Grid, Labels, count_grids, counts_among, grids
 from batchdp.text import render
 
 Put = Callable[[str, Any], object]

@@ -11,15 +11,7 @@ import numpy as np
 from batchdp.mechanism.measurement import CALLER, EVERY_ROW
 from batchdp.release.exports import derived_in
 from batchdp.reports.dossier.about import About
-from batchdp.reports.dossier.document import (
-    Block,
-    Bullets,
-    Code,
-    Document,
-    Grid,
-    Picture,
-    Section,
-)
+from batchdp.reports.dossier.document import Block, Bullets, Code, Document, Grid, Picture, Section
 from batchdp.reports.dossier.facts import Facts
 from batchdp.reports.figures import significant
 

@@ -17,34 +17,12 @@ from numpy.typing import NDArray
 from batchdp.errors import BatchDPError, DossierError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.release import Release, load_release
-from batchdp.release.exports import (
-    INDEX,
-    derived_in,
-    index_entry,
-    index_text,
-    no_formula,
-    tables_of,
-)
+from batchdp.release.exports import INDEX, derived_in, index_entry, index_text, no_formula, tables_of
 from batchdp.release.file import unknown_parts
 from batchdp.release.verify import answers_digest_of, differences
 from batchdp.reports.dossier.about import Books
-from batchdp.reports.dossier.contents import (
-    ABOUT,
-    EVIDENCE,
-    FORMAT,
-    RELEASE,
-    SUMS,
-    TABLES,
-    evidence,
-    sha256,
-    texts,
-)
-from batchdp.reports.dossier.digests import (
-    digest_of,
-    files_in,
-    read_sums,
-    read_text,
-)
+from batchdp.reports.dossier.contents import ABOUT, EVIDENCE, FORMAT, RELEASE, SUMS, TABLES, evidence, sha256, texts
+from batchdp.reports.dossier.digests import digest_of, files_in, read_sums, read_text
 from batchdp.reports.dossier.facts import Facts, installed
 from batchdp.reports.dossier.note import COMPOSITION, COVARIANCE
 from batchdp.reports.dossier.record import MEDIA
