@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -123,36 +123,14 @@ def _isolate(value: object) -> Markup:
     return Markup('<bdi dir="auto">{}</bdi>').format(_showable(value))
 
 
-@dataclass(frozen=True)
-class Excerpt:
-    """Some rows of a table: the first column is text, the others are numbers."""
+class Shown:
+    """A value that notebooks show; `batchdp.reports`, which is loaded when it is asked for, knows how."""
 
-    headings: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    title: str = ""
-    more: int = 0
-    """How many rows were left out."""
+    def _repr_html_(self) -> str:
+        return str(ask_reports("notebook.show", self))
 
 
-def summary(
-    title: str,
-    facts: Mapping[str, object],
-    *,
-    headings: Sequence[str] = (),
-    rows: Iterable[Sequence[object]] = (),
-    more: int = 0,
-    tables: Sequence[Excerpt] = (),
-    more_tables: int = 0,
-) -> str:
-    """A value in a notebook: a title, what is known of it, perhaps some tables; in the notebook's own colours.
-
-    Args:
-        title: what it is.
-        facts: a label and a value a line.
-        headings, rows: of one short table; the first column is text, the others are numbers.
-        more: how many of its rows were left out.
-        tables: several tables instead.
-        more_tables: how many of these were left out.
-    """
-    shown = [Excerpt(headings, list(rows), more=more)] if headings else list(tables)
-    return str(render("reports/summary.html", title=title, facts=facts, tables=shown, more_tables=more_tables))
+def ask_reports(function: str, value: object, **options: object) -> Any:
+    """What a function of `batchdp.reports` makes of a value; what shows and draws is above what it shows."""
+    module, name = function.split(".")
+    return getattr(import_module(f"batchdp.reports.{module}"), name)(value, **options)

@@ -28,7 +28,7 @@ from batchdp.linalg.matrix import (
 )
 from batchdp.linalg.product import CellMap, Product
 from batchdp.progress import Outcome
-from batchdp.text import summary
+from batchdp.text import Shown
 
 Ends = tuple[tuple[int, int, int], ...]
 """The lower and the upper cell, −1 for none, and in how many steps one gets from one to the other."""
@@ -123,7 +123,7 @@ class Workload:
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixWorkload(Workload):
+class MatrixWorkload(Workload, Shown):
     """A batch of m linear queries over n cells; the true answers are W x for cell counts x.
 
     Args:
@@ -200,7 +200,8 @@ class MatrixWorkload(Workload):
         return sparse.issparse(self.matrix)
 
     @property
-    def _kind(self) -> str:
+    def kind(self) -> str:
+        """How the matrix is held."""
         if isinstance(self.matrix, Product):
             return f"{self.matrix.left.shape[1]} distinct cells"
         return "sparse" if self.is_sparse else "dense"
@@ -256,21 +257,10 @@ class MatrixWorkload(Workload):
             start += size
 
     def __repr__(self) -> str:
-        kind = self._kind
+        kind = self.kind
         weighted = "" if self.weights is None else ", weighted"
         blocks = "" if len(self.blocks) == 1 else f" in {len(self.blocks)} blocks"
         return f"Workload({self.queries} queries × {self.cells} cells{blocks}, {kind}{weighted})"
-
-    def _repr_html_(self) -> str:
-        shown = self.names[:5]
-        facts = {
-            "queries": f"{self.queries:,}",
-            "cells": f"{self.cells:,}",
-            "matrix": self._kind,
-            "weights": "1 each" if self.weights is None else "given",
-            "names": "; ".join(shown) + ("; …" if self.queries > len(shown) else ""),
-        }
-        return summary("Workload", facts)
 
 
 class QueryTables(Sequence[Table]):

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from batchdp.ledger.books import DELTAS
 from batchdp.release.exports import no_formula
 from batchdp.reports.dossier.about import read_about
 from batchdp.reports.dossier.document import as_markdown, as_page, as_yaml
@@ -83,10 +82,9 @@ def drawn(facts: Facts) -> str:
 
     from batchdp.reports.plots import plot_curves
 
-    shown = facts.curves
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "batchdp", "svg.fonttype": "none"}):
-        sheet = plot_curves(DELTAS, [one.name for one in shown], [one.epsilons for one in shown])
+        sheet = plot_curves(facts.curves)
         sheet.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue().decode()
 
