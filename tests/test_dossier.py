@@ -37,7 +37,7 @@ from batchdp.reports.dossier.document import (
 )
 from batchdp.reports.dossier.facts import DELTAS, Facts, installed
 from batchdp.reports.dossier.record import MISSING, missing, record
-from batchdp.text import render_part
+from batchdp.reports.rendering import render_part
 from commands import refused, succeeds
 from test_components import structure
 

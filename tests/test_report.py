@@ -38,9 +38,9 @@ from batchdp.privacy import noise_of
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.reports import page, report
 from batchdp.reports.answers import answers_section
-from batchdp.reports.figures import decimals_for, number, significant
 from batchdp.reports.matrices import picture
 from batchdp.reports.notebook import Excerpt, summary
+from batchdp.reports.rendering import decimals_for, number, significant
 from batchdp.reports.sections import MEANINGS, budget_section, certificate_section, methods_section, privacy_section
 from browser import MISSING, chromium, show
 from cases import small_workloads

@@ -21,8 +21,9 @@ from batchdp.queries.query import QUERY, tables_of
 from batchdp.release.answers import Figures
 from batchdp.release.release import Release
 from batchdp.release.tables import Table
+from batchdp.reports.rendering import render
 from batchdp.strategies.pair import TOLERANCE, PairStrategy
-from batchdp.text import NOTEBOOK, WHOLE, excerpt, full_title, render
+from batchdp.text import NOTEBOOK, WHOLE, excerpt, full_title
 from batchdp.workloads.matrix import MatrixWorkload
 
 Row = tuple[str, float, float, float, float, bool]

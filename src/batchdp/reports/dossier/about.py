@@ -21,7 +21,7 @@ from batchdp.errors import BatchDPError, DossierError, check_finite
 from batchdp.ledger import Entry, Ledger
 from batchdp.ledger.chain import Standing
 from batchdp.privacy import UNITS, Noise, shortest
-from batchdp.text import render_part
+from batchdp.reports.rendering import render_part
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from batchdp.release.exports import derived_in
 from batchdp.reports.dossier.about import About
 from batchdp.reports.dossier.document import Block, Bullets, Code, Document, Grid, Picture, Section
 from batchdp.reports.dossier.facts import Facts
-from batchdp.reports.figures import significant
 from batchdp.reports.matrices import counts_among
+from batchdp.reports.rendering import significant
 
 CHECKED, DECLARED, OPEN = "checked by the tool", "declared by the custodian", "open"
 COMPOSITION = "composition.svg"

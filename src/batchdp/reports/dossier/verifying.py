@@ -65,7 +65,7 @@ def verify(folder: str | os.PathLike[str], *, ledger: AnyLedger | None = None) -
     facts = _facts(place, release, listed)
     checked = [
         f"{len(listed):,} files: none added, missing or changed",
-        f"answers and standard errors of {facts.answers:,} answers from {facts.measurements:,} measurements",
+        f"answers and standard errors of {facts.answers:,} answers from {facts.certificate.measurements:,} measurements",
         "scale of the noise, loss and budget agree, and no measured cell or table changes by more than is said",
     ]
     order = _check_tables(place, release)
