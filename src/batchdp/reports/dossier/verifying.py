@@ -63,9 +63,10 @@ def verify(folder: str | os.PathLike[str], *, ledger: AnyLedger | None = None) -
     _check_digests(place, listed)
     release = _release(place)
     facts = _facts(place, release, listed)
+    measured = facts.certificate.measurements
     checked = [
         f"{len(listed):,} files: none added, missing or changed",
-        f"answers and standard errors of {facts.answers:,} answers from {facts.certificate.measurements:,} measurements",
+        f"answers and standard errors of {facts.answers:,} answers from {measured:,} measurements",
         "scale of the noise, loss and budget agree, and no measured cell or table changes by more than is said",
     ]
     order = _check_tables(place, release)
