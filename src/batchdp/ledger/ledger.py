@@ -100,17 +100,17 @@ class Ledger(Shown):
     @property
     def unit(self) -> Unit:
         """What the total is in: "epsilon" or "rho"."""
-        return self.ends()[0].unit
+        return self._ends()[0].unit
 
     @property
     def total(self) -> float:
         """What may be spent in all."""
-        return round_down(self.ends()[0].left)
+        return round_down(self._ends()[0].left)
 
     @property
     def spent(self) -> float:
         """What was charged so far, interrupted releases included."""
-        first, last = self.ends()
+        first, last = self._ends()
         return round_up(first.left - last.left)
 
     @property
@@ -121,7 +121,7 @@ class Ledger(Shown):
     @property
     def exact_remaining(self) -> Fraction:
         """What may still be spent, without the rounding of a float."""
-        return self.ends()[1].left
+        return self._ends()[1].left
 
     def epsilon_at(self, delta: float) -> float:
         """The ε of the (ε, δ)-differential privacy of everything spent so far, converted from ρ in a ρ ledger."""
@@ -132,7 +132,7 @@ class Ledger(Shown):
     @property
     def head(self) -> str:
         """The hash of the last entry, which vouches for all entries."""
-        return self.ends()[1].hash
+        return self._ends()[1].hash
 
     def reserve(
         self,
@@ -264,8 +264,7 @@ class Ledger(Shown):
                 raise BrokenChainError(f"head={head!r} is not in its chain, so it was edited or put back")
         return hashes[-1]
 
-    def ends(self) -> tuple[Event, Event]:
-        """The first event and the last."""
+    def _ends(self) -> tuple[Event, Event]:
         with self._file.reading() as books:
             return books.first(), books.last()
 
@@ -277,7 +276,7 @@ class Ledger(Shown):
 
     def __repr__(self) -> str:
         try:
-            first, last = self.ends()
+            first, last = self._ends()
         except LedgerError:
             return f"Ledger({str(self.path)!r}, cannot be read)"
         spent = as_text(first.left - last.left)

@@ -86,7 +86,7 @@ def _(workload: MatrixWorkload) -> str:
     facts = {
         "queries": f"{workload.queries:,}",
         "cells": f"{workload.cells:,}",
-        "matrix": workload.kind,
+        "matrix": workload._kind,
         "weights": "1 each" if workload.weights is None else "given",
         "names": "; ".join(shown) + ("; …" if workload.queries > len(shown) else ""),
     }
@@ -137,7 +137,7 @@ def _(plan: Plan) -> str:
 @show.register
 def _(ledger: Ledger) -> str:
     try:
-        (first, last), spends = ledger.ends(), ledger.history()
+        (first, last), spends = ledger._ends(), ledger.history()
     except LedgerError:
         return summary("Ledger", {"file": ledger.path.name, "state": "cannot be read"})
     facts = {

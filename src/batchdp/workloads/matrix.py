@@ -200,8 +200,7 @@ class MatrixWorkload(Workload, Shown):
         return sparse.issparse(self.matrix)
 
     @property
-    def kind(self) -> str:
-        """How the matrix is held."""
+    def _kind(self) -> str:
         if isinstance(self.matrix, Product):
             return f"{self.matrix.left.shape[1]} distinct cells"
         return "sparse" if self.is_sparse else "dense"
@@ -257,7 +256,7 @@ class MatrixWorkload(Workload, Shown):
             start += size
 
     def __repr__(self) -> str:
-        kind = self.kind
+        kind = self._kind
         weighted = "" if self.weights is None else ", weighted"
         blocks = "" if len(self.blocks) == 1 else f" in {len(self.blocks)} blocks"
         return f"Workload({self.queries} queries × {self.cells} cells{blocks}, {kind}{weighted})"
