@@ -28,10 +28,10 @@ from batchdp.release.consistency.faces import join_components
 from batchdp.release.consistency.tables import SLACK
 from batchdp.reports import tables as page_tables
 from batchdp.reports.matrices import grids
+from batchdp.reports.rendering import render_part
 from batchdp.reports.tables import Packer
 from batchdp.strategies.marginal.strategy import Results
 from batchdp.strategies.residual.strategy import ResidualStrategy
-from batchdp.text import render_part
 from commands import copied, environment, make_study, succeeds
 from test_components import structure
 from test_table_release import codes as laplace_codes

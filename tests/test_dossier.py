@@ -37,7 +37,7 @@ from batchdp.reports.dossier.document import (
 )
 from batchdp.reports.dossier.facts import DELTAS, Facts, installed
 from batchdp.reports.dossier.record import MISSING, missing, record
-from batchdp.text import render_part
+from batchdp.reports.rendering import render_part
 from commands import refused, succeeds
 from test_components import structure
 
@@ -245,7 +245,7 @@ def test_what_nobody_has_said_is_said_to_be_missing_and_nothing_else(study: Stud
 
 
 def _questions() -> Iterator[tuple[str, list[str]]]:
-    for section, own in read_about(ABOUT).model_dump().items():
+    for section, own in read_about(ABOUT).items():
         yield section, list(own)
 
 
@@ -254,7 +254,7 @@ def test_the_template_asks_every_question_and_answers_none() -> None:
     for section, names in _questions():
         for name in names:
             assert re.search(rf"^{name} = ", template(), re.MULTILINE), name
-            assert not getattr(getattr(about, section), name)
+            assert not about[section][name]
     assert str(render_part("reports/dossier/about.toml")) == template()
 
 

@@ -38,7 +38,7 @@ from batchdp.release.verify import answers_digest, check_charged, check_release
 from batchdp.reports.dossier.contents import SUMS, sums
 from batchdp.reports.dossier.contents import drawn as draw
 from batchdp.reports.dossier.facts import Facts
-from batchdp.reports.figures import significant
+from batchdp.reports.rendering import significant
 from mechanisms import reread as exchange
 
 NAMES = ("young", "old", "all", "young again")

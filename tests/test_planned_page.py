@@ -20,8 +20,8 @@ from batchdp.plans.baselines import beside, tables_alone
 from batchdp.plans.criteria import as_criteria
 from batchdp.plans.encoding import CellBatch
 from batchdp.privacy import Budget
-from batchdp.reports.figures import significant
 from batchdp.reports.planned import Prospect, plan_page
+from batchdp.reports.rendering import significant
 from batchdp.workloads.encode.cells import cells_of
 from browser import MISSING, chromium, show
 from cases import read_batch

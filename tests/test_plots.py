@@ -14,8 +14,9 @@ from scipy import sparse
 
 from batchdp import STRATEGIES, Ledger, MatrixWorkload, PairStrategy, Release, answer, workloads
 from batchdp.linalg.matrix import shrunk
+from batchdp.reports.notebook import Excerpt, summary
 from batchdp.reports.plots import LONGEST_LABEL, Scale, plot_ledger, plot_release, plot_strategy, scale_for, shortened
-from batchdp.text import NOTEBOOK, excerpt, summary
+from batchdp.text import NOTEBOOK, excerpt
 from cases import small_workloads
 
 NASTY = "<script>alert(\"x\")</script> & 'quoted' $\\frac$ $5"
@@ -125,7 +126,7 @@ def test_names_are_text_and_nothing_else(ledger: Ledger) -> None:
 
 
 def test_a_summary_is_a_well_formed_table() -> None:
-    shown = summary("T", {"a": 1}, headings=("n", "v"), rows=[("x", 2)], more=1234)
+    shown = summary("T", {"a": 1}, [Excerpt(("n", "v"), [("x", 2)], more=1234)])
     assert "1,234 more" in shown
     assert sorted(re.findall(r"<(\w+)", shown)) == sorted(re.findall(r"</(\w+)", shown))
 

@@ -20,7 +20,7 @@ from batchdp.engines.schema import read_schema
 from batchdp.errors import BatchDPError, LedgerError
 from batchdp.plans.criteria import load_criteria
 from batchdp.reports.dossier.about import about_text
-from batchdp.reports.dossier.digests import read_text
+from batchdp.reports.dossier.verifying import read_text
 from cases import load_queries
 from reproduction.datasets import read as read_counts
 

@@ -38,10 +38,10 @@ from batchdp.privacy import noise_of
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.reports import page, report
 from batchdp.reports.answers import answers_section
-from batchdp.reports.figures import decimals_for, number, significant
 from batchdp.reports.matrices import picture
+from batchdp.reports.notebook import Excerpt, summary
+from batchdp.reports.rendering import decimals_for, number, significant
 from batchdp.reports.sections import MEANINGS, budget_section, certificate_section, methods_section, privacy_section
-from batchdp.text import summary
 from browser import MISSING, chromium, show
 from cases import small_workloads
 from mechanisms import reread
@@ -195,7 +195,7 @@ def test_every_field_of_every_section_is_text(privacy: str, ledger: Ledger) -> N
             "budget": budget_section(books, text),
             "methods": methods_section([Compared(text, 1.0, 0.0)], 0.5),
             "certificate": certificate_section(told.certificate),
-            "notebook": told._repr_html_() + summary(text, {text: text}, headings=[text, text], rows=[(text, text)]),
+            "notebook": told._repr_html_() + summary(text, {text: text}, [Excerpt([text, text], [(text, text)])]),
         }
         return {name: parsed(str(part)) for name, part in parts.items()}
 

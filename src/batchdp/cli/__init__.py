@@ -10,20 +10,7 @@ import sys
 
 import typer
 
-from batchdp.cli import (
-    answer,
-    audit,
-    budget,
-    compare,
-    demo,
-    dossier,
-    export,
-    init,
-    plan,
-    report,
-    streams,
-    verify,
-)
+from batchdp.cli import answer, audit, budget, compare, demo, dossier, export, init, plan, report, streams, verify
 from batchdp.errors import BatchDPError
 
 SUMMARY = "Answer a batch of counting queries under differential privacy with the least noise to be had."

@@ -12,7 +12,9 @@ from uuid import uuid4
 
 import typer
 
+import batchdp
 from batchdp.cli.files import (
+    RELEASE_ENDINGS,
     All,
     AsJson,
     Epsilon,
@@ -20,8 +22,20 @@ from batchdp.cli.files import (
     Rho,
     WantConsistent,
     Whole,
+    answers_as_json,
+    check_output,
+    described,
     either,
+    list_notes,
+    make_consistent,
+    open_ledger,
+    write_answers,
+    write_release,
 )
+from batchdp.cli.show import Part, console, figure, parts, pieces, print_json, progress, say, table
+from batchdp.cli.streams import InterruptedCommandError, read_reply
+from batchdp.errors import ReleaseError
+from batchdp.text import sanitise
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
@@ -74,20 +88,9 @@ def command(
     negative, and that the intervals are those of value.
     """
     either(epsilon, rho)
-    from batchdp.cli.files import (
-        answers_as_json,
-        made_consistent,
-        open_ledger,
-        write_answers,
-        write_release,
-    )
-    from batchdp.cli.show import print_json, progress
-    from batchdp.errors import ReleaseError
-    from batchdp.plans import load_plan
-    from batchdp.release import answer
 
     _check_output(output, plan, table, ledger)
-    made = load_plan(plan)
+    made = batchdp.load_plan(plan)
     books = open_ledger(ledger)
     identity = release_id or uuid4().hex
     stored = any(entry.release_id == identity and entry.state == "released" for entry in books.history())
@@ -98,7 +101,7 @@ def command(
                 with bar.hidden():
                     return _ask(cost, books.path.name)
 
-            done = answer(
+            done = batchdp.answer(
                 made,
                 table,
                 epsilon=epsilon,
@@ -113,7 +116,7 @@ def command(
             release_file = write_release(done, output)
         except ReleaseError as error:
             raise ReleaseError(f"{error}; the answers are in {ledger}: {FREE.format(id=identity)}") from error
-    agreeing = made_consistent(done, whole=whole) if consistent or whole else None
+    agreeing = make_consistent(done, wanted=consistent, whole=whole)
     if agreeing is not None:
         write_answers(done, output, agreeing)
     if as_json:
@@ -125,8 +128,6 @@ def command(
 
 def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
     """Refuse an output that could not be written, or would become a part of what is read."""
-    from batchdp.cli.files import RELEASE_ENDINGS, check_output, described
-    from batchdp.errors import ReleaseError
 
     for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
         check_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
@@ -146,7 +147,6 @@ def _say_the_rest(
     agreeing: Consistent | None,
 ) -> None:
     """Where the answers are, whose privacy it is, what is left and counted, and what consistent answers are not."""
-    from batchdp.cli.show import figure, say
     from batchdp.mechanism.measurement import describe_neighbours
     from batchdp.privacy import UNITS
 
@@ -156,19 +156,12 @@ def _say_the_rest(
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"Whose privacy: {describe_neighbours(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
     say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
-    for note in (*done.notes, *(agreeing.notes if agreeing else ())):
+    for note in list_notes(done, agreeing):
         say(note)
 
 
 def show_answers(done: Release, agreeing: Consistent | None = None, *, everything: bool = False) -> None:
     """The tables with their typical errors and top rows, or with every answer and its interval."""
-    from batchdp.cli.show import (
-        Part,
-        console,
-        parts,
-        pieces,
-        table,
-    )
     from batchdp.reports.notebook import look_at
 
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
@@ -216,8 +209,6 @@ def _figures(value: float, *others: float) -> list[str]:
 
 
 def _figure(value: float) -> str:
-    from batchdp.cli.show import figure
-
     return "" if math.isnan(value) else figure(value)
 
 
@@ -230,11 +221,7 @@ def _ask(cost: Cost, ledger: str) -> bool:
 
     Refused where there is no terminal to ask at: a script must say that it means to spend.
     """
-    from batchdp.cli.show import figure
-    from batchdp.cli.streams import read_reply
-    from batchdp.errors import ReleaseError
     from batchdp.mechanism.measurement import describe_neighbours
-    from batchdp.text import sanitise
 
     spent = f"{cost.ledger.letter} = {figure(cost.charged)}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -257,8 +244,6 @@ def _accounted_for(ledger: Ledger, release_id: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from batchdp.cli.streams import InterruptedCommandError
-
         state = next((entry.state for entry in ledger.history() if entry.release_id == release_id), None)
         if state == "released":
             raise InterruptedCommandError(f"the answers are in the ledger: {FREE.format(id=release_id)}") from None

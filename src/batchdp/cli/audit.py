@@ -7,12 +7,9 @@ from typing import Annotated
 
 import typer
 
-from batchdp.cli.files import (
-    AsJson,
-    Epsilon,
-    Plan,
-    Rho,
-)
+import batchdp
+from batchdp.cli.files import AsJson, Epsilon, Plan, Rho
+from batchdp.cli.show import print_json, progress, say
 
 EXAMPLES = ("batchdp audit visits.plan", "batchdp audit visits.plan --epsilon 0.1 --runs 1000000")
 
@@ -27,17 +24,13 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Check the privacy claim of a plan: exactly in whole numbers, then by attacking the noise. No data is read."""
-    from batchdp.audits import audit
-    from batchdp.cli.show import print_json, progress, say
-    from batchdp.plans import load_plan
-
-    made = load_plan(plan)
+    made = batchdp.load_plan(plan)
     if epsilon is None and rho is None:
         budget = made.strategy.noise.reference.arguments
     else:
         budget = {"epsilon": epsilon, "rho": rho}
     with progress("Attacking the noise"):
-        done = audit(made, **budget, runs=runs)
+        done = batchdp.audit(made, **budget, runs=runs)
     if as_json:
         print_json({"passed": done.passed, "findings": [asdict(finding) for finding in done.findings]})
     else:

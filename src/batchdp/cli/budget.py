@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from batchdp.cli.files import (
-    AsJson,
-    Epsilon,
-    Rho,
-    either,
-)
-
-if TYPE_CHECKING:
-    from batchdp.ledger import Ledger
-
+import batchdp
+from batchdp.cli.files import AsJson, Epsilon, Rho, check_output, either, open_ledger
+from batchdp.cli.show import console, figure, print_json, say, table
+from batchdp.errors import LedgerError
 
 EXAMPLES = (
     "batchdp budget budget.db --create --epsilon 3",
@@ -52,15 +47,6 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Show what was spent, on what, and what is left; the ledger's hash chain is verified first."""
-    from batchdp.cli.files import open_ledger
-    from batchdp.cli.show import (
-        console,
-        figure,
-        print_json,
-        say,
-        table,
-    )
-    from batchdp.ledger import Ledger
     from batchdp.privacy import UNITS
     from batchdp.release.verify import check_ledger
 
@@ -71,11 +57,11 @@ def command(
     if create and migrate is not None:
         raise typer.BadParameter("the new ledger has the total of the old one", param_hint="--create, --migrate")
     if create:
-        books = Ledger.create(ledger, epsilon=epsilon, rho=rho)
+        books = batchdp.Ledger.create(ledger, epsilon=epsilon, rho=rho)
     elif migrate is None:
         books = open_ledger(ledger)
     else:
-        books, ledger = Ledger.migrate(ledger, migrate), migrate
+        books, ledger = batchdp.Ledger.migrate(ledger, migrate), migrate
     books.verify()
     check_ledger(books)
     history = books.history()
@@ -103,12 +89,8 @@ def command(
     say(f"{letter} = {figure(books.total)} in all, {figure(books.spent)} spent, {figure(books.remaining)} left.")
 
 
-def _draw(ledger: Ledger, plot: Path) -> None:
-    from io import BytesIO
-
+def _draw(ledger: batchdp.Ledger, plot: Path) -> None:
     from batchdp.archive import write_atomically
-    from batchdp.cli.files import check_output
-    from batchdp.errors import LedgerError
 
     check_output(plot, LedgerError, PICTURES, inputs=(ledger.path,))
     picture = BytesIO()

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from batchdp.cli.files import AsJson
+import batchdp
+from batchdp.cli.files import AsJson, read_workload
+from batchdp.cli.show import comparison_table, console, print_json, tracked
 
 EXAMPLES = ("batchdp compare visits.plan", "batchdp compare queries.npy --json")
 
@@ -23,16 +25,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Run every method on a batch and show their expected errors side by side; no data is read."""
-    from batchdp.cli.files import read_workload
-    from batchdp.cli.show import (
-        comparison_table,
-        console,
-        print_json,
-        tracked,
-    )
-    from batchdp.plans.comparison import compare
-
-    comparison = compare(read_workload(workload), progress=lambda names: tracked(names, "Optimising"))
+    comparison = batchdp.compare(read_workload(workload), progress=lambda names: tracked(names, "Optimising"))
     if as_json:
         print_json(asdict(comparison))
     else:

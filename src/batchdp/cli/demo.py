@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from batchdp.cli.show import Part, console, figure, parts, progress, say
+from batchdp.text import full_title
+
 EXAMPLES = ("batchdp demo", "batchdp demo --folder somewhere")
 
 
@@ -17,17 +20,8 @@ def command(
 ) -> None:
     """Do the whole job on invented patient records with an embedded database, in seconds."""
     from batchdp.cli.example import RECORDS, demonstrate
-    from batchdp.cli.show import (
-        Part,
-        console,
-        figure,
-        parts,
-        progress,
-        say,
-    )
     from batchdp.plans.outlook import outlook
     from batchdp.queries.query import QUERY, tables_of
-    from batchdp.text import full_title
 
     with progress("Starting") as report:
         done = demonstrate(folder, lambda text: say(f"• {text}"), report)

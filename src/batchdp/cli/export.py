@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from batchdp.cli.files import WantConsistent, Whole
+import batchdp
+from batchdp.cli.files import (
+    NewFolder,
+    ReleaseFile,
+    WantConsistent,
+    Whole,
+    check_format,
+    find_release,
+    list_notes,
+    make_consistent,
+)
+from batchdp.cli.show import progress, say
 
 EXAMPLES = (
     "batchdp export answers.release -o tables",
@@ -17,11 +27,8 @@ EXAMPLES = (
 
 
 def command(
-    release: Annotated[
-        Path,
-        typer.Argument(metavar="RELEASE", help="A .release file, or the .csv or .json with it.", readable=False),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder.", metavar="FOLDER", readable=False)],
+    release: ReleaseFile,
+    output: NewFolder,
     format: Annotated[str, typer.Option(help="parquet or csv.", metavar="FORMAT")] = "parquet",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a folder that an earlier export wrote.", metavar="")
@@ -33,18 +40,11 @@ def command(
 
     With --consistent a last column has values that agree and are not negative; the intervals stay those of value.
     """
-    from batchdp.cli.files import find_release, made_consistent
-    from batchdp.cli.show import progress, say
-    from batchdp.release import load_release
-    from batchdp.release.exports import export
-
-    if format not in ("parquet", "csv"):
-        raise typer.BadParameter("give parquet or csv", param_hint="--format")
-    chosen: Literal["parquet", "csv"] = "csv" if format == "csv" else "parquet"
-    loaded = load_release(find_release(release))
-    agreeing = made_consistent(loaded, whole=whole) if consistent or whole else None
+    chosen = check_format(format)
+    loaded = batchdp.load_release(find_release(release))
+    agreeing = make_consistent(loaded, wanted=consistent, whole=whole)
     with progress("Writing tables") as report:
-        files = export(agreeing or loaded, output, format=chosen, overwrite=overwrite, progress=report)
+        files = batchdp.export(agreeing or loaded, output, format=chosen, overwrite=overwrite, progress=report)
     say(f"{len(files):,} tables written to {output}.")
-    for note in (*loaded.notes, *(agreeing.notes if agreeing else ())):
+    for note in list_notes(loaded, agreeing):
         say(note)

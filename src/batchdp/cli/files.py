@@ -14,34 +14,50 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
-from scipy import sparse
 
-from batchdp.archive import open_regular, write_atomically
+import batchdp
 from batchdp.cli.show import progress
-from batchdp.errors import (
-    BatchDPError,
-    LedgerError,
-    ReleaseError,
-    WorkloadError,
-)
-from batchdp.release import Consistent, Release
-from batchdp.workloads.matrix import MatrixWorkload, Workload
+from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.release import Answer
+    from batchdp.release import Answer, Consistent, Release
+    from batchdp.workloads.matrix import MatrixWorkload, Workload
 
 
-def made_consistent(release: Release, *, whole: bool) -> Consistent:
-    """What `release.consistent()` gives."""
+def make_consistent(release: Release, *, wanted: bool, whole: bool) -> Consistent | None:
+    """What `release.consistent()` gives, if that is wanted."""
+    if not wanted and not whole:
+        return None
     with progress("Making answers agree (Ctrl-C: the best so far)") as bar:
         return release.consistent(whole=whole, progress=bar)
 
 
+def list_notes(release: Release, agreeing: Consistent | None) -> list[str]:
+    """What is counted, and what consistent answers are not."""
+    return [*release.notes, *(() if agreeing is None else agreeing.notes)]
+
+
+def check_format(format: str) -> Literal["parquet", "csv"]:
+    """Refuse other kinds of tables: wrong usage."""
+    if format == "parquet":
+        return "parquet"
+    if format != "csv":
+        raise typer.BadParameter("give parquet or csv", param_hint="--format")
+    return "csv"
+
+
+ReleaseFile = Annotated[
+    Path, typer.Argument(metavar="RELEASE", help="A .release file, or the .csv or .json with it.", readable=False)
+]
+NewFolder = Annotated[Path, typer.Option("--output", "-o", help="A new folder.", metavar="FOLDER", readable=False)]
+Charged = Annotated[
+    Path | None,
+    typer.Option("--ledger", "-l", help="What the release was charged to.", metavar="LEDGER", readable=False),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.", metavar="")]
 Assume = Annotated[
     list[str] | None,
@@ -140,6 +156,8 @@ def write_release(release: Release, output: Path) -> Path:
 
 def write_answers(release: Release, output: Path, agreeing: Consistent | None = None) -> None:
     """The answers, with consistent ones beside them if there are; a .release holds neither."""
+    from batchdp.archive import write_atomically
+
     if output.suffix.lower() == ".json":
         rows = [dict(row) for row in _list_rows(release, agreeing)]
         write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
@@ -178,7 +196,7 @@ def _description(release: Release, output: Path, agreeing: Consistent | None) ->
             "consistent": "the answer made to agree with others and not negative, as far as the notes say",
             "interval_of": "which column the interval is of",
         }
-    notes = [*release.notes, *(agreeing.notes if agreeing is not None else ())]
+    notes = list_notes(release, agreeing)
     content = {
         "@context": "http://www.w3.org/ns/csvw",
         "url": output.name,
@@ -212,7 +230,7 @@ def answers_as_json(release: Release, ledger: Ledger, agreeing: Consistent | Non
     """The answers with their certificate."""
     return {
         "answers": list(_list_rows(release, agreeing)),
-        "notes": [*release.notes, *(agreeing.notes if agreeing is not None else ())],
+        "notes": list_notes(release, agreeing),
         "confidence": release.confidence,
         "certificate": release.certificate.as_dict(),
         "remaining": ledger.remaining,
@@ -233,25 +251,24 @@ def find_release(path: Path) -> Path:
 
 def open_ledger(path: Path) -> Ledger:
     """The ledger, or how to make one."""
-    from batchdp.ledger import Ledger
-
     if not path.exists():
         raise LedgerError(f"there is no ledger {path}; create it with: batchdp budget {path} --create --epsilon 1")
-    return Ledger.open(path)
+    return batchdp.Ledger.open(path)
 
 
 def read_workload(path: Path) -> Workload:
     """The workload of a plan, or one from a matrix."""
-    if _is_plan(path):
-        from batchdp.plans import load_plan
-
-        asked: Workload = load_plan(path).asked_workload
-        return asked
-    return read_matrix(path)
+    return batchdp.load_plan(path).asked_workload if _is_plan(path) else read_matrix(path)
 
 
 def read_matrix(path: Path) -> MatrixWorkload:
     """A workload from a file, by its ending; nothing in the file is ever executed."""
+    import numpy as np
+    from scipy import sparse
+
+    from batchdp.archive import open_regular
+    from batchdp.workloads.matrix import MatrixWorkload
+
     ending = path.suffix.lower()
     try:
         if ending == ".npy":
@@ -283,11 +300,15 @@ def read_matrix(path: Path) -> MatrixWorkload:
 
 
 def _beginning(path: Path) -> bytes:
+    from batchdp.archive import open_regular
+
     with open_regular(path) as file:
         return file.read(len(LEDGER))
 
 
 def _is_plan(path: Path) -> bool:
+    from batchdp.archive import open_regular
+
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return {"header.npy", "digest.npy"} <= set(archive.namelist())

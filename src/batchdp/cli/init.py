@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from batchdp.cli.files import check_output
+from batchdp.cli.show import say
+from batchdp.errors import DomainError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,11 +58,8 @@ def command(
     that it names them.
     """
     from batchdp.archive import write_atomically
-    from batchdp.cli.files import check_output
-    from batchdp.cli.show import say
     from batchdp.domain.codebooks import join_codebook, read_codebook
     from batchdp.domain.draft import EXAMPLE, draft
-    from batchdp.errors import DomainError
 
     domain, queries = folder / "domain.toml", folder / "queries.sql"
     for path in (domain, queries):

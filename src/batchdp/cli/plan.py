@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchdp.cli.files import (
-    All,
-    AsJson,
-    Assume,
-    DrawSeconds,
-    Shape,
-    ShapeChoice,
-    ShapeRank,
-    Weight,
-)
+import batchdp
+from batchdp.cli.files import All, AsJson, Assume, DrawSeconds, Shape, ShapeChoice, ShapeRank, Weight, check_output
+from batchdp.cli.show import ROWS, Part, console, figure, parts, print_json, progress, say, table
+from batchdp.errors import AccuracyError, PlanError, StrategyError
 
 if TYPE_CHECKING:
     from batchdp.plans import Plan
@@ -112,17 +107,18 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
-    from batchdp.cli.files import check_output
-    from batchdp.cli.show import print_json, say
-    from batchdp.errors import PlanError
 
     if queries is None and marginals is None:
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
     half_width, criteria = _accuracy(accuracy)
     check_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
     search: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
-    search |= _shaped(shape, shape_rank, draw_seconds)
-    asked = {"objective": objective.value, "weights": _weights(weight or []), "marginals": marginals}
+    search |= {"shape": shape.value, "limits": batchdp.ShapeLimits(rank=shape_rank, seconds=draw_seconds)}
+    asked = {
+        "objective": objective.value,
+        "weights": _numbered(weight or [], "--weight", "total=3"),
+        "marginals": marginals,
+    }
     shown = {"epsilon": epsilon, "delta": delta, "cache": cache}
     seen = {"accuracy": half_width, "assume": _numbered(assume or [], "--assume", "mean=1000", every=EVERY)}
     made, expected = _planned(queries, domain, criteria, search, asked, shown, seen)
@@ -132,13 +128,6 @@ def command(
     else:
         _show(expected, made, "all tables" if queries is None else str(queries), domain, everything=everything)
         say(f"Written to {output}.")
-
-
-def _shaped(shape: ShapeChoice, rank: int, seconds: float) -> dict[str, Any]:
-    """The arguments of `plan` that say how noise may be shaped."""
-    from batchdp.strategies.shaped import ShapeLimits
-
-    return {"shape": shape.value, "limits": ShapeLimits(rank=rank, seconds=seconds)}
 
 
 def _planned(
@@ -151,26 +140,22 @@ def _planned(
     seen: dict[str, Any],
 ) -> tuple[Plan, Outlook]:
     """The plan and its outlook: for what is asked, or for the accuracies that are wanted."""
-    from batchdp.cli.show import progress
-    from batchdp.errors import AccuracyError
-    from batchdp.plans import plan, plan_for
     from batchdp.plans.outlook import outlook
 
     epsilon = shown["epsilon"]
     with progress("Planning") as report:
         if criteria is None:
-            made = plan(queries, domain, **search, **asked, **shown, prove=True, progress=report)
+            made = batchdp.plan(queries, domain, **search, **asked, **shown, prove=True, progress=report)
         elif (asked["objective"], asked["weights"]) != (ObjectiveChoice.fair.value, {}):
             raise AccuracyError("--accuracy FILE finds the weights by itself; leave out --weight and --objective")
         else:
-            made = plan_for(queries, domain, criteria, marginals=asked["marginals"], **search, progress=report)
+            made = batchdp.plan_for(queries, domain, criteria, marginals=asked["marginals"], **search, progress=report)
             epsilon = _implying(made, epsilon)
         return made, outlook(made, epsilon=epsilon, **seen)
 
 
 def _show(expected: Outlook, made: Plan, title: str, domain: Path, *, everything: bool) -> None:
     """The figures, what they say in all, and what is still to be edited."""
-    from batchdp.cli.show import console, say
 
     console.print(expected_table(expected, title, everything=everything))
     console.print(statements_table(expected, everything=everything))
@@ -200,14 +185,8 @@ def _accuracy(given: str | None) -> tuple[float | None, Criteria | None]:
     return check_finite("accuracy", number, above=0), None
 
 
-def _weights(given: list[str]) -> dict[str, float]:
-    return _numbered(given, "--weight", "total=3")
-
-
 def _numbered(given: list[str], option: str, example: str, *, every: str = "") -> dict[str, float]:
     """From NAME=N, or N alone where that is for `every` name; a name may hold = itself, as those of groups do."""
-    from batchdp.errors import StrategyError
-
     found: dict[str, float] = {}
     for one in given:
         name, equals, number = one.rpartition("=")
@@ -235,8 +214,6 @@ def _implying(made: Plan, epsilon: float) -> float:
 
 def statements_table(expected: Outlook, *, everything: bool = False) -> Any:
     """Per statement: the expected standard error, that of answering it by itself, and the gain."""
-    from batchdp.cli.show import ROWS, figure, table
-
     shown = expected.statements if everything else expected.statements[:ROWS]
     rows = (
         (
@@ -258,10 +235,6 @@ def statements_table(expected: Outlook, *, everything: bool = False) -> Any:
 
 def derived_table(expected: Outlook) -> Any:
     """Per derived answer: the size that its groups are assumed to have, and the margin that follows."""
-    import math
-
-    from batchdp.cli.show import figure, table
-
     rows = (
         (
             one.name,
@@ -282,26 +255,14 @@ def derived_table(expected: Outlook) -> Any:
 
 def expected_table(expected: Outlook, title: str, *, everything: bool = False) -> Any:
     """Per table and query: the expected standard error and the baselines'."""
-    from batchdp.cli.show import Part, figure, parts
-
     tables, more = expected.excerpt(everything=everything)
     found = [
         Part(
             None
             if one.single
-            else (
-                f"{one.title} ({one.rows_in_all:,})",
-                f"median {figure(one.standard_error)}",
-                "",
-                "",
-            ),
+            else (f"{one.title} ({one.rows_in_all:,})", f"median {figure(one.standard_error)}", "", ""),
             [
-                (
-                    label,
-                    figure(row.standard_error),
-                    figure(row.noise_on_data),
-                    figure(row.noise_on_results),
-                )
+                (label, *map(figure, (row.standard_error, row.noise_on_data, row.noise_on_results)))
                 for label, row in one.rows
             ],
             one.rows_in_all - len(one.rows),

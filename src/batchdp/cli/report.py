@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from batchdp.cli.files import WantConsistent, Whole
+import batchdp
+from batchdp.cli.files import WantConsistent, Whole, check_output, find_release, make_consistent, open_ledger
+from batchdp.cli.show import progress, say, tracked
+from batchdp.errors import PlanError, ReleaseError
 
 EXAMPLES = (
     "batchdp report visits.plan --criteria wanted.toml -l budget.db -o page.html",
@@ -57,28 +60,21 @@ def command(
         return
     if criteria is not None:
         raise typer.BadParameter(f"criteria are for plans, and {release} is none", param_hint="--criteria")
-    from batchdp.cli.files import check_output, find_release, made_consistent, open_ledger
-    from batchdp.cli.show import progress, say, tracked
-    from batchdp.errors import ReleaseError
-    from batchdp.release import load_release
-    from batchdp.reports import report
-
     source = find_release(release)
     check_output(output, ReleaseError, inputs=(release, source, ledger, plan))
-    loaded = load_release(source)
+    loaded = batchdp.load_release(source)
     books = None if ledger is None else open_ledger(ledger)
     compared = None
     if plan is not None:
-        from batchdp.plans import load_plan
-        from batchdp.plans.comparison import compare, quick_methods
+        from batchdp.plans.comparison import quick_methods
 
-        made = load_plan(plan)
+        made = batchdp.load_plan(plan)
         planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
-        compared = compare(made, methods, progress=lambda names: tracked(names, "Comparing"))
-    agreeing = made_consistent(loaded, whole=whole) if consistent or whole else None
+        compared = batchdp.compare(made, methods, progress=lambda names: tracked(names, "Comparing"))
+    agreeing = make_consistent(loaded, wanted=consistent, whole=whole)
     with progress("Reading") as bar:
-        report(
+        batchdp.report(
             loaded,
             output,
             consistent=agreeing,
@@ -95,13 +91,7 @@ def command(
 
 def _before(plan: Path, output: Path, criteria: Path | None, ledger: Path | None, title: str | None) -> None:
     """The page of a plan."""
-    from batchdp.cli.files import check_output, open_ledger
-    from batchdp.cli.show import say
-    from batchdp.errors import PlanError
-    from batchdp.plans import load_plan
-    from batchdp.reports import report_plan
-
     check_output(output, PlanError, inputs=(plan, ledger, criteria))
     books = None if ledger is None else open_ledger(ledger)
-    report_plan(load_plan(plan), output, criteria=criteria, ledger=books, title=title)
+    batchdp.report_plan(batchdp.load_plan(plan), output, criteria=criteria, ledger=books, title=title)
     say(f"Written to {output}; open it in a browser.")

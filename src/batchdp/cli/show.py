@@ -212,38 +212,26 @@ def progress(what: str, *, time_left: bool = False) -> Iterator[Bar]:
 
 def comparison_table(comparison: Comparison, title: str) -> Table:
     """The methods, best first, with the lower bound as the last line."""
+    bound, rest = comparison.lower_bound, ("{:.4g}", "{:.0e}", "{:.2f}")
+
+    def row_of(name: str, one: Any, times: str = "") -> tuple[str, ...]:
+        figures = zip(rest, (one.sensitivity, one.residual, one.seconds), strict=True)
+        return name, f"{one.expected_squared_error:,.6g}", times, *(form.format(own) for form, own in figures)
+
+    methods = sorted(comparison.methods, key=lambda row: row.expected_squared_error)
     shown = table(
         title,
         ("method", "error", "× bound", "Δ", "residual", "seconds"),
-        (
-            (
-                row.name,
-                f"{row.expected_squared_error:,.6g}",
-                f"{row.expected_squared_error / comparison.lower_bound if comparison.lower_bound else 1.0:.2f}",
-                f"{row.sensitivity:.4g}",
-                f"{row.residual:.0e}",
-                f"{row.seconds:.2f}",
-            )
-            for row in sorted(comparison.methods, key=lambda row: row.expected_squared_error)
-        ),
+        (row_of(one.name, one, f"{one.expected_squared_error / bound if bound else 1.0:.2f}") for one in methods),
         f"Total expected squared error at ε = 1{', each times its weight in the plan' * comparison.weighted}; "
         f"divide by ε² for another budget. {comparison.note}".rstrip(),
         important="error",
     )
     shown.add_section()
-    shown.add_row("no Laplace strategy is below", f"{comparison.lower_bound:,.6g}", "1.00", "", "", "")
-    best = comparison.gaussian
-    shown.add_row(
-        "Gaussian noise, ρ = ε²/2",
-        f"{best.expected_squared_error:,.6g}",
-        "",
-        f"{best.sensitivity:.4g}",
-        f"{best.residual:.0e}",
-        f"{best.seconds:.2f}",
-    )
+    shown.add_row("no Laplace strategy is below", f"{bound:,.6g}", "1.00", "", "", "")
+    shown.add_row(*row_of("Gaussian noise, ρ = ε²/2", comparison.gaussian))
     if (shape := comparison.shaped) is not None:
         error = f"{shape.expected_squared_error:,.4g} ± {shape.standard_error:.2g}"
-        shown.add_row(
-            "noise in the batch's shape, simulated", error, "", "", f"{shape.residual:.0e}", f"{shape.seconds:.2f}"
-        )
+        name = "noise in the batch's shape, simulated"
+        shown.add_row(name, error, "", "", f"{shape.residual:.0e}", f"{shape.seconds:.2f}")
     return shown

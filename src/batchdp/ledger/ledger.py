@@ -26,20 +26,18 @@ from batchdp.ledger.file import LedgerFile
 from batchdp.ledger.outputs import as_entry, check_entries, find_output, find_paid, migrate, repeat
 from batchdp.mechanism.conversion import check_delta, epsilon_of
 from batchdp.privacy import UNITS, Amount, Budget, Unit, round_down, round_up
-from batchdp.text import summary
+from batchdp.text import Shown, ask_reports
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-ROWS_SHOWN = 8
-"""Spends in a notebook."""
 LARGEST_OUTPUT = 4_000_000_000
 """Bytes."""
 
 
-class Ledger:
+class Ledger(Shown):
     """A privacy budget in a file that any number of processes and threads may spend from at once.
 
     Guarantee: what was granted adds up to at most the total, whatever processes, crashes and failed writes come
@@ -245,25 +243,13 @@ class Ledger:
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """What each spend took from the total, oldest first, on matplotlib axes of one's own if given."""
-        from batchdp.reports.plots import plot_ledger
-
-        spends = self.history()
-        return plot_ledger(
-            [f"{one.time[:10]}  {one.table}" for one in spends],
-            [one.charged for one in spends],
-            [one.state == "reserved" for one in spends],
-            total=self.total,
-            unit=UNITS[self.unit].letter,
-            axes=axes,
-        )
+        return ask_reports("plots.draw", self, axes=axes)
 
     def plot_together(self, *, axes: Axes | None = None) -> Figure:
         """What each of the latest spends, and all together, amount to as (ε, δ), on axes of one's own if given."""
-        from batchdp.ledger.books import DELTAS, list_curves
-        from batchdp.reports.plots import plot_curves
+        from batchdp.ledger.books import list_curves
 
-        shown = list_curves(self.history())
-        return plot_curves(DELTAS, [one.name for one in shown], [one.epsilons for one in shown], axes=axes)
+        return ask_reports("plots.plot_curves", list_curves(self.history()), axes=axes)
 
     def verify(self, head: str | None = None) -> str:
         """Compute the whole chain again; the head if all is well, a LedgerError that says what is wrong if not.
@@ -297,29 +283,6 @@ class Ledger:
         return (
             f"Ledger({str(self.path)!r}, {spent} of {first.unit} {as_text(first.left)} spent, "
             f"{as_text(last.left)} left, head {last.hash[:12]}…)"
-        )
-
-    def _repr_html_(self) -> str:
-        try:
-            (first, last), spends = self._ends(), self.history()
-        except LedgerError:
-            return summary("Ledger", {"file": self.path.name, "state": "cannot be read"})
-        facts = {
-            "file": self.path.name,
-            "total": f"{first.unit} {as_text(first.left)}",
-            "spent": as_text(first.left - last.left),
-            "left": as_text(last.left),
-            "head": f"{last.hash[:12]}…",
-        }
-        latest = spends[: -ROWS_SHOWN - 1 : -1]
-        return summary(
-            "Ledger",
-            facts,
-            headings=("latest spends", "release", "charged", "state") if spends else (),
-            rows=[
-                (f"{one.time[:16]} {one.table}", one.release_id[:12], f"{one.charged:g}", one.state) for one in latest
-            ],
-            more=max(0, len(spends) - ROWS_SHOWN),
         )
 
 

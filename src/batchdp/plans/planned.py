@@ -17,7 +17,7 @@ from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.measurement import EVERY_ROW, Neighbours, Relation
 from batchdp.mechanism.prepare import can_be_measured, caps_of, quantise
-from batchdp.plans.criteria import Statement, describe_parts
+from batchdp.plans.criteria import Statement
 from batchdp.plans.encoding import (
     Encoding,
     asked_workload,
@@ -29,9 +29,8 @@ from batchdp.plans.encoding import (
 from batchdp.plans.options import Options
 from batchdp.privacy import Budget, Privacy
 from batchdp.queries.expressions import Asked
-from batchdp.queries.query import QUERY, tables_of
 from batchdp.strategies.strategy import Strategy
-from batchdp.text import NOTEBOOK, Excerpt, excerpt, full_title, sanitise, summary
+from batchdp.text import Shown, sanitise
 from batchdp.workloads.encode.demands import Orders
 from batchdp.workloads.matrix import Table, Workload
 
@@ -39,7 +38,7 @@ PLANNER = version("batchdp")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Shown):
     """A batch over a declared table, what is counted for it, and the strategy that answers it.
 
     Args:
@@ -168,36 +167,10 @@ class Plan:
 
     def __repr__(self) -> str:
         table = sanitise(repr(self.domain.table))
-        return f"Plan({_size(self)} over {table}, {self.strategy.method}, {self.privacy})"
-
-    def _repr_html_(self) -> str:
-        budget = Budget(self.strategy.noise, 1)
-        errors, strategy = self.typical_errors(**budget.arguments), self.strategy
-        facts = {
-            "table": self.domain.table,
-            "batch": _size(self),
-            "method": strategy.method,
-            "measurements": f"{strategy.measurements:,}",
-            "residual": f"{strategy.residual:.1e}",
-        }
-        said = self.counted.sentences(self.domain.privacy.max_rows)
-        facts |= {"what is counted": " ".join(said)} if said else {}
-        parts = describe_parts((one.name, one.adds) for one in self.statements)
-        facts |= {"parts": parts} if parts else {}
-        found = tables_of(self.names)
-        shown = excerpt([len(one.answers) for one in found], NOTEBOOK)
-        tables = []
-        for one, rows in zip(found, shown, strict=False):
-            own = errors[list(one.answers)]
-            single = one.columns == (QUERY,)
-            title = f"{full_title(one.name, one.columns)} ({len(own):,}), median standard error {np.median(own):,.4g}"
-            listed = [(label, f"{error:,.4g}") for label, error in zip(one.labels[:rows], own, strict=False)]
-            headings = ("query", f"standard error at {budget}")
-            tables.append(Excerpt(headings, listed, "" if single else title, len(own) - rows))
-        return summary("Plan", facts, tables=tables, more_tables=len(found) - len(shown))
+        return f"Plan({describe_size(self)} over {table}, {self.strategy.method}, {self.privacy})"
 
 
-def _size(plan: Plan) -> str:
+def describe_size(plan: Plan) -> str:
     """How much is asked, in words."""
     answers, tables = len(plan.asked), len(plan.tables)
     return f"{answers:,} answer{'s' * (answers != 1)}" + (

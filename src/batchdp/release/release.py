@@ -25,7 +25,7 @@ from batchdp.release.answers import Answers, Figures, FoundFigures, figures_of, 
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import save_release
 from batchdp.release.tables import MADE, Block, Layout, Table, Titles, headings
-from batchdp.text import sanitise
+from batchdp.text import Shown, ask_reports, sanitise
 from batchdp.workloads.encode import AskedTables, Legend, write_runs
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ MOST_SIMULATED = 4_000_000
 """Answers times measurements for which simultaneous intervals are simulated."""
 MOST_ROWS = 10_000_000
 """Of one frame, or of arrays over all answers."""
-MOST_PLOTTED = 2_000
-"""Answers in a picture."""
 CACHED = 4
 """Tables that are kept while answers are looked at one by one."""
 NAMES_SHOWN = 5
@@ -53,7 +51,7 @@ BOUNDED = "a union bound: each answer may miss with an equal part of what all ma
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class Release(Shown):
     """Private answers with intervals, joint law and certificate; holds no exact count.
 
     Args:
@@ -412,15 +410,7 @@ class Release:
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """Every answer with its interval, on matplotlib axes of one's own if given; of very many the first ones."""
-        from batchdp.reports.plots import plot_release
-
-        some = self.answers[:MOST_PLOTTED]
-        known = [one for one in some if one.determined]
-        names = [f"{one.name}{' (derived)' * one.derived}" for one in known]
-        values = np.array([one.value for one in known])
-        ends = np.array([[one.value - one.low, one.high - one.value] for one in known]).reshape(-1, 2).T
-        more = len(self.answers) - len(some)
-        return plot_release(names, values, ends, confidence=self.confidence, more=more, axes=axes)
+        return ask_reports("plots.draw", self, axes=axes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""
@@ -441,11 +431,6 @@ class Release:
         whose = sanitise(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
         tables = f" in {len(self.tables):,} tables" * (len(self.tables) > 1)
         return f"Release({len(self.layout):,} answers{tables}, {c.strength}, {whose})"
-
-    def _repr_html_(self) -> str:
-        from batchdp.reports.notebook import in_notebook
-
-        return in_notebook(self)
 
 
 def _list_places(keys: Iterable[Key]) -> dict[Key, list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sized
 
 import numpy as np
 from markupsafe import Markup
@@ -11,11 +12,10 @@ from batchdp.release.answers import Answer
 from batchdp.release.consistency.release import Consistent
 from batchdp.release.release import Release
 from batchdp.release.tables import Table
-from batchdp.reports.figures import decimals_for, number, percent
 from batchdp.reports.matrices import single_answers
 from batchdp.reports.notebook import NOT_DETERMINED
 from batchdp.reports.plots import Scale, scale_for, symmetric
-from batchdp.text import render
+from batchdp.reports.rendering import decimals_for, number, percent, render
 
 MOST_ROWS = 2000
 """Answers of a table that the page shows."""
@@ -80,16 +80,19 @@ def answers_section(release: Release, agreeing: Consistent | None = None) -> Mar
     answers = tuple(release.answers[q] for q in shown)
     if not answers:
         return None
-    beside = None if agreeing is None else agreeing.values[shown].tolist()
+    figures = [(one.value, one.standard_error, one.low, one.high) for one in answers]
+    if agreeing is not None:
+        figures = [(*own, value) for own, value in zip(figures, agreeing.values[shown].tolist(), strict=True)]
     return render(
         "reports/answers.html",
         confidence=f"{100 * release.confidence:g} %",
         count=len(answers),
         missed=f"{(1 - release.confidence) * len(answers):.2g}",
         plot=_plot(answers[:MOST_PLOTTED]),
-        box=_box(answers),
+        box=box_for(answers),
         columns=COLUMNS if agreeing is None else (*COLUMNS, "Consistent"),
-        rows=_rows(answers, beside),
+        rows=list(zip([one.name for one in answers], figures, strict=True)),
+        decimals=decimals_for(np.array([one.standard_error for one in answers])),
         notes=() if agreeing is None else agreeing.notes,
         counted=bool(release.notes),
     )
@@ -108,7 +111,7 @@ def _plot(answers: tuple[Answer, ...]) -> dict[str, object]:
         for one in answers
     ]
     return {
-        "box": _box(answers),
+        "box": box_for(answers),
         "sizes": _marks(sizes),
         "margins": _marks(margins),
         "rows": rows,
@@ -117,8 +120,8 @@ def _plot(answers: tuple[Answer, ...]) -> dict[str, object]:
 
 
 def _interval(low: float, high: float, scale: Scale, dot: float | None = None) -> dict[str, str]:
-    ends = {"low": percent(scale.position(low)), "high": percent(scale.position(high))}
-    return {**ends, "dot": "" if dot is None else percent(scale.position(dot))}
+    ends = {"low": low, "high": high, "dot": dot}
+    return {name: "" if value is None else percent(scale.position(value)) for name, value in ends.items()}
 
 
 def _marks(scale: Scale) -> list[dict[str, str]]:
@@ -139,20 +142,6 @@ def _short(tick: float) -> str:
     return f"{tick:.3g}".replace("-", "−")
 
 
-def _rows(answers: tuple[Answer, ...], consistent: list[float] | None) -> list[dict[str, object]]:
-    decimals = decimals_for(np.array([one.standard_error for one in answers]))
-    beside = [()] * len(answers) if consistent is None else [(value,) for value in consistent]
-    return [
-        {
-            "name": one.name,
-            "figures": [
-                (repr(value), number(value, decimals))
-                for value in (one.value, one.standard_error, one.low, one.high, *more)
-            ],
-        }
-        for one, more in zip(answers, beside, strict=True)
-    ]
-
-
-def _box(answers: tuple[Answer, ...]) -> str:
-    return "box tall" if len(answers) > MOST_UNBOXED else "box"
+def box_for(rows: Sized) -> str:
+    """The class of what holds so many rows: beyond some they scroll."""
+    return "box tall" if len(rows) > MOST_UNBOXED else "box"

@@ -20,8 +20,7 @@ from batchdp.mechanism.reader import CellReader
 from batchdp.release.consistency.release import Consistent
 from batchdp.release.release import Release
 from batchdp.release.tables import Table, headings
-from batchdp.reports.figures import significant
-from batchdp.text import render
+from batchdp.reports.rendering import render, significant
 from batchdp.workloads.kronecker import Factor
 
 Dense = NDArray[np.float64]

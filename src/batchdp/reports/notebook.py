@@ -1,21 +1,35 @@
-"""A release as people look at it first: its tables with their typical errors, and the top rows of some."""
+"""Values as notebooks show them; a release by its tables with their typical errors, and the top rows of some."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from batchdp.errors import LedgerError
+from batchdp.ledger import Ledger
+from batchdp.ledger.chain import as_text
+from batchdp.plans.criteria import describe_parts
+from batchdp.plans.planned import Plan, describe_size
+from batchdp.privacy import Budget
+from batchdp.queries.query import QUERY, tables_of
 from batchdp.release.answers import Figures
 from batchdp.release.release import Release
 from batchdp.release.tables import Table
-from batchdp.text import NOTEBOOK, WHOLE, Excerpt, excerpt, summary
+from batchdp.reports.rendering import render
+from batchdp.strategies.pair import TOLERANCE, PairStrategy
+from batchdp.text import NOTEBOOK, WHOLE, excerpt, full_title
+from batchdp.workloads.matrix import MatrixWorkload
 
 Row = tuple[str, float, float, float, float, bool]
 """What tells the answer apart, then its value, standard error, low and high, and whether it is derived."""
+SPENDS = 8
+"""Of a ledger that are shown, the latest."""
 NOT_DETERMINED = "not determined"
 """What stands in the place of a derived answer that there is not."""
 
@@ -60,8 +74,89 @@ def look_at(release: Release, *, everything: bool = False, whole: int = WHOLE) -
     return Look(made if everything else list(made), len(sizes) - len(shown))
 
 
-def in_notebook(release: Release) -> str:
-    """The release as HTML: what is promised, and its tables with their typical errors and top rows."""
+@singledispatch
+def show(value: Any) -> str:
+    """A value as HTML for a notebook; each kind is registered with what it says of itself."""
+    raise NotImplementedError(f"a {type(value).__name__} has no page in a notebook")
+
+
+@show.register
+def _(workload: MatrixWorkload) -> str:
+    shown = workload.names[:5]
+    facts = {
+        "queries": f"{workload.queries:,}",
+        "cells": f"{workload.cells:,}",
+        "matrix": workload._kind,
+        "weights": "1 each" if workload.weights is None else "given",
+        "names": "; ".join(shown) + ("; …" if workload.queries > len(shown) else ""),
+    }
+    return summary("Workload", facts)
+
+
+@show.register
+def _(strategy: PairStrategy) -> str:
+    facts = {
+        "method": strategy.method,
+        "noise": strategy.noise.described if strategy.shape is None else f"shaped (pure ε): {strategy.shape}",
+        "queries": f"{strategy.workload.queries:,}",
+        "measurements": f"{strategy.measurements:,}",
+        "cells": f"{strategy.workload.cells:,}",
+        "sensitivity": f"{strategy.sensitivity:.6g}",
+        "residual": f"{strategy.residual:.1e}",
+    }
+    if strategy.residual <= TOLERANCE:
+        one = Budget(strategy.noise, 1)
+        facts[f"expected squared error at {one}"] = f"{strategy.expected_squared_error(**one.arguments):,.6g}"
+    return summary("Strategy", facts)
+
+
+@show.register
+def _(plan: Plan) -> str:
+    budget, strategy = Budget(plan.strategy.noise, 1), plan.strategy
+    errors, found = plan.typical_errors(**budget.arguments), tables_of(plan.names)
+    facts = {
+        "table": plan.domain.table,
+        "batch": describe_size(plan),
+        "method": strategy.method,
+        "measurements": f"{strategy.measurements:,}",
+        "residual": f"{strategy.residual:.1e}",
+        "what is counted": " ".join(plan.counted.sentences(plan.domain.privacy.max_rows)),
+        "parts": describe_parts((one.name, one.adds) for one in plan.statements),
+    }
+    shown = excerpt([len(one.answers) for one in found], NOTEBOOK)
+    tables = []
+    for one, rows in zip(found, shown, strict=False):
+        own = errors[list(one.answers)]
+        title = f"{full_title(one.name, one.columns)} ({len(own):,}), median standard error {np.median(own):,.4g}"
+        listed = [(label, f"{error:,.4g}") for label, error in zip(one.labels[:rows], own, strict=False)]
+        headings = ("query", f"standard error at {budget}")
+        tables.append(Excerpt(headings, listed, "" if one.columns == (QUERY,) else title, len(own) - rows))
+    return summary("Plan", facts, tables, more_tables=len(found) - len(shown))
+
+
+@show.register
+def _(ledger: Ledger) -> str:
+    try:
+        (first, last), spends = ledger._ends(), ledger.history()
+    except LedgerError:
+        return summary("Ledger", {"file": ledger.path.name, "state": "cannot be read"})
+    facts = {
+        "file": ledger.path.name,
+        "total": f"{first.unit} {as_text(first.left)}",
+        "spent": as_text(first.left - last.left),
+        "left": as_text(last.left),
+        "head": f"{last.hash[:12]}…",
+    }
+    rows = [
+        (f"{one.time[:16]} {one.table}", one.release_id[:12], f"{one.charged:g}", one.state)
+        for one in spends[: -SPENDS - 1 : -1]
+    ]
+    listed = Excerpt(("latest spends", "release", "charged", "state"), rows, more=max(0, len(spends) - SPENDS))
+    return summary("Ledger", facts, [listed] if spends else [])
+
+
+@show.register
+def _(release: Release) -> str:
     c, look = release.certificate, look_at(release, whole=NOTEBOOK)
     facts = {
         "budget": c.strength,
@@ -70,15 +165,13 @@ def in_notebook(release: Release) -> str:
         "table": c.table,
         "release": c.release_id,
         "intervals": f"{100 * release.confidence:g} %, of the noise",
-        **({"what is counted": " ".join(release.notes)} if release.notes else {}),
+        "what is counted": " ".join(release.notes),
     }
+    headings = ("query", "value", "standard error", "low", "high")
     tables = [
         Excerpt(
-            ("query", "value", "standard error", "low", "high"),
-            [
-                (_marked(name, derived), *_figures(v, error, low, high))
-                for name, v, error, low, high, derived in one.rows
-            ],
+            headings,
+            [(f"{name}{' (derived)' * derived}", *_figures(*figures)) for name, *figures, derived in one.rows],
             "" if one.single else _heading(one),
             one.more,
         )
@@ -86,11 +179,31 @@ def in_notebook(release: Release) -> str:
     ]
     title = f"Release of {len(release.answers):,} private answers"
     title += f" in {len(release.tables):,} tables" if len(release.tables) > 1 else ""
-    return summary(title, facts, tables=tables, more_tables=look.more)
+    return summary(title, facts, tables, more_tables=look.more)
 
 
-def _marked(name: str, derived: bool) -> str:
-    return f"{name} (derived)" if derived else name
+@dataclass(frozen=True)
+class Excerpt:
+    """Some rows of a table: the first column is text, the others are numbers."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str = ""
+    more: int = 0
+    """How many rows were left out."""
+
+
+def summary(title: str, facts: Mapping[str, object], tables: Sequence[Excerpt] = (), *, more_tables: int = 0) -> str:
+    """A value in a notebook: a title, what is known of it, perhaps some tables; in the notebook's own colours.
+
+    Args:
+        title: what it is.
+        facts: a label and a value a line; what is empty is left out.
+        tables: what is shown of them.
+        more_tables: how many of these were left out.
+    """
+    known = {label: value for label, value in facts.items() if value != ""}
+    return str(render("reports/summary.html", title=title, facts=known, tables=tables, more_tables=more_tables))
 
 
 def _figures(*figures: float) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ import numpy as np
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
-from batchdp.privacy import UNITS
 from batchdp.release import Consistent, Release
 from batchdp.release.verify import check_charged, check_release
 from batchdp.reports.answers import answers_section, derived_section
-from batchdp.reports.figures import decimals_for, number
 from batchdp.reports.matrices import counts_among, matrices_section
+from batchdp.reports.rendering import decimals_for, number, render, render_part
 from batchdp.reports.sections import (
     Compared,
+    budget_left,
     budget_section,
     certificate_section,
     counted_section,
@@ -30,15 +30,7 @@ from batchdp.reports.sections import (
     methods_section,
     privacy_section,
 )
-from batchdp.reports.tables import (
-    Progress,
-    Tables,
-    files_beside,
-    fits_inside,
-    identity,
-    tables_of_page,
-)
-from batchdp.text import render, render_part
+from batchdp.reports.tables import Progress, Tables, files_beside, fits_inside, identity, tables_of_page
 
 
 def report(
@@ -113,10 +105,6 @@ def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:
         raise ReleaseError("consistent is of another release; give release.consistent() of the one that is shown")
 
 
-def _budget(release: Release, ledger: Ledger) -> str:
-    return budget_section(ledger, release.certificate.release_id)
-
-
 def _page(
     release: Release,
     tables: Tables,
@@ -133,23 +121,32 @@ def _page(
         "derived": ("Derived", derived_section(release)),
         "counted": ("Counted", counted_section(release.notes)),
         "privacy": ("Privacy", privacy_section(release)),
-        "budget": ("Budget", _budget(release, ledger) if ledger else None),
+        "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else None),
         "methods": ("Methods", methods_section(list(methods), lower_bound)),
         "strategy": ("Strategy", matrices_section(release.reader, derived=bool(release.asked))),
         "certificate": ("Certificate", certificate_section(release.certificate)),
     }
     scripts = [render_part("reports/page.js")] + [render_part("reports/tables.js")] * (tables.count > 0)
-    content = render(
-        "reports/page.html",
-        policy=_policy(scripts, beside=bool(tables.folder)),
+    return join_page(
+        sections,
+        scripts,
         title=title or _title(release),
         lead=guarantee(release),
         facts=_facts(release, tables, ledger),
+        folder=tables.folder,
+    )
+
+
+def join_page(sections: Mapping[str, tuple[str, object]], scripts: Sequence[str], **head: object) -> str:
+    """A page of those sections that there are, with what stands above them."""
+    content = render(
+        "reports/page.html",
+        policy=_policy(scripts, beside=bool(head["folder"])),
         sections={name: section for name, section in sections.items() if section[1] is not None},
         version=version("batchdp"),
         style=render_part("reports/page.css"),
         scripts=scripts,
-        folder=tables.folder,
+        **head,
     )
     return str(content)
 
@@ -173,18 +170,14 @@ def _title(release: Release) -> str:
 def _facts(release: Release, tables: Tables, ledger: Ledger | None) -> list[tuple[str, str, str]]:
     """The few figures that a reader looks for first."""
     c = release.certificate
-    measured = c.measurements
     facts = [
-        ("Answers", f"{len(release.answers):,}", f"from {measured:,} noisy measurements"),
+        ("Answers", f"{len(release.answers):,}", f"from {c.measurements:,} noisy measurements"),
         ("Privacy budget", c.strength, "for the whole batch"),
         *_typical(release, tables),
     ]
     if len(release.tables) > 1:
         facts.insert(1, ("Tables", f"{len(release.tables):,}", "one a statement or set of columns"))
-    if ledger is not None:
-        letter = UNITS[ledger.unit].letter
-        facts.append(("Budget left", f"{letter} = {ledger.remaining:g}", f"of {ledger.total:g} in the ledger"))
-    return facts
+    return facts + budget_left(ledger)
 
 
 def _typical(release: Release, tables: Tables) -> list[tuple[str, str, str]]:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +21,14 @@ from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.linalg.matrix import Dense
 from batchdp.plans import Plan
 from batchdp.plans.accuracy import margins, needed_by_table
-from batchdp.plans.baselines import (
-    ExpectedStatement,
-    asked_for,
-    beside,
-    explained,
-    tables_alone,
-)
+from batchdp.plans.baselines import ExpectedStatement, asked_for, beside, explained, tables_alone
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
 from batchdp.plans.outlook import USUAL, expected_derived
-from batchdp.privacy import (
-    GAUSSIAN,
-    UNITS,
-    Budget,
-    Noise,
-)
-from batchdp.reports.answers import MOST_UNBOXED
-from batchdp.reports.figures import significant
-from batchdp.reports.page import _policy
-from batchdp.reports.sections import counted_section
-from batchdp.text import render, render_part
+from batchdp.privacy import GAUSSIAN, UNITS, Budget, Noise
+from batchdp.reports.answers import box_for
+from batchdp.reports.page import join_page
+from batchdp.reports.rendering import render, render_part, significant
+from batchdp.reports.sections import budget_left, counted_section
 
 STEPS = 300
 """Of the slider, evenly in the logarithm."""
@@ -152,26 +139,26 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
         "criteria": ("Criteria", _criteria(prospect) if prospect.wanted else None),
         "statements": ("Statements", _statements(prospect)),
         "derived": ("Derived", _derived(prospect) if prospect.plan.derived else None),
-        "queries": ("Queries", _queries(prospect, prospect.plan) if len(prospect.plan.tables) <= MOST_LISTED else None),
+        "queries": ("Queries", _queries(prospect) if len(prospect.plan.tables) <= MOST_LISTED else None),
         "counted": ("Counted", counted_section(prospect.plan.counted.sentences(prospect.plan.domain.privacy.max_rows))),
     }
-    script, plan = render_part("reports/planned.js"), prospect.plan
-    return str(
-        render(
-            "reports/page.html",
-            policy=_policy([script], beside=False),
-            kicker="Before anything is spent",
-            title=title or f"{prospect.answers:,} planned answers about {plan.domain.table}",
-            lead="How much noise every count and sum will have, at the budget that you choose. No record was read for "
-            "this page, and nothing was spent.",
-            facts=_facts(prospect),
-            sections={name: section for name, section in sections.items() if section[1] is not None},
-            version=version("batchdp"),
-            style=render_part("reports/page.css"),
-            scripts=[script],
-            folder=None,
-        )
+    return join_page(
+        sections,
+        [render_part("reports/planned.js")],
+        kicker="Before anything is spent",
+        title=title or f"{prospect.answers:,} planned answers about {prospect.plan.domain.table}",
+        lead="How much noise every count and sum will have, at the budget that you choose. No record was read for "
+        "this page, and nothing was spent.",
+        facts=_facts(prospect),
+        folder=None,
     )
+
+
+def _render(section: str, prospect: Prospect, **values: object) -> Any:
+    """A section with what all of them say: the budget at which the slider starts, and how errors are there."""
+    start = prospect.start
+    at = {"letter": prospect.noise.letter, "start": f"{start:g}", "times": prospect.times(start), "budget": start}
+    return render(f"reports/{section}.html", **at, **values)
 
 
 def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
@@ -183,37 +170,29 @@ def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
     facts.append(("Noise", name, note if shape is None else f"{note}, errors simulated; a draw: {shape.seconds:.2g} s"))
     if prospect.least is not None:
         facts.append(("Needed", f"{letter} = {_up(prospect.least):g}", "the least that meets all criteria, rounded up"))
-    if prospect.ledger is not None:
-        unit = UNITS[prospect.ledger.unit].letter
-        note = f"of {prospect.ledger.total:g} in the ledger"
-        facts.append(("Budget left", f"{unit} = {prospect.ledger.remaining:g}", note))
-    return facts
+    return facts + budget_left(prospect.ledger)
 
 
 def _dial(prospect: Prospect) -> Any:
     low, high = prospect.ends()
-    return render(
-        "reports/dial.html",
-        letter=prospect.noise.letter,
+    return _render(
+        "dial",
+        prospect,
         norm=prospect.noise.norm,
-        reference=repr(float(prospect.reference)),
-        start=f"{prospect.start:g}",
+        reference=float(prospect.reference),
         step=round(STEPS * math.log(prospect.start / low) / math.log(high / low)),
         steps=STEPS,
-        low=repr(low),
-        high=repr(high),
+        low=low,
+        high=high,
         left=prospect.left,
-        left_shown="" if prospect.left is None else f"{prospect.left:g}",
         ledger=None if prospect.ledger is None else prospect.ledger.path.name,
         least=prospect.least,
         least_shown="" if prospect.least is None else f"{_up(prospect.least):g}",
-        over=prospect.left is not None and prospect.start > prospect.left,
     )
 
 
 def _criteria(prospect: Prospect) -> Any:
-    start, norm = prospect.start, prospect.noise.norm
-    rows = []
+    norm, rows = prospect.noise.norm, []
     for wanted, own in prospect.wanted:
         needs = float(own.max(initial=0.0))
         error = wanted.criterion.goal * needs ** (1 / norm)  # at 1; what rounding adds is in it
@@ -221,42 +200,25 @@ def _criteria(prospect: Prospect) -> Any:
             {
                 "name": "every other query" if wanted.name == "*" else wanted.name,
                 "wanted": str(wanted.criterion),
-                "needs": repr(needs),
+                "needs": needs,
                 "needs_shown": f"{_up(needs):g}",
-                "error": repr(error / float(prospect.reference) ** (1 / norm)),
-                "error_shown": significant(error / start ** (1 / norm)),
-                "met": start >= needs,
+                "error": error / float(prospect.reference) ** (1 / norm),
+                "error_shown": significant(error / prospect.start ** (1 / norm)),
             }
         )
-    met = sum(row["met"] is True for row in rows)
-    return render("reports/criteria.html", letter=prospect.noise.letter, rows=rows, met=met, start=f"{start:g}")
+    return _render("criteria", prospect, rows=rows, met=sum(prospect.start >= float(row["needs"]) for row in rows))
 
 
 def _statements(prospect: Prospect) -> Any:
-    times = prospect.times(prospect.start)
     few = [float(prospect.noise.implied_by(epsilon)) for epsilon in FEW]
-    rows = [
-        {
-            "name": one.name,
-            "queries": one.queries,
-            "scaled": [(repr(value), significant(times * value)) for value in (one.standard_error, one.by_itself)],
-            "gain": one.gained,
-            "worse": one.is_worse,
-            "part_of": one.part_of,
-            "few": [significant(prospect.times(budget) * one.standard_error) for budget in few],
-        }
-        for one in prospect.statements
-    ]
-    budgets = [f"{budget:g}" for budget in few]
-    return render(
-        "reports/statements.html",
-        letter=prospect.noise.letter,
-        start=f"{prospect.start:g}",
-        rows=rows,
-        few=budgets,
+    return _render(
+        "statements",
+        prospect,
+        rows=prospect.statements,
+        few=[(f"{budget:g}", prospect.times(budget)) for budget in few],
         explained=explained(prospect.statements),
         criteria=_met_at(prospect, few),
-        box="box tall" if len(rows) > MOST_UNBOXED else "box",
+        box=box_for(prospect.statements),
     )
 
 
@@ -279,43 +241,21 @@ def _derived(prospect: Prospect) -> Any:
         }
         for own in zip(*found, strict=True)
     ]
-    return render(
-        "reports/expected_derived.html",
-        letter=prospect.noise.letter,
-        size=f"{USUAL:,.0f}",
-        few=[f"{float(budget):g}" for budget in few],
-        rows=rows,
-        box="box tall" if len(rows) > MOST_UNBOXED else "box",
-    )
+    shown = [f"{float(budget):g}" for budget in few]
+    return _render("expected_derived", prospect, size=f"{USUAL:,.0f}", few=shown, rows=rows, box=box_for(rows))
 
 
-def _queries(prospect: Prospect, plan: Plan) -> Any:
-    times, start = prospect.times(prospect.start), prospect.start
+def _queries(prospect: Prospect) -> Any:
+    plan = prospect.plan
     half = margins(plan) / prospect.times(1.0)
     errors = plan.typical_errors(**prospect.reference.arguments)
-    alone = tables_alone(plan, prospect.reference)
+    figures = np.column_stack([errors, half, tables_alone(plan, prospect.reference)])
     needs = np.full(len(half), np.nan)
     for wanted, own in prospect.wanted:
         needs[list(wanted.queries)] = own
-    rows = [
-        {
-            "name": table.name if table.queries == 1 else f"{table.name} ({table.queries:,})",
-            "scaled": [(repr(value), significant(times * value)) for value in own],
-            "needs": None if math.isnan(need) else repr(need),
-            "met": start >= need,
-        }
-        for table, own, need in zip(
-            plan.tables, np.column_stack([errors, half, alone]).tolist(), needs.tolist(), strict=True
-        )
-    ]
-    return render(
-        "reports/queries.html",
-        letter=prospect.noise.letter,
-        start=f"{start:g}",
-        rows=rows,
-        wanted=bool(prospect.wanted),
-        box="box tall" if len(rows) > MOST_UNBOXED else "box",
-    )
+    names = [one.name if one.queries == 1 else f"{one.name} ({one.queries:,})" for one in plan.tables]
+    rows = list(zip(names, figures.tolist(), needs.tolist(), strict=True))
+    return _render("queries", prospect, rows=rows, wanted=bool(prospect.wanted), box=box_for(rows))
 
 
 def _up(value: float) -> float:

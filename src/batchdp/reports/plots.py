@@ -1,4 +1,4 @@
-"""A strategy as two pictures: what is measured, and how the answers are put together from it."""
+"""Values drawn by matplotlib: a strategy as two pictures, a release with its intervals, a ledger with its spends."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from batchdp.ledger import Ledger
+from batchdp.ledger.books import DELTAS, Curve
 from batchdp.linalg.matrix import Dense, Matrix, shrunk
+from batchdp.privacy import UNITS
+from batchdp.release import Release
+from batchdp.strategies.pair import PairStrategy
 
 BLUE, ORANGE, GREY, PALE = "#2f6bd8", "#d9662b", "#6b7280", "#d5d9e0"
 SIGNED = LinearSegmentedColormap.from_list("batchdp", [ORANGE, "#ffffff", BLUE])
 """For entries of a matrix: orange below 0, white at 0, blue above."""
 LONGEST_LABEL = 44
+MOST_PLOTTED = 2_000
+"""Answers of a release that are drawn."""
 
 
 class Drawing(Figure):
@@ -136,10 +145,9 @@ APART = 0.05
 """How far names stand apart at the least, in heights of the picture."""
 
 
-def plot_curves(
-    deltas: Sequence[float], names: Sequence[str], epsilons: Sequence[Sequence[float]], *, axes: Axes | None = None
-) -> Figure:
+def plot_curves(curves: Sequence[Curve], *, axes: Axes | None = None) -> Figure:
     """One line a guarantee, named at its end; the last one, of all together, in blue."""
+    deltas, names, epsilons = DELTAS, [one.name for one in curves], [one.epsilons for one in curves]
     if axes is None:
         axes = figure(9, max(4.0, 0.26 * len(names))).subplots()
     top = 1.05 * max((max(own) for own in epsilons), default=1.0)
@@ -302,3 +310,38 @@ def _heat(axes: Axes, matrix: Matrix, title: str, rows: str, columns: str) -> No
     axes.set_yticks([])
     bar = owner(axes).colorbar(image, ax=axes, shrink=0.8, ticks=[-largest, 0, largest], format="%.3g")
     bar.outline.set_visible(False)
+
+
+@singledispatch
+def draw(value: Any, *, axes: Any = None) -> Figure:
+    """A value as a figure, on matplotlib axes of one's own if given; each kind is registered."""
+    raise NotImplementedError(f"a {type(value).__name__} cannot be drawn")
+
+
+@draw.register
+def _(strategy: PairStrategy, *, axes: Sequence[Axes] | None = None) -> Figure:
+    return plot_strategy(strategy.measurement, strategy.reconstruction, title=strategy.method, axes=axes)
+
+
+@draw.register
+def _(ledger: Ledger, *, axes: Axes | None = None) -> Figure:
+    spends = ledger.history()
+    return plot_ledger(
+        [f"{one.time[:10]}  {one.table}" for one in spends],
+        [one.charged for one in spends],
+        [one.state == "reserved" for one in spends],
+        total=ledger.total,
+        unit=UNITS[ledger.unit].letter,
+        axes=axes,
+    )
+
+
+@draw.register
+def _(release: Release, *, axes: Axes | None = None) -> Figure:
+    some = release.answers[:MOST_PLOTTED]
+    known = [one for one in some if one.determined]
+    names = [f"{one.name}{' (derived)' * one.derived}" for one in known]
+    values = np.array([one.value for one in known])
+    ends = np.array([[one.value - one.low, one.high - one.value] for one in known]).reshape(-1, 2).T
+    more = len(release.answers) - len(some)
+    return plot_release(names, values, ends, confidence=release.confidence, more=more, axes=axes)

@@ -1,4 +1,4 @@
-"""How much noise other methods would have needed: a bar each, never without its residual."""
+"""Sections of the page: budget, certificate, rules of counting, guarantee, and methods, each with its residual."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from fractions import Fraction
+from itertools import accumulate
 from typing import Protocol
 
 from markupsafe import Markup
 
-from batchdp.ledger import Entry, Ledger
+from batchdp.ledger import Ledger
 from batchdp.mechanism.measurement import EVERY_ROW, describe_neighbours
 from batchdp.privacy import UNITS
 from batchdp.release import Release
 from batchdp.release.certificate import CertifiedGroup, PrivacyCertificate
-from batchdp.reports.figures import percent, significant
-from batchdp.text import render
+from batchdp.reports.rendering import render
 
 MOST_ROWS = 100
 
@@ -25,43 +25,29 @@ def budget_section(ledger: Ledger, release_id: str) -> Markup:
     """What was spent on what, and what is left."""
     spends, total = ledger.history(), ledger.total
     skipped = max(0, len(spends) - MOST_ROWS)
-    spent = sum(one.charged for one in spends[:skipped])
-    earlier = {"count": skipped, "charged": spent, "bar": _bar(0, spent, total, "other")} if skipped else None
-    rows = []
-    for one in spends[skipped:]:
-        rows.append(_spend(one, spent, total, this=one.release_id == release_id))
-        spent += one.charged
+    starts = list(accumulate((one.charged for one in spends), initial=0.0))
     return render(
         "reports/budget.html",
+        ledger=ledger,
         unit=UNITS[ledger.unit].letter,
-        spent=ledger.spent,
         total=total,
         remaining=ledger.remaining,
         spends=len(spends),
+        this=release_id,
         known=any(one.release_id == release_id for one in spends),
-        earlier=earlier,
-        rows=rows,
-        left=_bar(spent, ledger.remaining, total, "left"),
+        skipped=skipped,
+        skipped_charge=starts[skipped],
+        rows=list(zip(spends, starts, strict=False))[skipped:],
+        end=starts[-1],
     )
 
 
-def _spend(one: Entry, before: float, total: float, *, this: bool) -> dict[str, object]:
-    interrupted = one.state == "reserved"
-    kind = "stopped" if interrupted else "this" if this else "other"
-    return {
-        "this": this,
-        "interrupted": interrupted,
-        "day": one.time[:10],
-        "minute": one.time[11:16],
-        "table": one.table,
-        "release": one.release_id if len(one.release_id) <= 24 else one.release_id[:12] + "…",
-        "charged": one.charged,
-        "bar": _bar(before, one.charged, total, kind),
-    }
-
-
-def _bar(start: float, length: float, total: float, kind: str) -> dict[str, str]:
-    return {"x": percent(start / total), "width": percent(length / total), "kind": kind}
+def budget_left(ledger: Ledger | None) -> list[tuple[str, str, str]]:
+    """What a page says at its head of the ledger that is given with it."""
+    if ledger is None:
+        return []
+    left = f"{UNITS[ledger.unit].letter} = {ledger.remaining:g}"
+    return [("Budget left", left, f"of {ledger.total:g} in the ledger")]
 
 
 MEANINGS = {
@@ -216,18 +202,8 @@ def methods_section(methods: Sequence[Compared], lower_bound: float | None) -> M
     bound = lower_bound if lower_bound is not None and math.isfinite(lower_bound) else None
     return render(
         "reports/methods.html",
-        bound=None if bound is None else significant(bound),
-        line=None if bound is None else percent(bound / longest),
-        rows=[_method_row(one, least, longest) for one in kept],
+        bound=bound,
+        rows=kept,
+        least=least,
+        longest=longest,
     )
-
-
-def _method_row(one: Compared, least: float, longest: float) -> dict[str, str]:
-    error = one.expected_squared_error
-    return {
-        "name": one.name,
-        "error": significant(error),
-        "ratio": f"{error / least:,.2f}" if least > 0 else "—",
-        "residual": "0" if one.residual == 0 else f"{one.residual:.0e}",
-        "width": percent(error / longest),
-    }

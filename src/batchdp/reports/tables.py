@@ -22,15 +22,8 @@ from batchdp.errors import ReleaseError
 from batchdp.release.consistency.release import Consistent
 from batchdp.release.exports import INDEX
 from batchdp.release.release import Release
-from batchdp.reports.figures import decimals_for, number
-from batchdp.reports.matrices import (
-    Grid,
-    Labels,
-    count_grids,
-    counts_among,
-    grids,
-)
-from batchdp.text import render
+from batchdp.reports.matrices import Grid, Labels, count_grids, counts_among, grids
+from batchdp.reports.rendering import decimals_for, number, render
 
 Put = Callable[[str, Any], object]
 """Takes a key and what belongs to it."""

@@ -33,7 +33,7 @@ from batchdp.strategies.bounds.convex import Objective, OptimalityBound, certify
 from batchdp.strategies.bounds.spectral import certify_worst, structural_error_bound
 from batchdp.strategies.shape import Shape
 from batchdp.strategies.strategy import TOLERANCE, Strategy
-from batchdp.text import summary
+from batchdp.text import Shown, ask_reports
 from batchdp.workloads.matrix import MatrixWorkload, Pair
 from batchdp.workloads.reduction import Reduction
 
@@ -138,7 +138,7 @@ def least_reconstruct(R: Dense, L: Dense) -> Dense:
 
 
 @dataclass(frozen=True, eq=False)
-class PairStrategy(Strategy):
+class PairStrategy(Strategy, Shown):
     """Measure L x with noise, answer B (L x + noise); refused unless B L = W.
 
     Under `privacy="pure"` the noise is Laplace, scaled to the largest column L1 norm of L, or has the shape of the
@@ -382,9 +382,7 @@ class PairStrategy(Strategy):
 
     def plot(self, *, axes: Sequence[Axes] | None = None) -> Figure:
         """L and B as heat maps, on two matplotlib axes of one's own if given."""
-        from batchdp.reports.plots import plot_strategy
-
-        return plot_strategy(self.measurement, self.reconstruction, title=self.method, axes=axes)
+        return ask_reports("plots.draw", self, axes=axes)
 
     @cached_property
     def _row_squares(self) -> Dense:
@@ -420,21 +418,6 @@ class PairStrategy(Strategy):
             f"Strategy({self.method}, {noise}: {m} queries from {r} measurements of {n} cells, "
             f"sensitivity {self.sensitivity:.6g}, residual {self.residual:.1e})"
         )
-
-    def _repr_html_(self) -> str:
-        facts = {
-            "method": self.method,
-            "noise": self.noise.described if self.shape is None else f"shaped (pure ε): {self.shape}",
-            "queries": f"{self.workload.queries:,}",
-            "measurements": f"{self.measurements:,}",
-            "cells": f"{self.workload.cells:,}",
-            "sensitivity": f"{self.sensitivity:.6g}",
-            "residual": f"{self.residual:.1e}",
-        }
-        if self.residual <= TOLERANCE:
-            one = Budget(self.noise, 1)
-            facts[f"expected squared error at {one}"] = f"{self.expected_squared_error(**one.arguments):,.6g}"
-        return summary("Strategy", facts)
 
 
 def _sensitivity(workload: MatrixWorkload, L: Matrix, noise: Noise) -> float:

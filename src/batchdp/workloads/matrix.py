@@ -28,7 +28,7 @@ from batchdp.linalg.matrix import (
 )
 from batchdp.linalg.product import CellMap, Product
 from batchdp.progress import Outcome
-from batchdp.text import summary
+from batchdp.text import Shown
 
 Ends = tuple[tuple[int, int, int], ...]
 """The lower and the upper cell, −1 for none, and in how many steps one gets from one to the other."""
@@ -137,7 +137,7 @@ class Workload:
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixWorkload(Workload):
+class MatrixWorkload(Workload, Shown):
     """A batch of m linear queries over n cells; the true answers are W x for cell counts x.
 
     Args:
@@ -273,17 +273,6 @@ class MatrixWorkload(Workload):
         weighted = "" if self.weights is None else ", weighted"
         blocks = "" if len(self.blocks) == 1 else f" in {len(self.blocks)} blocks"
         return f"Workload({self.queries} queries × {self.cells} cells{blocks}, {kind}{weighted})"
-
-    def _repr_html_(self) -> str:
-        shown = self.names[:5]
-        facts = {
-            "queries": f"{self.queries:,}",
-            "cells": f"{self.cells:,}",
-            "matrix": self._kind,
-            "weights": "1 each" if self.weights is None else "given",
-            "names": "; ".join(shown) + ("; …" if self.queries > len(shown) else ""),
-        }
-        return summary("Workload", facts)
 
 
 def as_workload(workload: MatrixWorkload | ArrayLike | Any) -> MatrixWorkload:

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from fractions import Fraction
+from functools import cache
 from math import ulp
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from batchdp.archive import read_text, write_atomically
 from batchdp.domain.domain import LONG_KEY
@@ -20,7 +21,7 @@ from batchdp.errors import BatchDPError, DossierError, check_finite
 from batchdp.ledger import Entry, Ledger
 from batchdp.ledger.chain import Standing
 from batchdp.privacy import UNITS, Noise, shortest
-from batchdp.text import render_part
+from batchdp.reports.rendering import render_part
 
 
 @dataclass(frozen=True)
@@ -113,110 +114,36 @@ def _dated(given: Any) -> Any:
 
 Text = Annotated[str, Field(max_length=LONGEST_TEXT), AfterValidator(_readable)]
 Names = Annotated[list[Text], Field(max_length=MOST_NAMES)]
-Day = Annotated[Text, BeforeValidator(_dated)]
 
 
-class Basic(BaseModel):
-    """What is published, by whom."""
-
-    model_config = FORM
-
-    name: Text = ""
-    data_curators: Names = []
-    description: Text = ""
-    intended_use: Text = ""
-    data_product_region: Text = ""
-    publication_date: Day = ""
-    data_product_sector: SECTORS = ""
-
-
-class Variant(BaseModel):
-    """What is protected, and what is not."""
-
-    model_config = FORM
-
-    data_domain: Text = ""
-    unprotected_quantities: Text = ""
-
-
-class Loss(BaseModel):
-    """Who stands behind a privacy unit."""
-
-    model_config = FORM
-
-    privacy_unit_details: Text = ""
-
-
-class Model(BaseModel):
-    """Who holds, runs and reads what."""
-
-    model_config = FORM
-
-    actors: Text = ""
-    release_type: Literal["", "One release", "Many releases"] = ""
-    release_type_details: Text = ""
-    data_source_type: Literal["", "Static", "Dynamic"] = ""
-    data_source_type_details: Text = ""
-    access_type_details: Text = ""
-
-
-class Accounting(BaseModel):
-    """What the ledger and the release do not know."""
-
-    model_config = FORM
-
-    post_processing: Text = ""
-    composition: Text = ""
-
-
-class Implementation(BaseModel):
-    """What was done before, and why."""
-
-    model_config = FORM
-
-    preprocessing_and_hyperparameter_tuning: Text = ""
-    justification: Text = ""
-
-
-class Administrative(BaseModel):
-    """Who wrote the record, and where there is more."""
-
-    model_config = FORM
-
-    registry_authors: Names = []
-    sources: Text = ""
-    notes: Text = ""
-
-
-class Declared(BaseModel):
-    """What the checklist asks people."""
-
-    model_config = FORM
-
-    side_channels: Text = ""
-    data_collection: Text = ""
-    access: Text = ""
-    review: Text = ""
-
-
-class About(BaseModel):
-    """The whole file; every answer may be missing."""
-
-    model_config = FORM
-
-    basic: Basic = Basic()
-    dp_variant: Variant = Variant()
-    privacy_loss: Loss = Loss()
-    deployment_model: Model = Model()
-    accounting: Accounting = Accounting()
-    implementation: Implementation = Implementation()
-    administrative: Administrative = Administrative()
-    checklist: Declared = Declared()
+CHOICES: dict[str, Any] = {
+    "publication_date": Annotated[Text, BeforeValidator(_dated)],
+    "data_product_sector": SECTORS,
+    "release_type": Literal["", "One release", "Many releases"],
+    "data_source_type": Literal["", "Static", "Dynamic"],
+}
+"""Answers that are not any text."""
+About = Mapping[str, Mapping[str, Any]]
+"""What is answered, by section and question; the empty text, or no name, where nothing is."""
 
 
 def template() -> str:
     """The file to fill in, with every question and no answer."""
     return str(render_part("reports/dossier/about.toml"))
+
+
+@cache
+def _form() -> type[BaseModel]:
+    """The template as a model: its questions and no others, each of which may be left out."""
+    sections: dict[str, Any] = {}
+    for section, questions in tomllib.loads(template()).items():
+        asked: dict[str, Any] = {
+            name: (CHOICES.get(name, Names if isinstance(empty, list) else Text), empty)
+            for name, empty in questions.items()
+        }
+        made = create_model(section, __config__=FORM, **asked)
+        sections[section] = (made, made())
+    return create_model("About", __config__=FORM, **sections)
 
 
 def about_text(path: Path | None) -> str:
@@ -234,7 +161,7 @@ def read_about(text: str, *, source: str = "ABOUT.toml") -> About:
     if LONG_KEY.search(text):
         raise DossierError(f"{source} holds a key of very many parts; start from the template")
     try:
-        return About.model_validate(tomllib.loads(text))
+        return _form().model_validate(tomllib.loads(text)).model_dump()
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(one) for one in first["loc"])[:100]

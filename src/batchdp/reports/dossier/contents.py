@@ -12,11 +12,12 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from batchdp.ledger.books import DELTAS
+from batchdp.archive import open_regular
 from batchdp.release.exports import no_formula
 from batchdp.reports.dossier.about import read_about
 from batchdp.reports.dossier.document import as_markdown, as_page, as_yaml
@@ -83,12 +84,17 @@ def drawn(facts: Facts) -> str:
 
     from batchdp.reports.plots import plot_curves
 
-    shown = facts.curves
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "batchdp", "svg.fonttype": "none"}):
-        sheet = plot_curves(DELTAS, [one.name for one in shown], [one.epsilons for one in shown])
+        sheet = plot_curves(facts.curves)
         sheet.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue().decode()
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256(content: bytes) -> str:

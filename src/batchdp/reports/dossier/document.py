@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from batchdp.text import render, render_part, sanitise
+from batchdp.reports.rendering import render, render_part
+from batchdp.text import sanitise
 
 LINES = re.compile(r"[^ \n][^\n]*(\n[^ \n][^\n]*)*\n")
 """Of several lines, none of them empty or indented: such a text stands as it is."""

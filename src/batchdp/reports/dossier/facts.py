@@ -21,7 +21,6 @@ from batchdp.release import Release
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.exports import derived_in, tables_of
 from batchdp.reports.dossier.about import Books
-from batchdp.reports.matrices import counts_among
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 """At which ρ is also said as (ε, δ)."""
@@ -115,25 +114,10 @@ class Facts:
         """How many there are."""
         return sum(table.rows for table in self.tables)
 
-    @property
-    def counted(self) -> str:
-        """What is counted, in words."""
-        return " ".join(self.release.notes) or "every row, as it is"
-
     @cached_property
     def intervals(self) -> int:
         """How many answers have one: those that are determined."""
         return self.answers - (int(np.isnan(self.release.values).sum()) if self.release.asked else 0)
-
-    @property
-    def mixed(self) -> bool:
-        """Whether answers are in several units: some are no counts."""
-        return bool(self.derived) or not counts_among(self.release).all()
-
-    @property
-    def measurements(self) -> int:
-        """Noisy numbers that the answers were computed from."""
-        return self.certificate.measurements
 
     @cached_property
     def linear(self) -> tuple[str, ...]:
@@ -165,9 +149,9 @@ class Facts:
         if c.shape:
             return (
                 f"Noise in the shape of the batch (K-norm mechanism), drawn exactly and rounded to the lattice, on "
-                f"{self.measurements:,} measurements: {c.shape}; its standard errors and intervals are simulated"
+                f"{c.measurements:,} measurements: {c.shape}; its standard errors and intervals are simulated"
             )
-        drawn = f"Discrete {self.noise.name} noise drawn by OpenDP {c.opendp} on {self.measurements:,} measurements"
+        drawn = f"Discrete {self.noise.name} noise drawn by OpenDP {c.opendp} on {c.measurements:,} measurements"
         if len(c.groups) > 1:
             return f"{drawn} in {len(c.groups):,} groups, each with a scale of its own"
         (one,) = c.groups
@@ -225,23 +209,12 @@ def installed() -> dict[str, str]:
 
 
 def _table(name: str, columns: Mapping[str, NDArray[Any]], *, derived: bool) -> TableFacts:
-    errors, half = columns["standard_error"], (columns["high"] - columns["low"]) / 2
-    errors, half = (some[~np.isnan(some)] if np.isnan(some).any() else some for some in (errors, half))
-    rows, kinds = len(columns["value"]), tuple(_kind(own) for own in list(columns.values())[:-4])
-    if not len(errors) or not len(half):  # quantiles have no standard errors
-        margin = _six(np.median(half)) if len(half) else math.nan
-        return TableFacts(name, tuple(columns)[:-4], rows, math.nan, math.nan, math.nan, margin, derived, kinds)
-    return TableFacts(
-        name=name,
-        columns=tuple(columns)[:-4],
-        rows=rows,
-        least_error=_six(np.min(errors)),
-        typical_error=_six(np.median(errors)),
-        largest_error=_six(np.max(errors)),
-        typical_margin=_six(np.median(half)),
-        derived=derived,
-        kinds=kinds,
-    )
+    half_widths = (columns["high"] - columns["low"]) / 2
+    errors, half = (some[~np.isnan(some)] for some in (columns["standard_error"], half_widths))
+    figures = ((np.min, errors), (np.median, errors), (np.max, errors), (np.median, half))
+    found = (_six(of(own)) if len(own) else math.nan for of, own in figures)  # quantiles have no standard errors
+    groups = dict(list(columns.items())[:-4])
+    return TableFacts(name, tuple(groups), len(half_widths), *found, derived, tuple(map(_kind, groups.values())))
 
 
 def _kind(groups: NDArray[Any]) -> str:

@@ -3,82 +3,66 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from batchdp.mechanism.measurement import CALLER, EVERY_ROW
 from batchdp.release.exports import derived_in
 from batchdp.reports.dossier.about import About
-from batchdp.reports.dossier.document import (
-    Block,
-    Bullets,
-    Code,
-    Document,
-    Grid,
-    Picture,
-    Section,
-)
+from batchdp.reports.dossier.document import Block, Bullets, Code, Document, Grid, Picture, Section
 from batchdp.reports.dossier.facts import Facts
-from batchdp.reports.figures import significant
+from batchdp.reports.matrices import counts_among
+from batchdp.reports.rendering import significant
 
-State = Literal["checked by the tool", "declared by the custodian", "open"]
-CHECKED: State = "checked by the tool"
-DECLARED: State = "declared by the custodian"
-OPEN: State = "open"
+CHECKED, DECLARED, OPEN = "checked by the tool", "declared by the custodian", "open"
 COMPOSITION = "composition.svg"
 """The picture of what the ledger's releases amount to."""
 MOST_SPENDS = 100
 
 
-@dataclass(frozen=True)
-class Item:
-    """One question of the guidelines, how it stands, and the figure or the words for it."""
-
-    question: str
-    state: State
-    known: str
+Item = tuple[str, str, str]
+"""One question of the guidelines, how it stands, and the figure or the words for it."""
 
 
 def items(facts: Facts, about: About) -> tuple[Item, ...]:
     """Every question, in the order of the guidelines: guarantee, algorithm, deployment."""
-    c, said = facts.certificate, about.checklist
+    c, said = facts.certificate, about["checklist"]
+    counted = " ".join(facts.release.notes) or "every row, as it is"
     return (
         _unit(facts, about),
-        Item("What do neighbouring tables differ by?", CHECKED, c.neighbours),
-        Item("What is counted?", CHECKED if facts.release.counted is not None else OPEN, facts.counted),
-        Item("Which parameters?", CHECKED, _parameters(facts)),
-        Item("Is the loss within the budget?", CHECKED, facts.loss),
+        ("What do neighbouring tables differ by?", CHECKED, c.neighbours),
+        ("What is counted?", OPEN if facts.release.counted is None else CHECKED, counted),
+        ("Which parameters?", CHECKED, _parameters(facts)),
+        ("Is the loss within the budget?", CHECKED, facts.loss),
         _composition(facts, about),
-        Item("Which mechanism?", CHECKED, facts.noise_drawn),
-        Item("Is the sensitivity right?", CHECKED, facts.sensitivity),
-        Item("Floating point?", CHECKED, facts.lattice),
-        Item("How accurate is it?", CHECKED, _accuracy(facts)),
-        Item(
+        ("Which mechanism?", CHECKED, facts.noise_drawn),
+        ("Is the sensitivity right?", CHECKED, facts.sensitivity),
+        ("Floating point?", CHECKED, facts.lattice),
+        ("How accurate is it?", CHECKED, _accuracy(facts)),
+        (
             "Is what is measured chosen without the data?",
             CHECKED,
             f"what is measured follows from queries and domain alone, SHA-256 of the plan {c.plan_digest}",
         ),
-        _asked("Was anything chosen by looking at the data?", about.dp_variant.unprotected_quantities),
+        _asked("Was anything chosen by looking at the data?", about["dp_variant"]["unprotected_quantities"]),
         _asked(
             "How was the table prepared, how were parameters tuned?",
-            about.implementation.preprocessing_and_hyperparameter_tuning,
+            about["implementation"]["preprocessing_and_hyperparameter_tuning"],
         ),
-        _asked("Whom must one trust?", about.deployment_model.actors),
-        _asked("Side channels, such as the time that answering took?", said.side_channels),
-        _asked("How are the data collected, and who sees them as they are?", said.data_collection),
-        _asked("Who has access to the table, the ledger and the machine?", said.access),
-        _asked("Who approved the release?", said.review),
+        _asked("Whom must one trust?", about["deployment_model"]["actors"]),
+        _asked("Side channels, such as the time that answering took?", said["side_channels"]),
+        _asked("How are the data collected, and who sees them as they are?", said["data_collection"]),
+        _asked("Who has access to the table, the ledger and the machine?", said["access"]),
+        _asked("Who approved the release?", said["review"]),
     )
 
 
 def checklist(facts: Facts, about: About) -> Document:
     """The checklist as a document."""
     found = items(facts, about)
-    counts = ", ".join(f"{sum(one.state == state for one in found)} {state}" for state in (CHECKED, DECLARED, OPEN))
-    rows = tuple((one.question, one.state, one.known) for one in found)
-    sections = [Section("Questions", (Grid(("question", "state", "what is known"), rows, texts=3),))]
+    states = [state for _, state, _ in found]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in (CHECKED, DECLARED, OPEN))
+    sections = [Section("Questions", (Grid(("question", "state", "what is known"), found, texts=3),))]
     if facts.books is not None:
         sections.append(Section("All releases in the ledger", tuple(_together(facts))))
     return Document(
@@ -90,19 +74,17 @@ def checklist(facts: Facts, about: About) -> Document:
 
 
 def _asked(question: str, answer: str) -> Item:
-    return Item(question, DECLARED if answer else OPEN, answer or "nobody has said; see ABOUT.toml")
+    return (question, DECLARED if answer else OPEN, answer or "nobody has said; see ABOUT.toml")
 
 
 def _unit(facts: Facts, about: About) -> Item:
     """Who is a person is declared, if anything is: the tool caps the rows of a value, and cannot see whose it is."""
-    unit, said = facts.certificate.privacy_unit, about.privacy_loss.privacy_unit_details
+    unit, said = facts.certificate.privacy_unit, about["privacy_loss"]["privacy_unit_details"]
     question = "Whose privacy is protected?"
     if unit == EVERY_ROW or unit.startswith(CALLER):
-        return Item(
-            question, DECLARED if said else OPEN, f"{unit}; {said or 'who stands behind a row nobody has said'}"
-        )
+        return (question, DECLARED if said else OPEN, f"{unit}; {said or 'who stands behind a row nobody has said'}")
     capped = "the tool caps the rows of each value, and does not know whether a person has several values"
-    return Item(question, DECLARED, f"{facts.whose}; {capped}" + (f"; {said}" if said else ""))
+    return (question, DECLARED, f"{facts.whose}; {capped}" + (f"; {said}" if said else ""))
 
 
 def _parameters(facts: Facts) -> str:
@@ -111,10 +93,10 @@ def _parameters(facts: Facts) -> str:
 
 
 def _composition(facts: Facts, about: About) -> Item:
-    question, said = "What do all releases that this ledger knows add up to?", about.accounting.composition
+    question, said = "What do all releases that this ledger knows add up to?", about["accounting"]["composition"]
     if facts.books is None:
-        return Item(question, DECLARED if said else OPEN, said or "not checked against a ledger")
-    return Item(question, CHECKED, f"{facts.spent}; head {facts.books.head}" + (f"; {said}" if said else ""))
+        return (question, DECLARED if said else OPEN, said or "not checked against a ledger")
+    return (question, CHECKED, f"{facts.spent}; head {facts.books.head}" + (f"; {said}" if said else ""))
 
 
 def _accuracy(facts: Facts) -> str:
@@ -122,18 +104,20 @@ def _accuracy(facts: Facts) -> str:
     if not known:  # quantiles alone
         return f"intervals at {facts.confidence}, of the noise, around {facts.intervals:,} answers"
     least, largest = min(table.least_error for table in known), max(table.largest_error for table in known)
+    mixed = bool(facts.derived) or not counts_among(facts.release).all()
     without = ", where they have one" * (len(known) < len(facts.tables))
-    units = ", each in its own unit; note.md has every table's" * facts.mixed
+    units = ", each in its own unit; note.md has every table's" * mixed
     return f"standard errors of the noise from {least:g} to {largest:g}, of {facts.answers:,} answers{without}{units}"
 
 
 def _together(facts: Facts) -> list[Block]:
     books = facts.books
     assert books is not None
-    shown = books.entries[-MOST_SPENDS:]
+    *each, every = [(one.name, f"{one.epsilons[3]:.4f}") for one in facts.curves] or [("", "")]
+    at = dict(each)  # at the fourth δ of the curves, 10⁻⁶
     rows = tuple(
-        (one.release_id, one.table, one.time[:19], one.state, f"{one.charged:g}", _own(facts, one.release_id))
-        for one in shown
+        (one.release_id, one.table, one.time[:19], one.state, f"{one.charged:g}", at.get(one.release_id, ""))
+        for one in books.entries[-MOST_SPENDS:]
     )
     blocks: list[Block] = [
         f"The ledger that this release was charged to: {facts.spent}. Spends that were interrupted count as well.",
@@ -142,22 +126,9 @@ def _together(facts: Facts) -> list[Block]:
     if len(books.entries) > MOST_SPENDS:
         blocks.append(f"The latest {MOST_SPENDS:,} of {len(books.entries):,} are listed.")
     if facts.curves:
-        every = facts.curves[-1]
-        blocks.append(
-            f"Together they are (ε, δ)-differentially private with ε = {_at(every.epsilons):.4f} at δ = 1e-06."
-        )
+        blocks.append(f"Together they are (ε, δ)-differentially private with ε = {every[1]} at δ = 1e-06.")
         blocks.append(Picture(COMPOSITION, "The ε of each release and of all together, for every δ"))
     return blocks
-
-
-def _own(facts: Facts, release_id: str) -> str:
-    found = next((one for one in facts.curves[:-1] if one.name == release_id), None)
-    return "" if found is None else f"{_at(found.epsilons):.4f}"
-
-
-def _at(epsilons: tuple[float, ...]) -> float:
-    """At δ = 10⁻⁶, the fourth of the curves' δ."""
-    return epsilons[3]
 
 
 MOST_TABLES = 50
@@ -176,7 +147,7 @@ print((C[i, i] + C[j, j] - 2 * C[i, j]) ** 0.5)  # standard error of answer i - 
 def note(facts: Facts, about: About) -> Document:
     """The note as a document."""
     c = facts.certificate
-    name = about.basic.name or f"Table {c.table}"
+    name = about["basic"]["name"] or f"Table {c.table}"
     return Document(
         title=f"{name}: how to use these numbers",
         lead=(
@@ -199,7 +170,7 @@ def note(facts: Facts, about: About) -> Document:
 def _what(facts: Facts, about: About) -> tuple[Block, ...]:
     c = facts.certificate
     kind = "pure differential privacy" if facts.noise.is_pure else "zero-concentrated differential privacy"
-    said = tuple(one for one in (about.basic.description, about.basic.intended_use) if one)
+    said = tuple(one for one in (about["basic"]["description"], about["basic"]["intended_use"]) if one)
     computed = (
         f"{facts.derived:,} of the answers are derived: averages, shares or quantiles that were computed from private "
         "counts and sums, which costs no privacy. Their intervals take the noise of all of these into account, and "
@@ -255,7 +226,8 @@ def _adding(facts: Facts) -> list[Block]:
     (i, j), example = _example(facts)
     if example:
         blocks.append(example)
-        blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each {_added(facts)}.")
+        which = "answer that is not derived" if facts.derived else "answer"
+        blocks.append(f"All covariances are in {COVARIANCE}, one row and one column for each {which}.")
     if facts.covariance is not None:
         blocks.append(Code(EXAMPLE.format(i=i, j=j)))
         if facts.derived:
@@ -302,11 +274,6 @@ def _places(facts: Facts, number: int) -> tuple[int, int] | None:
     return (own[0], own[1]) if len(own) == 2 else None
 
 
-def _added(facts: Facts) -> str:
-    """What can be added up."""
-    return "answer that is not derived" if facts.derived else "answer"
-
-
 def _never(facts: Facts) -> Bullets:
     return Bullets(
         (
@@ -323,7 +290,8 @@ def _never(facts: Facts) -> Bullets:
 
 
 def _files(facts: Facts) -> Bullets:
-    covariance = (f"{COVARIANCE}: the covariances of every {_added(facts)}.",) if facts.covariance is not None else ()
+    which = "answer that is not derived" if facts.derived else "answer"
+    covariance = (f"{COVARIANCE}: the covariances of every {which}.",) if facts.covariance is not None else ()
     return Bullets(
         (
             "tables: one file a table, with its group columns, value, standard_error, low and high.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,13 +34,14 @@ def datapackage(facts: Facts, about: About, files: Mapping[str, str], order: Seq
         files: SHA-256 of every file by its path in the folder.
         order: the paths of the tables, in the order of the release.
     """
-    c, curators = facts.certificate, [one for one in about.basic.data_curators if one]
+    c, basic = facts.certificate, about["basic"]
+    curators = [one for one in basic["data_curators"] if one]
     content = {
         "$schema": "https://datapackage.org/profiles/1.0/datapackage.json",
         "name": "batchdp-release",
         "id": c.release_id,
-        "title": about.basic.name or f"Private answers about {c.table}",
-        **({"description": about.basic.description} if about.basic.description else {}),
+        "title": basic["name"] or f"Private answers about {c.table}",
+        **({"description": basic["description"]} if basic["description"] else {}),
         **({"contributors": [{"title": one} for one in curators]} if curators else {}),
         "differential_privacy": _guarantee(facts),
         "resources": list(_resources(facts, files, order)),
@@ -129,21 +131,23 @@ SECOND_TIER = (
 
 def record(facts: Facts, about: About) -> dict[str, Any]:
     """The record as nested mappings; its tier is what the answers given reach."""
+    c, asked = facts.certificate, {section: _asked(section, said) for section, said in about.items()}
+    basic = list(asked["basic"].items())
+    basic.insert(4, ("data_product_type", "Summary statistics"))
+    drafted = [f"Drafted by batchdp {facts.versions['batchdp']} from release {c.release_id}, table {c.table}."]
     deployment = {
-        "basic": _basic(about),
+        "basic": dict(basic),
         "dp_variant": {
             "variant_name": "Pure DP" if facts.noise.is_pure else "Zero-concentrated DP",
-            "data_domain": _asked(about, "dp_variant.data_domain"),
-            "unprotected_quantities": _asked(about, "dp_variant.unprotected_quantities"),
+            **asked["dp_variant"],
         },
-        "privacy_loss": _privacy_loss(facts, about),
-        "deployment_model": _model(facts, about),
-        "accounting": _accounting(facts, about),
-        "implementation": _implementation(facts, about),
-        "administrative": _administrative(facts, about),
+        "privacy_loss": _privacy_loss(facts, about["privacy_loss"]),
+        "deployment_model": _model(facts, about["deployment_model"], asked["deployment_model"]),
+        "accounting": _accounting(facts, about["accounting"], asked["accounting"]),
+        "implementation": _implementation(facts, **asked["implementation"]),
+        "administrative": {**asked["administrative"], "notes": _known(drafted, about["administrative"]["notes"])},
     }
-    written = facts.certificate.release_id.lower()
-    slug = "-".join("".join(one if one.isascii() and one.isalnum() else " " for one in written).split())
+    slug = "-".join(re.findall("[a-z0-9]+", c.release_id.lower()))
     return {
         "url_slug": f"batchdp-{slug}"[:80].rstrip("-"),
         "status": "Draft",
@@ -170,16 +174,16 @@ def _tier(deployment: Mapping[str, Any]) -> int:
     return 1 if any(one.startswith(("basic", *SECOND_TIER)) for one in lacking) else 2
 
 
-def _asked(about: About, place: str) -> str:
-    section, name = place.split(".")
-    answer: str = getattr(getattr(about, section), name)
-    return _text(answer) if answer else f"{MISSING}[{section}] {name}"
-
-
-def _asked_list(about: About, place: str) -> list[str]:
-    section, name = place.split(".")
-    answers: list[str] = [one for one in getattr(getattr(about, section), name) if one]
-    return answers or [f"{MISSING}[{section}] {name}"]
+def _asked(section: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What people answered, and where they did not, that it is missing."""
+    found: dict[str, Any] = {}
+    for name, answer in said.items():
+        absent = f"{MISSING}[{section}] {name}"
+        if isinstance(answer, list):
+            found[name] = [one for one in answer if one] or [absent]
+        else:
+            found[name] = _text(answer) if answer else absent
+    return found
 
 
 def _known(lines: Sequence[str], said: str = "") -> str:
@@ -193,20 +197,7 @@ def _text(said: str) -> str:
     return "\n".join(line.rstrip() for line in said.splitlines() if line.strip()) + ("\n" if "\n" in said else "")
 
 
-def _basic(about: About) -> dict[str, Any]:
-    return {
-        "name": _asked(about, "basic.name"),
-        "data_curators": _asked_list(about, "basic.data_curators"),
-        "description": _asked(about, "basic.description"),
-        "intended_use": _asked(about, "basic.intended_use"),
-        "data_product_type": "Summary statistics",
-        "data_product_region": _asked(about, "basic.data_product_region"),
-        "publication_date": _asked(about, "basic.publication_date"),
-        "data_product_sector": _asked(about, "basic.data_product_sector"),
-    }
-
-
-def _privacy_loss(facts: Facts, about: About) -> dict[str, Any]:
+def _privacy_loss(facts: Facts, said: Mapping[str, Any]) -> dict[str, Any]:
     details = [f"The whole batch of {facts.answers:,} answers together is released with {facts.strength}."]
     if facts.noise.is_pure:
         details.append("Pure differential privacy: δ is 0.")
@@ -214,89 +205,63 @@ def _privacy_loss(facts: Facts, about: About) -> dict[str, Any]:
         details.append(f"Implies (ε, δ)-differential privacy with ε = {epsilon:.4f} at δ = {delta:g}.")
     if facts.books is not None:
         details.append(f"The ledger at that time: {facts.spent}.")
+    neighbours = f"Neighbouring tables differ by {facts.certificate.neighbours}."
     return {
         "privacy_unit": facts.whose,
-        "privacy_unit_details": _known(
-            [f"Neighbouring tables differ by {facts.certificate.neighbours}."], about.privacy_loss.privacy_unit_details
-        ),
+        "privacy_unit_details": _known([neighbours], said["privacy_unit_details"]),
         "privacy_parameters": {facts.noise.unit: facts.budget},
         "privacy_parameters_details": _known(details),
     }
 
 
-def _model(facts: Facts, about: About) -> dict[str, Any]:
-    said = about.deployment_model
+def _model(facts: Facts, said: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    known = {}
     if facts.books is not None:
-        kind = "One release" if facts.books.released <= 1 else "Many releases"
         many = facts.books.released
         which = "batches; this record is about one of them" if many != 1 else "batch, which this record is about"
-        known = [f"The ledger has {many:,} released {which}."]
-    else:
-        kind, known = _asked(about, "deployment_model.release_type"), []
+        known = {
+            "release_type": "One release" if many <= 1 else "Many releases",
+            "release_type_details": _known(
+                [f"The ledger has {many:,} released {which}."], said["release_type_details"]
+            ),
+        }
+    files = f"{facts.answers:,} answers in {len(facts.tables):,} tables are published as files with intervals."
     return {
         "model_name": "Central",
         "model_name_details": "The curator holds the records; batchdp adds noise before it writes anything about them.",
-        "actors": _asked(about, "deployment_model.actors"),
-        "release_type": kind,
-        "release_type_details": _known(known, said.release_type_details)
-        or _asked(about, "deployment_model.release_type_details"),
-        "data_source_type": _asked(about, "deployment_model.data_source_type"),
-        "data_source_type_details": _asked(about, "deployment_model.data_source_type_details"),
+        **{name: known.get(name, answer) for name, answer in asked.items() if name != "access_type_details"},
         "access_type": "Non-interactive",
-        "access_type_details": _known(
-            [f"{facts.answers:,} answers in {len(facts.tables):,} tables are published as files with intervals."],
-            said.access_type_details,
-        ),
+        "access_type_details": _known([files], said["access_type_details"]),
     }
 
 
-def _accounting(facts: Facts, about: About) -> dict[str, Any]:
-    kept = ["A fixed linear combination of the noisy measurements, neither rounded nor cut off at 0: "]
-    linear = facts.answers - facts.derived
-    kept[0] += "every answer." if not facts.derived else f"{linear:,} of the answers."
+def _accounting(facts: Facts, said: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    linear = f"{facts.answers - facts.derived:,} of the answers" if facts.derived else "every answer"
+    kept = [f"A fixed linear combination of the noisy measurements, neither rounded nor cut off at 0: {linear}."]
     if facts.derived:
         kept.append(
             f"Computed from such combinations: {facts.derived:,} of the answers, which are averages, shares, other "
             "expressions of several, or quantiles."
         )
-    if facts.books is None:
-        together = _asked(about, "accounting.composition")
-    else:
+    together = asked["composition"]
+    if facts.books is not None:
         rule = "ε" if facts.books.noise.is_pure else "ρ"
         lines = [
             f"A ledger that is charged before any record is read adds up {rule} over all its releases: {facts.spent}.",
             f"Its head, a hash that vouches for every entry: {facts.books.head}.",
         ]
-        together = _known(lines, about.accounting.composition)
-    return {"post_processing": _known(kept, about.accounting.post_processing), "composition": together}
+        together = _known(lines, said["composition"])
+    return {"post_processing": _known(kept, said["post_processing"]), "composition": together}
 
 
-def _implementation(facts: Facts, about: About) -> dict[str, Any]:
-    c = facts.certificate
-    return {
-        "preprocessing_and_hyperparameter_tuning": _asked(
-            about, "implementation.preprocessing_and_hyperparameter_tuning"
-        ),
-        "mechanisms": _known(
-            [
-                *facts.release.notes,
-                f"{facts.noise_drawn}.",
-                f"Sensitivity: {facts.sensitivity}.",
-                f"Floating point: {facts.lattice}.",
-                f"{facts.loss}.",
-                "What is measured was chosen from queries and domain alone, before any record was read; SHA-256 of the "
-                f"plan {c.plan_digest}.",
-            ]
-        ),
-        "justification": _asked(about, "implementation.justification"),
-    }
-
-
-def _administrative(facts: Facts, about: About) -> dict[str, Any]:
-    c = facts.certificate
-    drafted = [f"Drafted by batchdp {facts.versions['batchdp']} from release {c.release_id}, table {c.table}."]
-    return {
-        "registry_authors": _asked_list(about, "administrative.registry_authors"),
-        "sources": _asked(about, "administrative.sources"),
-        "notes": _known(drafted, about.administrative.notes),
-    }
+def _implementation(facts: Facts, justification: str, **before: str) -> dict[str, Any]:
+    mechanisms = [
+        *facts.release.notes,
+        f"{facts.noise_drawn}.",
+        f"Sensitivity: {facts.sensitivity}.",
+        f"Floating point: {facts.lattice}.",
+        f"{facts.loss}.",
+        "What is measured was chosen from queries and domain alone, before any record was read; SHA-256 of the "
+        f"plan {facts.certificate.plan_digest}.",
+    ]
+    return {**before, "mechanisms": _known(mechanisms), "justification": justification}

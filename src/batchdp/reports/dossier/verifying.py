@@ -6,7 +6,8 @@ import csv
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchdp.archive import open_regular
 from batchdp.errors import BatchDPError, DossierError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.release import Release, load_release
-from batchdp.release.exports import (
-    INDEX,
-    derived_in,
-    index_entry,
-    index_text,
-    no_formula,
-    tables_of,
-)
+from batchdp.release.exports import INDEX, derived_in, index_entry, index_text, no_formula, tables_of
 from batchdp.release.file import unknown_parts
 from batchdp.release.verify import answers_digest_of, differences
 from batchdp.reports.dossier.about import Books
@@ -35,21 +30,17 @@ from batchdp.reports.dossier.contents import (
     RELEASE,
     SUMS,
     TABLES,
+    digest_of,
     evidence,
     sha256,
     texts,
-)
-from batchdp.reports.dossier.digests import (
-    digest_of,
-    files_in,
-    read_sums,
-    read_text,
 )
 from batchdp.reports.dossier.facts import Facts, installed
 from batchdp.reports.dossier.note import COMPOSITION, COVARIANCE
 from batchdp.reports.dossier.record import MEDIA
 from batchdp.reports.dossier.writing import check_against
 
+LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\0]{1,1000})")
 ROUNDING = 1e-9
 """Of figures, relative to the larger of an answer and its standard error."""
 LARGEST_EVIDENCE = 100_000_000
@@ -85,9 +76,10 @@ def verify(folder: str | os.PathLike[str], *, ledger: AnyLedger | None = None) -
     _check_digests(place, listed)
     release = _release(place)
     facts = _facts(place, release, listed)
+    measured = facts.certificate.measurements
     checked = [
         f"{len(listed):,} files: none added, missing or changed",
-        f"answers and standard errors of {facts.answers:,} answers from {facts.measurements:,} measurements",
+        f"answers and standard errors of {facts.answers:,} answers from {measured:,} measurements",
         "scale of the noise, loss and budget agree, and no measured cell or table changes by more than is said",
     ]
     order = _check_tables(place, release)
@@ -303,3 +295,48 @@ def _check_ledger(facts: Facts, ledger: Ledger) -> str:
         )
     later = len(ledger.history()) - len(then.entries)
     return f"charged to {name}, with these answers; spends until then: {len(then.entries):,}, later: {later:,}"
+
+
+def files_in(folder: Path) -> Iterator[str]:
+    """Every file by its path in the folder; links, devices and empty folders are refused."""
+    for place, folders, names in os.walk(folder, followlinks=False, onerror=_refused):
+        if not folders and not names:
+            raise DossierError(f"{place} is an empty folder, which no dossier holds")
+        for name in (*folders, *names):
+            path = Path(place) / name
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise DossierError(f"{path} is a link or a device, which no dossier holds")
+            if stat.S_ISREG(mode):
+                yield path.relative_to(folder).as_posix()
+
+
+def read_sums(path: Path) -> dict[str, str]:
+    """The list of digests, by path."""
+    found: dict[str, str] = {}
+    for line in read_text(path, LARGEST_EVIDENCE).splitlines():
+        fits = LINE.fullmatch(line)
+        if fits is None or fits[2] in found:
+            raise DossierError(f"{path} is not a list of digests, or names a file twice")
+        found[fits[2]] = fits[1]
+    return found
+
+
+def read_text(path: Path, most: int) -> str:
+    """A text of a limited length."""
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise DossierError(f"{path} is missing: the folder is not a dossier, or was never finished")
+        with open_regular(path) as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise DossierError(f"{path} is larger than {most:,} bytes, which no dossier needs")
+        return content.decode()
+    except OSError as error:
+        raise DossierError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise DossierError(f"{path} is not a text in UTF-8; it was edited") from error
+
+
+def _refused(error: OSError) -> None:
+    raise DossierError(f"cannot read {error.filename}: {error.strerror or error}") from error

@@ -14,16 +14,7 @@ from batchdp.progress import Progress
 from batchdp.release import Release, export
 from batchdp.release.verify import check_charged, check_release
 from batchdp.reports.dossier.about import Books, about_text, read_about
-from batchdp.reports.dossier.contents import (
-    EVIDENCE,
-    RELEASE,
-    SUMS,
-    TABLES,
-    sha256,
-    sums,
-    texts,
-)
-from batchdp.reports.dossier.digests import digest_of
+from batchdp.reports.dossier.contents import EVIDENCE, RELEASE, SUMS, TABLES, digest_of, sha256, sums, texts
 from batchdp.reports.dossier.facts import Facts, installed
 from batchdp.reports.dossier.record import missing, record
 
