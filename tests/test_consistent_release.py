@@ -175,6 +175,25 @@ def test_ranges_come_from_cells_that_are_not_negative(tmp_path: Path, monkeypatc
         done.consistent()
 
 
+def test_values_between_others_need_no_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum and a count of amounts by group, beside counts: what 1 to 4 add, 0 and 5 can."""
+    amounts, there = np.arange(6.0)[None], np.array([[1.0, 1, 1, 1, 1, 1]])
+    batch = batchdp.workloads.products(
+        (4, 3, 6), [[np.eye(4), np.eye(3), None], [np.eye(4), None, amounts], [np.eye(4)[:3], None, there]]
+    )
+    done = table_release(tmp_path, sizes=(4, 3, 6), batch=batch)
+    expected = done.consistent()
+    monkeypatch.setattr(fitting, "MOST_CELLS", 4 * 3 * 2)
+    asked: Any = done.reader
+    assert [len(fitting._extreme_values(asked.workload, i)) for i in range(3)] == [4, 3, 2]
+    found, whole = done.consistent(), done.consistent(whole=True)
+    for t in range(3):
+        assert np.allclose(found.array(t), expected.array(t), atol=1e-5)
+        assert np.array_equal(whole.array(t), np.rint(whole.array(t)))
+    assert np.allclose(whole.array(0).sum(axis=1)[:3], whole.array(2).reshape(-1))
+    assert np.all(whole.array(1).reshape(-1) <= 5 * whole.array(0).sum(axis=1))
+
+
 def test_groups_within_whole_tables_are_sums_of_consistent_cells(tmp_path: Path, monkeypatch: Any) -> None:
     """A hierarchy among tables of many columns: counties by age, states by age, states, and counties by another."""
     states = np.kron(np.eye(3), np.ones((1, 2)))

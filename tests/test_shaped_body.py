@@ -337,8 +337,8 @@ def test_floats_do_not_reject_what_is_barely_inside() -> None:
     assert not surely_outside(body, cells).any()
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+@pytest.mark.parametrize("rank", [2, 3, 4])
 def test_where_every_cell_is_in_no_disc_none_is_left(rank: int) -> None:
     body, corners = Body(np.eye(rank, dtype=int)), np.zeros((5, rank), dtype=np.uint64)
-    assert surely_outside(body, corners).all() == (rank > 1)
+    assert surely_outside(body, corners).all()
     assert len(surely_outside(body, corners[:0])) == 0

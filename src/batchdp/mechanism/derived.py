@@ -58,8 +58,17 @@ class Estimates:
     high: Dense
 
 
-def estimates(asked: Sequence[Asked[int]], values: Dense, law: Joint, confidence: float) -> Estimates:
-    """All that was asked for, from the answers to the queries and the law of the noise in them."""
+Packed = dict[tuple[Affine[int], ...], tuple[Dense, Dense]]
+"""Of sums that are looked at together: their weights on every kind of draw, and how many draws are of each kind."""
+
+
+def estimates(
+    asked: Sequence[Asked[int]], values: Dense, law: Joint, confidence: float, packed: Packed | None = None
+) -> Estimates:
+    """All that was asked for, from the answers to the queries and the law of the noise in them.
+
+    Whoever asks again for other values, with the same law, gives the same `packed`, and nothing is found twice.
+    """
     checked_confidence(confidence)
     found = np.full((4, len(asked)), np.nan)
     plain = [i for i, one in enumerate(asked) if isinstance(one.of, int)]
@@ -67,7 +76,7 @@ def estimates(asked: Sequence[Asked[int]], values: Dense, law: Joint, confidence
     part = law.law(law.rows(own))
     half = part.half_widths(confidence)
     found[:, plain] = values[own], part.standard_errors, values[own] - half, values[own] + half
-    noise = _Noise(law, confidence)
+    noise = _Noise(law, confidence, packed)
     by_terms: dict[int, list[int]] = {}
     for i, one in enumerate(asked):
         if isinstance(one.of, Combination):
@@ -163,14 +172,14 @@ def _of(one: Affine[int], values: Dense) -> float:
 class _Noise:
     """The noise in sums of answers: as weights on draws of noise, with what these say of its size."""
 
-    def __init__(self, joint: Joint, confidence: float) -> None:
-        self._joint, self.confidence = joint, confidence
+    def __init__(self, joint: Joint, confidence: float, packed: Packed | None) -> None:
+        self._joint, self.confidence, self._known = joint, confidence, packed
         self.law = joint.law
 
     def rows(self, sums: Sequence[Sequence[Affine[int]]]) -> tuple[Dense, Dense | None]:
         """Of several sums for every expression: expression × sum × kind of draw; and how many draws are of each kind,
         expression × kind, where it is not one."""
-        packed = [self._packed(own) for own in sums]
+        packed = [self._packed(tuple(own)) for own in sums]
         wide = max(one.shape[1] for one, _ in packed)
         found, times = np.zeros((len(packed), len(sums[0]), wide)), np.ones((len(packed), wide))
         for into, often, (one, counts) in zip(found, times, packed, strict=True):
@@ -185,8 +194,15 @@ class _Noise:
         laws = (self.law((weights[own : own + step] @ B).toarray()) for own in range(0, len(sums), step))
         return np.concatenate([one.half_widths(self.confidence) for one in laws])
 
-    def _packed(self, sums: Sequence[Affine[int]]) -> tuple[Dense, Dense]:
+    def _packed(self, sums: tuple[Affine[int], ...]) -> tuple[Dense, Dense]:
         """The weights of sums that are looked at together, sum × kind of draw, and how many are of each kind."""
+        if self._known is None:  # so many may be asked for that all together would not fit
+            return self._pack(sums)
+        if sums not in self._known:
+            self._known[sums] = self._pack(sums)
+        return self._known[sums]
+
+    def _pack(self, sums: Sequence[Affine[int]]) -> tuple[Dense, Dense]:
         weights, B = self._weights(sums)
         rows = (weights @ B).toarray()
         if self._joint.shape_text or rows.shape[1] <= MANY:

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from batchdp.errors import QueryError, ReleaseError, check_finite
 from batchdp.linalg.matrix import Dense, plain
-from batchdp.mechanism.derived import estimates
+from batchdp.mechanism.derived import Packed, estimates
 from batchdp.plans.accuracy import epsilon_for, law_at
 from batchdp.plans.baselines import ExpectedStatement, beside, explained, simple_variances, tables_alone
 from batchdp.plans.encoding import derived_items
@@ -291,11 +291,11 @@ def expected_derived(plan: Plan, budget: Budget, assume: Assume | None = None) -
     found = []
     for (name, every), size in zip(items, sizes, strict=True):
         own = _worst(every, plan)
-        halves = []
+        halves, packed = [], Packed()
         for highest in (False, True):
             for one in own:
                 _assume(one, values, ranges, size, highest=highest)
-            made = estimates(own, values, law, CONFIDENCE)
+            made = estimates(own, values, law, CONFIDENCE, packed)
             halves.append(float(np.max((made.high - made.low) / 2)))
         bins = next((_bins(one.of) for one in own if isinstance(one.of, Crossing)), "")
         found.append(ExpectedDerived(name, len(every), size, float(np.max(halves)), bins))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import nnls
 
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense, Indices
@@ -315,6 +316,10 @@ MOST_CELLS = 100_000
 """Combinations of all columns' values for which tables that are not whole are fitted."""
 MOST_ENTRIES = 20_000_000
 """Coefficients of their queries."""
+MOST_LOOKED_AT = 1_000_000
+"""Coefficients of a column's factors among which values between others are looked for."""
+BETWEEN = 1e-12
+"""How far a value may be from what others make, relative to the largest coefficients: rounding."""
 
 
 @fit.register(TableReader)
@@ -323,8 +328,8 @@ def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) 
     """Fit components, or cells where tables are not whole; round them if asked."""
     batch: KroneckerWorkload = reader.workload
     fitting = [t for t in range(len(batch.tables)) if all(f.given is None for f in batch.factors_of(t).values())]
-    if len(fitting) < len(batch.tables) and _fits(batch):
-        return _from_cells(batch, release, whole=whole, progress=progress)
+    if len(fitting) < len(batch.tables) and (kept := _fitted_values(batch)) is not None:
+        return _from_cells(batch, kept, release, whole=whole, progress=progress)
     asked = [batch.tables[t].columns for t in fitting]
     within = [next((A for A in asked if set(own.columns) <= set(A)), None) for own in batch.tables]
     if None in within:
@@ -420,20 +425,70 @@ def component_variances(reader: Any) -> dict[Columns, float] | None:
     return found
 
 
-def _from_cells(batch: KroneckerWorkload, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
+def _from_cells(
+    batch: KroneckerWorkload, kept: Sequence[Indices], release: Release, *, whole: bool, progress: Progress | None
+) -> Consistent:
     """Where tables ask for ranges or groups: non-negative cells that fit all answers, weighted by their variances."""
     tables, starts = range(len(batch.tables)), release.reader.starts
-    W = sparse.csr_array(sparse.vstack([batch.matrix_of(t) for t in tables]))
+    W = sparse.csr_array(sparse.vstack([_matrix_of(batch, t, kept) for t in tables]))
     errors = np.concatenate([release.reader.errors_of(t).reshape(-1) for t in tables])
     found = fit_cells(W, errors, release, whole=whole, progress=progress)
     every = found.read(0)
     return replace(found, read=lambda t: every[starts[t] : starts[t + 1]].reshape(batch.tables[t].shape))
 
 
-def _fits(batch: KroneckerWorkload) -> bool:
-    """Whether all columns together have so few cells that each is fitted."""
-    entries = 0
-    for t in range(len(batch.tables)) if batch.cells <= MOST_CELLS else ():
-        own = batch.factors_of(t)
-        entries += prod(int(np.count_nonzero(own[i].matrix)) if i in own else n for i, n in enumerate(batch.sizes))
-    return batch.cells <= MOST_CELLS and entries <= MOST_ENTRIES
+def _matrix_of(batch: KroneckerWorkload, table: int, kept: Sequence[Indices]) -> sparse.csr_array:
+    """A table's queries over the cells of some values."""
+    own, found = batch.factors_of(table), sparse.csr_array(np.ones((1, 1)))
+    for i, values in enumerate(kept):
+        given = own[i].given if i in own else np.ones((1, batch.sizes[i]))
+        part = sparse.eye_array(len(values)) if given is None else sparse.csr_array(given[:, values])
+        found = sparse.csr_array(sparse.kron(found, part, format="csr"))
+    return found
+
+
+def _fitted_values(batch: KroneckerWorkload) -> Sequence[Indices] | None:
+    """The values of every column whose cells are fitted: all, or those that all answers can be made of; or none fit."""
+    every = [np.arange(n) for n in batch.sizes]
+    if _fits(batch, every):
+        return every
+    extreme = [_extreme_values(batch, i) for i in range(len(batch.sizes))]
+    return extreme if _fits(batch, extreme) else None
+
+
+def _extreme_values(batch: KroneckerWorkload, column: int) -> Indices:
+    """Values of a column without which some answers could not be.
+
+    Whatever a table asks of a record is linear in what its column's factors have for the record's value. So a value
+    between others, like 20 between 0 and 40 where a sum and a count are asked, adds nothing that these do not.
+    """
+    chosen = set(batch.chosen[batch.columns == column].tolist())
+    factors = [batch.factors[column][c] for c in chosen]
+    n, rows = batch.sizes[column], sum(factor.rows for factor in factors)
+    if any(factor.given is None for factor in factors) or n * rows > MOST_LOOKED_AT:
+        return np.arange(n)
+    points = np.vstack([np.ones((1, n)), *(factor.matrix for factor in factors)])
+    points /= np.abs(points).max(axis=1, initial=1e-300, keepdims=True)
+    kept = np.unique(points, axis=1, return_index=True)[1]
+    if int(np.sum(batch.columns == column)) == len(batch.tables):  # no table counts what none of its factors counts
+        kept = kept[np.any(points[1:, kept] != 0, axis=0)]
+    left = sorted(kept.tolist())
+    ends = [np.flatnonzero(row == end) for row in points[:, left] for end in (row.min(initial=0), row.max(initial=0))]
+    alone = {left[int(where[0])] for where in ends if len(where) == 1}
+    for value in [value for value in left if value not in alone]:
+        others = [other for other in left if other != value]
+        if others and nnls(points[:, others], points[:, value])[1] <= BETWEEN:
+            left = others
+    return np.array(left, dtype=np.int64)
+
+
+def _fits(batch: KroneckerWorkload, kept: Sequence[Indices]) -> bool:
+    """Whether the cells of these values are so few that each is fitted."""
+    cells, entries = prod(map(len, kept)), 0
+    for t in range(len(batch.tables)) if cells <= MOST_CELLS else ():
+        given = {i: factor.given for i, factor in batch.factors_of(t).items()}
+        entries += prod(
+            len(values) if (own := given.get(i)) is None else int(np.count_nonzero(own[:, values]))
+            for i, values in enumerate(kept)
+        )
+    return cells <= MOST_CELLS and entries <= MOST_ENTRIES
