@@ -12,23 +12,13 @@ import numpy as np
 from scipy import sparse
 
 from batchdp import MatrixWorkload
-from batchdp.audits.attack import (
-    FALSE_ALARM,
-    Draw,
-    attack,
-    scale_finding,
-)
+from batchdp.audits.attack import FALSE_ALARM, Draw, attack, scale_finding
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample_independent
-from batchdp.privacy import (
-    GAUSSIAN,
-    LAPLACE,
-    Budget,
-    Noise,
-)
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
 
 BITS = 30
 """One record changes the one measurement by 2^30."""

@@ -33,11 +33,5 @@ def _best(noise: str) -> tuple[Published, ...]:
     )
 
 
-PUBLISHED = (
-    *_best("gaussian"),
-    Published("10^100 ≤ 3-way", BATCHES["10^100 ≤ 3-way"], None, "", largest=True),
-)
-PURE = (
-    *_best("laplace"),
-    *(Published(name, BATCHES[name], None, "") for name in ("10^100 ≤ 3-way", "2^10 2-way")),
-)
+PUBLISHED = (*_best("gaussian"), Published("10^100 ≤ 3-way", BATCHES["10^100 ≤ 3-way"], None, "", largest=True))
+PURE = (*_best("laplace"), *(Published(name, BATCHES[name], None, "") for name in ("10^100 ≤ 3-way", "2^10 2-way")))

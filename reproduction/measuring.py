@@ -14,12 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchdp.linalg.matrix import Dense, column_norms, dense
-from batchdp.privacy import (
-    GAUSSIAN,
-    LAPLACE,
-    Budget,
-    Noise,
-)
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
 from batchdp.strategies.pair import PairStrategy
 from reproduction.mechanisms import strategy_for
 from reproduction.points import Task

@@ -13,14 +13,7 @@ from reproduction.parameters import Table
 from reproduction.points import Point, Task, points_of
 from reproduction.processes import Ended, run_jobs
 
-EFFORT = {
-    "LM": 0.01,
-    "WM": 0.01,
-    "HM": 0.02,
-    "LRM": 3.0,
-    "p-Identity": 0.5,
-    "optimize": 3.0,
-}
+EFFORT = {"LM": 0.01, "WM": 0.01, "HM": 0.02, "LRM": 3.0, "p-Identity": 0.5, "optimize": 3.0}
 """Roughly how much work a mechanism is for the same workload; for what comes first, and the time that is left."""
 SQUARED = {"LRM-printed": 1.5}
 """The same for those that multiply r × r matrices with every column."""

@@ -13,12 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from batchdp.domain import (
-    Domain,
-    Integers,
-    Numbers,
-    read_domain,
-)
+from batchdp.domain import Domain, Integers, Numbers, read_domain
 from batchdp.engines import count, open_table
 from batchdp.sql import read_queries
 from batchdp.workloads.encode.cells import Cells, cells_of

@@ -471,10 +471,7 @@ KEYS = {
     ),
     "coast": "CASE WHEN state IN ('NY', 'NJ') THEN 'east' WHEN state IN ('CA', 'WA') THEN 'west' END",
     "age_twenty": _bands(
-        "age",
-        _TWENTIES,
-        "120",
-        [*(f"{low} to under {high}" for low, high in pairwise(_TWENTIES)), "100 to 120"],
+        "age", _TWENTIES, "120", [*(f"{low} to under {high}" for low, high in pairwise(_TWENTIES)), "100 to 120"]
     ),
     "period": _bands("visited", ["DATE '2020-01-01'", "DATE '2023-07-01'"], "DATE '2025-12-31'", ["early", "late"]),
 }

@@ -25,12 +25,7 @@ from amount_truth import counted, exact_answers, expected, meant, records, state
 from batchdp.audits.exact import check_arithmetic, rederive
 from batchdp.domain import Numbers, as_domain
 from batchdp.engines import coding, count, open_table
-from batchdp.errors import (
-    DomainError,
-    PlanError,
-    QueryError,
-    WorkloadError,
-)
+from batchdp.errors import DomainError, PlanError, QueryError, WorkloadError
 from batchdp.linalg.matrix import dense
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.measurement import Neighbours

@@ -20,12 +20,7 @@ from batchdp.mechanism.measure import Measured, measure
 from batchdp.mechanism.measurement import GroupNoise, Integers, Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.sample import sample_independent
-from batchdp.privacy import (
-    GAUSSIAN,
-    LAPLACE,
-    Budget,
-    Noise,
-)
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
 from batchdp.private import CellCounts
 from mechanisms import prepared
 

@@ -24,12 +24,7 @@ from batchdp.linalg.matrix import dense
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.lattice import Lattice, quantise_cells
 from batchdp.mechanism.measurement import LARGEST, Neighbours
-from batchdp.privacy import (
-    GAUSSIAN,
-    LAPLACE,
-    Noise,
-    noise_of,
-)
+from batchdp.privacy import GAUSSIAN, LAPLACE, Noise, noise_of
 from batchdp.strategies.blocks import block_by_block
 from mechanisms import drawn, measured, prepared
 

@@ -12,12 +12,7 @@ import pytest
 
 from batchdp import Ledger, answer, plan
 from batchdp.engines.duck import StreamEngine
-from batchdp.errors import (
-    BatchDPError,
-    LedgerError,
-    ReleaseError,
-    TableError,
-)
+from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError
 from batchdp.release import answering
 from kinds import MAKERS, kind
 

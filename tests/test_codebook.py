@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 
 import batchdp
 from batchdp.domain import Integers, Listed
-from batchdp.domain.codebooks import (
-    LARGEST_FILE,
-    Codebook,
-    join_codebook,
-    read_codebook,
-)
+from batchdp.domain.codebooks import LARGEST_FILE, Codebook, join_codebook, read_codebook
 from batchdp.domain.columns import Dates, Numbers
 from batchdp.domain.draft import Described, draft
 from batchdp.errors import DomainError

@@ -22,21 +22,11 @@ from batchdp.mechanism.calibrate import root_above
 from batchdp.mechanism.measurement import LARGEST, NOTHING, Neighbours
 from batchdp.mechanism.prepare import Mechanism
 from batchdp.mechanism.residual.integers import integer_basis
-from batchdp.mechanism.residual.lattice import (
-    ComponentLattice,
-    IntegerGroup,
-    WholeGroups,
-    _quantise_group,
-)
+from batchdp.mechanism.residual.lattice import ComponentLattice, IntegerGroup, WholeGroups, _quantise_group
 from batchdp.mechanism.sample import sample_independent
 from batchdp.mechanism.sensitivity import exact_squares
 from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
-from batchdp.optimizer.residual.search import (
-    Batch,
-    one_product,
-    split_by,
-    tables_apart,
-)
+from batchdp.optimizer.residual.search import Batch, one_product, split_by, tables_apart
 from batchdp.privacy import GAUSSIAN
 from batchdp.private import Records
 from batchdp.strategies.residual.strategy import ResidualStrategy

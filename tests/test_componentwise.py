@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 import batchdp
 from batchdp.domain import as_domain
 from batchdp.optimizer.residual import groups
-from batchdp.plans.componentwise import (
-    ComponentCells,
-    component_cells,
-    componentwise,
-    query_tables,
-)
+from batchdp.plans.componentwise import ComponentCells, component_cells, componentwise, query_tables
 from cases import every_number, read_batch
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

@@ -15,34 +15,11 @@ from scipy.optimize import nnls
 
 from batchdp.progress import Outcome
 from batchdp.release.consistency import tables as searching
-from batchdp.release.consistency.cells import (
-    FAINT,
-    Fit,
-    build_tree,
-    closest_cells,
-    solve_tree,
-)
-from batchdp.release.consistency.faces import (
-    Columns,
-    closure,
-    join_components,
-    maximal,
-    split_table,
-    subsets,
-)
+from batchdp.release.consistency.cells import FAINT, Fit, build_tree, closest_cells, solve_tree
+from batchdp.release.consistency.faces import Columns, closure, join_components, maximal, split_table, subsets
 from batchdp.release.consistency.newton import lift
-from batchdp.release.consistency.rounding import (
-    nested_families,
-    round_controlled,
-    round_margin,
-    round_onto_margins,
-)
-from batchdp.release.consistency.tables import (
-    Settings,
-    closest_tables,
-    hold_margins,
-    project_onto_simplex,
-)
+from batchdp.release.consistency.rounding import nested_families, round_controlled, round_margin, round_onto_margins
+from batchdp.release.consistency.tables import Settings, closest_tables, hold_margins, project_onto_simplex
 
 Dense = NDArray[np.float64]
 

@@ -26,21 +26,8 @@ from batchdp.plans.accuracy import law_at
 from batchdp.plans.criteria import statements_of
 from batchdp.plans.outlook import outlook
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
-from batchdp.queries.expressions import (
-    Affine,
-    Asked,
-    Combination,
-    Crossing,
-    Ratio,
-    read,
-    written,
-)
-from batchdp.release import (
-    Release,
-    answer,
-    export,
-    load_release,
-)
+from batchdp.queries.expressions import Affine, Asked, Combination, Crossing, Ratio, read, written
+from batchdp.release import Release, answer, export, load_release
 from batchdp.release.file import FORMAT
 from batchdp.reports.dossier import dossier, verify
 from batchdp.reports.page import page

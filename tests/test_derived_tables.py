@@ -25,13 +25,7 @@ from batchdp.plans.options import Options
 from batchdp.plans.weighing import weighed
 from batchdp.queries.expressions import Crossing
 from batchdp.sql.script import read_selections
-from batchdp.workloads.encode import (
-    TableBatch,
-    checked_orders,
-    read_runs,
-    tables_of,
-    write_runs,
-)
+from batchdp.workloads.encode import TableBatch, checked_orders, read_runs, tables_of, write_runs
 from cases import read_batch
 from derived_truth import expected, ratio_statement
 

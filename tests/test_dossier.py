@@ -27,14 +27,7 @@ from batchdp.release.exports import tables_of
 from batchdp.reports.dossier import writing
 from batchdp.reports.dossier.about import Books, read_about, template
 from batchdp.reports.dossier.contents import SUMS, sums
-from batchdp.reports.dossier.document import (
-    Document,
-    Grid,
-    Section,
-    as_markdown,
-    as_page,
-    as_yaml,
-)
+from batchdp.reports.dossier.document import Document, Grid, Section, as_markdown, as_page, as_yaml
 from batchdp.reports.dossier.facts import DELTAS, Facts, installed
 from batchdp.reports.dossier.record import MISSING, missing, record
 from batchdp.reports.rendering import render_part

@@ -17,20 +17,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import batchdp
-from batchdp.domain import (
-    Domain,
-    Integers,
-    Listed,
-    read_domain,
-)
+from batchdp.domain import Domain, Integers, Listed, read_domain
 from batchdp.domain.columns import Dates, Numbers
-from batchdp.domain.draft import (
-    RESERVED,
-    ColumnType,
-    Described,
-    Draft,
-    draft,
-)
+from batchdp.domain.draft import RESERVED, ColumnType, Described, Draft, draft
 from batchdp.errors import DomainError
 from batchdp.queries.query import Query
 from batchdp.sql import read_queries

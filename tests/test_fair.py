@@ -17,12 +17,7 @@ from batchdp.errors import BatchDPError, QueryError, StrategyError
 from batchdp.linalg.matrix import dense
 from batchdp.optimizer.families.noise_on_data import noise_on_data
 from batchdp.optimizer.families.noise_on_results import noise_on_results
-from batchdp.plans import (
-    Plan,
-    load_plan,
-    outlook,
-    plan,
-)
+from batchdp.plans import Plan, load_plan, outlook, plan
 from batchdp.plans.criteria import named, statements_of
 from batchdp.plans.options import Options
 from batchdp.plans.weighing import Weighing
@@ -274,8 +269,7 @@ def test_the_objective_must_be_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("privacy", "alone"),
-    [("pure", 11 * math.sqrt(2)), pytest.param("zcdp", math.sqrt(11), marks=pytest.mark.slow)],
+    ("privacy", "alone"), [("pure", 11 * math.sqrt(2)), pytest.param("zcdp", math.sqrt(11), marks=pytest.mark.slow)]
 )
 def test_no_statement_of_the_dashboard_is_worse_than_by_itself(privacy: Any, alone: float) -> None:
     expected = outlook(dashboard(privacy=privacy))

@@ -13,13 +13,7 @@ import pytest
 
 import comparison
 from batchdp import STRATEGIES, MatrixWorkload, StrategyError, compare, optimize
-from batchdp.optimizer.families import (
-    FAMILIES,
-    Family,
-    FunctionFamily,
-    register,
-    unregister,
-)
+from batchdp.optimizer.families import FAMILIES, Family, FunctionFamily, register, unregister
 from cases import EXAMPLE_1
 from toy_family import TOY
 

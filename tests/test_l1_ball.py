@@ -10,9 +10,7 @@ from scipy.optimize import nnls
 from batchdp.linalg.l1_ball import project_columns, projected_rows
 
 matrices = arrays(
-    np.float64,
-    st.tuples(st.integers(1, 8), st.integers(1, 6)),
-    elements=st.floats(-1e6, 1e6, allow_subnormal=False),
+    np.float64, st.tuples(st.integers(1, 8), st.integers(1, 6)), elements=st.floats(-1e6, 1e6, allow_subnormal=False)
 )
 
 

@@ -31,11 +31,7 @@ def lattice_of(Q: np.ndarray, noise: Noise = LAPLACE, largest_total: int = 10**6
     return Lattice(W, sparse.csr_array(Q), np.zeros((1, rows)), 40, largest_total, noise)
 
 
-integers = arrays(
-    np.int64,
-    st.tuples(st.integers(1, 4), st.integers(1, 4)),
-    elements=st.integers(-(2**40), 2**40),
-)
+integers = arrays(np.int64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.integers(-(2**40), 2**40))
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

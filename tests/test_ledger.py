@@ -23,37 +23,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchdp.errors import (
-    BatchDPError,
-    BudgetError,
-    LedgerError,
-    PrivacyParameterError,
-)
-from batchdp.ledger import (
-    Entry,
-    Ledger,
-    Reservation,
-    StoredRelease,
-    file,
-)
+from batchdp.errors import BatchDPError, BudgetError, LedgerError, PrivacyParameterError
+from batchdp.ledger import Entry, Ledger, Reservation, StoredRelease, file
 from batchdp.ledger.books import GUARDS, VERSION, Books
-from batchdp.ledger.chain import (
-    PLACES,
-    SHOWN,
-    Event,
-    as_text,
-    charge,
-    grant,
-)
-from batchdp.privacy import (
-    GAUSSIAN,
-    LAPLACE,
-    MOST,
-    Budget,
-    round_down,
-    round_up,
-    shortest,
-)
+from batchdp.ledger.chain import PLACES, SHOWN, Event, as_text, charge, grant
+from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget, round_down, round_up, shortest
 
 ROOT = Path(__file__).parents[1]
 CANARY = b"exact count 8675309"

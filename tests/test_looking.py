@@ -11,24 +11,11 @@ import batchdp
 from batchdp import Ledger, MatrixWorkload, PairStrategy, Release, answer, workloads
 from batchdp.cli.answer import show_answers
 from batchdp.cli.plan import expected_table
-from batchdp.cli.show import (
-    Part,
-    console,
-    parts,
-    pieces,
-)
+from batchdp.cli.show import Part, console, parts, pieces
 from batchdp.plans.outlook import outlook
 from batchdp.queries.query import statements_of, tables_of
 from batchdp.reports.notebook import look_at
-from batchdp.text import (
-    LISTED,
-    NOTEBOOK,
-    OPENED,
-    ROWS,
-    WHOLE,
-    excerpt,
-    full_title,
-)
+from batchdp.text import LISTED, NOTEBOOK, OPENED, ROWS, WHOLE, excerpt, full_title
 from commands import DOMAIN, QUERIES, succeeds
 from test_table_release import codes, strategy
 

@@ -18,26 +18,9 @@ import numpy as np
 import pytest
 
 from batchdp import STRATEGIES, answer, load_plan, load_release, plan
-from batchdp.errors import (
-    BudgetError,
-    LedgerError,
-    PlanError,
-    ReleaseError,
-)
-from batchdp.ledger import (
-    Ledger,
-    Reservation,
-    StoredRelease,
-    outputs,
-)
-from batchdp.ledger.books import (
-    APPLICATION,
-    FIELDS,
-    VERSION,
-    VERSIONS,
-    added_columns,
-    schema,
-)
+from batchdp.errors import BudgetError, LedgerError, PlanError, ReleaseError
+from batchdp.ledger import Ledger, Reservation, StoredRelease, outputs
+from batchdp.ledger.books import APPLICATION, FIELDS, VERSION, VERSIONS, added_columns, schema
 from commands import refused, run, succeeds, unchanged
 from golden.make_0_2 import DOMAIN
 
@@ -162,10 +145,7 @@ def test_an_id_whose_answers_cannot_be_read_is_refused_and_never_charged_again(
     budget = 0.25 if asked else 0.5
     more: dict[str, Any] = {} if asked else {"rows_per_unit": 2}
     ledger = Ledger.migrate(old / "0.2.0/budget.db", tmp_path / "new.db")
-    with (
-        unchanged(tmp_path),
-        pytest.raises(LedgerError, match=r"released by a version before 0\.3, and this one"),
-    ):
+    with unchanged(tmp_path), pytest.raises(LedgerError, match=r"released by a version before 0\.3, and this one"):
         answer(made, given, epsilon=budget, ledger=ledger, release_id=release_id, **more)
     assert ledger.spent == OF_0_2["spent"]
 

@@ -15,17 +15,10 @@ import pytest
 
 import test_neighbours_charge as charge
 import test_neighbours_files as files
-from batchdp.engines import (
-    cleaning,
-    codes,
-    coding,
-    frames,
-)
+from batchdp.engines import cleaning, codes, coding, frames
 from batchdp.engines import coding as lookups
 from batchdp.engines import files as reading
-from batchdp.engines import (
-    files as separated,
-)
+from batchdp.engines import files as separated
 from batchdp.errors import TableError
 from batchdp.release import counts
 from batchdp.release import counts as release_codes

@@ -15,12 +15,7 @@ from batchdp.mechanism.lattice import Lattice
 from batchdp.mechanism.measure import add
 from batchdp.mechanism.measurement import GroupNoise
 from batchdp.mechanism.sample import sample
-from batchdp.privacy import (
-    GAUSSIAN,
-    LAPLACE,
-    Budget,
-    Noise,
-)
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
 from batchdp.private import CellCounts
 from mechanisms import calibrated, drawn
 

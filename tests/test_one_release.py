@@ -16,12 +16,7 @@ from batchdp import Ledger, Release, ReleaseError
 from batchdp.mechanism.derived import estimates
 from batchdp.mechanism.law import NoiseLaw, bounded_widths
 from batchdp.privacy import GAUSSIAN, LAPLACE, NAMED
-from batchdp.queries.expressions import (
-    Affine,
-    Asked,
-    Combination,
-    Ratio,
-)
+from batchdp.queries.expressions import Affine, Asked, Combination, Ratio
 from batchdp.release import release as records
 from batchdp.release.verify import check_charged
 from test_table_release import codes, strategy

@@ -11,13 +11,7 @@ import pytest
 import batchdp
 from batchdp.errors import AccuracyError, BatchDPError
 from batchdp.linalg.matrix import dense
-from batchdp.plans import (
-    Plan,
-    epsilon_for,
-    load_plan,
-    plan,
-    plan_for,
-)
+from batchdp.plans import Plan, epsilon_for, load_plan, plan, plan_for
 from batchdp.plans.accuracy import needed
 from batchdp.plans.criteria import Statement, as_criteria, load_criteria
 from commands import refused, succeeds

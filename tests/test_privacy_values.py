@@ -14,16 +14,7 @@ from batchdp import LatticeError, MatrixWorkload, PairStrategy, PrivacyParameter
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.prepare import lattice_of
 from batchdp.optimizer.shapes import shaped_noise
-from batchdp.privacy import (
-    GAUSSIAN,
-    KNORM,
-    LAPLACE,
-    MOST,
-    NAMED,
-    Budget,
-    Noise,
-    noise_of,
-)
+from batchdp.privacy import GAUSSIAN, KNORM, LAPLACE, MOST, NAMED, Budget, Noise, noise_of
 from batchdp.progress import Outcome
 
 
@@ -58,11 +49,7 @@ def test_a_text_at_the_door_becomes_a_noise_or_is_refused() -> None:
     assert noise_of("pure") is LAPLACE
     assert noise_of("zcdp") is GAUSSIAN
     own = {name: noise.privacy for name, noise in NAMED.items() if name != "geometric"}  # which a test adds
-    assert own == {
-        "Laplace": "pure",
-        "K-norm": "pure",
-        "Gaussian": "zcdp",
-    }
+    assert own == {"Laplace": "pure", "K-norm": "pure", "Gaussian": "zcdp"}
     for wrong in ("Pure", "", None, ["pure"], "K-norm"):
         with pytest.raises(StrategyError, match="privacy="):
             noise_of(wrong)  # type: ignore[arg-type]

@@ -25,16 +25,7 @@ from batchdp import (
     optimize,
     workloads,
 )
-from batchdp.linalg.matrix import (
-    Plain,
-    column_norms,
-    dense,
-    plain,
-    row_maxima,
-    row_residuals,
-    row_squares,
-    scale_rows,
-)
+from batchdp.linalg.matrix import Plain, column_norms, dense, plain, row_maxima, row_residuals, row_squares, scale_rows
 from batchdp.linalg.product import CellMap, Product
 from batchdp.mechanism.lattice import quantise_cells
 from batchdp.mechanism.measure import MOST_COUNT, merge

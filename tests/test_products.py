@@ -13,13 +13,7 @@ import pytest
 
 import batchdp
 from batchdp import MatrixWorkload, workloads
-from batchdp.errors import (
-    BatchDPError,
-    PrivacyParameterError,
-    ReleaseError,
-    StrategyError,
-    WorkloadError,
-)
+from batchdp.errors import BatchDPError, PrivacyParameterError, ReleaseError, StrategyError, WorkloadError
 from batchdp.linalg.matrix import dense
 from batchdp.progress import Outcome
 from batchdp.workloads.kronecker import KroneckerWorkload, in_factors

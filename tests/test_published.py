@@ -39,10 +39,7 @@ PURE_TO_REACH = {
     "2^10 2-way": 120**0.5,
 }
 QUICK = {"CPS all", "Loans", "2^10 2-way"}
-LOOSE = {
-    **{name: 1.2 for name in TO_REACH if name.endswith("-way prefixes")},
-    "Loans prefixes": 1.1,
-}
+LOOSE = {**{name: 1.2 for name in TO_REACH if name.endswith("-way prefixes")}, "Loans prefixes": 1.1}
 """Found over limit where columns are split; elsewhere it is within a thousandth."""
 SLOW = {*LOOSE, "10^200 ≤ 3-way"}
 
@@ -63,8 +60,7 @@ def test_published_figures(one: Published) -> None:
 
 
 @pytest.mark.parametrize(
-    "one",
-    [pytest.param(one, id=one.name, marks=[] if one.name in QUICK else [pytest.mark.slow]) for one in PURE],
+    "one", [pytest.param(one, id=one.name, marks=[] if one.name in QUICK else [pytest.mark.slow]) for one in PURE]
 )
 def test_figures_with_laplace_noise(one: Published) -> None:
     line = structured.measured(one, LAPLACE)

@@ -28,9 +28,7 @@ def test_the_reduced_problem_reproduces_the_workload(name: str) -> None:
 
 
 small_integers = arrays(
-    np.float64,
-    st.tuples(st.integers(1, 5), st.integers(1, 8)),
-    elements=st.integers(-2, 2).map(float),
+    np.float64, st.tuples(st.integers(1, 5), st.integers(1, 8)), elements=st.integers(-2, 2).map(float)
 )
 
 

@@ -23,13 +23,7 @@ from batchdp import Ledger, MatrixWorkload, PairStrategy, Release, ReleaseError,
 from batchdp.private import Records
 from batchdp.reports import page, report, tables
 from batchdp.reports.matrices import Grid, grids
-from batchdp.reports.tables import (
-    HOLE,
-    Packer,
-    harmless_json,
-    packed,
-    script_of,
-)
+from batchdp.reports.tables import HOLE, Packer, harmless_json, packed, script_of
 from browser import MISSING, chromium, show
 from commands import refused, succeeds
 from mechanisms import released

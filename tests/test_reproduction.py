@@ -32,18 +32,7 @@ from reproduction.errors import ReproductionError
 from reproduction.evaluation import cores, publish, reproduce
 from reproduction.findings import Findings
 from reproduction.formulas import corrections
-from reproduction.journal import (
-    COLUMNS,
-    Journal,
-    Row,
-    Settings,
-    locked,
-    read,
-    read_all,
-    resume,
-    row_for,
-    settings_of,
-)
+from reproduction.journal import COLUMNS, Journal, Row, Settings, locked, read, read_all, resume, row_for, settings_of
 from reproduction.measuring import Job, errors, measure
 from reproduction.mechanisms import strategy_for
 from reproduction.page import page

@@ -13,12 +13,7 @@ import numpy as np
 import pytest
 
 from batchdp.errors import LatticeError
-from batchdp.mechanism.knorm.ball import (
-    ERROR,
-    Box,
-    box,
-    nearly,
-)
+from batchdp.mechanism.knorm.ball import ERROR, Box, box, nearly
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.drawing import surely_outside
 from shaped_truth import cube, differences, facets, flags, gaussian, norm_by, polygon

@@ -18,22 +18,9 @@ from scipy.stats import chi2, chi2_contingency
 from batchdp.errors import PrivacyParameterError
 from batchdp.mechanism.knorm import body as bodies
 from batchdp.mechanism.knorm import drawing
-from batchdp.mechanism.knorm.ball import (
-    Bits,
-    Box,
-    Gamma,
-    Uniform,
-    below,
-    box,
-    exponential,
-)
+from batchdp.mechanism.knorm.ball import Bits, Box, Gamma, Uniform, below, box, exponential
 from batchdp.mechanism.knorm.body import Body
-from batchdp.mechanism.knorm.drawing import (
-    Point,
-    _accepted,
-    draw,
-    draws,
-)
+from batchdp.mechanism.knorm.drawing import Point, _accepted, draw, draws
 from batchdp.mechanism.knorm.gauge import Found
 from batchdp.privacy import LAPLACE
 from mechanisms import calibrated

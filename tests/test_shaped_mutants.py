@@ -13,14 +13,8 @@ import pytest
 
 import test_shaped_body as bodies
 import test_shaped_draws as drawing_tests
-from batchdp.mechanism.knorm import (
-    ball,
-    body,
-    drawing,
-)
-from batchdp.mechanism.knorm import (
-    ball as bits,
-)
+from batchdp.mechanism.knorm import ball, body, drawing
+from batchdp.mechanism.knorm import ball as bits
 from batchdp.mechanism.knorm.ball import Bits, Box
 from batchdp.mechanism.knorm.body import Body
 from batchdp.mechanism.knorm.gauge import Cut

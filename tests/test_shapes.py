@@ -44,12 +44,7 @@ from batchdp.optimizer.shapes import shaped_noise, with_shape
 from batchdp.plans.file import FORMAT
 from batchdp.privacy import KNORM, LAPLACE
 from batchdp.private import CellCounts
-from batchdp.queries.expressions import (
-    Affine,
-    Asked,
-    Combination,
-    Ratio,
-)
+from batchdp.queries.expressions import Affine, Asked, Combination, Ratio
 from batchdp.release.answering import Request, release
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shape import Group, Shape

@@ -104,9 +104,7 @@ def test_baselines_agree_with_other_programs(figure: tuple[str, int, int, int, s
     [figure for figure in peer_figures(512) if figure[4] == "hdmm-p-identity-best-of-3" and figure[1] <= 256],
     ids=lambda figure: "-".join(map(str, figure[:4])),
 )
-def test_p_identity_is_at_least_as_good_as_other_programs(
-    figure: tuple[str, int, int, int, str, float],
-) -> None:
+def test_p_identity_is_at_least_as_good_as_other_programs(figure: tuple[str, int, int, int, str, float]) -> None:
     kind, m, n, s, _, error = figure
     ours = p_identity(contract_workload(kind, m, n, s)).expected_squared_error(epsilon=1) / m
     assert ours <= error * (1 + 1e-6)

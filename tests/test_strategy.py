@@ -112,11 +112,7 @@ def test_every_kind_is_a_strategy_and_every_batch_a_workload() -> None:
     batch = workloads.marginals((3,) * 12, [0, 1, 2])
     assert isinstance(batch, batchdp.KroneckerWorkload)
     found: list[batchdp.Strategy] = [batchdp.optimize(W), batchdp.optimize(batch), batchdp.optimize(batch, "zcdp")]
-    assert [type(one) for one in found] == [
-        batchdp.PairStrategy,
-        batchdp.MarginalStrategy,
-        batchdp.ResidualStrategy,
-    ]
+    assert [type(one) for one in found] == [batchdp.PairStrategy, batchdp.MarginalStrategy, batchdp.ResidualStrategy]
     for one in found:
         assert isinstance(one, batchdp.Strategy)
         assert isinstance(one.workload, batchdp.Workload)

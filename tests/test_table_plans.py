@@ -21,13 +21,7 @@ from numpy.typing import NDArray
 import batchdp
 from batchdp import archive
 from batchdp.domain import as_domain
-from batchdp.errors import (
-    DomainError,
-    PlanError,
-    PrivacyParameterError,
-    QueryError,
-    ReleaseError,
-)
+from batchdp.errors import DomainError, PlanError, PrivacyParameterError, QueryError, ReleaseError
 from batchdp.plans import Plan
 from batchdp.plans.encoding import CellBatch
 from batchdp.plans.file import FORMAT

@@ -19,13 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 import batchdp
-from batchdp.errors import (
-    BudgetError,
-    LedgerError,
-    PrivacyParameterError,
-    ReleaseError,
-    TableError,
-)
+from batchdp.errors import BudgetError, LedgerError, PrivacyParameterError, ReleaseError, TableError
 from batchdp.private import Records
 from batchdp.release import answering
 from batchdp.release.counts import codes_of

@@ -16,12 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import batchdp
-from batchdp.errors import (
-    BudgetError,
-    LatticeError,
-    ReleaseError,
-    TableError,
-)
+from batchdp.errors import BudgetError, LatticeError, ReleaseError, TableError
 from batchdp.mechanism.sensitivity import exact_squares
 from batchdp.release import estimates
 from batchdp.release.answering import room_on_disk, uninterrupted

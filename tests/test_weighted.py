@@ -27,14 +27,7 @@ from batchdp.optimizer.residual.search import Batch
 from batchdp.strategies.bounds import certify
 from batchdp.strategies.marginal.columns import by_strategy, each_value
 from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
-from batchdp.strategies.marginal.weights import (
-    Tables,
-    fit,
-    plain,
-    relation,
-    value_of,
-    whole_problem,
-)
+from batchdp.strategies.marginal.weights import Tables, fit, plain, relation, value_of, whole_problem
 from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 from test_components import batch_of, structure, weights_of
 

@@ -60,13 +60,7 @@ def test_large_narrow_windows_are_sparse_and_right() -> None:
 
 def test_marginals_count_every_combination() -> None:
     W = workloads.marginals((2, 3), 1)
-    expected = [
-        [1, 1, 1, 0, 0, 0],
-        [0, 0, 0, 1, 1, 1],
-        [1, 0, 0, 1, 0, 0],
-        [0, 1, 0, 0, 1, 0],
-        [0, 0, 1, 0, 0, 1],
-    ]
+    expected = [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1], [1, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 0, 1]]
     assert np.array_equal(dense(W.matrix), expected)
     assert W.names == ("a1=0", "a1=1", "a2=0", "a2=1", "a2=2")
     total = workloads.marginals((2, 3), 0)

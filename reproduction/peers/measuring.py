@@ -8,12 +8,7 @@ from dataclasses import dataclass
 from math import nan
 
 from batchdp.optimizer import optimize
-from batchdp.privacy import (
-    GAUSSIAN,
-    LAPLACE,
-    Budget,
-    Noise,
-)
+from batchdp.privacy import GAUSSIAN, LAPLACE, Budget, Noise
 from reproduction.peers.batches import BATCHES
 from reproduction.peers.figures import LARGEST, NOISES, Task
 

@@ -6,17 +6,7 @@ import numpy as np
 
 from reproduction.findings import Findings, short, span
 from reproduction.points import WORKLOADS
-from reproduction.verdicts.judging import (
-    CLEARLY,
-    FAR,
-    STEADY,
-    UNKNOWN,
-    Judgement,
-    at_each,
-    exponent,
-    judged,
-    listed,
-)
+from reproduction.verdicts.judging import CLEARLY, FAR, STEADY, UNKNOWN, Judgement, at_each, exponent, judged, listed
 
 
 def first_example_is_better(findings: Findings) -> Judgement:

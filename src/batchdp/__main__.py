@@ -5,6 +5,4 @@ from batchdp.cli import main
 if __name__ == "__main__":
     main()
 
-__all__ = [
-    "main",
-]
+__all__ = ["main"]

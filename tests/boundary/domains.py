@@ -10,12 +10,7 @@ from random import Random
 from typing import Any
 
 from batchdp.domain import Domain, as_domain
-from batchdp.domain.columns import (
-    Dates,
-    Integers,
-    Listed,
-    Numbers,
-)
+from batchdp.domain.columns import Dates, Integers, Listed, Numbers
 from batchdp.engines.columns import Kind, kind_of
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.lattice import Lattice

@@ -138,13 +138,7 @@ def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
 
 
 def _say_the_rest(
-    done: Release,
-    books: Ledger,
-    *,
-    stored: bool,
-    output: Path,
-    release_file: Path,
-    agreeing: Consistent | None,
+    done: Release, books: Ledger, *, stored: bool, output: Path, release_file: Path, agreeing: Consistent | None
 ) -> None:
     """Where the answers are, whose privacy it is, what is left and counted, and what consistent answers are not."""
     from batchdp.mechanism.measurement import describe_neighbours

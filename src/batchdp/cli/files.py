@@ -81,8 +81,7 @@ Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for pla
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan written by `batchdp plan`.", readable=False)]
 
 WantConsistent = Annotated[
-    bool,
-    typer.Option("--consistent", help="Add answers made to agree and not to be negative.", metavar=""),
+    bool, typer.Option("--consistent", help="Add answers made to agree and not to be negative.", metavar="")
 ]
 Whole = Annotated[bool, typer.Option("--whole", help="Consistent answers in whole numbers.", metavar="")]
 

@@ -31,8 +31,7 @@ from batchdp.queries.query import Cut, OneOf, Place, Value, Within
 
 LONGEST = 200
 LOOK_ALIKES = str.maketrans(
-    "аеорсухіѕјԁһԛԝьᴠАВЕКМНОРСТУХІЅЈԌαοντρυκιΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
-    "aeopcyxisjdhqwbvABEKMHOPCTYXISJGaovtpukiABEZHIKMNOPTYX",
+    "аеорсухіѕјԁһԛԝьᴠАВЕКМНОРСТУХІЅЈԌαοντρυκιΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "aeopcyxisjdhqwbvABEKMHOPCTYXISJGaovtpukiABEZHIKMNOPTYX"
 )
 """Letters of other scripts that look like Latin ones."""
 

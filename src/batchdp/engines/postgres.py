@@ -12,23 +12,10 @@ import numpy as np
 from batchdp.domain import Domain
 from batchdp.domain.columns import fold
 from batchdp.engines.columns import list_names
-from batchdp.engines.source import (
-    Columns,
-    Engine,
-    Opened,
-    Query,
-    Units,
-    compile_query,
-    replace_columns,
-    shield,
-)
+from batchdp.engines.source import Columns, Engine, Opened, Query, Units, compile_query, replace_columns, shield
 from batchdp.errors import TableError
 
-SETTINGS = (
-    "SET default_transaction_read_only = on",
-    "SET standard_conforming_strings = on",
-    "SET TimeZone = 'UTC'",
-)
+SETTINGS = ("SET default_transaction_read_only = on", "SET standard_conforming_strings = on", "SET TimeZone = 'UTC'")
 TABLES = """
     SELECT n.nspname, c.relname, c.oid, pg_table_is_visible(c.oid)
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

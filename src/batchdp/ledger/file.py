@@ -50,9 +50,7 @@ _ONE_AT_A_TIME = threading.RLock()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_ONE_AT_A_TIME.acquire,
-        after_in_parent=_ONE_AT_A_TIME.release,
-        after_in_child=_ONE_AT_A_TIME.release,
+        before=_ONE_AT_A_TIME.acquire, after_in_parent=_ONE_AT_A_TIME.release, after_in_child=_ONE_AT_A_TIME.release
     )
 
 LOGGED = b"\2\2"

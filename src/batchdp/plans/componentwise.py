@@ -82,12 +82,7 @@ class QueryTables:
 
 
 def componentwise(
-    batch: Batch,
-    domain: Domain,
-    most: int,
-    seconds: float | None = None,
-    seed: int = 0,
-    weigh: Weigh = lambda _: None,
+    batch: Batch, domain: Domain, most: int, seconds: float | None = None, seed: int = 0, weigh: Weigh = lambda _: None
 ) -> tuple[ComponentCells, PairStrategy] | None:
     """The cells and the strategy by components for the least weighted sum of squared errors; None if there are none."""
     try:

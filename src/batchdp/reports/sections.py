@@ -200,10 +200,4 @@ def methods_section(methods: Sequence[Compared], lower_bound: float | None) -> M
     least = kept[0].expected_squared_error
     longest = max(kept[-1].expected_squared_error, lower_bound or 0.0) or 1.0
     bound = lower_bound if lower_bound is not None and math.isfinite(lower_bound) else None
-    return render(
-        "reports/methods.html",
-        bound=bound,
-        rows=kept,
-        least=least,
-        longest=longest,
-    )
+    return render("reports/methods.html", bound=bound, rows=kept, least=least, longest=longest)

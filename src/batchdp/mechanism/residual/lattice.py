@@ -19,13 +19,7 @@ import numpy as np
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.measurement import LARGEST, Integers, check_cap, check_room
-from batchdp.mechanism.residual.integers import (
-    IntegerPiece,
-    centre_columns,
-    masses_of,
-    quantise_piece,
-    scalar_pieces,
-)
+from batchdp.mechanism.residual.integers import IntegerPiece, centre_columns, masses_of, quantise_piece, scalar_pieces
 from batchdp.mechanism.sensitivity import largest_squares
 from batchdp.mechanism.tables import IntegerAxis, IntegerPart, TableLattice
 from batchdp.privacy import GAUSSIAN, Budget, Noise

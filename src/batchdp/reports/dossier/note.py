@@ -221,7 +221,7 @@ def _figure(figure: float) -> str:
 def _adding(facts: Facts) -> list[Block]:
     blocks: list[Block] = [
         "Answers of this release may share their noise. The standard error of a sum or a difference is then not the "
-        "root of the sum of squares: it needs the covariance of the answers.",
+        "root of the sum of squares: it needs the covariance of the answers."
     ]
     (i, j), example = _example(facts)
     if example:

@@ -122,11 +122,7 @@ def _or_none(figure: float) -> float | None:
 
 MISSING = "MISSING: say it in ABOUT.toml, "
 """How a text begins where people have not answered."""
-SECOND_TIER = (
-    "privacy_loss",
-    "deployment_model.model_name",
-    "deployment_model.release_type",
-)
+SECOND_TIER = ("privacy_loss", "deployment_model.model_name", "deployment_model.release_type")
 
 
 def record(facts: Facts, about: About) -> dict[str, Any]:

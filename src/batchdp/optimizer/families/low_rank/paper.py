@@ -78,12 +78,7 @@ class Kernels:
 
 
 def solve(
-    R: Dense,
-    rank: int,
-    relaxation: float,
-    seed: int,
-    progress: Progress | None = None,
-    kernels: Kernels | None = None,
+    R: Dense, rank: int, relaxation: float, seed: int, progress: Progress | None = None, kernels: Kernels | None = None
 ) -> Pair | None:
     """Algorithm 1: the pair for the reduced workload R, or None if it lost a direction or never came within γ."""
     kernels = kernels or NUMPY
