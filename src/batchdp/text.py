@@ -5,7 +5,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def sanitise(text: object, *, keep: str = "") -> str:
@@ -74,3 +77,9 @@ def ask_reports(function: str, value: object, **options: object) -> Any:
     """What a function of `batchdp.reports` makes of a value; what shows and draws is above what it shows."""
     module, name = function.split(".")
     return getattr(import_module(f"batchdp.reports.{module}"), name)(value, **options)
+
+
+def draw(value: object, *, function: str = "draw", axes: object = None) -> Figure:
+    """The value as a matplotlib figure, on axes of one's own if given."""
+    drawn: Figure = ask_reports(f"plots.{function}", value, axes=axes)
+    return drawn

@@ -26,7 +26,7 @@ from batchdp.ledger.file import LedgerFile
 from batchdp.ledger.outputs import as_entry, check_entries, find_output, find_paid, migrate, repeat
 from batchdp.mechanism.conversion import check_delta, epsilon_of
 from batchdp.privacy import UNITS, Amount, Budget, Unit, round_down, round_up
-from batchdp.text import Shown, ask_reports
+from batchdp.text import Shown, draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -243,13 +243,13 @@ class Ledger(Shown):
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """What each spend took from the total, oldest first, on matplotlib axes of one's own if given."""
-        return ask_reports("plots.draw", self, axes=axes)
+        return draw(self, axes=axes)
 
     def plot_together(self, *, axes: Axes | None = None) -> Figure:
         """What each of the latest spends, and all together, amount to as (ε, δ), on axes of one's own if given."""
         from batchdp.ledger.books import list_curves
 
-        return ask_reports("plots.plot_curves", list_curves(self.history()), axes=axes)
+        return draw(list_curves(self.history()), function="plot_curves", axes=axes)
 
     def verify(self, head: str | None = None) -> str:
         """Compute the whole chain again; the head if all is well, a LedgerError that says what is wrong if not.

@@ -25,7 +25,7 @@ from batchdp.release.answers import Answers, Figures, FoundFigures, figures_of, 
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import save_release
 from batchdp.release.tables import MADE, Block, Layout, Table, Titles, headings
-from batchdp.text import Shown, ask_reports, sanitise
+from batchdp.text import Shown, draw, sanitise
 from batchdp.workloads.encode import AskedTables, Legend, write_runs
 
 if TYPE_CHECKING:
@@ -410,7 +410,7 @@ class Release(Shown):
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """Every answer with its interval, on matplotlib axes of one's own if given; of very many the first ones."""
-        return ask_reports("plots.draw", self, axes=axes)
+        return draw(self, axes=axes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file without pickle, under a digest; readable by `load_release`."""

@@ -33,7 +33,7 @@ from batchdp.strategies.bounds.convex import Objective, OptimalityBound, certify
 from batchdp.strategies.bounds.spectral import certify_worst, structural_error_bound
 from batchdp.strategies.shape import Shape
 from batchdp.strategies.strategy import TOLERANCE, Strategy
-from batchdp.text import Shown, ask_reports
+from batchdp.text import Shown, draw
 from batchdp.workloads.matrix import MatrixWorkload, Pair
 from batchdp.workloads.reduction import Reduction
 
@@ -382,7 +382,7 @@ class PairStrategy(Strategy, Shown):
 
     def plot(self, *, axes: Sequence[Axes] | None = None) -> Figure:
         """L and B as heat maps, on two matplotlib axes of one's own if given."""
-        return ask_reports("plots.draw", self, axes=axes)
+        return draw(self, axes=axes)
 
     @cached_property
     def _row_squares(self) -> Dense:
