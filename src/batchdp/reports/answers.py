@@ -80,7 +80,7 @@ def answers_section(release: Release, agreeing: Consistent | None = None) -> Mar
     answers = tuple(release.answers[q] for q in shown)
     if not answers:
         return None
-    figures = [(one.value, one.standard_error, one.low, one.high) for one in answers]
+    figures: list[tuple[float, ...]] = [(one.value, one.standard_error, one.low, one.high) for one in answers]
     if agreeing is not None:
         figures = [(*own, value) for own, value in zip(figures, agreeing.values[shown].tolist(), strict=True)]
     return render(

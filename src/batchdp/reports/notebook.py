@@ -22,7 +22,8 @@ from batchdp.release.answers import Figures
 from batchdp.release.release import Release
 from batchdp.release.tables import Table
 from batchdp.reports.rendering import render
-from batchdp.strategies.pair import TOLERANCE, PairStrategy
+from batchdp.strategies.pair import PairStrategy
+from batchdp.strategies.strategy import TOLERANCE
 from batchdp.text import NOTEBOOK, WHOLE, excerpt, full_title
 from batchdp.workloads.matrix import MatrixWorkload
 

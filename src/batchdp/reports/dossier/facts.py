@@ -212,9 +212,11 @@ def _table(name: str, columns: Mapping[str, NDArray[Any]], *, derived: bool) -> 
     half_widths = (columns["high"] - columns["low"]) / 2
     errors, half = (some[~np.isnan(some)] for some in (columns["standard_error"], half_widths))
     figures = ((np.min, errors), (np.median, errors), (np.max, errors), (np.median, half))
-    found = (_six(of(own)) if len(own) else math.nan for of, own in figures)  # quantiles have no standard errors
+    # Quantiles have no standard errors.
+    least, typical, largest, margin = (_six(of(own)) if len(own) else math.nan for of, own in figures)
     groups = dict(list(columns.items())[:-4])
-    return TableFacts(name, tuple(groups), len(half_widths), *found, derived, tuple(map(_kind, groups.values())))
+    kinds = tuple(map(_kind, groups.values()))
+    return TableFacts(name, tuple(groups), len(half_widths), least, typical, largest, margin, derived, kinds)
 
 
 def _kind(groups: NDArray[Any]) -> str:
