@@ -262,7 +262,7 @@ def test_a_full_disk_after_the_spend_leaves_answers_that_can_be_had_again(
         "--yes",
     )
     with monkeypatch.context() as patched:
-        patched.setattr(files, "write_atomically", full)
+        patched.setattr(files, "write_answers", full)
         line = refused("answer", *arguments)
     assert "No space left" in line
     identity = line.partition("--release-id ")[2].split()[0]
