@@ -11,7 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchdp import BudgetError, Ledger, MatrixWorkload, ReleaseError, answer, archive, audit, load_release
+import toy_aggregate  # noqa: F401
+import toy_engine
+import toy_format  # noqa: F401
+from batchdp import (
+    BudgetError,
+    Ledger,
+    MatrixWorkload,
+    ReleaseError,
+    answer,
+    archive,
+    audit,
+    export,
+    load_release,
+    plan,
+)
 from batchdp.release.file import FORMAT
 from batchdp.release.verify import check_charged, check_ledger, check_release
 from toy_measurement import BITS, CountEverybody
@@ -85,3 +99,15 @@ def test_what_the_toys_draw_is_their_own(tmp_path: Path) -> None:
     one: Any = answer(identity(2), [3, 4], epsilon=1000, ledger=ledger)
     assert one.values == pytest.approx([3, 4], abs=0.1)
     assert one.reader.noise == GEOMETRIC
+
+
+def test_an_aggregate_an_engine_and_a_format_are_a_file_each(tmp_path: Path) -> None:
+    """COUNT_IF over an address of a new kind, with so much budget that noise rounds away, written as JSON lines."""
+    toy_engine.TABLES["people"] = "SELECT 'a' AS g, unnest(range(100)) AS age"
+    domain = {"table": "t", "columns": {"g": {"values": ["a", "b"]}, "age": {"integers": [0, 120]}}}
+    planned = plan("SELECT g, COUNT_IF(age < 18) AS young FROM t GROUP BY g", domain, seconds=0.2)
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=60)
+    done = answer(planned, "memory://people", epsilon=50.0, ledger=ledger)
+    (file,) = export(done, tmp_path / "out", format="jsonl")  # type: ignore[arg-type]
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(row["g"], round(row["value"])) for row in rows] == [("a", 18), ("b", 0)]

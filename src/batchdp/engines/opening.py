@@ -150,12 +150,22 @@ def _open_address(address: str, domain: Domain) -> Opened:
     # A password may hold a # of its own; what follows it is never free of @ and /.
     named = bool(mark) and not set(behind) & set("@/")
     where, table = (before, behind) if named else (address, None)
-    if scheme in ("postgresql", "postgres"):
-        from batchdp.engines.postgres import open_postgres
-
-        return open_postgres(where, table, domain)
-    if scheme == "duckdb":
-        from batchdp.engines.duck import open_database
-
-        return open_database(Path(where.partition("://")[2]), table, domain)
+    if scheme in ADDRESSES:
+        return ADDRESSES[scheme](where, table, domain)
     raise TableError(f"table is a {scheme}:// address; give {ACCEPTED}")
+
+
+def _open_postgres(address: str, table: str | None, domain: Domain) -> Opened:
+    from batchdp.engines.postgres import open_postgres
+
+    return open_postgres(address, table, domain)
+
+
+def _open_duckdb(address: str, table: str | None, domain: Domain) -> Opened:
+    from batchdp.engines.duck import open_database
+
+    return open_database(Path(address.partition("://")[2]), table, domain)
+
+
+ADDRESSES = {"postgresql": _open_postgres, "postgres": _open_postgres, "duckdb": _open_duckdb}
+"""How the table of an address is opened, by the scheme: the address, the table behind its #, and the domain."""

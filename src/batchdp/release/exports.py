@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,8 +47,8 @@ def export(
         overwrite: replace a folder that holds something.
         progress: called with (share, what is being done).
     """
-    if format not in ("parquet", "csv"):
-        raise ReleaseError(f'format={format!r} must be "parquet" or "csv"')
+    if format not in WRITERS:
+        raise ReleaseError(f"format={format!r} must be " + " or ".join(f'"{one}"' for one in WRITERS))
     target = check_folder(folder, "export", INDEX, ReleaseError, overwrite=overwrite)
     agreeing, source = (release, release.release) if isinstance(release, Consistent) else (None, release)
     count = len(source.tables)
@@ -59,10 +59,7 @@ def export(
             entry = index_entry(t, count, name, columns, format, derived_in(source, t))
             if agreeing is not None:
                 columns = {**columns, unused("consistent", columns): agreeing.array(t).reshape(-1)}
-            if format == "parquet":
-                _parquet(beside / entry["file"], columns, entry["columns"], notes)
-            else:
-                _csv(beside / entry["file"], columns)
+            WRITERS[format](beside / entry["file"], columns, entry["columns"], notes)
             index.append(entry)
             written.append(target / entry["file"])
             if progress is not None:
@@ -114,12 +111,16 @@ def _parquet(path: Path, columns: Columns, groups: list[str], said: tuple[str, .
     pq.write_table(table, path, use_dictionary=[*groups, "standard_error"])
 
 
-def _csv(path: Path, columns: Columns) -> None:
+def _csv(path: Path, columns: Columns, _groups: list[str], _said: tuple[str, ...]) -> None:
     with path.open("x", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(map(no_formula, columns))
         cells = ([no_formula(one) for one in c] if c.dtype == object else _known(c) for c in columns.values())
         writer.writerows(zip(*cells, strict=True))
+
+
+WRITERS: dict[str, Callable[[Path, Columns, list[str], tuple[str, ...]], None]] = {"parquet": _parquet, "csv": _csv}
+"""How a table is written, by the ending of its file: where, its columns, which of them are groups, and the notes."""
 
 
 def _known(figures: NDArray[Any]) -> list[Any]:

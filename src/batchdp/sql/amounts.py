@@ -89,14 +89,11 @@ def collected(scope: Scope, node: Node) -> Collected:
 def aggregate(scope: Scope, node: Node, factor: Fraction) -> Amount:
     """What a record adds to a multiple of an aggregate. Factors go down to the numbers, to be rounded only once."""
     if isinstance(node, exp.Filter):
-        if not isinstance(node.this, (exp.Count, exp.Sum)):
+        if type(node.this) not in AGGREGATES:
             raise scope.refusal(node, "FILTER of anything but COUNT or SUM", "write COUNT(*) FILTER (WHERE …)")
         return Choice(condition(scope, node.expression.this), aggregate(scope, node.this, factor), _NOTHING)
-    if isinstance(node, exp.Count):
-        return _count(scope, node, factor)
-    if isinstance(node, exp.Sum):
-        check_branches(scope, node)
-        return summed(scope, node.this, factor)
+    if type(node) in AGGREGATES:
+        return AGGREGATES[type(node)](scope, node, factor)
     if isinstance(node, exp.Column):
         name, _ = scope.column(node)
         raise scope.refusal(node, "a column that is neither counted nor grouped by", f"add GROUP BY {name}")
@@ -118,6 +115,15 @@ def _count(scope: Scope, node: Node, factor: Fraction) -> Amount:
     if isinstance(inner, exp.Column):
         return Choice(Negation(Missing(scope.column(inner)[0])), one, _NOTHING)
     raise scope.refusal(node, "COUNT of anything but * or a column", "write COUNT(*) FILTER (WHERE …)")
+
+
+def _sum_of(scope: Scope, node: Node, factor: Fraction) -> Amount:
+    check_branches(scope, node)
+    return summed(scope, node.this, factor)
+
+
+AGGREGATES: dict[type, Callable[[Scope, Node, Fraction], Amount]] = {exp.Count: _count, exp.Sum: _sum_of}
+"""What a record adds to a multiple of every linear aggregate; `syntax.PARTS` lists the parts that its node may have."""
 
 
 def summed(scope: Scope, node: Node, factor: Fraction) -> Amount:
