@@ -437,7 +437,7 @@ def test_a_failed_audit_exits_with_1(study: Path, monkeypatch: pytest.MonkeyPatc
     import batchdp.audits as audits
 
     finding = audits.Finding("noise scale", False, "0.5 of what is claimed")
-    monkeypatch.setattr(audits, "audit", lambda *_, **__: audits.Audit((finding,)))
+    monkeypatch.setattr(batchdp, "audit", lambda *_, **__: audits.Audit((finding,)))
     done = run("audit", "pure.plan")
     assert done.code == 1
     assert "noise scale" in done.out

@@ -374,14 +374,14 @@ def test_control_characters_in_names_do_not_reach_the_terminal(study: Path) -> N
 
 
 def test_an_error_nobody_thought_of_shows_no_text_of_its_own(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import batchdp.plans
+    import batchdp
 
     def broken(*_: object) -> None:
         raise LookupError("CANARY 4711")
 
     from commands import run
 
-    monkeypatch.setattr(batchdp.plans, "load_plan", broken)
+    monkeypatch.setattr(batchdp, "load_plan", broken)
     done = run("audit", "pure.plan")
     assert done.code == 1
     assert done.err.count("\n") == 1

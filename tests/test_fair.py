@@ -253,7 +253,9 @@ def test_the_command_line_shows_statements_and_warns(tmp_path: Path) -> None:
     light = ("--objective", "sum", "--weight", "total=0.00001")
     told = json.loads(succeeds(*given, *light, "--json"))
     assert told["objective"] == "sum"
-    assert {"name", "queries", "standard_error", "by_itself", "gain", "share", "part_of"} == set(told["statements"][0])
+    assert {"name", "queries", "standard_error", "by_itself", "gain", "share", "part_of", "adds"} == set(
+        told["statements"][0]
+    )
     warned = succeeds(*given, *light)
     assert "Worse than by itself with an equal share of the budget: total (" in warned
     assert "with 1/5 of the budget" in " ".join(warned.split())

@@ -315,7 +315,7 @@ def test_the_grid_has_36_rows_and_24_steps() -> None:
     assert (len(ROWS), len(STEPS)) == (36, 24)
 
 
-@pytest.mark.parametrize("row", map(_parameter, ROWS))
+@pytest.mark.parametrize("row", [_parameter(row) for row in ROWS])
 def test_every_step_of_a_row(row: tuple[str, str, str], tmp_path: Path) -> None:
     walk, broken = Walk(*row, tmp_path), []
     for name, step in STEPS.items():

@@ -45,7 +45,6 @@ from batchdp import (
     optimize,
     plan,
 )
-from batchdp import sql as sql_package
 from batchdp.cli import plan as plan_command
 from batchdp.domain import as_domain
 from batchdp.engines import open_table
@@ -59,6 +58,7 @@ from batchdp.plans.options import Options, PlanObjective
 from batchdp.plans.planned import settle
 from batchdp.release import answering
 from batchdp.release.counts import reading
+from batchdp.sql import script
 from mechanisms import released
 from sql_truth import DOMAIN, battery, connection, records
 
@@ -147,7 +147,9 @@ def test_planning_imports_nothing_that_reads_tables() -> None:
 def test_the_import_rule_names_plans_and_cells() -> None:
     rules = (Path(__file__).parents[1] / "pyproject.toml").read_text()
     forbidden = rules.partition("What chooses a strategy cannot see data")[2].partition("[[")[0]
-    assert all(f'"batchdp.{name}"' in forbidden for name in ("cells", "plans", "sql", "domain", "tables", "ledger"))
+    assert all(
+        f'"batchdp.{name}"' in forbidden for name in ("workloads", "plans", "sql", "domain", "engines", "ledger")
+    )
 
 
 def test_sql_and_domain_are_taken_in_every_form(tmp_path: Path) -> None:
@@ -479,7 +481,7 @@ def test_a_remembered_batch_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
     parsed = []
 
     for module, name in ((making, "read_selections"), (plan_files, "read_selections")):
-        really_read = getattr(sql_package, name)
+        really_read = getattr(script, name)
 
         def read(text: str, *given: Any, really_read: Any = really_read, **options: Any) -> Any:
             parsed.append(text)

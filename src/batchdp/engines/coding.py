@@ -286,12 +286,16 @@ def place_on_grid(column: Any, atoms: AmountAtoms, dialect: str) -> Any:
     inside = ibis.ifelse(is_missing(column) | below | above, ibis.null(column.type()), column)
     found = _whole_steps(inside, int(atoms.grid.low)) if atoms.whole else _nearest_step(inside, atoms.grid, dialect)
     first, last = constant(0), constant(atoms.grid.steps)
-    # No step beyond the grid's: the ends that values were compared with are rounded where the column is float32.
-    found = ibis.ifelse(found > last, last, ibis.ifelse(found < first, first, found))
+    found = _clamp(found, last, first)
     if atoms.clip:
         found = ibis.ifelse(below, first, ibis.ifelse(above, last, found))
         found = ibis.ifelse(is_missing(column), ibis.null("int64"), found)
     return found
+
+
+def _clamp(steps: Any, last: Any, first: Any) -> Any:
+    """No step beyond the grid's: the ends that values were compared with are rounded where the column is float32."""
+    return ibis.ifelse(steps > last, last, ibis.ifelse(steps < first, first, steps))
 
 
 def _whole_steps(inside: Any, low: int) -> Any:

@@ -268,9 +268,7 @@ class _Search:
     def _leave_out(self, point: _Point, first: bool) -> None:
         """Go on without the columns that cannot matter, if they are many."""
         if first:
-            # How many columns touch the last ellipsoid was measured on the paper's workloads.
-            gone = np.ones(point.u.size, dtype=bool)
-            gone[np.argsort(-(point.u + 2 * point.log_q))[: 4 * self._shape[0] + 1024]] = False
+            gone = _all_but_the_first(point.u + 2 * point.log_q, self._shape[0])
         else:
             gone = (self._loop.u < np.log(point.bound / self._shape[1]) - 9) & (point.log_q < -0.01)
         if gone.size - gone.sum() >= FEWEST_ACTIVE and gone.sum() > 0.2 * gone.size:
@@ -286,6 +284,13 @@ class _Search:
             "sum", proof.lower * scale**2, proof.upper * scale**2, proof.v, rounds=rounds, outcome=outcome
         )
         return Optimum(bound, Pair(proof.L, proof.B * scale, outcome, rounds))
+
+
+def _all_but_the_first(order: Dense, k: int) -> NDArray[np.bool_]:
+    """All but the columns that come first; how many touch the last ellipsoid was measured on the paper's workloads."""
+    gone = np.ones(order.size, dtype=bool)
+    gone[np.argsort(-order)[: 4 * k + 1024]] = False
+    return gone
 
 
 def _start(R: Dense, tolerance: float) -> Dense:
