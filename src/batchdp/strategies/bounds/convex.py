@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from batchdp.linalg.fixed_point import SMALLEST_RATIO, FixedPoint, Pace
 from batchdp.linalg.matrix import Dense
