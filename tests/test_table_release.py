@@ -379,7 +379,7 @@ def test_an_export_that_fails_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     release = batchdp.answer(strategy(), codes(), rho=0.5, ledger=ledger)
-    monkeypatch.setattr(exports, "_parquet", full)
+    monkeypatch.setitem(exports.WRITERS, "parquet", full)
     with pytest.raises(ReleaseError, match="No space"):
         batchdp.export(release, tmp_path / "tables")
     assert list(tmp_path.iterdir()) == [ledger.path]

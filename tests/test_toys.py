@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import toy_aggregate  # noqa: F401
+import toy_aggregate
 import toy_engine
 import toy_format  # noqa: F401
 from batchdp import (
@@ -101,8 +101,9 @@ def test_what_the_toys_draw_is_their_own(tmp_path: Path) -> None:
     assert one.reader.noise == GEOMETRIC
 
 
-def test_an_aggregate_an_engine_and_a_format_are_a_file_each(tmp_path: Path) -> None:
+def test_an_aggregate_an_engine_and_a_format_are_a_file_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """COUNT_IF over an address of a new kind, with so much budget that noise rounds away, written as JSON lines."""
+    toy_aggregate.register(monkeypatch)
     toy_engine.TABLES["people"] = "SELECT 'a' AS g, unnest(range(100)) AS age"
     domain = {"table": "t", "columns": {"g": {"values": ["a", "b"]}, "age": {"integers": [0, 120]}}}
     planned = plan("SELECT g, COUNT_IF(age < 18) AS young FROM t GROUP BY g", domain, seconds=0.2)
