@@ -200,13 +200,16 @@ def test_everything_names_the_privacy_unit(unit: str | None, named: str, ledger:
         answer(planned, tmp_path / "t.csv", epsilon=0.5, ledger=ledger, release_id="r").certificate == done.certificate
     )
     page = report(done, tmp_path / "page.html", ledger=ledger).read_text(encoding="utf-8")
-    assert (EVERY_ROW if unit is None else "one person is one value of who") in page
+    assert (EVERY_ROW if unit is None else "whoever is behind one value of who") in page
     assert f'"privacy_unit": "{named}"' in run("budget", ledger.path, "--json").out
     planned.save(tmp_path / "p.plan")
     asked = ("--table", tmp_path / "t.csv", "-e", "0.5", "--ledger", ledger.path, "-o", tmp_path / "out.csv", "-y")
     said = run("answer", tmp_path / "p.plan", *asked)
     assert said.code == 0
-    assert f"Whose privacy: {'every row is a person' if unit is None else 'one person is one value of who'}" in said.out
+    assert (
+        f"Whose privacy: {'every row is a person' if unit is None else 'whoever is behind one value of who'}"
+        in said.out
+    )
 
 
 def test_counts_of_the_callers_own_say_what_is_known(ledger: Ledger) -> None:

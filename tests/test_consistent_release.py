@@ -27,7 +27,7 @@ from batchdp.release.consistency import release as fitting
 from batchdp.release.consistency.faces import join_components
 from batchdp.release.consistency.tables import SLACK
 from batchdp.reports import tables as page_tables
-from batchdp.reports.matrices import grids
+from batchdp.reports.matrices import counts_among, grids
 from batchdp.reports.rendering import render_part
 from batchdp.reports.tables import Packer
 from batchdp.strategies.marginal.strategy import Results
@@ -481,3 +481,57 @@ def test_a_page_refuses_the_consistent_answers_of_another_release(tmp_path: Path
     other = done.with_confidence(0.9)
     with pytest.raises(ReleaseError, match="another release"):
         batchdp.report(done, tmp_path / "page.html", consistent=other.consistent())
+
+
+PETS: dict[str, Any] = {
+    "table": "pets",
+    "columns": {
+        "species": {"values": ["dog", "cat", "rabbit"], "other": "keep"},
+        "ill": {"values": ["yes", "no"]},
+        "clinic": {"values": list("abcdefgh")},
+        "age": {"integers": [0, 19]},
+    },
+}
+ASKED = """SELECT species, ill, COUNT(*) AS n FROM pets GROUP BY ROLLUP (species, ill);
+SELECT clinic, ill, COUNT(*) AS at FROM pets GROUP BY clinic, ill;
+SELECT species, SUM(age) AS years FROM pets GROUP BY species;
+SELECT COUNT(*) AS of_all FROM pets"""
+
+
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def test_answers_of_several_blocks_agree(privacy: Any, tmp_path: Path) -> None:
+    """Cells of blocks are no kinds of records: these are kept beside the measurements, and fitted."""
+    planned = batchdp.plan(ASKED, PETS, privacy=privacy, max_cells=60, seconds=0.5)
+    assert len(planned.workload.blocks) > 1
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame(
+        {
+            "species": rng.choice(["dog", "rabbit", "newt"], 60, p=[0.9, 0.05, 0.05]),
+            "ill": rng.choice(["yes", "no"], 60),
+            "clinic": rng.choice(list("abz"), 60),
+            "age": rng.integers(0, 20, 60),
+        }
+    )
+    budget: Any = {"epsilon": 0.5} if privacy == "pure" else {"rho": 0.05}
+    ledger = batchdp.Ledger.create(tmp_path / "budget.db", **budget)
+    release = batchdp.answer(planned, rows, ledger=ledger, **budget)
+    release.save(tmp_path / "a.release")
+    release = batchdp.load_release(tmp_path / "a.release")
+    found = dict(zip(release.names, release.consistent().values.tolist(), strict=True))
+    assert min(found.values()) >= -1e-6
+    total = found["of_all"]
+    assert found["n[species=all, ill=all]"] == pytest.approx(total, abs=1e-4)
+    for name in ("dog", "cat", "rabbit"):
+        whole = found[f"n[species={name}, ill=all]"]
+        assert sum(found[f"n[species={name}, ill={ill}]"] for ill in ("yes", "no")) <= whole + 1e-4
+        assert found[f"years[species={name}]"] <= 19 * whole + 1e-3
+    assert sum(found[f"at[clinic={c}, ill={ill}]"] for c in "abcdefgh" for ill in ("yes", "no")) <= total + 1e-4
+    assert counts_among(release).tolist() == ["years" not in name for name in release.names]
+
+
+def test_blocks_whose_records_nobody_knows_are_refused(tmp_path: Path) -> None:
+    strategy = batchdp.optimize(batchdp.MatrixWorkload(np.eye(4), blocks=(2, 2)), seconds=0.1)
+    ledger = batchdp.Ledger.create(tmp_path / "budget.db", epsilon=1)
+    release = batchdp.answer(strategy, [1, 2, 3, 4], epsilon=1, ledger=ledger)
+    with pytest.raises(batchdp.ReleaseError, match="several blocks"):
+        release.consistent()

@@ -123,7 +123,7 @@ def describe_neighbours(privacy_unit: str) -> str:
     """Whose privacy it is, as a sentence goes on after a colon."""
     if privacy_unit == EVERY_ROW or privacy_unit.startswith(CALLER):
         return privacy_unit
-    return f"one person is one value of {privacy_unit}, as declared"
+    return f"whoever is behind one value of {privacy_unit}"
 
 
 @dataclass(frozen=True)

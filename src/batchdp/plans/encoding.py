@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from batchdp.domain import Domain
-from batchdp.errors import PlanError
+from batchdp.errors import PlanError, QueryError
 from batchdp.linalg.matrix import plain
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.criteria import Statement, statement_of, statements_of
@@ -83,6 +83,23 @@ class CellBatch:
         # Blocks of components meet in every record.
         met = None if isinstance(cells, ComponentCells) else cells.meetings
         return MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met, ends=cells.ends)
+
+
+@singledispatch
+def kinds_of(batch: Any, domain: Domain) -> sparse.csr_array | None:
+    """What a record of every kind adds to every query, where what is counted does not say it; see `Cells.kinds`."""
+    return None
+
+
+@kinds_of.register
+def _(batch: CellBatch, domain: Domain) -> sparse.csr_array | None:
+    cells = batch.cells
+    if isinstance(cells, ComponentCells):  # which count every value of a summed column, not the ends of stretches
+        try:
+            return cells_of(batch.queries, domain).kinds
+        except QueryError:
+            return sparse.csr_array((len(cells.names), 0))
+    return cells.kinds if len(cells.blocks) > 1 else None
 
 
 @singledispatch

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from batchdp.domain import Counted
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError
@@ -36,7 +37,7 @@ from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan
-from batchdp.plans.encoding import shown_answers
+from batchdp.plans.encoding import kinds_of, shown_answers
 from batchdp.plans.planned import settle
 from batchdp.privacy import UNITS, Budget, Noise, round_down, round_up
 from batchdp.private import CellCounts, Counts
@@ -180,6 +181,8 @@ class Request:
     legend: Legend | None = None
     counted: Counted | None = None
     """What is counted, before any noise."""
+    kinds: sparse.csr_array | None = None
+    """What a record of every kind adds to every answer, as in `Release`."""
 
     @property
     def derived(self) -> int:
@@ -277,12 +280,15 @@ def _request(
             column_names=getattr(strategy.workload, "column_names", None),
             legend=legend,
             counted=planned.counted,
+            kinds=kinds_of(planned.batch, planned.domain),
         )
     if isinstance(strategy, FactoredStrategy):
         records, own, rules = given_records(strategy, table)
         return Request(strategy, records, whose, cap, label or "records", column_names=own, counted=rules)
     cells, rules = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
-    return Request(strategy, lambda: CellCounts(cells()), whose, cap, label or "counts", counted=rules)
+    workload = strategy.workload
+    unknown = sparse.csr_array((len(workload.names), 0)) if len(workload.blocks) > 1 else None
+    return Request(strategy, lambda: CellCounts(cells()), whose, cap, label or "counts", counted=rules, kinds=unknown)
 
 
 def release(
@@ -371,8 +377,10 @@ def _say(request: Request, reader: Reader) -> Said:
 
 def _present(request: Request, reader: Reader, stored: Stored, confidence: float) -> Release:
     """What the caller gets: a release, from measurements with their noise."""
-    said = vars(_say(request, reader))
-    return Release(reader, stored.noisy, stored.certificate, confidence=confidence, given=stored.values, **said)
+    said, kinds = vars(_say(request, reader)), request.kinds
+    return Release(
+        reader, stored.noisy, stored.certificate, confidence=confidence, given=stored.values, kinds=kinds, **said
+    )
 
 
 def _kept(release: Release) -> tuple[Dense | None, Dense | None]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from batchdp import archive
 from batchdp.domain import Counted
@@ -191,6 +192,8 @@ def _written(release: Release) -> Encoded:
     arrays |= {"noisy": np.frombuffer(noisy, dtype=np.uint8 if wide else "<i8")}
     if release.legend is not None:
         arrays["legend"] = release.legend.axes
+    if release.kinds is not None:
+        arrays |= archive.split_matrix("kinds", release.kinds)
     if release.given is not None or release.reader.answers <= release.reader.most_read:
         arrays["values"] = release.linear_answers
     header = {
@@ -256,6 +259,7 @@ def _read(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
         legend=legend,
         counted=None if header["counted"] is None else Counted.read(header["counted"]),
         given=np.asarray(archive.read_numbers("values", arrays), dtype=np.float64) if "values" in arrays else None,
+        kinds=sparse.csr_array(archive.join_matrix("kinds", arrays, most_bytes)) if "kinds_data" in arrays else None,
     )
 
 

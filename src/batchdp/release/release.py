@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from batchdp.domain.counted import Counted, describe_counted
 from batchdp.errors import ReleaseError
@@ -64,6 +65,8 @@ class Release(Shown):
         legend: what the rows of tables are called; their names or numbers, if there is none.
         counted: what is counted, before any noise; None where an older version did not keep it.
         given: all linear answers as they were given first; read from the measurements if left out.
+        kinds: what a record of every kind adds to every linear answer, where measured cells lie in several blocks and
+            are no kinds of records; without columns where nobody can say.
     """
 
     reader: Reader = field(repr=False)
@@ -75,6 +78,7 @@ class Release(Shown):
     legend: Legend | None = field(default=None, repr=False)
     counted: Counted | None = field(default=None, repr=False)
     given: Dense | None = field(default=None, repr=False)
+    kinds: sparse.csr_array | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         answers = self.reader.answers
@@ -82,6 +86,8 @@ class Release(Shown):
             raise ReleaseError(f"release: {self.noisy.shape} measurements for {self.reader.measurements:,}")
         if self.given is not None and self.given.shape != (answers,):
             raise ReleaseError(f"release: its parts do not fit together, {self.given.shape} for {answers:,} answers")
+        if self.kinds is not None and self.kinds.shape[0] != answers:
+            raise ReleaseError(f"release: kinds of records for {self.kinds.shape[0]:,} answers, not {answers:,}")
         if (titles := self.layout.titles) is not None and len(self.column_names) != len(titles.workload.sizes):
             raise ReleaseError(f"release: {len(self.column_names)} names for {len(titles.workload.sizes)} columns")
         if any(not 0 <= part < answers for one in self.layout.listed[1] for part in parts_of(one.of)):

@@ -77,7 +77,9 @@ def counts_among(release: Release) -> NDArray[np.bool_]:
     """Which linear answers that are shown are counts, to which a record adds 1 or nothing; by table if lazy."""
     reader: Any = release.reader
     if isinstance(reader, CellReader):
-        others = reader.workload.copy()
+        others = (reader.workload if release.kinds is None else release.kinds).copy()
+        if not others.shape[1]:
+            return np.zeros(len(release.linear_numbers), dtype=bool)
         others.data = 1.0 * ~np.isin(others.data, (0.0, 1.0))
         return np.asarray(others.sum(axis=1) == 0)[release.linear_numbers]
     found = reader.workload.products_of(_of_counts) == 1
@@ -132,19 +134,20 @@ HALF = 127
 
 
 @singledispatch
-def matrices_section(reader: Any, *, derived: bool = False) -> Markup | None:
+def matrices_section(reader: Any, *, derived: bool = False, blocks: bool = False) -> Markup | None:
     """What was measured, as pictures; None where nothing that small says it, each kind of reader says its own."""
     return None
 
 
 @matrices_section.register
-def _(reader: CellReader, *, derived: bool = False) -> Markup:
+def _(reader: CellReader, *, derived: bool = False, blocks: bool = False) -> Markup:
     """L and B side by side."""
     (measurements, cells), queries = reader.measure.shape, len(reader.names)
     return render(
         "reports/matrices.html",
         queries=queries,
         derived=derived,
+        blocks=blocks,
         measurements=measurements,
         cells=cells,
         figures=[

@@ -123,7 +123,10 @@ def _page(
         "privacy": ("Privacy", privacy_section(release)),
         "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else None),
         "methods": ("Methods", methods_section(list(methods), lower_bound)),
-        "strategy": ("Strategy", matrices_section(release.reader, derived=bool(release.asked))),
+        "strategy": (
+            "Strategy",
+            matrices_section(release.reader, derived=bool(release.asked), blocks=release.kinds is not None),
+        ),
         "certificate": ("Certificate", certificate_section(release.certificate)),
     }
     scripts = [render_part("reports/page.js")] + [render_part("reports/tables.js")] * (tables.count > 0)

@@ -48,7 +48,6 @@ INTERVALS = (
     "Standard errors and intervals belong to the noisy answers, not to the consistent ones. These are often closer to "
     "what is counted, not always, and are not unbiased: near-empty cells go up, and what is large goes down for them."
 )
-APART = "Where a batch is measured in blocks, answers of different blocks are fitted apart and need not agree."
 WORTH_SAYING = 1e-6
 """Of the records that were moved to make tables agree: less is what averages of nearly equal margins leave."""
 UNKEPT_SHOWN = 5
@@ -108,7 +107,6 @@ class Consistent:
         rounding: what whole numbers cost; None where they were not asked for.
         gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
         lifted: records that were moved to make tables agree where the search ended early, as a share of all.
-        apart: whether a batch may have been measured in blocks, which are fitted by themselves.
     """
 
     release: Release = field(repr=False)
@@ -117,7 +115,6 @@ class Consistent:
     rounding: Rounding | None = None
     gap: float = 0.0
     lifted: float = 0.0
-    apart: bool = False
 
     @cached_property
     def values(self) -> Dense:
@@ -158,7 +155,7 @@ class Consistent:
     @property
     def notes(self) -> tuple[str, ...]:
         """What must be said beside these answers: sentences for files, pages and the terminal."""
-        found = [INTERVALS, *([APART] if self.apart else [])]
+        found = [INTERVALS]
         if self.status is Outcome.CANCELLED:
             found.append("The search was stopped: the best so far agrees and is not negative, yet is not the closest.")
         elif self.status in (Outcome.OUT_OF_ROUNDS, Outcome.OUT_OF_TIME, Outcome.STALLED):
@@ -197,7 +194,13 @@ def fit(reader: Any, release: Release, *, whole: bool, progress: Progress | None
 
 @fit.register(CellReader)
 def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress | None) -> Consistent:
-    return fit_cells(_distinct(reader.workload), reader.standard_errors, release, whole=whole, progress=progress)
+    W = reader.workload if release.kinds is None else release.kinds
+    if not W.shape[1]:
+        raise ReleaseError(
+            "consistent: this batch is measured in several blocks, and which of their cells one record can have "
+            "together is not known, or makes too many kinds of records to fit; ask for fewer columns at once"
+        )
+    return fit_cells(_distinct(W), reader.standard_errors, release, whole=whole, progress=progress)
 
 
 def fit_cells(
@@ -210,10 +213,10 @@ def fit_cells(
     fitted = closest_cells(rows, precision * release.linear_answers, progress=progress)
     found = np.asarray(W @ fitted.x)
     if not whole:
-        return Consistent(release, lambda _: found, fitted.status, apart=True)
+        return Consistent(release, lambda _: found, fitted.status)
     rounded = np.asarray(W @ round_controlled(fitted.x, _counting(W))[0].astype(np.float64))
     cost = Rounding.of([np.abs(rounded - found)])
-    return Consistent(release, lambda _: rounded, fitted.status, cost, apart=True)
+    return Consistent(release, lambda _: rounded, fitted.status, cost)
 
 
 def _counting(workload: sparse.csr_array) -> sparse.csr_array:

@@ -295,7 +295,7 @@ def _files(facts: Facts) -> Bullets:
     return Bullets(
         (
             "tables: one file a table, with its group columns, value, standard_error, low and high.",
-            "datapackage.json: what every column of every file is, for programs (Frictionless Table Schema).",
+            "datapackage.json: what every column of every table is, for programs (Frictionless Table Schema).",
             *covariance,
             "answers.release: everything, for batchdp; batchdp verify computes it again.",
             "checklist.md: what was checked, what is declared, what is open.",

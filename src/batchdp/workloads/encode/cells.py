@@ -23,7 +23,15 @@ from batchdp.errors import QueryError
 from batchdp.linalg.matrix import Dense, Indices, column_norms
 from batchdp.queries.query import Query, ValueOf
 from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, parts_of, split
-from batchdp.workloads.encode.classes import MOST_ENTRIES, Classes, TooManyClassesError, classes_of, counting, joined
+from batchdp.workloads.encode.classes import (
+    MOST_AMOUNTS,
+    MOST_ENTRIES,
+    Classes,
+    TooManyClassesError,
+    classes_of,
+    counting,
+    joined,
+)
 
 
 def ends_of(classes: Classes, atoms: Sequence[Atoms], amount: str | None) -> tuple[tuple[int, int, int], ...]:
@@ -278,6 +286,12 @@ def _sets(patterns: Classes, owners: Sequence[int]) -> set[tuple[int, ...]]:
 
 MOST_CELLS = 8192
 """In one block, unless the caller says otherwise."""
+MOST_KINDS = 100_000
+"""Of records, by all blocks together."""
+MOST_ADDED = 20_000_000
+"""Of what records of every kind add to the queries."""
+WHOLE = 1e-9
+"""How far a sum over blocks may be from the whole number that it is, relative to its size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,11 +312,35 @@ class Cells:
     def matrix(self) -> sparse.csr_array:
         """W: query × cell, block after block; a query that spans blocks has entries in each."""
         stacked = sparse.csr_array(sparse.block_diag([block.classes.matrix for block in self.blocks], format="csr"))
+        return self._placed(stacked)
+
+    def _placed(self, stacked: sparse.csr_array) -> sparse.csr_array:
+        """What all blocks add to their queries, block under block, as what is added to every query."""
         rows = np.concatenate([block.queries for block in self.blocks])
         if len(rows) == len(self.names):
             return stacked[np.argsort(rows)]
         placing = sparse.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), (len(self.names), len(rows)))
         return sparse.csr_array(placing @ stacked)
+
+    @cached_property
+    def kinds(self) -> sparse.csr_array:
+        """What a record of every kind adds to every query, without columns where kinds are too many.
+
+        Cells of several blocks are no kinds of records: a record has one cell in each, and not all of these meet.
+        """
+        limit = MOST_AMOUNTS.set(MOST_ADDED)
+        try:
+            classes = (block.classes for block in self.blocks)
+            every = reduce(lambda one, other: joined(one, other, self.atoms, MOST_KINDS), classes)
+        except (TooManyClassesError, QueryError):
+            return sparse.csr_array((len(self.names), 0))
+        finally:
+            MOST_AMOUNTS.reset(limit)
+        found = self._placed(sparse.csr_array(every.amounts))
+        near = np.rint(found.data)
+        found.data = np.where(np.abs(found.data - near) <= WHOLE * np.maximum(1, np.abs(near)), near, found.data)
+        found.eliminate_zeros()
+        return found
 
     @cached_property
     def meetings(self) -> Meetings | None:
