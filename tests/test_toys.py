@@ -14,6 +14,7 @@ import pytest
 import toy_aggregate
 import toy_engine
 import toy_format  # noqa: F401
+import toy_search
 from batchdp import (
     BudgetError,
     Ledger,
@@ -24,10 +25,12 @@ from batchdp import (
     audit,
     export,
     load_release,
+    optimize,
     plan,
 )
 from batchdp.release.file import FORMAT
 from batchdp.release.verify import check_charged, check_ledger, check_release
+from batchdp.workloads.kronecker import in_factors
 from toy_measurement import BITS, CountEverybody
 from toy_noise import GEOMETRIC, identity
 
@@ -112,3 +115,20 @@ def test_an_aggregate_an_engine_and_a_format_are_a_file_each(tmp_path: Path, mon
     (file,) = export(done, tmp_path / "out", format="jsonl")  # type: ignore[arg-type]
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(row["g"], round(row["value"])) for row in rows] == [("a", 18), ("b", 0)]
+
+
+def test_a_search_over_many_columns_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pairs of three columns by the toy's search, from optimize to a verified release and its audit."""
+    toy_search.register(monkeypatch)
+    sizes = [3, 4, 5]
+    pairs = [[None if i == left else np.eye(n) for i, n in enumerate(sizes)] for left in (2, 1, 0)]
+    found = optimize(in_factors(sizes, pairs))
+    assert found.method == "toy search"
+    assert found.expected_squared_error(epsilon=1.0) == pytest.approx(2 * 9 * (12 + 15 + 20))
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=60)
+    records = np.array([[0, 1, 2]] * 7 + [[2, 3, 4]])
+    done = answer(found, records, epsilon=50.0, ledger=ledger)
+    assert done.table(0, 1)["value"].round().to_numpy().reshape(3, 4)[[0, 2], [1, 3]].tolist() == [7, 1]
+    done.save(tmp_path / "a.release")
+    check_release(load_release(tmp_path / "a.release"))
+    assert audit(found, epsilon=1.0, runs=4000).passed
