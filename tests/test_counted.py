@@ -66,7 +66,8 @@ SENTENCES = (
     "Left out are rows whose hours is a fraction within 0 to 40 or NULL; whose taken is not within 2020-01-01 to "
     "2025-12-31 or NULL.",
     "Of the rows that remain, at most 20 of each student are counted, whatever a query asks for; where there are more, "
-    "a lot decides, the same for rows that no query tells apart. So counts may be too low, and other answers too low "
+    "a fixed rule that works like a lot picks them, the same ones every time. So counts may be too low, and other "
+    "answers too low "
     "or too high. Rows whose student is NULL are left out.",
     "Values beyond an end of their range count as the nearer end, in conditions such as WHERE too: fee (0 to 2,000).",
     "Values are rounded to the nearest step, in conditions too: fee (to 0.01).",
@@ -409,7 +410,7 @@ def test_who_is_a_person_is_declared_and_not_checked(study: Path) -> None:
 
 def test_a_person_of_several_rows_is_not_called_a_record(tmp_path: Path) -> None:
     ledger, strategy = Ledger.create(tmp_path / "b.db", epsilon=2), optimize(np.eye(2), seconds=0.2)
-    for rows, said in ((1, "one person’s record is one thing"), (5, "one person’s rows are one thing")):
+    for rows, said in ((1, "one unit’s record is one thing"), (5, "one unit’s rows are one thing")):
         done = answer(strategy, [1, 2], epsilon=1.0, ledger=ledger, neighbours="replace", rows_per_unit=rows)
         assert said in page(done)
 

@@ -274,9 +274,12 @@ def known(study: Study) -> set[float]:
     ends = [end for one in release.counted.columns for end in (one.low, one.high, one.step)]
     found += [c.largest_total, *(end for end in ends if isinstance(end, int | float))]
     table = next(one for one in release.tables if len(one.answers) > 1)
-    i, j = table.answers[:2]
-    C = release.covariance
+    own = list(table.answers)
+    C = release.covariance[np.ix_(own, own)]
+    shared = np.triu(np.abs(C) / np.sqrt(np.outer(np.diag(C), np.diag(C))), 1)
+    i, j = np.unravel_index(np.argmax(shared), shared.shape)
     found += [math.sqrt(C[i, i] + C[j, j] + sign * 2 * C[i, j]) for sign in (1, -1)]
+    found += [own[i] + 1, own[j] + 1]
     return {float(one) for one in found}
 
 
@@ -504,7 +507,7 @@ def test_tables_of_many_columns_have_a_dossier_too(tables: tuple[Release, Ledger
     assert content["deployment"]["privacy_loss"]["privacy_parameters"] == {"rho": 0.5}
     details = content["deployment"]["privacy_loss"]["privacy_parameters_details"]
     for delta in DELTAS:
-        assert f"ε = {release.epsilon_at(delta):.4f} at δ = {delta:g}" in details
+        assert f"ε = {math.ceil(1e4 * release.epsilon_at(delta)) / 1e4:.4f} at δ = {delta:g}" in details
     assert set(violations(content, SCHEMA)) <= set(done.missing)
     path = next((tmp_path / "out" / "tables").glob(f"?-*.{format}"))
     path.write_bytes(path.read_bytes()[:-3] + b"9\n9")
@@ -757,10 +760,10 @@ ONES = {"table": "t", "columns": {"a": {"values": ["x", "y"]}, "b": {"integers":
         ("SELECT COUNT(*) AS n FROM t; SELECT AVG(b) AS mean FROM t", None),
         ("SELECT AVG(b) AS mean FROM t", None),
         ("SELECT COUNT(*) AS n FROM t", None),
-        ("SELECT COUNT(*) AS n FROM t; SELECT COUNT(*) AS x FROM t WHERE a = 'x'", "first two answers of the table"),
+        ("SELECT COUNT(*) AS n FROM t; SELECT COUNT(*) AS x FROM t WHERE a = 'x'", "two answers of the table"),
         (
             "SELECT AVG(b) AS mean FROM t; SELECT COUNT(*) AS n FROM t; SELECT COUNT(*) AS x FROM t WHERE a = 'x'",
-            "first two answers that are not derived of the table",
+            "two answers that are not derived of the table",
         ),
     ],
 )
@@ -771,7 +774,7 @@ def test_statements_of_one_answer_each(sql: str, example: str | None, tmp_path: 
     done = dossier(release, tmp_path / "out", ledger=ledger)
     verify(done.folder, ledger=ledger)
     note = (done.folder / "note.md").read_text()
-    assert ("first two answers" in note) == (example is not None)
+    assert ("For example two answers" in note) == (example is not None)
     if example is not None:
         assert example in note
         said = re.search(r"their standard errors are ([0-9.]+) and ([0-9.]+);", note)

@@ -52,7 +52,7 @@ def test_by_itself_has_the_share_of_what_was_asked_and_parts_share_one(privacy: 
     parts = {"mean.numerator", "mean.denominator", "middle.below", "middle.total", "late.numerator", "late.denominator"}
     assert {one.name for one in expected.statements if one.part_of} == parts
     assert (
-        "whichever is better; a derived answer part by part, each alone with an equal part of that. Gain"
+        "bounded as in the plan; a derived answer part by part, each alone with an equal part of that. Gain"
         in expected.explained()
     )
 

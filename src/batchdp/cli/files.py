@@ -192,7 +192,7 @@ def _description(release: Release, output: Path, agreeing: Consistent | None) ->
     }
     if agreeing is not None:
         said |= {
-            "consistent": "the answer made to agree with others and not negative, as far as the notes say",
+            "consistent": "value adjusted so that all answers fit one table without negative counts",
             "interval_of": "which column the interval is of",
         }
     notes = list_notes(release, agreeing)

@@ -104,8 +104,8 @@ class Counted:
         most = f"Of the rows that remain, at most {most}" if after else f"At most {most} row{'s' * many}"
         return (
             f"{most} of each {self.unit} {'are' if many else 'is'} counted, whatever a query asks for; where there are "
-            "more, a lot decides, the same for rows that no query tells apart. So counts may be too low, and other "
-            f"answers too low or too high. Rows whose {self.unit} is NULL are left out."
+            "more, a fixed rule that works like a lot picks them, the same ones every time. So counts may be too low, "
+            f"and other answers too low or too high. Rows whose {self.unit} is NULL are left out."
         )
 
     def _rows(self) -> list[str]:

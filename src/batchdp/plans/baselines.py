@@ -76,8 +76,8 @@ def explained(statements: Sequence[ExpectedStatement]) -> str:
         one.part_of for one in statements
     )
     text = (
-        f"By itself: each statement alone with {share}, by noise on data or on results, whichever is better{apart}. "
-        "Gain: how many times smaller its error is than that."
+        f"By itself: each statement alone with {share}, by noise on data or on results, whichever is better, with what "
+        f"a unit can change bounded as in the plan{apart}. Gain: how many times smaller its error is than that."
     )
     return f"{text} {describe_parts((one.name, one.adds) for one in statements)}".rstrip()
 

@@ -262,8 +262,8 @@ def outlook(
 @singledispatch
 def told_over(workload: Any) -> str:
     """What is measured for a batch, in words."""
-    blocks = f" in {len(workload.blocks)} blocks" if len(workload.blocks) > 1 else ""
-    return f"of {workload.cells} kinds of records{blocks}"
+    blocks = f" (a record has at most one in each of {len(workload.blocks)} blocks)" * (len(workload.blocks) > 1)
+    return f"of {workload.cells} cells{blocks}"
 
 
 @told_over.register

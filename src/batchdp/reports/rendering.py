@@ -39,6 +39,11 @@ def significant(value: float) -> str:
     return _signed(text.rstrip("0").rstrip(".") if "." in text else text)
 
 
+def rounded_up(value: float, digits: int = 4) -> float:
+    """To so many digits behind the point, never down: what is promised is at most this."""
+    return math.ceil(value * 10**digits - 1e-9) / 10**digits
+
+
 def percent(share: float) -> str:
     """A place along an axis, for SVG."""
     return f"{100 * share:.3f}%"

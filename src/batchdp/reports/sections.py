@@ -16,7 +16,7 @@ from batchdp.mechanism.measurement import EVERY_ROW, describe_neighbours
 from batchdp.privacy import UNITS
 from batchdp.release import Release
 from batchdp.release.certificate import CertifiedGroup, PrivacyCertificate
-from batchdp.reports.rendering import render
+from batchdp.reports.rendering import render, rounded_up
 
 MOST_ROWS = 100
 
@@ -55,7 +55,7 @@ MEANINGS = {
     "privacy": ("Kind of privacy", "pure: ε and Laplace noise; zcdp: ρ and Gaussian noise"),
     "budget": ("Budget", "ε or ρ that was charged"),
     "neighbours": ("Neighbours", "what two tables that must not be told apart differ by"),
-    "privacy_unit": ("Privacy unit", "whose privacy: the column with one value a person, or what is said instead"),
+    "privacy_unit": ("Privacy unit", "whose privacy: the column with one value a unit, or what is said instead"),
     "shape": ("Shape of the noise", "measurements that share a body, the hull of ± their columns, and its share of ε"),
     "distribution": ("Noise", "the distribution that it was drawn from, discrete or rounded to whole numbers"),
     "loss": ("Privacy loss", "what all groups of measurements lose together; at most the budget"),
@@ -63,7 +63,7 @@ MEANINGS = {
     "bias_share": ("Bias", "the most that the lattice moves any count or sum, as a share of its standard error"),
     "measurements": ("Measurements", "noisy whole numbers that all answers are read from"),
     "groups": ("Groups", "measurements that were drawn with one noise each; SHA-256 of the list of them"),
-    "plan_digest": ("Plan digest", "fingerprint of everything that decides what is released"),
+    "plan_digest": ("Plan digest", "fingerprint of all that decides what is released, but the data and the budget"),
     "table": ("Table", "what the ledger calls the data"),
     "ledger_head": ("Ledger head", "the ledger’s hash right after the charge; ledger.verify looks for it"),
     "opendp": ("OpenDP", "version of the library that drew the noise"),
@@ -125,9 +125,10 @@ DELTAS = (1e-5, 1e-6, 1e-9)
 def guarantee(release: Release) -> str:
     """One sentence for the head of the page."""
     c = release.certificate
+    whose = describe_neighbours(c.privacy_unit)
     strength = c.strength if c.noise.is_pure else f"{c.strength} (zCDP)"
     return (
-        "The answers carry random noise, which limits what the page tells about any one person. "
+        f"The answers carry random noise, which limits what the page tells about any one unit: {whose}. "
         f"Differentially private with {strength}; the exact counts appear nowhere."
     )
 
@@ -157,20 +158,24 @@ def _pure(release: Release) -> dict[str, object]:
         "deltas": (),
         "factor": _factor(epsilon),
         "certainty": f"{sure:g} % sure" if sure < 100 else "as good as certain",
-        "belief": f"one person’s {one} one thing or another"
+        "belief": f"one unit’s {one} one thing or another"
         if neighbours.startswith("replac")
-        else "one person is in the table or not",
+        else "one unit is in the table or not",
     }
 
 
 def _concentrated(release: Release) -> dict[str, object]:
     epsilons = [release.epsilon_at(delta) for delta in DELTAS]
     rows = zip(DELTAS, epsilons, strict=True)
-    return {"deltas": [(f"{delta:g}", f"{epsilon:.3f}", _factor(epsilon)) for delta, epsilon in rows]}
+    return {"deltas": [(f"{delta:g}", f"{rounded_up(epsilon, 3):.3f}", _factor(epsilon)) for delta, epsilon in rows]}
 
 
 def _factor(epsilon: float) -> str:
-    return f"{math.exp(epsilon):,.3g}" if epsilon < 7 else f"{math.exp(min(epsilon, 700)):.2e}"
+    """e^ε with three digits, rounded up."""
+    factor = math.exp(min(epsilon, 700))
+    step = 10.0 ** (math.floor(math.log10(factor)) - 2)
+    shown = math.ceil(factor / step - 1e-9) * step
+    return f"{shown:,.3g}" if epsilon < 7 else f"{shown:.2e}"
 
 
 class Compared(Protocol):

@@ -46,7 +46,8 @@ Read = Callable[[int], Dense]
 
 INTERVALS = (
     "Standard errors and intervals belong to the noisy answers, not to the consistent ones. These are often closer to "
-    "what is counted, not always, and are not unbiased: near-empty cells go up, and what is large goes down for them."
+    "what is counted, not always. Where the noisy answers imply a count below 0, shown or not, it is raised to 0 and "
+    "the answers that it is part of move to fit, so they are not unbiased."
 )
 WORTH_SAYING = 1e-6
 """Of the records that were moved to make tables agree: less is what averages of nearly equal margins leave."""

@@ -161,7 +161,8 @@ class Facts:
     def sensitivity(self) -> str:
         """How far one privacy unit moves the measurements: exactly, or at most where one takes another's place."""
         c = self.certificate
-        exactly = "computed exactly" + ", which no replacement exceeds" * c.neighbours.startswith("replacing")
+        bound = ", a bound that no replacement exceeds" * c.neighbours.startswith("replacing")
+        exactly = f"computed without rounding{bound}"
         if c.shape:
             return f"{c.groups[0].moved} columns of the measurements, each inside its bodies, in whole numbers"
         if len(c.groups) > 1:

@@ -12,7 +12,7 @@ from batchdp.reports.dossier.about import About
 from batchdp.reports.dossier.document import Block, Bullets, Code, Document, Grid, Picture, Section
 from batchdp.reports.dossier.facts import Facts
 from batchdp.reports.matrices import counts_among
-from batchdp.reports.rendering import significant
+from batchdp.reports.rendering import rounded_up, significant
 
 CHECKED, DECLARED, OPEN = "checked by the tool", "declared by the custodian", "open"
 COMPOSITION = "composition.svg"
@@ -30,7 +30,7 @@ def items(facts: Facts, about: About) -> tuple[Item, ...]:
     counted = " ".join(facts.release.notes) or "every row, as it is"
     return (
         _unit(facts, about),
-        ("What do neighbouring tables differ by?", CHECKED, c.neighbours),
+        ("What do neighbouring tables differ by?", DECLARED, f"{c.neighbours}; enforced by the tool"),
         ("What is counted?", OPEN if facts.release.counted is None else CHECKED, counted),
         ("Which parameters?", CHECKED, _parameters(facts)),
         ("Is the loss within the budget?", CHECKED, facts.loss),
@@ -42,7 +42,7 @@ def items(facts: Facts, about: About) -> tuple[Item, ...]:
         (
             "Is what is measured chosen without the data?",
             CHECKED,
-            f"what is measured follows from queries and domain alone, SHA-256 of the plan {c.plan_digest}",
+            f"what is measured follows from queries and domain alone; fingerprint of the plan: {c.plan_digest}",
         ),
         _asked("Was anything chosen by looking at the data?", about["dp_variant"]["unprotected_quantities"]),
         _asked(
@@ -88,7 +88,7 @@ def _unit(facts: Facts, about: About) -> Item:
 
 
 def _parameters(facts: Facts) -> str:
-    same = "; ".join(f"ε = {epsilon:.4f} at δ = {delta:g}" for epsilon, delta in facts.epsilons)
+    same = "; ".join(f"ε = {rounded_up(epsilon):.4f} at δ = {delta:g}" for epsilon, delta in facts.epsilons)
     return facts.strength + (", pure: δ is 0" if facts.noise.is_pure else f", which implies {same}")
 
 
@@ -113,7 +113,7 @@ def _accuracy(facts: Facts) -> str:
 def _together(facts: Facts) -> list[Block]:
     books = facts.books
     assert books is not None
-    *each, every = [(one.name, f"{one.epsilons[3]:.4f}") for one in facts.curves] or [("", "")]
+    *each, every = [(one.name, f"{rounded_up(one.epsilons[3]):.4f}") for one in facts.curves] or [("", "")]
     at = dict(each)  # at the fourth δ of the curves, 10⁻⁶
     rows = tuple(
         (one.release_id, one.table, one.time[:19], one.state, f"{one.charged:g}", at.get(one.release_id, ""))
@@ -127,11 +127,13 @@ def _together(facts: Facts) -> list[Block]:
         blocks.append(f"The latest {MOST_SPENDS:,} of {len(books.entries):,} are listed.")
     if facts.curves:
         blocks.append(f"Together they are (ε, δ)-differentially private with ε = {every[1]} at δ = 1e-06.")
-        blocks.append(Picture(COMPOSITION, "The ε of each release and of all together, for every δ"))
+        blocks.append(Picture(COMPOSITION, "The ε of each release and of all together, by δ"))
     return blocks
 
 
 MOST_TABLES = 50
+FIRST = 40
+"""Answers of a table among which two are looked for that share noise."""
 COVARIANCE = "covariance.csv"
 EXAMPLE = """\
 import batchdp
@@ -153,7 +155,7 @@ def note(facts: Facts, about: About) -> Document:
         lead=(
             f"{facts.answers:,} answers in {len(facts.tables):,} tables. They are counts and sums with noise"
             f"{', or computed from such' if facts.derived else ''}, which limits what the numbers tell about any one "
-            "person."
+            f"unit: {facts.whose}."
         ),
         sections=(
             Section("What the numbers are", _what(facts, about)),
@@ -250,7 +252,7 @@ def _adding(facts: Facts) -> list[Block]:
 
 
 def _example(facts: Facts) -> tuple[tuple[int, int], str]:
-    """Two answers by their places, and the first two of one table, added and compared, if a table has two."""
+    """Two answers of a table by their places, those that share most of their noise, added and compared."""
     C = facts.covariance
     for number, table in enumerate(facts.tables) if C is not None else ():
         if C is not None and (places := _places(facts, number)) is not None:
@@ -258,7 +260,8 @@ def _example(facts: Facts) -> tuple[tuple[int, int], str]:
             some = " that are not derived" if derived_in(facts.release, number) else ""
             a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
             return places, (
-                f"For example the first two answers{some} of the table {table.title}: their standard errors are "
+                f"For example two answers{some} of the table {table.title}, those in the rows {i + 1} and {j + 1} of "
+                f"{COVARIANCE}: their standard errors are "
                 f"{significant(math.sqrt(a))} and {significant(math.sqrt(b))}; that of their sum is "
                 f"{significant(math.sqrt(max(0.0, a + b + 2 * both)))}, that of their difference "
                 f"{significant(math.sqrt(max(0.0, a + b - 2 * both)))}."
@@ -267,11 +270,16 @@ def _example(facts: Facts) -> tuple[tuple[int, int], str]:
 
 
 def _places(facts: Facts, number: int) -> tuple[int, int] | None:
-    """Which linear answers the first two of a table are, if it has two: statements may lie across one another."""
-    release = facts.release
+    """Which linear answers two of a table are, if it has two: among its first ones, those that share most noise."""
+    release, C = facts.release, facts.covariance
     linear = np.flatnonzero(~release.is_derived).tolist()
-    own = [linear.index(q) for q in release.tables[number].answers if q in linear][:2]
-    return (own[0], own[1]) if len(own) == 2 else None
+    own = [linear.index(q) for q in release.tables[number].answers if q in linear][:FIRST]
+    if len(own) < 2 or C is None:
+        return None
+    errors = np.sqrt(np.diag(C)[own])
+    shared = np.triu(np.abs(C[np.ix_(own, own)]) / np.outer(errors, errors), 1)
+    i, j = divmod(int(np.argmax(np.round(shared, 6))), len(own))
+    return (own[i], own[j]) if j > i else (own[0], own[1])
 
 
 def _never(facts: Facts) -> Bullets:
@@ -297,7 +305,8 @@ def _files(facts: Facts) -> Bullets:
             "tables: one file a table, with its group columns, value, standard_error, low and high.",
             "datapackage.json: what every column of every table is, for programs (Frictionless Table Schema).",
             *covariance,
-            "answers.release: everything, for batchdp; batchdp verify computes it again.",
+            "answers.release: measurements, answers and certificate, for batchdp; batchdp verify on this folder, with "
+            "--ledger, computes all of it again.",
             "checklist.md: what was checked, what is declared, what is open.",
             "evidence.json: certificate, digests, versions.",
         )

@@ -11,6 +11,7 @@ from typing import Any
 from batchdp.reports.dossier.about import About
 from batchdp.reports.dossier.facts import Facts, TableFacts
 from batchdp.reports.dossier.note import COVARIANCE
+from batchdp.reports.rendering import rounded_up
 
 MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 MEANINGS = {
@@ -66,20 +67,27 @@ def _guarantee(facts: Facts) -> dict[str, Any]:
 def _resources(facts: Facts, files: Mapping[str, str], order: Sequence[str]) -> Iterator[dict[str, Any]]:
     for number, (path, table) in enumerate(zip(order, facts.tables, strict=True), start=1):
         kinds = zip(table.columns, table.kinds, strict=True)
-        named = [{"name": name, "type": kind, "description": "the group"} for name, kind in kinds]
+        named = [
+            {"name": name, "type": kind, "description": "the group; empty where a row is a total"}
+            for name, kind in kinds
+        ]
+        whole = table.columns and facts.release.tables[number - 1].groups.axes() is not None  # no totals in it
         meanings = MEANINGS | (DERIVED if table.derived else {})
         made = [{"name": name, "type": "number", "description": text} for name, text in meanings.items()]
         yield {
             **_file(f"table-{number}", path, files[path]),
             "title": table.name,
-            "schema": {"fields": [*named, *made], **({"primaryKey": list(table.columns)} if table.columns else {})},
+            "schema": {"fields": [*named, *made], **({"primaryKey": list(table.columns)} if whole else {})},
             "rows": table.rows,
             "noise": _noise(facts, table),
         }
     if COVARIANCE in files:
         fields = [{"name": "answer", "type": "string", "description": "the name of an answer"}]
         size = len(facts.linear)
-        fields += [{"name": f"{i}", "type": "number"} for i in range(1, size + 1)]
+        fields += [
+            {"name": f"{i}", "type": "number", "description": f"covariance with the answer in row {i}"}
+            for i in range(1, size + 1)
+        ]
         yield {
             **_file("covariance", COVARIANCE, files[COVARIANCE]),
             "title": f"Covariances of the noise in all answers{' that are not derived' * bool(facts.derived)}, in "
@@ -198,7 +206,7 @@ def _privacy_loss(facts: Facts, said: Mapping[str, Any]) -> dict[str, Any]:
     if facts.noise.is_pure:
         details.append("Pure differential privacy: δ is 0.")
     for epsilon, delta in facts.epsilons:
-        details.append(f"Implies (ε, δ)-differential privacy with ε = {epsilon:.4f} at δ = {delta:g}.")
+        details.append(f"Implies (ε, δ)-differential privacy with ε = {rounded_up(epsilon):.4f} at δ = {delta:g}.")
     if facts.books is not None:
         details.append(f"The ledger at that time: {facts.spent}.")
     neighbours = f"Neighbouring tables differ by {facts.certificate.neighbours}."
