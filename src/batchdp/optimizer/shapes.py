@@ -73,7 +73,9 @@ def with_shape(
     said = f"Noise in the shape of the batch has an expected squared error of {error:.4g} ± {spread:.2g} at ε = 1"
     said += ", simulated"
     if error + limits.clearly * spread < other:
-        reason = f"{said}; the best pair, {pair.method}, has {other:.4g}. A draw takes {_seconds(found)}."
+        assert found.shape is not None
+        takes = f"about {found.shape.seconds:.2g} seconds" if found.shape.seconds >= 1 else "less than a second"
+        reason = f"{said}; the best pair, {pair.method}, has {other:.4g}. A draw takes {takes}."
         return replace(found, proven=pair.proven, reason=reason)
     return replace(pair, reason=f"{said}; this pair has {other:.4g}.")
 
@@ -92,10 +94,3 @@ def _relative_spread(found: PairStrategy, objective: Objective) -> float:
     variances, weights = found.per_query_variance(epsilon=1.0), found.workload.weights
     worst = int(np.argmax(variances if weights is None else variances * weights))
     return found.shape.relative_spread(plain(found.reconstruction)[[worst]])
-
-
-def _seconds(found: PairStrategy) -> str:
-    """How long a draw takes, in words."""
-    assert found.shape is not None
-    seconds = found.shape.seconds
-    return f"about {seconds:.2g} seconds" if seconds >= 1 else "less than a second"

@@ -27,7 +27,7 @@ from batchdp.sql.script import Batch
 from batchdp.workloads.encode import TableBatch
 from batchdp.workloads.encode.atoms import Atoms, parts_of
 from batchdp.workloads.encode.cells import Cells, cells_of
-from batchdp.workloads.matrix import MatrixWorkload, Workload
+from batchdp.workloads.matrix import Lazily, MatrixWorkload, Workload
 
 Items = Sequence[tuple[str, Sequence[Asked[int]]]]
 """Derived answers, by the item of the SELECT that asks for them."""
@@ -167,7 +167,7 @@ def statements_in(batch: Any) -> tuple[Statement, ...]:
     items = [statement_of(item, own) for item, own in batch.statements]
     known = {t for one in items for t in one.queries}
     tables = batch.workload.tables
-    return (*items, *(Statement(tables[t].name, (t,)) for t in range(len(tables)) if t not in known))
+    return (*items, *(Statement(tables[t].name, queries=(t,)) for t in range(len(tables)) if t not in known))
 
 
 @statements_in.register
@@ -192,7 +192,7 @@ def derived_items(batch: Any) -> Items:
     asked = batch.asked
     starts = [0, *asked.ends.tolist()]
     runs = zip(asked.runs, starts, starts[1:], strict=False)
-    return [(run.name, _Slice(asked, start, end)) for run, start, end in runs if run.of is not None]
+    return [(run.name, Lazily(range(start, end), asked.__getitem__)) for run, start, end in runs if run.of is not None]
 
 
 @derived_items.register
@@ -201,20 +201,6 @@ def _(batch: CellBatch) -> Items:
     named = by_name([one.name for one in derived]) if derived else []
     items = [(one.name, [derived[q] for q in one.answers]) for one in named if one.columns != (QUERY,)]
     return items + [(derived[q].name, [derived[q]]) for one in named if one.columns == (QUERY,) for q in one.answers]
-
-
-class _Slice(Sequence[Asked[int]]):
-    """Some answers in a row, each made when it is looked at."""
-
-    def __init__(self, asked: Sequence[Asked[int]], start: int, stop: int) -> None:
-        self._asked, self._places = asked, range(start, stop)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: Any) -> Any:
-        own = self._places[index]
-        return [self._asked[i] for i in own] if isinstance(own, range) else self._asked[own]
 
 
 @singledispatch

@@ -22,6 +22,7 @@ from batchdp import archive
 from batchdp.errors import PlanError, check_finite
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.optimizer.marginal.problem import largest_change, sub_batch
+from batchdp.optimizer.marginal.search import grams_of
 from batchdp.optimizer.options import OBJECTIVES
 from batchdp.optimizer.residual.optimizing import added_up, of_whole_tables
 from batchdp.optimizer.residual.search import Batch
@@ -332,10 +333,7 @@ def _weighted_group(
 
 def _inside(measure: Dense, column: Column, factors: Sequence[Factor]) -> ColumnStrategy:
     """A column's own strategy, whose norm is at most 1."""
-    first = np.unique(column.value, return_index=True)[1]
-    matrices = (factor.matrix[:, first] for factor in factors)
-    grams = [np.ones((len(first), len(first))), *(F.T @ F for F in matrices)]
-    found = by_strategy(measure, grams)
+    found = by_strategy(measure, grams_of(column, factors))
     if found is None or float(np.abs(measure).sum(axis=0).max()) > 1 + 1e-12:
         raise PlanError("the strategy of a column does not determine it, or has a norm above 1")
     return replace(found, measure=measure)

@@ -146,7 +146,7 @@ def partitions(batch: Batch) -> Iterator[list[list[int]]]:
     if not 2 <= len(terms) <= MOST_TERMS:
         return
     cost = cache(partial(_cost, batch, terms, cache(partial(_squares, batch.workload))))
-    single = [(t,) for t in range(len(terms))]
+    single: list[tuple[int, ...]] = [(t,) for t in range(len(terms))]
     for found in grouped(single, lambda one, other: tuple(sorted(one + other)), cost, MOST_GROUPS):
         yield [sorted(t for k in own for t in batch.tables[terms[k]]) for own in found]
 

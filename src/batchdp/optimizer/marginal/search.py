@@ -49,8 +49,9 @@ from batchdp.strategies.marginal.weights import (
     value_of,
     whole_problem,
 )
+from batchdp.strategies.residual.columns import Column
 from batchdp.strategies.residual.strategy import closure, is_whole, least_sum
-from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.workloads.kronecker import Factor, KroneckerWorkload
 
 ColumnSolver = Callable[[Dense, Account], Dense | None]
 """From a matrix of queries on one column, and who pays for the search, to a measure for it."""
@@ -121,12 +122,9 @@ def weighted_tables(
                 break
             insides = _improved(batch, terms, insides, grams, tables, theta, rng, account)
     # A strategy that is each value by itself is measured as such: in fewer bits, and with one law for all answers.
-    own = zip(found.insides, plainly, strict=True)
-    return replace(found, insides=tuple(value if _is_identity(one.measure) else one for one, value in own))
-
-
-def _is_identity(measure: Dense | None) -> bool:
-    return measure is None or np.array_equal(measure, np.eye(*measure.shape))
+    alike = [one.measure is None or np.array_equal(one.measure, np.eye(*one.measure.shape)) for one in found.insides]
+    insides = (value if same else one for one, value, same in zip(found.insides, plainly, alike, strict=True))
+    return replace(found, insides=tuple(insides))
 
 
 def columns_grams(batch: Batch) -> dict[int, list[Dense]]:
@@ -136,10 +134,15 @@ def columns_grams(batch: Batch) -> dict[int, list[Dense]]:
         n = len(column.orbit)
         if column.orbits == 1 or not 2 < n <= MOST_VALUES:
             continue
-        first = np.unique(column.value, return_index=True)[1]
-        factors = [np.ones((1, n)), *(factor.matrix[:, first] for factor in batch.workload.factors[i])]
-        found[i] = [F.T @ F for F in factors]
+        found[i] = grams_of(column, batch.workload.factors[i])
     return found
+
+
+def grams_of(column: Column, factors: Sequence[Factor]) -> list[Dense]:
+    """FᵀF of the factors of a column on the values that are told apart, behind that of one that does not matter."""
+    first = np.unique(column.value, return_index=True)[1]
+    matrices = [np.ones((1, len(first))), *(factor.matrix[:, first] for factor in factors)]
+    return [F.T @ F for F in matrices]
 
 
 def _tables(asked: MarginalProblem, tables: Tables, moves: Account, seed: int, starts: int) -> Fitted:

@@ -182,9 +182,10 @@ def _halves(node: Any) -> tuple[Operation, Expression, Expression]:
             chosen = Choice(condition, then, Constant(np.inf))
             return lambda own, rest: np.where(np.isinf(own), rest, own), chosen, otherwise
         case All(parts) | AnyOf(parts) | Total(parts):
+            kind: Any = type(node)
             middle = len(parts) // 2
-            one, other = (half[0] if len(half) == 1 else type(node)(half) for half in (parts[:middle], parts[middle:]))
-            return {All: np.minimum, AnyOf: np.maximum, Total: np.add}[type(node)], one, other
+            one, other = (half[0] if len(half) == 1 else kind(half) for half in (parts[:middle], parts[middle:]))
+            return {All: np.minimum, AnyOf: np.maximum, Total: np.add}[kind], one, other
     raise TypeError(type(node))
 
 
