@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import singledispatch
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
@@ -127,15 +126,11 @@ def optimize(
     return found
 
 
-@singledispatch
 def best_strategy(workload: Any, noise: Noise, options: Options) -> Any:
-    """The best strategy with a noise, by the kind of workload: here a matrix, block by block if it has several."""
+    """The best strategy with a noise: in factors, never multiplied out, or of a matrix block by block."""
+    if isinstance(workload, KroneckerWorkload):
+        return OVER_COLUMNS[noise](workload, options)
     return _of_blocks(as_workload(workload), noise, options)
-
-
-@best_strategy.register
-def _(workload: KroneckerWorkload, noise: Noise, options: Options) -> Strategy:
-    return OVER_COLUMNS[noise](workload, options)  # never multiplied out
 
 
 OVER_COLUMNS: dict[Noise, Callable[[KroneckerWorkload, Options], Strategy]] = {

@@ -254,17 +254,13 @@ def outlook(
     )
 
 
-@singledispatch
 def told_over(workload: Any) -> str:
     """What is measured for a batch, in words."""
+    if isinstance(workload, KroneckerWorkload):
+        tables = f"{len(workload.tables):,} tables over {len(workload.sizes)} columns"
+        return f"for {workload.queries:,} counts and sums in {tables}"
     blocks = f" in {len(workload.blocks)} blocks" if len(workload.blocks) > 1 else ""
     return f"of {workload.cells} kinds of records{blocks}"
-
-
-@told_over.register
-def _(workload: KroneckerWorkload) -> str:
-    tables = f"{len(workload.tables):,} tables over {len(workload.sizes)} columns"
-    return f"for {workload.queries:,} counts and sums in {tables}"
 
 
 # ── derived answers, for groups of an assumed size: they depend on it, and no data is read ──
