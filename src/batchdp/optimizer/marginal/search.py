@@ -123,8 +123,8 @@ def weighted_tables(
             insides = _improved(batch, terms, insides, grams, tables, theta, rng, account)
     # A strategy that is each value by itself is measured as such: in fewer bits, and with one law for all answers.
     alike = [one.measure is None or np.array_equal(one.measure, np.eye(*one.measure.shape)) for one in found.insides]
-    insides = (value if same else one for one, value, same in zip(found.insides, plainly, alike, strict=True))
-    return replace(found, insides=tuple(insides))
+    insides = tuple(value if same else one for one, value, same in zip(found.insides, plainly, alike, strict=True))
+    return replace(found, insides=insides)
 
 
 def columns_grams(batch: Batch) -> dict[int, list[Dense]]:
