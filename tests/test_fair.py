@@ -129,9 +129,7 @@ def test_weights_move_the_error_and_multiply_whatever_the_objective_is() -> None
 
 def by(queries: Any, options: Options) -> Weighing:
     """How these queries are weighed."""
-    made = Weighing([query.name for query in queries], statements_of(queries), options)
-    made.check_names()
-    return made
+    return Weighing([query.name for query in queries], statements_of(queries), options)
 
 
 def test_a_hint_weighs_every_item_of_its_select() -> None:

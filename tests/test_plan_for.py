@@ -97,7 +97,7 @@ def test_a_plan_without_accuracies_needs_no_budget_of_its_own() -> None:
 
 def test_a_name_for_all_others_and_the_most_specific_name_wins() -> None:
     criteria = as_criteria({"*": 100, "a": 5, "a[x=1]": {"margin": 3}})
-    statements = [Statement("a", (0, 1)), Statement("b", (2,))]
+    statements = [Statement("a", queries=(0, 1)), Statement("b", queries=(2,))]
     found = {one.name: one.queries for one in criteria.wanted(["a[x=1]", "a[x=2]", "b"], statements)}
     assert found == {"*": (2,), "a": (1,), "a[x=1]": (0,)}
 

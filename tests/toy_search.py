@@ -23,7 +23,7 @@ def search_results(workload: KroneckerWorkload, options: Any) -> MarginalStrateg
         sensitivity=1.0,
         total=total,
         limit=0.0,
-        largest=change**2,
+        largest=(change**2, change**2),
         method="toy search",
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import singledispatch
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
@@ -127,23 +126,15 @@ def optimize(
     return found
 
 
-@singledispatch
 def best_strategy(workload: Any, noise: Noise, options: Options) -> Any:
-    """The best strategy with a noise, by the kind of workload: here a matrix, block by block if it has several."""
+    """The best strategy with a noise: in factors, never multiplied out, or of a matrix block by block."""
+    if isinstance(workload, KroneckerWorkload):
+        return OVER_COLUMNS[noise](workload, options)
     return _of_blocks(as_workload(workload), noise, options)
 
 
-@best_strategy.register
-def _(workload: KroneckerWorkload, noise: Noise, options: Options) -> Strategy:
-    return OVER_COLUMNS[noise](workload, options)  # never multiplied out
-
-
-def _by_weighted_tables(workload: KroneckerWorkload, options: Options) -> MarginalStrategy:
-    return marginal.optimize_products(workload, options, _ColumnStrategies(options.seconds, options.seed))
-
-
 OVER_COLUMNS: dict[Noise, Callable[[KroneckerWorkload, Options], Strategy]] = {
-    LAPLACE: _by_weighted_tables,
+    LAPLACE: lambda workload, options: marginal.optimize_products(workload, options, _ColumnStrategies(options)),
     GAUSSIAN: residual.optimize_products,
 }
 """The searches over many columns, by the noise."""
@@ -211,9 +202,8 @@ def _best_optimum(workload: MatrixWorkload, noise: Noise, options: Options) -> P
 class _ColumnStrategies:
     """From the queries on one column to what is measured of it, each asked once."""
 
-    def __init__(self, seconds: float | None, seed: int) -> None:
-        self.seconds = SECONDS_A_COLUMN if seconds is None else min(seconds / 10, SECONDS_A_COLUMN)
-        self.seed = seed
+    def __init__(self, options: Options) -> None:
+        self.seconds, self.seed = min((options.seconds or np.inf) / 10, SECONDS_A_COLUMN), options.seed
         self.known: dict[bytes, Dense] = {}
 
     def __call__(self, queries: Dense, account: Account) -> Dense | None:

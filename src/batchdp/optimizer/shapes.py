@@ -1,12 +1,11 @@
 """The best strategy with Laplace noise, or noise in the shape of the batch where that is clearly better.
 
-One line a kind of workload in `add_shape`: what is multiplied out may have a shape, what is not says why it has none.
+What is multiplied out may have a shape, what is not says why it has none.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from batchdp.optimizer.options import Options
 from batchdp.strategies.account import Progress
 from batchdp.strategies.blocks import error_of
 from batchdp.strategies.bounds.convex import Objective
-from batchdp.strategies.marginal.strategy import MarginalStrategy
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import ShapeLimits, shaped
 from batchdp.workloads.kronecker import KroneckerWorkload
@@ -41,16 +39,12 @@ def shaped_noise(
         raise StrategyError(f"its body cannot be drawn from: {problem}") from problem
 
 
-@singledispatch
 def add_shape(workload: Any, found: Any, options: Options, limits: ShapeLimits) -> Any:
     """The strategy, or noise in the shape of the batch where that is clearly better; `reason` says which."""
+    if isinstance(workload, KroneckerWorkload):
+        why = "tables of many columns are measured as products, and noise is shaped for single cells alone"
+        return replace(found, reason=f"Laplace noise: {why}; ask for few answers, by SQL, instead.")
     return with_shape(as_workload(workload), found, options.objective, limits, options.seed, options.progress)
-
-
-@add_shape.register
-def _(workload: KroneckerWorkload, found: MarginalStrategy, options: Options, limits: ShapeLimits) -> MarginalStrategy:
-    why = "tables of many columns are measured as products, and noise is shaped for single cells alone"
-    return replace(found, reason=f"Laplace noise: {why}; ask for few answers, by SQL, instead.")
 
 
 def with_shape(
@@ -73,7 +67,9 @@ def with_shape(
     said = f"Noise in the shape of the batch has an expected squared error of {error:.4g} ± {spread:.2g} at ε = 1"
     said += ", simulated"
     if error + limits.clearly * spread < other:
-        reason = f"{said}; the best pair, {pair.method}, has {other:.4g}. A draw takes {_seconds(found)}."
+        assert found.shape is not None
+        takes = f"about {found.shape.seconds:.2g} seconds" if found.shape.seconds >= 1 else "less than a second"
+        reason = f"{said}; the best pair, {pair.method}, has {other:.4g}. A draw takes {takes}."
         return replace(found, proven=pair.proven, reason=reason)
     return replace(pair, reason=f"{said}; this pair has {other:.4g}.")
 
@@ -92,10 +88,3 @@ def _relative_spread(found: PairStrategy, objective: Objective) -> float:
     variances, weights = found.per_query_variance(epsilon=1.0), found.workload.weights
     worst = int(np.argmax(variances if weights is None else variances * weights))
     return found.shape.relative_spread(plain(found.reconstruction)[[worst]])
-
-
-def _seconds(found: PairStrategy) -> str:
-    """How long a draw takes, in words."""
-    assert found.shape is not None
-    seconds = found.shape.seconds
-    return f"about {seconds:.2g} seconds" if seconds >= 1 else "less than a second"

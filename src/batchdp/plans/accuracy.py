@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any
 
@@ -57,12 +57,13 @@ def epsilon_for(
     goal: Any = half_width if standard_error is None else standard_error
     if isinstance(goal, bool) or not (math.isfinite(goal) and goal > 0):
         raise PrivacyParameterError(f"the accuracy wanted is {goal!r}; it must be finite and above 0")
-    tables = None if query is None else [_table(strategy, query)]
-    found = widths(strategy, relation.factor, max_rows)
-    worst = float(found(tables, None if half_width is None else confidence).max(initial=0.0))
+    tables = range(len(strategy.workload.tables)) if query is None else [_table(strategy, query)]
+    of, slack = widths(strategy, relation.factor, max_rows)
+    checked_confidence(confidence)
+    worst = float(of(tables, None if half_width is None else confidence).max(initial=0.0))
     if worst == 0:
         raise PrivacyParameterError(NO_NOISE)
-    return float(_enough(worst / goal, strategy.noise, found.slack))
+    return float(_enough(worst / goal, strategy.noise, slack))
 
 
 def needed(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, float]]:
@@ -72,18 +73,19 @@ def needed(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, float]]:
 
 def needed_by_table(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
     """The same for each of the tables that it is wanted of; over cells a table is a query."""
-    found, noise = _widths_of(plan), plan.strategy.noise
+    of, slack = widths(plan.strategy, plan.factor, plan.domain.privacy.max_rows)
 
     def budgets(wanted: Wanted) -> Dense:
-        errors = found(wanted.queries, None if wanted.criterion.margin is None else wanted.criterion.confidence)
-        return np.asarray(_enough(errors / wanted.criterion.goal, noise, found.slack))
+        errors = of(wanted.queries, None if wanted.criterion.margin is None else wanted.criterion.confidence)
+        return np.asarray(_enough(errors / wanted.criterion.goal, plan.strategy.noise, slack))
 
     return [(wanted, budgets(wanted)) for wanted in criteria.wanted(plan.names, plan.statements)]
 
 
 def margins(plan: Plan, confidence: float = 0.95) -> Dense:
     """Half the width of the widest interval of every table's answers at an ε or ρ of 1."""
-    return _widths_of(plan)(None, confidence)
+    of, _ = widths(plan.strategy, plan.factor, plan.domain.privacy.max_rows)
+    return of(range(len(plan.tables)), confidence)
 
 
 def law_at(plan: Plan, budget: Budget) -> Any:
@@ -92,36 +94,21 @@ def law_at(plan: Plan, budget: Budget) -> Any:
     return measurement.reader(_scales(measurement, plan.factor, float(budget)))
 
 
-@dataclass(frozen=True)
-class Widths:
-    """How wide errors are at an ε or ρ of 1: of every table the largest standard error, or half width."""
-
-    of: Callable[[Sequence[int], float | None], Dense]
-    """From tables and a confidence, None for standard errors."""
-    tables: int
-    slack: float
-    """What the budget is multiplied by for safety."""
-
-    def __call__(self, tables: Sequence[int] | None, confidence: float | None) -> Dense:
-        """For these tables, all if None."""
-        if confidence is not None:
-            checked_confidence(confidence)
-        return self.of(range(self.tables) if tables is None else tables, confidence)
-
-
-def _widths_of(plan: Plan) -> Widths:
-    strategy, relation, max_rows = settle(plan, None, None, None)
-    return widths(strategy, relation.factor, max_rows)
+Widths = Callable[[Sequence[int], float | None], Dense]
+"""From tables and a confidence, None for standard errors: of each the largest error, or half width, at an ε or ρ of 1.
+"""
 
 
 @singledispatch
-def widths(strategy: Any, factor: int, max_rows: int | None) -> Widths:
-    """How wide errors are where two neighbouring tables differ by so many rows."""
+def widths(strategy: Any, factor: int, max_rows: int | None) -> tuple[Widths, float]:
+    """How wide errors are where two neighbouring tables differ by so many rows; and what the budget is multiplied by
+    for safety.
+    """
     raise PrivacyParameterError(f"a {type(strategy).__name__} is neither a plan nor a strategy; see plan, optimize")
 
 
 @widths.register
-def _(strategy: PairStrategy, factor: int, max_rows: int | None) -> Widths:
+def _(strategy: PairStrategy, factor: int, max_rows: int | None) -> tuple[Widths, float]:
     lattice = lattice_of(strategy, largest_total=caps_of(strategy, max_rows)[-1])
     law = lattice.law(_scales(lattice, factor, 1.0))
     starts = np.concatenate([[0], np.cumsum(strategy.workload.table_sizes())]).astype(np.int64)
@@ -135,11 +122,11 @@ def _(strategy: PairStrategy, factor: int, max_rows: int | None) -> Widths:
         ends = np.cumsum([0, *(int(starts[t + 1] - starts[t]) for t in tables[:-1])])
         return np.asarray(np.maximum.reduceat(errors, ends))
 
-    return Widths(of, len(starts) - 1, CLOSE)
+    return of, CLOSE
 
 
 @widths.register
-def _(strategy: FactoredStrategy, factor: int, max_rows: int | None) -> Widths:
+def _(strategy: FactoredStrategy, factor: int, max_rows: int | None) -> tuple[Widths, float]:
     noise, unit = strategy.noise, Budget(strategy.noise, 1)
     errors = factor * np.sqrt(unit.variance(1.0) * strategy.worst_variances())
 
@@ -159,7 +146,7 @@ def _(strategy: FactoredStrategy, factor: int, max_rows: int | None) -> Widths:
         wide[looked] = found
         return np.asarray(wide)
 
-    return Widths(of, len(errors), ROUNDED)
+    return of, ROUNDED
 
 
 def _table(strategy: Strategy, query: str) -> int:

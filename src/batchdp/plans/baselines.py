@@ -154,7 +154,7 @@ def _(workload: KroneckerWorkload, noise: Noise) -> Callable[[Statement], Dense]
     def squared_scales(statement: Statement) -> Dense:
         own = list(statement.queries)
         on_results = np.full(len(own), noise.together(changes[own], at_right_angles=True) ** 2)
-        looked = [set(workload.columns[workload.starts[t] : workload.starts[t + 1]].tolist()) for t in own]
+        looked = [set(workload.factors_of(t)) for t in own]
         beside = set().union(*looked)
         on_data = cells[own] * [math.prod(sizes[c] for c in beside - one) for one in looked]
         return min(on_data, on_results, key=lambda squares: float(np.average(squares, weights=answers[own])))
@@ -184,12 +184,6 @@ def _(workload: KroneckerWorkload, epsilon: float) -> tuple[Dense, Dense]:
 
 def _cells_a_query(batch: KroneckerWorkload) -> Dense:
     """For every table the mean of its queries' squared norms over all cells; infinite beyond what floats hold."""
-    most = max(1, max(map(len, batch.factors)))
-    squares = np.zeros((len(batch.sizes), most))
-    for c, own in enumerate(batch.factors):
-        squares[c, : len(own)] = [_mean_square(factor) for factor in own]
-    sizes = np.log(np.array(batch.sizes, dtype=np.float64))
+    cells = float(np.log(np.array(batch.sizes, dtype=np.float64)).sum())
     with np.errstate(divide="ignore", over="ignore"):
-        logs = np.log(squares[batch.columns, batch.chosen]) - sizes[batch.columns]
-        table = np.repeat(np.arange(len(batch.starts) - 1), np.diff(batch.starts))
-        return np.asarray(np.exp(sizes.sum() + np.bincount(table, logs, minlength=len(batch.starts) - 1)))
+        return np.asarray(np.exp(cells + np.log(batch.products_of(lambda own: _mean_square(own) / own.size))))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -36,19 +36,10 @@ MOST_COMPARED = 2000
 
 
 @dataclass(frozen=True)
-class Statement:
-    """Queries that count alike: those of one item of a SELECT, by position."""
+class Statement(Item):
+    """Queries that count alike: an item of a SELECT with those of its groups, by position."""
 
-    name: str
-    queries: tuple[int, ...]
-    weight: float = 1.0
-    """By a hint in the SQL."""
-    of: str = ""
-    """The derived answers that these are a part of."""
-    share: float = 1.0
-    """Of what counts alike: all parts of a derived answer are one statement together."""
-    adds: str = ""
-    """What it adds up, where its name does not say that."""
+    queries: tuple[int, ...] = ()
 
 
 def statements_of(queries: Sequence[Query]) -> tuple[Statement, ...]:
@@ -63,7 +54,7 @@ def statements_of(queries: Sequence[Query]) -> tuple[Statement, ...]:
 
 def statement_of(item: Item, own: Iterable[int]) -> Statement:
     """An item with the positions of its queries."""
-    return Statement(item.name, tuple(own), item.weight, item.of, item.share, item.adds)
+    return Statement(**asdict(item), queries=tuple(own))
 
 
 def describe_parts(added: Iterable[tuple[str, str]]) -> str:

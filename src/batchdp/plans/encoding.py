@@ -1,14 +1,14 @@
 """What a plan's batch is: queries over cells, or tables over columns of values; and what plans ask of either.
 
-A kind of batch registers one function for each thing that plans ask. Everything is told by table: a table is what its
-workload calls one, which for cells is a single query.
+One function for each thing that plans ask. Everything is told by table: a table is what its workload calls one, which
+for cells is a single query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, singledispatch
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ from batchdp.sql.script import Batch
 from batchdp.workloads.encode import TableBatch
 from batchdp.workloads.encode.atoms import Atoms, parts_of
 from batchdp.workloads.encode.cells import Cells, cells_of
-from batchdp.workloads.matrix import MatrixWorkload, Workload
+from batchdp.workloads.matrix import Lazily, MatrixWorkload, Workload
 
 Items = Sequence[tuple[str, Sequence[Asked[int]]]]
 """Derived answers, by the item of the SELECT that asks for them."""
@@ -85,32 +85,33 @@ class CellBatch:
         return MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met, ends=cells.ends)
 
 
-@singledispatch
-def kinds_of(batch: Any, domain: Domain) -> sparse.csr_array | None:
+def kinds_of(batch: Encoding, domain: Domain) -> sparse.csr_array | None:
     """What a record of every kind adds to every query, where what is counted does not say it; see `Cells.kinds`."""
-    return None
-
-
-@kinds_of.register
-def _(batch: CellBatch, domain: Domain) -> sparse.csr_array | None:
-    cells = batch.cells
-    if isinstance(cells, ComponentCells):  # which count every value of a summed column, not the ends of stretches
+    if not isinstance(batch, CellBatch):
+        return None
+    if isinstance(batch.cells, ComponentCells):  # which count every value of a summed column, not the ends of stretches
         try:
             return cells_of(batch.queries, domain).kinds
         except QueryError:
-            return sparse.csr_array((len(cells.names), 0))
-    return cells.kinds if len(cells.blocks) > 1 else None
+            return sparse.csr_array((len(batch.cells.names), 0))
+    return batch.cells.kinds if len(batch.cells.blocks) > 1 else None
 
 
-@singledispatch
-def check_answers(batch: Any, workload: Any) -> None:
+def check_answers(batch: Encoding, workload: Any) -> None:
     """Refuse the workload of a strategy that is not the batch: records would be counted that it does not know."""
-    raise PlanError(f"batch is a {type(batch).__name__}; give what plan makes of SQL or of marginals")
+    if isinstance(batch, CellBatch):
+        _check_cells(batch.cells, workload)
+    elif not isinstance(batch, TableBatch):
+        raise PlanError(f"batch is a {type(batch).__name__}; give what plan makes of SQL or of marginals")
+    # A record is counted by the batch's columns; one with fewer values would fail on a record that has another.
+    elif isinstance(workload, MatrixWorkload) or not workload.asks_as(batch.workload):
+        raise PlanError(
+            "strategy: it answers other tables than the plan asks for, over other columns or by other names; "
+            "optimise plan.workload itself"
+        )
 
 
-@check_answers.register
-def _(batch: CellBatch, workload: Any) -> None:
-    cells = batch.cells
+def _check_cells(cells: Cells, workload: Any) -> None:
     if not isinstance(workload, MatrixWorkload):
         raise PlanError("strategy: its workload has no cells, the plan has; optimise plan.workload itself")
     # A record has a cell in every block; a strategy that knows of fewer would be given too little noise.
@@ -151,92 +152,47 @@ def _meets_as_counted(cells: Cells, workload: MatrixWorkload) -> bool:
     return all(any(met.issuperset(own) for met in known) for own in cells.meetings or (every,))
 
 
-@check_answers.register
-def _(batch: TableBatch, workload: Any) -> None:
-    # A record is counted by the batch's columns; one with fewer values would fail on a record that has another.
-    if isinstance(workload, MatrixWorkload) or not workload.asks_as(batch.workload):
-        raise PlanError(
-            "strategy: it answers other tables than the plan asks for, over other columns or by other names; "
-            "optimise plan.workload itself"
-        )
-
-
-@singledispatch
 def statements_in(batch: Any) -> tuple[Statement, ...]:
     """What counts alike, by the numbers of tables."""
+    if isinstance(batch, CellBatch):
+        return statements_of(batch.queries)
     items = [statement_of(item, own) for item, own in batch.statements]
     known = {t for one in items for t in one.queries}
     tables = batch.workload.tables
-    return (*items, *(Statement(tables[t].name, (t,)) for t in range(len(tables)) if t not in known))
+    return (*items, *(Statement(tables[t].name, queries=(t,)) for t in range(len(tables)) if t not in known))
 
 
-@statements_in.register
-def _(batch: CellBatch) -> tuple[Statement, ...]:
-    return statements_of(batch.queries)
-
-
-@singledispatch
 def shown_answers(batch: Any) -> Sequence[Asked[int]]:
     """What is shown of the linear answers, and computed from them; nothing where that is all of them as they are."""
+    if isinstance(batch, CellBatch):
+        return batch.asked if any(one.derived for one in batch.asked) else ()
     return () if batch.asked.plain else batch.asked
 
 
-@shown_answers.register
-def _(batch: CellBatch) -> Sequence[Asked[int]]:
-    return batch.asked if any(one.derived for one in batch.asked) else ()
-
-
-@singledispatch
 def derived_items(batch: Any) -> Items:
     """The derived answers, by item."""
     asked = batch.asked
+    if isinstance(batch, CellBatch):
+        derived = [one for one in asked if one.derived]
+        named = by_name([one.name for one in derived]) if derived else []
+        items = [(one.name, [derived[q] for q in one.answers]) for one in named if one.columns != (QUERY,)]
+        alone = [derived[q] for one in named if one.columns == (QUERY,) for q in one.answers]
+        return items + [(one.name, [one]) for one in alone]
     starts = [0, *asked.ends.tolist()]
     runs = zip(asked.runs, starts, starts[1:], strict=False)
-    return [(run.name, _Slice(asked, start, end)) for run, start, end in runs if run.of is not None]
+    return [(run.name, Lazily(range(start, end), asked.__getitem__)) for run, start, end in runs if run.of is not None]
 
 
-@derived_items.register
-def _(batch: CellBatch) -> Items:
-    derived = [one for one in batch.asked if one.derived]
-    named = by_name([one.name for one in derived]) if derived else []
-    items = [(one.name, [derived[q] for q in one.answers]) for one in named if one.columns != (QUERY,)]
-    return items + [(derived[q].name, [derived[q]]) for one in named if one.columns == (QUERY,) for q in one.answers]
-
-
-class _Slice(Sequence[Asked[int]]):
-    """Some answers in a row, each made when it is looked at."""
-
-    def __init__(self, asked: Sequence[Asked[int]], start: int, stop: int) -> None:
-        self._asked, self._places = asked, range(start, stop)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: Any) -> Any:
-        own = self._places[index]
-        return [self._asked[i] for i in own] if isinstance(own, range) else self._asked[own]
-
-
-@singledispatch
 def asked_workload(batch: Any, workload: Workload, domain: Domain, options: Options) -> Workload:
     """The queries over whatever they tell apart, to compare methods on, given the strategy's own workload."""
-    return workload
-
-
-@asked_workload.register
-def _(batch: CellBatch, workload: Workload, domain: Domain, options: Options) -> Workload:
-    if not isinstance(batch.cells, ComponentCells):
+    if not (isinstance(batch, CellBatch) and isinstance(batch.cells, ComponentCells)):
         return workload
     cells = cells_of(batch.queries, domain, most=options.max_cells)
     return MatrixWorkload(cells.matrix, cells.names, workload.weights, blocks=cells.sizes, ends=cells.ends)
 
 
-@singledispatch
 def columns_looked_at(batch: Any) -> set[str]:
     """The columns of the table that anything looks at."""
+    if isinstance(batch, CellBatch):
+        return {part.column for query in batch.queries for part in parts_of(query.amount)}
     return {batch.atoms[i].column for column in batch.columns for i in column.atoms}
-
-
-@columns_looked_at.register
-def _(batch: CellBatch) -> set[str]:
-    return {part.column for query in batch.queries for part in parts_of(query.amount)}

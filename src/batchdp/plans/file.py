@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,6 @@ from batchdp.workloads.encode.cells import cells_of
 from batchdp.workloads.encode.classes import MOST_AMOUNTS
 
 FORMAT = "batchdp-plan-0.3"
-Written = tuple[dict[str, Any], dict[str, Any]]
-"""What a file holds: a header and arrays."""
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -41,9 +38,18 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     archive.save(path, *_written(plan), PlanError)
 
 
-def _written(plan: Plan) -> Written:
+def _written(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a file holds: a header and arrays."""
     of_strategy, arrays = strategy_io.described(plan.strategy)
-    of_batch, more = describe_batch(plan.batch, plan.strategy)
+    # What the batch is found by again, besides the SQL, the marginals and the domain: nothing for tables.
+    of_batch: dict[str, Any] = {}
+    cells = plan.batch.cells if isinstance(plan.batch, CellBatch) else None
+    if isinstance(cells, ComponentCells):
+        of_batch = {"components": cells.sets, "measures": [len(mu) for mu in cells.averages]}
+        of_batch["limit"] = plan.strategy.limit
+        arrays["averages"] = np.concatenate(cells.averages)
+    elif cells is not None:
+        of_batch = {"blocks": [list(block.queries) for block in cells.blocks]}
     header: dict[str, Any] = {
         "format": FORMAT,
         "planner": plan.planner,
@@ -54,23 +60,7 @@ def _written(plan: Plan) -> Written:
         **of_batch,
         **of_strategy,
     }
-    return header, arrays | more
-
-
-@singledispatch
-def describe_batch(batch: Any, strategy: Any) -> Written:
-    """What the batch is found by again, besides the SQL, the marginals and the domain: nothing for tables."""
-    return {}, {}
-
-
-@describe_batch.register
-def _(batch: CellBatch, strategy: Any) -> Written:
-    # The blocks' queries, or their columns and the measures of these.
-    cells = batch.cells
-    if not isinstance(cells, ComponentCells):
-        return {"blocks": [list(block.queries) for block in cells.blocks]}, {}
-    header = {"components": cells.sets, "measures": [len(mu) for mu in cells.averages], "limit": strategy.limit}
-    return header, {"averages": np.concatenate(cells.averages)}
+    return header, arrays
 
 
 def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Plan:

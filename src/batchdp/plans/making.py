@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import singledispatch
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ from batchdp.errors import BatchDPError, DomainError, QueryError
 from batchdp.optimizer import ShapeChoice, optimize
 from batchdp.plans.componentwise import componentwise
 from batchdp.plans.criteria import statements_of
-from batchdp.plans.encoding import CellBatch, Encoding, statements_in
+from batchdp.plans.encoding import CellBatch, Encoding
 from batchdp.plans.file import FORMAT, load_plan
 from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights
 from batchdp.plans.planned import PLANNER, Plan
@@ -72,16 +71,7 @@ def plan(
             keep it.
         progress: called with (share, what is being done).
     """
-    if sql is None and marginals is None:
-        raise QueryError(
-            "sql and marginals are both left out; give SELECT statements, or marginals=2 for all tables of up to two "
-            "columns, or both"
-        )
-    if domain is None:
-        raise DomainError("domain is left out; give what is public about the table: a path, TOML text or dictionary")
-    text, source = (None, "") if sql is None else text_of(sql)
-    domain = as_domain(domain)
-    orders = None if marginals is None else checked_orders(marginals, domain)
+    (text, source), domain, orders = asked_of(sql, domain, marginals)
     options = Options(
         privacy, objective, seconds, seed, epsilon, delta, max_cells, checked_weights(weights or {}), shape=shape,
         limits=limits,
@@ -97,6 +87,24 @@ def plan(
     return made
 
 
+def asked_of(
+    sql: str | os.PathLike[str] | None,
+    domain: Domain | dict[str, Any] | str | os.PathLike[str] | None,
+    marginals: int | Iterable[int] | None,
+) -> tuple[tuple[str | None, str], Domain, Orders | None]:
+    """The SQL with what errors call it, the domain, and how many columns its tables have."""
+    if sql is None and marginals is None:
+        raise QueryError(
+            "sql and marginals are both left out; give SELECT statements, or marginals=2 for all tables of up to two "
+            "columns, or both"
+        )
+    if domain is None:
+        raise DomainError("domain is left out; give what is public about the table: a path, TOML text or dictionary")
+    text = (None, "") if sql is None else text_of(sql)
+    domain = as_domain(domain)
+    return text, domain, None if marginals is None else checked_orders(marginals, domain)
+
+
 def encode(
     text: str | None,
     orders: Orders | None,
@@ -110,37 +118,29 @@ def encode(
     selections = () if text is None else read_selections(text, domain, source=source)
     if text is None or orders is not None or is_many(selections):
         tables = tables_of(selections, orders, domain, text=text)
-        weighing(tables, [table.name for table in tables.workload.tables], options)
+        weighing(tables, options)  # which refuses unknown names before anything takes long, as the next does
         return tables
     asked = batch_of(selections)
-    # Which refuses unknown names before anything takes long.
-    Weighing([query.name for query in asked.queries], statements_of(asked.queries), options).check_names()
+    Weighing([query.name for query in asked.queries], statements_of(asked.queries), options)
     return CellBatch(cells_of(asked.queries, domain, most=options.max_cells, progress=progress), asked)
 
 
-@singledispatch
-def search(batch: Any, domain: Domain, options: Options, progress: Progress | None = None) -> tuple[Encoding, Strategy]:
-    """The best strategy that is found for a batch, and the batch as that counts it."""
-    return batch, optimize(weighed(batch, options), **options.of_search(), progress=_watching(progress))
-
-
-@search.register
-def _(
-    batch: CellBatch, domain: Domain, options: Options, progress: Progress | None = None
+def search(
+    batch: Encoding, domain: Domain, options: Options, progress: Progress | None = None
 ) -> tuple[Encoding, Strategy]:
+    """The best strategy that is found for a batch, and the batch as that counts it."""
+    watch = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     workload = weighed(batch, options)
-    strategy = optimize(workload, **options.of_search(), progress=_watching(progress))
-    if options.privacy == GAUSSIAN.privacy and options.searched == "sum" and len(workload.blocks) > 1:
-        by = Weighing(workload.names, statements_in(batch), options)
+    strategy: Strategy = optimize(workload, **options.of_search(), progress=watch)
+    if not isinstance(batch, CellBatch) or len(workload.blocks) < 2:
+        return batch, strategy
+    if options.privacy == GAUSSIAN.privacy and options.searched == "sum":
+        by = weighing(batch, options)
         other = componentwise(batch.statements, domain, options.max_cells, options.seconds, options.seed, by)
         budget = GAUSSIAN.reference.arguments
         if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
             return replace(batch, cells=other[0]), other[1]
     return batch, strategy
-
-
-def _watching(progress: Progress | None) -> Any:
-    return None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
 
 
 def _remembered(entry: Path, text: str | None, orders: Orders | None, domain: Domain, options: Options) -> Plan | None:

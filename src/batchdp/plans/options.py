@@ -10,7 +10,7 @@ from batchdp.errors import StrategyError, check_finite, check_whole
 from batchdp.mechanism.conversion import check_delta
 from batchdp.optimizer import ShapeChoice
 from batchdp.optimizer.options import checked_search, checked_shape
-from batchdp.plans.criteria import Criteria, as_criteria, read_criteria
+from batchdp.plans.criteria import Criteria, read_criteria
 from batchdp.privacy import LAPLACE, Budget, Privacy
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
 from batchdp.strategies.bounds.convex import Objective
@@ -50,6 +50,7 @@ class Options:
             raise StrategyError(f"objective={self.objective!r} must be {known}")
         limits = ShapeLimits(**self.limits) if isinstance(self.limits, dict) else self.limits  # from a file
         asked = checked_search(self.privacy, self.searched, self.seconds, self.seed)
+        is_read = self.accuracy is None or isinstance(self.accuracy, Criteria)
         checked = {
             "seconds": asked.seconds,
             "seed": asked.seed,
@@ -57,7 +58,7 @@ class Options:
             "delta": None if self.delta is None else check_delta(self.delta),
             "max_cells": check_whole("max_cells", self.max_cells, 1),
             "weights": checked_weights(self.weights),
-            "accuracy": None if self.accuracy is None else _criteria(self.accuracy),
+            "accuracy": self.accuracy if is_read else read_criteria(self.accuracy),
             "limits": checked_shape(self.shape, self.privacy, limits),
         }
         for name, value in checked.items():
@@ -97,7 +98,3 @@ def checked_weights(weights: Mapping[str, float] | Iterable[tuple[str, float]] |
             )
         found[name] = number
     return tuple(sorted(found.items()))
-
-
-def _criteria(given: Any) -> Criteria:
-    return as_criteria(given) if isinstance(given, Criteria) else read_criteria(given)

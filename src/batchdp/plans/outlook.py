@@ -30,15 +30,6 @@ from batchdp.text import excerpt, full_title, sanitise
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 
-def minimised_errors(plan: Plan, budget: Budget) -> tuple[float, float]:
-    """What the plan minimises, for its strategy at this budget and for the domain's neighbours; and what no strategy
-    of this kind is below, 0 where nothing is proven."""
-    strategy, largest = plan.strategy, plan.options.objective == LARGEST
-    of = strategy.largest_variance if largest else strategy.expected_squared_error
-    bound = strategy.largest_variance_bound if largest else strategy.lower_bound
-    return plan.factor**2 * of(**budget.arguments), plan.factor**2 * bound(**budget.arguments)
-
-
 def describe_objective(plan: Plan) -> str:
     """What is minimised, in words."""
     options, weights = plan.options, plan.workload.weights
@@ -233,7 +224,11 @@ def outlook(
     simple = (plan.factor * np.sqrt(own) for own in simple_variances(plan.asked_workload, epsilon))
     worst = float(errors.max(initial=0.0))
     goal = accuracy if accuracy is not None else rounded(2 * worst)
-    error, bound = minimised_errors(plan, budget)
+    # What the plan minimises, for the domain's neighbours.
+    minimised = strategy.expected_squared_error, strategy.lower_bound
+    if options.objective == LARGEST:
+        minimised = strategy.largest_variance, strategy.largest_variance_bound
+    error, bound = (plan.factor**2 * of(**budget.arguments) for of in minimised)
     figures = (part.tolist() for part in (errors, tables_alone(plan, budget), *simple))
     return Outlook(
         tables=tuple(Expected(*row) for row in zip(plan.names, *figures, map(round, answers.tolist()), strict=True)),
@@ -259,17 +254,13 @@ def outlook(
     )
 
 
-@singledispatch
 def told_over(workload: Any) -> str:
     """What is measured for a batch, in words."""
+    if isinstance(workload, KroneckerWorkload):
+        tables = f"{len(workload.tables):,} tables over {len(workload.sizes)} columns"
+        return f"for {workload.queries:,} counts and sums in {tables}"
     blocks = f" (a record has at most one in each of {len(workload.blocks)} blocks)" * (len(workload.blocks) > 1)
     return f"of {workload.cells} cells{blocks}"
-
-
-@told_over.register
-def _(workload: KroneckerWorkload) -> str:
-    tables = f"{len(workload.tables):,} tables over {len(workload.sizes)} columns"
-    return f"for {workload.queries:,} counts and sums in {tables}"
 
 
 # ── derived answers, for groups of an assumed size: they depend on it, and no data is read ──

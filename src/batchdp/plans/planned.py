@@ -125,8 +125,7 @@ class Plan(Shown):
     @property
     def factor(self) -> int:
         """How many times a single row's sensitivity two neighbouring tables differ by."""
-        privacy = self.domain.privacy
-        return privacy.rows_per_unit * (2 if privacy.neighbours == "replace" else 1)
+        return declared_neighbours(self.domain).factor
 
     def standard_errors(
         self, table: int | str | None = None, *, epsilon: float | None = None, rho: float | None = None
@@ -183,6 +182,10 @@ def settle(
     planned: Any, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
 ) -> tuple[Any, Neighbours, int | None]:
     """The strategy, whose privacy is protected, and the cap: as given for a strategy, from the domain for a plan."""
+    if isinstance(planned, Workload):
+        raise ReleaseError(
+            "planned is a Workload, a batch of queries; give the strategy that optimize(planned) finds for it"
+        )
     if not can_be_measured(planned):
         raise PrivacyParameterError(f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize")
     # Nobody but the caller knows whose privacy is protected: one record a person, unless they say otherwise.
@@ -196,15 +199,6 @@ def _(
     if (neighbours, rows_per_unit, max_rows) != (None, None, None):
         raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
     return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
-
-
-@settle.register
-def _(
-    planned: Workload, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
-) -> tuple[Any, Neighbours, int | None]:
-    raise ReleaseError(
-        "planned is a Workload, a batch of queries; give the strategy that optimize(planned) finds for it"
-    )
 
 
 def declared_neighbours(domain: Domain) -> Neighbours:

@@ -22,7 +22,9 @@ from batchdp import archive
 from batchdp.errors import PlanError, check_finite
 from batchdp.linalg.matrix import Dense, plain
 from batchdp.optimizer.marginal.problem import largest_change, sub_batch
+from batchdp.optimizer.marginal.search import grams_of
 from batchdp.optimizer.options import OBJECTIVES
+from batchdp.optimizer.residual.optimizing import added_up, of_whole_tables
 from batchdp.optimizer.residual.search import Batch
 from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import OptimalityBound
@@ -218,7 +220,7 @@ def add_up(strategy: FactoredStrategy) -> float | None:
     batch = strategy.workload
     if batch.queries > MOST_ADDED and not is_whole(batch):
         return None
-    return float((strategy.mean_variances() * batch.table_sizes()) @ batch.weights)
+    return added_up(strategy)
 
 
 def _says(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,10 +242,7 @@ def _read_whole(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: 
     found, shares = closure(workload), np.asarray(archive.read_numbers("shares", arrays), dtype=np.float64)
     if len(shares) != found.size or np.any(shares <= 0) or float(shares.sum()) > 1 + ROUNDING:
         raise PlanError("its shares are not those of its components")
-    columns = tuple(map(column_of, workload.sizes, workload.factors))
-    averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
-    parts = WholeParts(found, shares)
-    return ResidualStrategy(workload=workload, columns=columns, averages=averages, parts=parts, **_says(header))
+    return of_whole_tables(workload, WholeParts(found, shares), _says(header))
 
 
 def _read_listed(header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload) -> ResidualStrategy:
@@ -334,10 +333,7 @@ def _weighted_group(
 
 def _inside(measure: Dense, column: Column, factors: Sequence[Factor]) -> ColumnStrategy:
     """A column's own strategy, whose norm is at most 1."""
-    first = np.unique(column.value, return_index=True)[1]
-    matrices = (factor.matrix[:, first] for factor in factors)
-    grams = [np.ones((len(first), len(first))), *(F.T @ F for F in matrices)]
-    found = by_strategy(measure, grams)
+    found = by_strategy(measure, grams_of(column, factors))
     if found is None or float(np.abs(measure).sum(axis=0).max()) > 1 + 1e-12:
         raise PlanError("the strategy of a column does not determine it, or has a norm above 1")
     return replace(found, measure=measure)

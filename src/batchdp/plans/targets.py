@@ -10,23 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from batchdp.domain import Domain, as_domain
-from batchdp.errors import AccuracyError, QueryError, StrategyError
+from batchdp.domain import Domain
+from batchdp.errors import AccuracyError, StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.optimizer import ShapeChoice
 from batchdp.plans.accuracy import needed
 from batchdp.plans.criteria import Criteria, as_criteria
 from batchdp.plans.encoding import Encoding
-from batchdp.plans.making import encode, search, text_of
+from batchdp.plans.making import asked_of, encode, search
 from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.plans.planned import Plan
-from batchdp.plans.weighing import NOT_WANTED, Weighing, weighed, weighing
+from batchdp.plans.weighing import Weighing, or_little, weighed, weighing
 from batchdp.privacy import MOST, NOISES, Budget, Privacy
 from batchdp.progress import Progress
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
-from batchdp.workloads.encode import checked_orders
 from batchdp.workloads.encode.cells import MOST_CELLS
 
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -83,11 +82,8 @@ def plan_for(
         seconds: the time to spend on all that is tried; by the batch's size if left out.
         seed, max_cells, shape, limits, progress: as in `plan`.
     """
-    if sql is None and marginals is None:
-        raise QueryError("sql and marginals are both left out; give SELECT statements, or marginals=2, or both")
-    text, source = (None, "") if sql is None else text_of(sql)
-    domain, criteria = as_domain(domain), as_criteria(accuracy, at_most=at_most)
-    orders = None if marginals is None else checked_orders(marginals, domain)
+    (text, source), domain, orders = asked_of(sql, domain, marginals)
+    criteria = as_criteria(accuracy, at_most=at_most)
     if privacy not in NOISES:
         raise StrategyError(
             f"privacy={privacy!r} must be one of {', '.join(map(repr, NOISES))}: each has its own budget"
@@ -125,16 +121,16 @@ def _tried(
 
     yield made(each, 0)
     yield made(replace(each, objective=LARGEST), 1)
-    names = [table.name for table in plain.tables]
-    by = weighing(batch, names, options)
-    fair = np.ones(len(names)) if plain.weights is None else plain.weights
+    by = weighing(batch, options)
+    fair = np.ones(len(by.names)) if plain.weights is None else plain.weights
     weights = _first_weights(by, plain.table_sizes())
     for number in range(rounds):
         by_hand = weights / fair  # within what can be given by hand; only their ratios matter
         by_hand = np.maximum(by_hand / by_hand.max() * LARGEST_WEIGHT, LEAST_WEIGHT)
-        found = made(replace(each, weights=tuple(zip(names, by_hand.tolist(), strict=True))), 2 + number)
+        found = made(replace(each, weights=tuple(zip(by.names, by_hand.tolist(), strict=True))), 2 + number)
         yield found
-        worst = _relative(found[1], by)
+        # Every table's largest variance over what is wanted of it; 0 where nothing is.
+        worst = by.relative(found[1].noise.reference.variance(1.0) * found[1].worst_variances())
         mean = float(weights @ worst) / float(weights.sum()) or 1.0
         weights = weights * np.where(worst > 0, np.clip(worst / mean, 1 / MOST_MOVED, MOST_MOVED), 1.0)
 
@@ -145,12 +141,7 @@ def _first_weights(by: Weighing, answers: Dense) -> Dense:
     for statement in by.statements:
         own = list(statement.queries)
         weights[own] /= answers[own].sum()
-    return np.where(weights > 0, weights, NOT_WANTED * weights[weights > 0].min())
-
-
-def _relative(strategy: Strategy, by: Weighing) -> Dense:
-    """Every table's largest variance over what is wanted of it; 0 where nothing is."""
-    return by.relative(strategy.noise.reference.variance(1.0) * strategy.worst_variances())
+    return or_little(weights)
 
 
 def _check(plan: Plan, criteria: Criteria, least: float) -> None:

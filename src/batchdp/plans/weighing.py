@@ -27,7 +27,10 @@ SPREAD = 1e18
 
 @dataclass(frozen=True)
 class Weighing:
-    """From the most that one record can change an answer of every table to their weights; None where all are 1."""
+    """From the most that one record can change an answer of every table to their weights; None where all are 1.
+
+    Weights and accuracies by names that the batch has not are refused.
+    """
 
     names: Sequence[str]
     statements: Sequence[Statement]
@@ -43,7 +46,7 @@ class Weighing:
         sizes = np.where(tops > 0, tops, 1.0)
         many = np.ones(len(sizes)) if answers is None else answers
         if self.options.objective == LARGEST and self.options.accuracy is not None:
-            return within(self._by_accuracy(sizes))
+            return within(or_little(self.relative(np.square(sizes))) / np.square(sizes))
         weights = self.by_hand()
         if self.options.objective == FAIR:
             fair = np.zeros(len(sizes))
@@ -52,6 +55,10 @@ class Weighing:
                 fair[own] += statement.share / (many[own].sum() * np.square(sizes[own]))
             weights *= fair
         return None if np.all(weights == 1) else within(weights)
+
+    def __post_init__(self) -> None:
+        self.by_hand()
+        self.wanted()
 
     def by_hand(self) -> Dense:
         """The product of what the SQL's hints and the options say of every query."""
@@ -76,34 +83,22 @@ class Weighing:
             found[own] = squares[own] / nearly_standard(wanted.criterion) ** 2
         return found
 
-    def check_names(self) -> None:
-        """Refuse weights and accuracies by names that the batch has not."""
-        self.by_hand()
-        self.wanted()
 
-    def _by_accuracy(self, sizes: Dense) -> Dense:
-        """One over the square of the standard error that is wanted; next to nothing for all other queries."""
-        relative = np.zeros(len(self.names))
-        for wanted in self.wanted():
-            own = list(wanted.queries)
-            relative[own] = np.square(sizes[own] / nearly_standard(wanted.criterion))
-        least = float(relative[relative > 0].min())
-        return np.where(relative > 0, relative, NOT_WANTED * least) / np.square(sizes)
-
-
-def weighing(batch: Encoding, names: Sequence[str], options: Options) -> Weighing:
+def weighing(batch: Encoding, options: Options) -> Weighing:
     """How the tables of a batch are weighed; names that no table has are refused."""
-    made = Weighing(names, statements_in(batch), options)
-    made.check_names()
-    return made
+    return Weighing([table.name for table in batch.workload.tables], statements_in(batch), options)
 
 
 def weighed(batch: Encoding, options: Options) -> Any:
     """The workload of a batch, with the weights that its options give it."""
     plain = batch.workload
-    names = [table.name for table in plain.tables]
-    weights = weighing(batch, names, options)(plain.table_tops(), plain.table_sizes())
+    weights = weighing(batch, options)(plain.table_tops(), plain.table_sizes())
     return plain if weights is None else replace(plain, weights=weights)
+
+
+def or_little(weights: Dense) -> Dense:
+    """The weights by the accuracy that is wanted, with next to nothing where none is."""
+    return np.where(weights > 0, weights, NOT_WANTED * weights[weights > 0].min())
 
 
 def within(weights: Dense) -> Dense:

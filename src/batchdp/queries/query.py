@@ -239,14 +239,9 @@ class Statement:
         return [", ".join(own) or self.name for own in self.groups]
 
 
-def statements_of(names: Sequence[str], *, alone: bool = False) -> list[Statement]:
-    """One for every name before the groups; queries that are none of them grouped are one table together.
-
-    Args:
-        names: of the queries.
-        alone: a single answer is a table of its own, also where nothing is grouped.
-    """
-    return _gathered(names, alone=alone or len(names) == 1 or any(GROUPED.fullmatch(name) for name in names))
+def statements_of(names: Sequence[str]) -> list[Statement]:
+    """One for every name before the groups; queries that are none of them grouped are one table together."""
+    return _gathered(names, alone=len(names) == 1 or any(GROUPED.fullmatch(name) for name in names))
 
 
 def tables_of(names: Sequence[str]) -> list[Statement]:

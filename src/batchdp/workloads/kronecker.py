@@ -15,7 +15,7 @@ from scipy import sparse
 from batchdp import errors
 from batchdp.errors import WorkloadError
 from batchdp.linalg.matrix import Dense, Indices
-from batchdp.workloads.matrix import LARGEST, SMALLEST, MatrixWorkload, Table, Tables, Workload
+from batchdp.workloads.matrix import LARGEST, SMALLEST, Lazily, MatrixWorkload, Table, Workload, checked_weights
 
 MOST_SMALL = 20_000_000
 """Queries times cells of a batch that is made as a matrix with names."""
@@ -95,9 +95,9 @@ class KroneckerWorkload(Workload):
         return self
 
     @property
-    def tables(self) -> Tables:
+    def tables(self) -> Lazily[Table]:
         """The tables, made when they are looked at."""
-        return Tables(len(self.starts) - 1, self._table)
+        return Lazily(range(len(self.starts) - 1), self._table)
 
     def _table(self, number: int) -> Table:
         own = self.factors_of(number)
@@ -286,7 +286,7 @@ def in_factors(
         np.concatenate([[0], np.cumsum(list(map(len, tables)))]).astype(np.int64),
         columns,
         chosen,
-        _checked_weights(weights, len(listed)),
+        np.ones(len(listed)) if weights is None else checked_weights(weights, len(listed), "table"),
         _table_names(names, tables),
     )
 
@@ -357,19 +357,3 @@ def distinct(names: Iterable[str]) -> tuple[str, ...]:
             own = f"{name} ({times[name]})"
         made[own] = None
     return tuple(made)
-
-
-def _checked_weights(weights: ArrayLike | None, tables: int) -> Dense:
-    if weights is None:
-        return np.ones(tables)
-    try:
-        w = np.array(weights, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise WorkloadError(f"weights are not numbers ({error}); give one above 0 for each table") from error
-    if w.shape != (tables,):
-        raise WorkloadError(f"weights has shape {w.shape} for {tables} tables; give one above 0 for each table")
-    if not np.all((w >= SMALLEST) & (w <= LARGEST)):
-        raise WorkloadError(
-            f"weights must be finite and above 0, {SMALLEST:g} to {LARGEST:g}; leave a table out instead"
-        )
-    return w

@@ -7,10 +7,11 @@ when equal ones are merged, which is noise on data. Groups share the budget, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -31,10 +32,6 @@ class _Layer:
     kind: Indices
     squares: Dense
     """By kind."""
-
-    @property
-    def all_rows(self) -> Indices:
-        return np.sort(np.array(self.rows, dtype=np.int64))
 
     @cached_property
     def cost(self) -> float:
@@ -73,7 +70,7 @@ def _begins(W: sparse.csr_array, order: range) -> list[int] | None:
 
 
 def partitions(W: sparse.csr_array) -> Iterator[list[Indices]]:
-    """Ways to split the rows into two or three groups, and each of these with two groups joined; coarse ones last."""
+    """Ways to split the rows into two or three groups."""
     known = layers(W)
     if known is None or len(known) < 2:
         return
@@ -81,20 +78,8 @@ def partitions(W: sparse.csr_array) -> Iterator[list[Indices]]:
     sample = np.arange(n) if n <= SAMPLE else np.sort(np.random.default_rng(0).choice(n, SAMPLE, replace=False))
     columns = sparse.csr_array(sparse.csc_array(W)[:, sample])
     groups = [_layer(columns, rows) for rows in known]
-    join = cache(_joined)
-
-    def lost(pair: tuple[int, int]) -> float:
-        one, other = (groups[place] for place in pair)
-        return join(one, other).cost - one.cost - other.cost
-
-    while True:
-        if len(groups) <= MOST_GROUPS:
-            yield from _coarser([group.all_rows for group in groups])
-        if len(groups) == 2:
-            return
-        a, b = min(((a, b) for a in range(len(groups)) for b in range(a)), key=lost)
-        groups[b] = join(groups[a], groups[b])
-        del groups[a]
+    for found in grouped(groups, _joined, lambda layer: layer.cost, MOST_GROUPS):
+        yield [np.sort(np.array(group.rows, dtype=np.int64)) for group in found]
 
 
 def _layer(columns: sparse.csr_array, rows: Indices) -> _Layer:
@@ -115,10 +100,30 @@ def _joined(one: _Layer, other: _Layer) -> _Layer:
     return _Layer(one.rows + other.rows, kind.astype(np.int64), squares)
 
 
-def _coarser(groups: list[Indices]) -> Iterator[list[Indices]]:
-    yield groups
-    if len(groups) > 2:
-        for a in range(len(groups)):
-            for b in range(a):
-                rest = [group for k, group in enumerate(groups) if k not in (a, b)]
-                yield [*rest, np.sort(np.concatenate([groups[a], groups[b]]))]
+Piece = TypeVar("Piece", bound=Hashable)
+
+
+def grouped(
+    pieces: Iterable[Piece], join: Callable[[Piece, Piece], Piece], cost: Callable[[Piece], float], most: int
+) -> Iterator[list[Piece]]:
+    """Pieces joined step by step, where that adds least to the cost: ways to split them into `most` groups to two.
+
+    Each of these comes with all in which two of its groups are joined; the coarse ones come last.
+    """
+    groups, together = list(pieces), cache(join)
+
+    def loss(pair: tuple[int, int]) -> float:
+        one, other = (groups[place] for place in pair)
+        return cost(together(one, other)) - cost(one) - cost(other)
+
+    while True:
+        pairs = [(a, b) for a in range(len(groups)) for b in range(a)]
+        if len(groups) <= most:
+            yield list(groups)
+            for a, b in pairs if len(groups) > 2 else []:
+                yield [*(own for k, own in enumerate(groups) if k not in (a, b)), together(groups[a], groups[b])]
+        if len(groups) == 2:
+            return
+        a, b = min(pairs, key=loss)
+        groups[b] = together(groups[a], groups[b])
+        del groups[a]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,11 +85,14 @@ class Table:
         return prod(self.shape)
 
 
-class Tables(Sequence[Table]):
-    """All tables of a batch, each made when it is asked for."""
+Made = TypeVar("Made")
 
-    def __init__(self, count: int, make: Callable[[int], Table]) -> None:
-        self._numbers, self._make = range(count), make
+
+class Lazily(Sequence[Made]):
+    """What is made when it is asked for, by its number."""
+
+    def __init__(self, numbers: range, make: Callable[[int], Made]) -> None:
+        self._numbers, self._make = numbers, make
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -177,7 +180,7 @@ class MatrixWorkload(Workload, Shown):
         queries = W.shape[0]
         object.__setattr__(self, "matrix", W)
         object.__setattr__(self, "names", _checked_names(names, queries))
-        object.__setattr__(self, "weights", None if weights is None else _checked_weights(weights, queries))
+        object.__setattr__(self, "weights", None if weights is None else checked_weights(weights, queries, "query"))
         object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else _checked_blocks(blocks, W.shape[1]))
         object.__setattr__(self, "meetings", _checked_meetings(meetings, len(self.blocks)))
         object.__setattr__(self, "structure", structure)
@@ -198,7 +201,7 @@ class MatrixWorkload(Workload, Shown):
     @property
     def tables(self) -> Sequence[Table]:
         """Those of the products that it came as; else every query by itself."""
-        alone = Tables(self.queries, lambda query: Table(self.names[query], (), ()))
+        alone = Lazily(range(self.queries), lambda query: Table(self.names[query], (), ()))
         return alone if self.structure is None else self.structure.tables
 
     def table_sizes(self) -> Dense:
@@ -402,17 +405,18 @@ def _checked_names(names: Iterable[str] | None, queries: int) -> tuple[str, ...]
     return checked
 
 
-def _checked_weights(weights: ArrayLike, queries: int) -> Dense:
+def checked_weights(weights: ArrayLike, count: int, what: str) -> Dense:
+    """One weight for each query or table, refused unless every one can be meant."""
     try:
         if np.iscomplexobj(weights):
             raise TypeError("complex numbers")
         checked = np.array(weights, dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise WorkloadError(f"weights={weights!r} are not numbers ({error}); give one number a query") from error
-    if checked.shape != (queries,):
-        raise WorkloadError(f"weights has shape {checked.shape} for {queries} queries; give one number a query")
-    if not np.all(np.isfinite(checked)) or np.any(checked < SMALLEST) or np.any(checked > LARGEST):
-        raise WorkloadError("weights must be finite and above 0; leave out a query that does not matter")
+        raise WorkloadError(f"weights are not numbers: {weights!r} ({error}); give one number a {what}") from error
+    if checked.shape != (count,):
+        raise WorkloadError(f"weights has shape {checked.shape}, not ({count},); give one number a {what}")
+    if not np.all((checked >= SMALLEST) & (checked <= LARGEST)):
+        raise WorkloadError(f"weights must be finite and above 0; leave out a {what} that does not matter")
     checked.flags.writeable = False
     return checked
 

@@ -26,6 +26,7 @@ from batchdp.optimizer.residual.search import Batch
 from batchdp.strategies.marginal.columns import ColumnProblem, ColumnStrategy
 from batchdp.strategies.marginal.weights import Flags, MarginalProblem, Tables, plain, seen
 from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.workloads.layers import grouped
 
 
 def problem_of(terms: TableWeights, insides: Sequence[ColumnStrategy]) -> MarginalProblem:
@@ -140,25 +141,14 @@ def sub_batch(workload: KroneckerWorkload, tables: Sequence[int]) -> KroneckerWo
 
 
 def partitions(batch: Batch) -> Iterator[list[list[int]]]:
-    """Ways to split the tables into two to four groups: joined step by step by an estimate of what is lost."""
+    """Ways to split the tables into two to four groups, joined step by step by an estimate of what is lost."""
     terms: list[Kinds] = list(batch.tables)
     if not 2 <= len(terms) <= MOST_TERMS:
         return
-    members = [[t] for t in range(len(terms))]
     cost = cache(partial(_cost, batch, terms, cache(partial(_squares, batch.workload))))
-
-    def loss(pair: tuple[int, int]) -> float:
-        one, other = members[pair[0]], members[pair[1]]
-        return cost(tuple(sorted(one + other))) - cost(tuple(one)) - cost(tuple(other))
-
-    while True:
-        if len(members) <= MOST_GROUPS:
-            yield [sorted(t for k in own for t in batch.tables[terms[k]]) for own in members]
-        if len(members) == 2:
-            return
-        a, b = min(((a, b) for a in range(len(members)) for b in range(a)), key=loss)
-        members[b] = sorted(members[a] + members[b])
-        del members[a]
+    single: list[tuple[int, ...]] = [(t,) for t in range(len(terms))]
+    for found in grouped(single, lambda one, other: tuple(sorted(one + other)), cost, MOST_GROUPS):
+        yield [sorted(t for k in own for t in batch.tables[terms[k]]) for own in found]
 
 
 def _cost(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -22,7 +23,7 @@ from batchdp.optimizer.marginal.problem import (
 from batchdp.optimizer.options import USUAL, Options
 from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError
 from batchdp.optimizer.residual.measures import limit_of
-from batchdp.optimizer.residual.optimizing import DEFAULT_SECONDS
+from batchdp.optimizer.residual.optimizing import DEFAULT_SECONDS, added_up, equalised
 from batchdp.optimizer.residual.search import Batch, split_by
 from batchdp.privacy import LAPLACE
 from batchdp.progress import Outcome
@@ -48,8 +49,9 @@ from batchdp.strategies.marginal.weights import (
     value_of,
     whole_problem,
 )
+from batchdp.strategies.residual.columns import Column
 from batchdp.strategies.residual.strategy import closure, is_whole, least_sum
-from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.workloads.kronecker import Factor, KroneckerWorkload
 
 ColumnSolver = Callable[[Dense, Account], Dense | None]
 """From a matrix of queries on one column, and who pays for the search, to a measure for it."""
@@ -120,12 +122,9 @@ def weighted_tables(
                 break
             insides = _improved(batch, terms, insides, grams, tables, theta, rng, account)
     # A strategy that is each value by itself is measured as such: in fewer bits, and with one law for all answers.
-    own = zip(found.insides, plainly, strict=True)
-    return replace(found, insides=tuple(value if _is_identity(one.measure) else one for one, value in own))
-
-
-def _is_identity(measure: Dense | None) -> bool:
-    return measure is None or np.array_equal(measure, np.eye(*measure.shape))
+    alike = [one.measure is None or np.array_equal(one.measure, np.eye(*one.measure.shape)) for one in found.insides]
+    insides = tuple(value if same else one for one, value, same in zip(found.insides, plainly, alike, strict=True))
+    return replace(found, insides=insides)
 
 
 def columns_grams(batch: Batch) -> dict[int, list[Dense]]:
@@ -135,10 +134,15 @@ def columns_grams(batch: Batch) -> dict[int, list[Dense]]:
         n = len(column.orbit)
         if column.orbits == 1 or not 2 < n <= MOST_VALUES:
             continue
-        first = np.unique(column.value, return_index=True)[1]
-        factors = [np.ones((1, n)), *(factor.matrix[:, first] for factor in batch.workload.factors[i])]
-        found[i] = [F.T @ F for F in factors]
+        found[i] = grams_of(column, batch.workload.factors[i])
     return found
+
+
+def grams_of(column: Column, factors: Sequence[Factor]) -> list[Dense]:
+    """FᵀF of the factors of a column on the values that are told apart, behind that of one that does not matter."""
+    first = np.unique(column.value, return_index=True)[1]
+    matrices = [np.ones((1, len(first))), *(factor.matrix[:, first] for factor in factors)]
+    return [F.T @ F for F in matrices]
 
 
 def _tables(asked: MarginalProblem, tables: Tables, moves: Account, seed: int, starts: int) -> Fitted:
@@ -287,13 +291,12 @@ class _Search:
         self.account.best = found[0].total
         self.account.trying = "groups of tables"
         best, chosen = found[0].total, [list(everything)]
-        for partition in partitions(self.batch):
-            for split in _coarser(partition):
-                if self.account.over():
-                    break
-                total = sum(solved(own)[0].value ** (1 / 3) for own in split) ** 3
-                if total < best:
-                    best, chosen = total, split
+        for split in partitions(self.batch):
+            if self.account.over():
+                break
+            total = sum(solved(own)[0].value ** (1 / 3) for own in split) ** 3
+            if total < best:
+                best, chosen = total, split
         if len(chosen) > 1:
             parts = [(tuple(own), *solved(own, thorough=True)) for own in chosen]
             found.append(self._together(parts))
@@ -375,48 +378,16 @@ class _Search:
         )
 
 
-def _coarser(partition: list[list[int]]) -> list[list[list[int]]]:
-    """A partition, and each with two of its groups joined."""
-    found = [partition]
-    for a in range(len(partition)):
-        for b in range(a):
-            if len(partition) > 2:
-                rest = [own for k, own in enumerate(partition) if k not in (a, b)]
-                found.append([*rest, sorted(partition[a] + partition[b])])
-    return found
-
-
 def _largest(search: _Search) -> MarginalStrategy:
-    """Weights on tables, more on those whose worst cell is above the mean; every set of weights gives a limit."""
-    workload, account = search.workload, search.account
-    sizes = workload.table_sizes()
-    y = 1 / (sizes * len(sizes))
+    """The least largest variance, no larger than that of noise on results, or on data where that can be written."""
+    workload, turns = search.workload, count()
     search.work /= TURNS
-    best: MarginalStrategy | None = None
-    upper, lower = np.inf, 0.0
-    for round_ in range(TURNS):
-        y = y / float(y @ sizes)
-        weights = y * workload.weights
-        limit = search.limit(weights)
-        for found in (*(search.plainly(weights) if round_ == 0 else ()), search.best(weights)):
-            strategy = search.strategy(found, limit)
-            worst = strategy.worst_variances() * workload.weights
-            lower = max(lower, strategy.limit)
-            if float(worst.max()) < upper:
-                best, upper = strategy, float(worst.max())
-        if account.over() or not worst.any():
-            break
-        y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
-    assert best is not None
-    plainly = _priced(best, workload.weights)
-    limit = min(search.limit(workload.weights), plainly)
-    return replace(best, total=plainly, limit=limit, largest=(upper, lower))
 
+    def tried(weights: Dense) -> list[MarginalStrategy]:
+        limit, plainly = search.limit(weights), search.plainly(weights) if next(turns) == 0 else []
+        return [search.strategy(found, limit) for found in (*plainly, search.best(weights))]
 
-def _priced(strategy: MarginalStrategy, weights: Dense) -> float:
-    """The weighted sum of all variances, in the unit of `total`."""
-    if strategy.workload.queries <= 10**7:
-        arguments, unit = LAPLACE.reference.arguments, LAPLACE.reference.variance(1.0)
-        tables = range(len(weights))
-        return sum(float(weights[t] * strategy.variances(t, **arguments).sum()) for t in tables) / unit
-    return float((strategy.worst_variances() * strategy.workload.table_sizes()) @ weights)
+    best, upper, lower = equalised(workload, search.account, TURNS, tried, enough=1.0)
+    total = added_up(best)
+    limit = min(search.limit(workload.weights), total)
+    return replace(best, total=total, limit=limit, largest=(upper, lower))

@@ -350,25 +350,22 @@ FIRST_STEP = 1.0
 LONGER, SHORTER = 1.5, 0.4
 
 
-def improve_by_trial(
-    batch: Batch, terms: TableWeights, measures: Mapping[int, Dense], account: Account = UNLIMITED
-) -> Found:
+def improve_by_trial(batch: Batch, terms: TableWeights, measures: Mapping[int, Dense]) -> Found:
     """The best components that are found by moving the mass of one orbit after the other, from these measures."""
     logs = {i: np.log(mu) for i, mu in measures.items()}
-    lasting = account.lasting_share()
-    best = split_by(batch, terms, measures, account=lasting)
+    best = split_by(batch, terms, measures)
     steps = {(i, o): FIRST_STEP for i, mu in measures.items() for o in range(1, len(mu))}
     trials = 0
     for _ in range(TRIAL_SWEEPS):
         for i, o in steps:
             for step in (steps[i, o], -steps[i, o]):
-                if trials >= MOST_TRIALS or account.over():
+                if trials >= MOST_TRIALS:
                     return best
                 trials += 1
                 moved = logs[i].copy()
                 moved[o] += step
                 mu = np.exp(moved - moved.max())
-                found = split_by(batch, terms, {**best.measures, i: mu / mu.sum()}, account=lasting)
+                found = split_by(batch, terms, {**best.measures, i: mu / mu.sum()})
                 if found.total < best.total:
                     best, logs[i], steps[i, o] = found, moved, step * LONGER
                     break

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from batchdp.strategies.residual.strategy import (
     least_largest,
     least_sum,
 )
+from batchdp.strategies.strategy import FactoredStrategy
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 DEFAULT_SECONDS = 120.0
@@ -162,50 +164,64 @@ def _whole(workload: KroneckerWorkload, objective: Literal["sum", "max"], accoun
         largest, status = (upper, lower), account.outcome(upper, lower * GOOD_ENOUGH)
         sizes = workload.table_sizes()
         total = float((cell_variances(found, shares, len(sizes)) * sizes) @ workload.weights)
+    says = {"total": total, "limit": limit, "method": "components", "largest": largest, "status": status}
+    return of_whole_tables(workload, WholeParts(found, shares), says)
+
+
+def of_whole_tables(workload: KroneckerWorkload, parts: WholeParts, says: dict[str, Any]) -> ResidualStrategy:
+    """The strategy with these shares of the components of whole tables, and what it says of itself."""
     columns = tuple(map(column_of, workload.sizes, workload.factors))
     averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
-    parts = WholeParts(found, shares)
-    return ResidualStrategy(
-        workload=workload,
-        columns=columns,
-        averages=averages,
-        parts=parts,
-        total=total,
-        limit=limit,
-        method="components",
-        largest=largest,
-        status=status,
-    )
+    return ResidualStrategy(workload=workload, columns=columns, averages=averages, parts=parts, **says)
 
 
 def _largest(batch: Batch, account: Account, tolerance: float, seed: int) -> ResidualStrategy:
-    """Weights on tables, more on those whose worst cell is above the mean; every set of weights gives a limit."""
-    workload = batch.workload
+    """The least largest variance; or that of the least sum, where that is less."""
+
+    def solved(weights: Dense) -> ResidualStrategy:
+        return _strategy(batch, *best_sum(batch, batch.terms(weights), account, tolerance, seed))
+
+    weights = batch.workload.weights
+    account.trying = "largest variance"
+    best, upper, lower = equalised(batch.workload, account, ROUNDS, lambda own: [solved(own)], 1 + 10 * tolerance)
+    plain = solved(weights)
+    if plain.largest_variance(rho=RHO) < upper:  # the weights have not come far in the time that there was
+        best, upper = plain, plain.largest_variance(rho=RHO)
+    total, status = added_up(best), account.outcome(upper, lower * GOOD_ENOUGH)
+    return replace(best, total=total, limit=plain.limit, largest=(upper, lower), status=status)
+
+
+Made = TypeVar("Made", bound=FactoredStrategy)
+
+
+def equalised(
+    workload: KroneckerWorkload, account: Account, rounds: int, tried: Callable[[Dense], Iterable[Made]], enough: float
+) -> tuple[Made, float, float]:
+    """The strategy with the least largest variance, that variance, and what none is below.
+
+    Weights go to the tables whose worst cell is above the mean, and `tried` makes strategies for them; every set of
+    weights gives a limit. It ends where the variance is no more than `enough` times that.
+    """
     sizes = workload.table_sizes()
     y = 1 / (sizes * len(sizes))
-    best: ResidualStrategy | None = None
+    best: Made | None = None
     upper, lower = np.inf, 0.0
-    account.trying = "largest variance"
-    for _ in range(ROUNDS):
-        y /= float(y @ sizes)
-        found, limit = best_sum(batch, batch.terms(y * workload.weights), account, tolerance, seed)
-        strategy = _strategy(batch, found, limit)
-        worst = np.array([w * strategy.variances(t, rho=RHO).max() for t, w in enumerate(workload.weights)])
-        lower = max(lower, limit)
-        if float(worst.max()) < upper:
-            best, upper = strategy, float(worst.max())
-            account.best = upper
-        if upper <= lower * (1 + 10 * tolerance) or account.over():
+    for _ in range(rounds):
+        y = y / float(y @ sizes)
+        for strategy in tried(y * workload.weights):
+            worst = strategy.worst_variances() * workload.weights
+            lower = max(lower, strategy.limit)
+            if float(worst.max()) < upper:
+                best, upper = strategy, float(worst.max())
+        account.best = upper
+        if upper <= lower * enough or account.over():
             break
         y = y * np.clip(worst / worst.mean(), 0.2, 5.0)
     assert best is not None
-    plain, limit = best_sum(batch, batch.terms(workload.weights), account, tolerance, seed)
-    other = _strategy(batch, plain, limit)
-    largest = other.largest_variance(rho=RHO)
-    if largest < upper:  # the weights have not come far in the time that there was
-        best, upper = other, largest
-    tables = enumerate(workload.weights)
-    total = float(sum(w * best.variances(t, rho=RHO).sum() for t, w in tables))
-    return replace(
-        best, total=total, limit=limit, largest=(upper, lower), status=account.outcome(upper, lower * GOOD_ENOUGH)
-    )
+    return best, upper, lower
+
+
+def added_up(strategy: FactoredStrategy) -> float:
+    """The weighted sum of all variances, in the unit of `total`."""
+    workload = strategy.workload
+    return float((strategy.mean_variances() * workload.table_sizes()) @ workload.weights)

@@ -230,7 +230,8 @@ def meetings(blocks: Sequence[Block], atoms: Sequence[Atoms]) -> Meetings | None
         patterns = reduce(lambda one, other: joined(one, other, atoms, MOST_MEETINGS), (one for _, one in looks))
     except TooManyClassesError:
         return None
-    found = largest(_sets(patterns, [b for b, _ in looks]))
+    counted = np.asarray(patterns.amounts.toarray()) != 0  # for every state that a record reaches
+    found = largest({tuple(sorted({looks[row][0] for row in np.flatnonzero(own).tolist()})) for own in counted.T})
     met = {block for own in found for block in own}
     if len(met) < len(blocks):  # a block that no record is in: nothing is claimed
         return None
@@ -276,12 +277,6 @@ def at_ends(block: Block, atoms: Sequence[Atoms]) -> list[Classes]:
         changed = (*block.classes.transitions[:place], moved, *block.classes.transitions[place + 1 :])
         found.append(Classes(changed, block.classes.amounts))
     return found
-
-
-def _sets(patterns: Classes, owners: Sequence[int]) -> set[tuple[int, ...]]:
-    """For every state that a record reaches the blocks that count it."""
-    counted = np.asarray(patterns.amounts.toarray()) != 0
-    return {tuple(sorted({owners[row] for row in np.flatnonzero(column).tolist()})) for column in counted.T}
 
 
 MOST_CELLS = 8192

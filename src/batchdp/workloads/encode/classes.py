@@ -1,15 +1,15 @@
-"""What remains of an expression once one column of a record is known.
+"""Classes of records that queries tell apart, found by taking the columns of a record one after the other.
 
-Taking the columns one after the other, every expression ends as a number. Records that leave the same remainder of all
-queries need not be told apart any longer, which is what keeps the number of classes small.
+Records for which everything that is still to come adds the same to all queries need not be told apart any longer, which
+is what keeps the number of classes small. An expression on one column is worked out on each of its atoms; from there on
+two expressions, or the queries of two batches, are joined by going through both at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from math import fsum
 from typing import Any
 
 import numpy as np
@@ -35,104 +35,14 @@ from batchdp.queries.query import (
     Within,
 )
 from batchdp.queries.query import Any as AnyOf
-from batchdp.workloads.encode.atoms import Atoms, Part, outcomes, parts_of
-
-Known = Mapping[Part, float]
-"""What the parts that look at the known column are: the value of a `Truth`, or a number."""
-
-
-def terms_of(amount: Amount) -> Iterator[Amount]:
-    """Amounts that add up to this one, each as small as can be without looking at a column."""
-    match amount:
-        case Total(amounts):
-            for part in amounts:
-                yield from terms_of(part)
-        case Scaled(factor, inner):
-            yield from (Scaled(factor, term) for term in terms_of(inner))
-        case Choice(condition, then, Constant(0.0)):
-            yield from (Choice(condition, term, Constant(0.0)) for term in terms_of(then))
-        case _:
-            yield amount
-
-
-def restricted(amount: Amount, known: Known) -> Amount:
-    """The amount with what is known put in, simplified."""
-    match amount:
-        case Constant():
-            return amount
-        case ValueOf():
-            return Constant(known[amount]) if amount in known else amount
-        case Choice(condition, then, otherwise):
-            decided = restricted_condition(condition, known)
-            if decided is Truth.TRUE:
-                return restricted(then, known)
-            if decided is Truth.FALSE:
-                return restricted(otherwise, known)
-            yes, no = restricted(then, known), restricted(otherwise, known)
-            return yes if yes == no else Choice(decided, yes, no)
-        case Scaled(factor, inner):
-            rest = restricted(inner, known)
-            return Constant(factor * rest.number) if isinstance(rest, Constant) else Scaled(factor, rest)
-        case Total(amounts):
-            rests = [restricted(part, known) for part in amounts]
-            open_parts = tuple(rest for rest in rests if not isinstance(rest, Constant))
-            number = fsum(rest.number for rest in rests if isinstance(rest, Constant))
-            if not open_parts:
-                return Constant(number)
-            parts = open_parts if number == 0 else (*open_parts, Constant(number))
-            return parts[0] if len(parts) == 1 else Total(parts)
-
-
-def restricted_condition(condition: Condition, known: Known, unknown: Truth = Truth.FALSE) -> Condition:
-    """The condition with what is known put in, simplified without changing whether it is true.
-
-    What is unknown counts as false; under a NOT, which leaves it unknown, it counts as true. So remainders that differ
-    only in what is false and what is unknown are one.
-    """
-    match condition:
-        case OneOf() | Within() | Missing():
-            return _settled(Truth(int(known[condition])), unknown) if condition in known else condition
-        case Negation(inner):
-            return _negated(restricted_condition(inner, known, Truth.TRUE if unknown is Truth.FALSE else Truth.FALSE))
-        case All(conditions):
-            rests = (restricted_condition(part, known, unknown) for part in conditions)
-            return _joined(All, rests, stops=Truth.FALSE, passes=Truth.TRUE)
-        case AnyOf(conditions):
-            rests = (restricted_condition(part, known, unknown) for part in conditions)
-            return _joined(AnyOf, rests, stops=Truth.TRUE, passes=Truth.FALSE)
-        case Truth():
-            return _settled(condition, unknown)
-
-
-def _settled(truth: Truth, unknown: Truth) -> Truth:
-    return unknown if truth is Truth.UNKNOWN else truth
-
-
-def _joined(kind: type[All] | type[AnyOf], rests: Iterable[Condition], *, stops: Truth, passes: Truth) -> Condition:
-    left: dict[Condition, None] = {}
-    for rest in rests:
-        if rest is stops:
-            return stops
-        if rest is not passes:
-            left[rest] = None
-    if not left:
-        return passes
-    return next(iter(left)) if len(left) == 1 else kind(tuple(left))
-
-
-def _negated(condition: Condition) -> Condition:
-    if isinstance(condition, Truth):
-        return Truth.FALSE if condition is Truth.TRUE else Truth.TRUE
-    return condition.condition if isinstance(condition, Negation) else Negation(condition)
-
+from batchdp.workloads.encode.atoms import Atoms, outcomes, parts_of
 
 States = NDArray[np.integer]
+Transitions = Sequence[States | None]
+"""For every column, state × atom → next state; None where the column changes nothing."""
 
 MOST_STATES = 65_536
 """On the way: there may be more than classes in the end, since later columns merge states again."""
-MOST_STATES_OF_ONE = 16_384
-"""The same for a single query, whose states are found one by one."""
-
 
 MOST_ENTRIES = 32_000_000
 """Of the tables of transitions that are made at a time: some hundred million bytes."""
@@ -151,7 +61,6 @@ class Classes:
     """Which class every combination of atoms belongs to, and what a record of each class adds to every query."""
 
     transitions: tuple[States | None, ...]
-    """For every column, state × atom → next state; None where the column changes nothing."""
     amounts: sparse.csc_array
     """Query × last state; no two states add the same."""
 
@@ -201,59 +110,88 @@ class Classes:
 
 def classes_of(query: Query, atoms: Sequence[Atoms], most: int) -> Classes:
     """The classes that one query tells apart; `TooManyClassesError` if there are more than `most`."""
-    return _few_enough(_summed([_term(term, atoms, most) for term in terms_of(query.amount)], atoms, most), most)
+    transitions, amounts = _classes(query.amount, atoms, most)
+    return _few_enough(Classes(tuple(transitions), sparse.csc_array(amounts[None])), most)
 
 
 def counting(classes: Classes) -> Classes:
     """The classes of records by nothing but whether they are counted: one row, 1 where they are."""
-    return _fewest(list(classes.transitions), classes.counted[None].astype(float))
+    transitions, counted = _fewest(classes.transitions, classes.counted.astype(float))
+    return Classes(transitions, sparse.csc_array(counted[None]))
 
 
-def _summed(terms: list[Classes], atoms: Sequence[Atoms], most: int) -> Classes:
-    """The classes of a sum: only the sum tells records apart, not its terms."""
-    if len(terms) == 1:
-        return terms[0]
-    middle = len(terms) // 2
-    one, other = (_summed(half, atoms, most) for half in (terms[:middle], terms[middle:]))
+LOGIC = np.array([0.0, 1.0, 0.5])
+"""By the value of a `Truth`: then AND is the least, OR the largest, and NOT what is missing to 1."""
+Expression = Amount | Condition
+Operation = Callable[[Any, Any], Any]
+"""On what two expressions are for some records."""
+
+
+def _classes(node: Expression, atoms: Sequence[Atoms], most: int) -> tuple[Transitions, Dense]:
+    """How records get to the classes that an expression tells apart, and what it is for a record of each."""
+    columns = {part.column for part in parts_of(node)}
+    if len(columns) <= 1:
+        return _of_column(node, next((i for i, one in enumerate(atoms) if one.column in columns), None), atoms)
+    operation, *sides = _halves(node)
+    (one, amounts), (other, more) = (_classes(side, atoms, most) for side in sides)
+    if len(amounts) == 1 or len(more) == 1:
+        return _fewest(other if len(amounts) == 1 else one, operation(amounts, more))
     transitions, pairs = _paired(one, other, atoms, most)
-    amounts = one.amounts.toarray()[:, pairs[:, 0]] + other.amounts.toarray()[:, pairs[:, 1]]
-    return _fewest(transitions, amounts)
+    return _fewest(transitions, operation(amounts[pairs[:, 0]], more[pairs[:, 1]]))
 
 
-def _term(amount: Amount, atoms: Sequence[Atoms], most: int) -> Classes:
-    remainders: list[Amount] = [restricted(amount, {})]
-    transitions: list[States | None] = []
-    for column in atoms:
-        parts = [dict.fromkeys(part for part in parts_of(rest) if part.column == column.column) for rest in remainders]
-        if not any(parts):
-            transitions.append(None)
-            continue
-        known = {part: outcomes(part, column) for group in parts for part in group}
-        alike: dict[tuple[Part, ...], tuple[list[list[float]], NDArray[np.intp]]] = {}
-        numbers: dict[Amount, int] = {}
-        alive = np.flatnonzero(column.possible)
-        table = np.zeros((len(remainders), column.size), dtype=np.int32)  # impossible atoms lead anywhere
-        for state, (rest, here) in enumerate(zip(remainders, parts, strict=True)):
-            if not here:
-                table[state] = numbers.setdefault(rest, len(numbers))
-                continue
-            looks = tuple(here)
-            if looks not in alike:
-                different, place = np.unique([known[part][alive] for part in looks], axis=1, return_inverse=True)
-                alike[looks] = different.T.tolist(), place.reshape(-1)
-            signatures, inverse = alike[looks]
-            rests = [restricted(rest, dict(zip(looks, signature, strict=True))) for signature in signatures]
-            table[state, alive] = np.array([numbers.setdefault(rest, len(numbers)) for rest in rests])[inverse]
-            if len(numbers) > max(MOST_STATES_OF_ONE, most):
-                raise TooManyClassesError
-        remainders = list(numbers)
-        transitions.append(table)
-    return _fewest(transitions, np.array([[rest.number for rest in remainders if isinstance(rest, Constant)]]))
+def _of_column(node: Expression, place: int | None, atoms: Sequence[Atoms]) -> tuple[Transitions, Dense]:
+    """The same for what looks at one column, or at none."""
+    transitions: list[States | None] = [None] * len(atoms)
+    if place is None:
+        return transitions, np.array([_on_atoms(node, None)])
+    alive = np.flatnonzero(atoms[place].possible)
+    amounts, states = np.unique(_on_atoms(node, atoms[place])[alive] + 0.0, return_inverse=True)
+    if len(amounts) > 1:
+        table = np.zeros((1, atoms[place].size), dtype=np.int32)  # impossible atoms lead anywhere
+        table[0, alive] = states
+        transitions[place] = table
+    return transitions, amounts
+
+
+def _on_atoms(node: Expression, column: Any) -> Any:
+    """What an expression that looks at no other column is on each of its atoms."""
+    match node:
+        case Constant(number):
+            return number
+        case Truth():
+            return LOGIC[node.value]
+        case ValueOf():
+            return outcomes(node, column)
+        case OneOf() | Within() | Missing():
+            return LOGIC[outcomes(node, column).astype(np.int64)]
+    operation, one, other = _halves(node)
+    return operation(_on_atoms(one, column), _on_atoms(other, column))
+
+
+def _halves(node: Any) -> tuple[Operation, Expression, Expression]:
+    """An expression as an operation on two smaller ones. What is unknown is no reason to choose."""
+    match node:
+        case Negation(inner):
+            return np.subtract, Constant(1.0), inner
+        case Scaled(factor, inner):
+            return np.multiply, Constant(factor), inner
+        case Choice(condition, then, Constant(number)):
+            return lambda holds, own: np.where(holds == 1, own, number), condition, then
+        case Choice(condition, then, otherwise):
+            chosen = Choice(condition, then, Constant(np.inf))
+            return lambda own, rest: np.where(np.isinf(own), rest, own), chosen, otherwise
+        case All(parts) | AnyOf(parts) | Total(parts):
+            kind: Any = type(node)
+            middle = len(parts) // 2
+            one, other = (half[0] if len(half) == 1 else kind(half) for half in (parts[:middle], parts[middle:]))
+            return {All: np.minimum, AnyOf: np.maximum, Total: np.add}[kind], one, other
+    raise TypeError(type(node))
 
 
 def joined(one: Classes, other: Classes, atoms: Sequence[Atoms], most: int) -> Classes:
     """The classes of two batches together; `TooManyClassesError` if there are more than `most`."""
-    transitions, pairs = _paired(one, other, atoms, most)
+    transitions, pairs = _paired(one.transitions, other.transitions, atoms, most)
     sizes = (np.diff(part.amounts.indptr)[place].sum() for part, place in ((one, pairs[:, 0]), (other, pairs[:, 1])))
     if int(sum(sizes)) > MOST_AMOUNTS.get():
         raise QueryError(
@@ -266,12 +204,14 @@ def joined(one: Classes, other: Classes, atoms: Sequence[Atoms], most: int) -> C
     return _few_enough(Classes(fewest, amounts), most)
 
 
-def _paired(one: Classes, other: Classes, atoms: Sequence[Atoms], most: int) -> tuple[list[States | None], Indices]:
+def _paired(
+    one: Transitions, other: Transitions, atoms: Sequence[Atoms], most: int
+) -> tuple[list[States | None], Indices]:
     """The pairs of states that records reach: how they get there, and the last ones."""
     pairs = np.zeros((1, 2), dtype=np.int64)
     transitions: list[States | None] = []
     entries = 0
-    for column, first, second in zip(atoms, one.transitions, other.transitions, strict=True):
+    for column, first, second in zip(atoms, one, other, strict=True):
         if first is None and second is None:
             transitions.append(None)
             continue
@@ -311,14 +251,14 @@ def _few_enough(classes: Classes, most: int) -> Classes:
     return classes
 
 
-def _fewest(transitions: list[States | None], amounts: Dense) -> Classes:
-    """The same classes with as few states as there can be: from the end backwards, equal futures are one state."""
-    columns, future = _distinct_rows(np.ascontiguousarray(amounts.T) + 0.0)  # turns −0 into 0
-    return Classes(_backwards(transitions, future), sparse.csc_array(np.ascontiguousarray(columns.T)))
+def _fewest(transitions: Transitions, amounts: Dense) -> tuple[tuple[States | None, ...], Dense]:
+    """The transitions between as few states as there can be, and the amounts of the last ones, each of them once."""
+    distinct, future = np.unique(amounts + 0.0, return_inverse=True)  # turns −0 into 0
+    return _backwards(transitions, future), distinct
 
 
-def _backwards(transitions: list[States | None], future: States) -> tuple[States | None, ...]:
-    """The transitions between as few states as there can be, given which of the last states are one."""
+def _backwards(transitions: Transitions, future: States) -> tuple[States | None, ...]:
+    """The same, given which of the last states are one: from the end backwards, equal futures are one state."""
     fewest: list[States | None] = []
     for table in reversed(transitions):
         if table is None:
