@@ -49,14 +49,19 @@ def check_format(format: str) -> Literal["parquet", "csv"]:
     return "csv"
 
 
-ReleaseFile = Annotated[
-    Path, typer.Argument(metavar="RELEASE", help="A .release file, or the .csv or .json with it.", readable=False)
-]
-NewFolder = Annotated[Path, typer.Option("--output", "-o", help="A new folder.", metavar="FOLDER", readable=False)]
-Charged = Annotated[
-    Path | None,
-    typer.Option("--ledger", "-l", help="What the release was charged to.", metavar="LEDGER", readable=False),
-]
+def path_argument(metavar: str, help: str) -> Any:
+    """A file or folder that a command reads; the command itself says what is wrong with it."""
+    return typer.Argument(metavar=metavar, help=help, readable=False)
+
+
+def path_option(metavar: str, help: str, *names: str) -> Any:
+    """The same as an option."""
+    return typer.Option(*names, metavar=metavar, help=help, readable=False)
+
+
+ReleaseFile = Annotated[Path, path_argument("RELEASE", "A .release file, or the .csv or .json with it.")]
+NewFolder = Annotated[Path, path_option("FOLDER", "A new folder.", "--output", "-o")]
+Charged = Annotated[Path | None, path_option("LEDGER", "What the release was charged to.", "--ledger", "-l")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.", metavar="")]
 Assume = Annotated[
     list[str] | None,
@@ -77,7 +82,7 @@ Epsilon = Annotated[
     float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")
 ]
 Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for plans with Gaussian noise.", metavar="R")]
-Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan written by `batchdp plan`.", readable=False)]
+Plan = Annotated[Path, path_argument("PLAN", "A plan written by `batchdp plan`.")]
 
 WantConsistent = Annotated[
     bool, typer.Option("--consistent", help="Add answers made to agree and not to be negative.", metavar="")
