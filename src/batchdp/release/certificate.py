@@ -30,6 +30,7 @@ Text = Annotated[str, Field(max_length=1000)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=2**64)]
 Amount = Annotated[int, Field(strict=True, ge=0)]
 Real = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+GroupRow = tuple[tuple[StrictInt, ...], Amount, Amount, Real, Real]
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class PrivacyCertificate:
         if not isinstance(content, Mapping) or "groups" in content:
             raise ReleaseError("certificate: its fields are not those of a certificate")
         try:
-            found = _adapter(cls).validate_python({**content, "groups": unpacked(groups)})
+            found = _adapters()[0].validate_python({**content, "groups": unpacked(groups)})
         except ValidationError as error:
             named = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))[:100]
             raise ReleaseError(f"certificate: {named} does not hold what it should") from None
@@ -176,13 +177,13 @@ def packed(groups: Sequence[CertifiedGroup]) -> bytes:
 
 def unpacked(text: bytes) -> tuple[CertifiedGroup, ...]:
     """The same from a file."""
-    rows = _adapter(list[tuple[tuple[StrictInt, ...], Amount, Amount, Real, Real]])
     try:
-        return tuple(CertifiedGroup(*one) for one in rows.validate_python(archive.parse_json(text)))
+        return tuple(CertifiedGroup(*one) for one in _adapters()[1].validate_python(archive.parse_json(text)))
     except ValidationError:
         raise ReleaseError("certificate: a group does not hold what it should") from None
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def _adapters() -> tuple[TypeAdapter[PrivacyCertificate], TypeAdapter[list[GroupRow]]]:
+    """What checks a certificate, and the list of its groups."""
+    return TypeAdapter(PrivacyCertificate), TypeAdapter(list[GroupRow])
