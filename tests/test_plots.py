@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy import sparse
 
 from batchdp import STRATEGIES, Ledger, MatrixWorkload, PairStrategy, Release, answer, workloads
 from batchdp.linalg.matrix import shrunk
+from batchdp.release import Answer
 from batchdp.reports.notebook import Excerpt, summary
 from batchdp.reports.plots import LONGEST_LABEL, Scale, plot_ledger, plot_release, plot_strategy, scale_for, shortened
 from batchdp.text import NOTEBOOK, excerpt
@@ -57,7 +59,8 @@ def test_every_strategy_can_be_drawn_and_shown(name: str) -> None:
 
 def test_large_sparse_matrices_are_drawn_without_a_dense_one() -> None:
     large = sparse.eye_array(200_000, format="csr")  # 300 GB if it were dense
-    assert "200,000 cells" in drawn(plot_strategy(large, large))
+    strategy: Any = SimpleNamespace(measurement=large, reconstruction=large, method="")
+    assert "200,000 cells" in drawn(plot_strategy(strategy))
 
 
 @pytest.mark.parametrize("name", [name for name in small_workloads() if "numbers" not in name])
@@ -75,7 +78,9 @@ def test_every_release_can_be_drawn_and_shown(name: str, ledger: Ledger) -> None
 @pytest.mark.parametrize("queries", [1, 5, 60, 61, 500])
 def test_few_and_many_answers_can_be_drawn(queries: int) -> None:
     values = np.geomspace(1, 1e6, queries)
-    figure = plot_release([f"q{i}" for i in range(queries)], values, np.ones(queries), confidence=0.95)
+    answers = [Answer(f"q{i}", one, 1.0, one - 1, one + 1) for i, one in enumerate(values.tolist())]
+    release: Any = SimpleNamespace(answers=answers, confidence=0.95)
+    figure = plot_release(release)
     assert ("q0" in drawn(figure)) == (queries <= 60)
     assert max(figure.get_size_inches()) < 17
 
@@ -92,7 +97,9 @@ def test_ledgers_can_be_drawn_and_shown(ledger: Ledger) -> None:
     assert "table 9" in shown
     assert "table 0" not in shown
     assert "2 more" in shown
-    many = drawn(plot_ledger([f"s{i}" for i in range(100)], [1.0] * 100, [False] * 100, total=200, unit="ε"))
+    spends = [SimpleNamespace(charged=1.0, time="2026", table=f"s{i}", state="released") for i in range(100)]
+    crowded: Any = SimpleNamespace(history=lambda: spends, total=200.0, unit="epsilon")
+    many = drawn(plot_ledger(crowded))
     assert "60 earlier spends" in many
     ledger.path.write_bytes(b"gone")
     assert "cannot be read" in ledger._repr_html_()

@@ -34,6 +34,12 @@ def _write_out(one: str) -> str:
     return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}" if number < 65536 else f"\\U{number:08x}"
 
 
+def shorten(value: object, most: int = 60) -> str:
+    """A value in an error, a comment or a label: short, in one line, whatever it holds."""
+    text = sanitise(value)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 WHOLE = 60
 """Answers that are all shown."""
 NOTEBOOK = 20

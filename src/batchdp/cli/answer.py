@@ -13,25 +13,7 @@ from uuid import uuid4
 import typer
 
 import batchdp
-from batchdp.cli.files import (
-    RELEASE_ENDINGS,
-    All,
-    AsJson,
-    Epsilon,
-    Plan,
-    Rho,
-    WantConsistent,
-    Whole,
-    answers_as_json,
-    check_output,
-    described,
-    either,
-    list_notes,
-    make_consistent,
-    open_ledger,
-    write_answers,
-    write_release,
-)
+from batchdp.cli import files
 from batchdp.cli.show import Part, console, figure, parts, pieces, print_json, progress, say, table
 from batchdp.cli.streams import InterruptedCommandError, read_reply
 from batchdp.errors import ReleaseError
@@ -54,19 +36,14 @@ FREE = "the same command with --release-id {id} gets them, free of charge"
 
 
 def command(
-    plan: Plan,
+    plan: files.Plan,
     table: Annotated[
         str, typer.Option("--table", "-t", help="CSV or Parquet file or folder, or a database's address.", metavar="T")
     ],
-    ledger: Annotated[
-        Path, typer.Option("--ledger", "-l", help="The budget; see `batchdp budget`.", metavar="LEDGER", readable=False)
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Where to write: .csv, .json or .release.", metavar="OUT", readable=False),
-    ],
-    epsilon: Epsilon = None,
-    rho: Rho = None,
+    ledger: Annotated[Path, files.path_option("LEDGER", "The budget; see `batchdp budget`.", "--ledger", "-l")],
+    output: Annotated[Path, files.path_option("OUT", "Where to write: .csv, .json or .release.", "--output", "-o")],
+    epsilon: files.Epsilon = None,
+    rho: files.Rho = None,
     release_id: Annotated[
         str | None,
         typer.Option(
@@ -74,11 +51,11 @@ def command(
         ),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.", metavar="SHARE")] = 0.95,
-    consistent: WantConsistent = False,
-    whole: Whole = False,
+    consistent: files.WantConsistent = False,
+    whole: files.Whole = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.", metavar="")] = False,
-    everything: All = False,
-    as_json: AsJson = False,
+    everything: files.All = False,
+    as_json: files.AsJson = False,
 ) -> None:
     """Spend some of the budget and write private answers: name, value, standard_error, low, high, derived.
 
@@ -87,11 +64,11 @@ def command(
     (answers.csv-metadata.json, CSV on the Web). With --consistent the last columns have answers that agree and are not
     negative, and that the intervals are those of value.
     """
-    either(epsilon, rho)
+    files.either(epsilon, rho)
 
     _check_output(output, plan, table, ledger)
     made = batchdp.load_plan(plan)
-    books = open_ledger(ledger)
+    books = files.open_ledger(ledger)
     identity = release_id or uuid4().hex
     stored = any(entry.release_id == identity and entry.state == "released" for entry in books.history())
     with _accounted_for(books, identity):
@@ -113,14 +90,14 @@ def command(
                 confirm=None if yes else confirmed,
             )
         try:
-            release_file = write_release(done, output)
+            release_file = files.write_release(done, output)
         except ReleaseError as error:
             raise ReleaseError(f"{error}; the answers are in {ledger}: {FREE.format(id=identity)}") from error
-    agreeing = make_consistent(done, wanted=consistent, whole=whole)
+    agreeing = files.make_consistent(done, wanted=consistent, whole=whole)
     if agreeing is not None:
-        write_answers(done, output, agreeing)
+        files.write_answers(done, output, agreeing)
     if as_json:
-        print_json(answers_as_json(done, books, agreeing))
+        print_json(files.answers_as_json(done, books, agreeing))
         return
     show_answers(done, agreeing, everything=everything)
     _say_the_rest(done, books, stored=stored, output=output, release_file=release_file, agreeing=agreeing)
@@ -130,9 +107,9 @@ def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
     """Refuse an output that could not be written, or would become a part of what is read."""
 
     for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
-        check_output(path, ReleaseError, RELEASE_ENDINGS, inputs=(plan, table, ledger))
+        files.check_output(path, ReleaseError, files.RELEASE_ENDINGS, inputs=(plan, table, ledger))
     if output.suffix.lower() == ".csv":
-        check_output(described(output), ReleaseError, inputs=(plan, table, ledger))
+        files.check_output(files.described(output), ReleaseError, inputs=(plan, table, ledger))
     if Path(table).is_dir() and output.resolve().is_relative_to(Path(table).resolve()):
         raise ReleaseError(f"{output} would become a part of the table in {table}; name an output outside of it")
 
@@ -150,7 +127,7 @@ def _say_the_rest(
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"Whose privacy: {describe_neighbours(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
     say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
-    for note in list_notes(done, agreeing):
+    for note in files.list_notes(done, agreeing):
         say(note)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import batchdp
-from batchdp.cli.files import AsJson, Epsilon, Rho, check_output, either, open_ledger
+from batchdp.cli.files import AsJson, Epsilon, Rho, check_output, either, open_ledger, path_argument, path_option
 from batchdp.cli.show import console, figure, print_json, say, table
 from batchdp.errors import LedgerError
 
@@ -24,25 +24,16 @@ PICTURES = (".svg", ".png", ".pdf")
 
 
 def command(
-    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.", readable=False)],
+    ledger: Annotated[Path, path_argument("LEDGER", "The ledger's file.")],
     create: Annotated[bool, typer.Option("--create", help="Start a ledger with this budget.", metavar="")] = False,
     epsilon: Epsilon = None,
     rho: Rho = None,
     migrate: Annotated[
-        Path | None,
-        typer.Option(
-            help="Carry a ledger of a version before 0.3 over to this new file, and show that.",
-            metavar="NEW",
-            readable=False,
-        ),
+        Path | None, path_option("NEW", "Carry a ledger of a version before 0.3 over to this new file, and show that.")
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            help="Draw what the releases amount to as (ε, δ), each and all: .svg, .png or .pdf.",
-            metavar="FILE",
-            readable=False,
-        ),
+        path_option("FILE", "Draw what the releases amount to as (ε, δ), each and all: .svg, .png or .pdf."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

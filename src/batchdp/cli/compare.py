@@ -6,10 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import batchdp
-from batchdp.cli.files import AsJson, read_workload
+from batchdp.cli.files import AsJson, path_argument, read_workload
 from batchdp.cli.show import comparison_table, console, print_json, tracked
 
 EXAMPLES = ("batchdp compare visits.plan", "batchdp compare queries.npy --json")
@@ -17,10 +15,7 @@ EXAMPLES = ("batchdp compare visits.plan", "batchdp compare queries.npy --json")
 
 def command(
     workload: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PLAN_OR_MATRIX", help="A plan, or a matrix as .npy, .npz (scipy.sparse) or .csv.", readable=False
-        ),
+        Path, path_argument("PLAN_OR_MATRIX", "A plan, or a matrix as .npy, .npz (scipy.sparse) or .csv.")
     ],
     as_json: AsJson = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import batchdp
-from batchdp.cli.files import Charged, NewFolder, ReleaseFile, check_format, find_release, open_ledger
+from batchdp.cli.files import Charged, NewFolder, ReleaseFile, check_format, find_release, open_ledger, path_option
 from batchdp.cli.show import progress, say
 
 EXAMPLES = (
@@ -24,8 +24,7 @@ def command(
     output: NewFolder,
     ledger: Charged = None,
     about: Annotated[
-        Path | None,
-        typer.Option(help="What only people know; a template is written if missing.", metavar="ABOUT", readable=False),
+        Path | None, path_option("ABOUT", "What only people know; a template is written if missing.")
     ] = None,
     format: Annotated[str, typer.Option(help="Of the tables: csv or parquet.", metavar="FORMAT")] = "csv",
     overwrite: Annotated[

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -37,58 +38,9 @@ OURS = (
     *(f"answers-{epsilon:g}.release" for epsilon in BUDGETS),
 )
 
-DOMAIN = """\
-table = "patients"
-
-[privacy]
-unit = "patient_id"              # one value = one person
-rows_per_unit = 1                # at most this many rows of one person are counted
-neighbours = "add-remove"
-max_rows = 10_000_000            # public cap on the table's size
-
-[columns.state]
-values = ["CA", "FL", "IL", "NJ", "NY", "PA", "TX", "WA"]
-[columns.age]
-range = [0, 110]
-bins = [0, 18, 30, 45, 60, 75]
-[columns.diagnosis]
-values = ["asthma", "diabetes", "hypertension", "none"]
-[columns.charge]
-range = [0, 10_000]
-step = 0.01                      # cents: SUM(charge) is allowed
-outside = "clip"                 # more than that counts as 10,000
-"""
-
-QUERIES = """\
--- Totals and overlapping ranges
-SELECT COUNT(*) AS patients FROM patients;
-SELECT COUNT(*) AS adults FROM patients WHERE age >= 18;
-SELECT COUNT(*) AS "18 to 64" FROM patients WHERE age BETWEEN 18 AND 64;
-SELECT COUNT(*) AS "under 45" FROM patients WHERE age < 45;
-SELECT COUNT(*) AS "65 and over" FROM patients WHERE age >= 65;
-
--- Groups
-SELECT state, COUNT(*) AS patients FROM patients GROUP BY state;
-SELECT age, COUNT(*) AS patients FROM patients GROUP BY age;
-SELECT diagnosis, COUNT(*) AS patients FROM patients GROUP BY diagnosis;
-SELECT age, COUNT(*) AS diabetic FROM patients WHERE diagnosis = 'diabetes' GROUP BY age;
-
--- Conditions on several columns
-SELECT COUNT(*) AS "any diagnosis" FROM patients WHERE diagnosis <> 'none';
-SELECT COUNT(*) AS "asthma, under 18" FROM patients WHERE diagnosis = 'asthma' AND age < 18;
-SELECT COUNT(*) AS "hypertension, 45 and over" FROM patients WHERE diagnosis = 'hypertension' AND age >= 45;
-SELECT COUNT(*) AS "NY or NJ, 65 and over" FROM patients WHERE state IN ('NY', 'NJ') AND age >= 65;
-
--- Sums of amounts
-SELECT SUM(charge) AS charges FROM patients;
-SELECT diagnosis, SUM(charge) AS charges FROM patients GROUP BY diagnosis;
-
--- Weighted sums
-SELECT COUNT(*) FILTER (WHERE state = 'NY') / 19.4 + COUNT(*) FILTER (WHERE state = 'NJ') / 9.3
-     + COUNT(*) FILTER (WHERE state = 'CA') / 39.0 AS "per million, NY + NJ + CA" FROM patients;
-SELECT SUM(CASE diagnosis WHEN 'diabetes' THEN 2.5 WHEN 'hypertension' THEN 1 WHEN 'asthma' THEN 1.5 END)
-    AS "expected visits" FROM patients;
-"""
+DOMAIN, QUERIES = (
+    files("batchdp").joinpath(f"cli/demo.{kind}").read_text(encoding="utf-8") for kind in ("toml", "sql")
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,16 +7,7 @@ from typing import Annotated
 import typer
 
 import batchdp
-from batchdp.cli.files import (
-    NewFolder,
-    ReleaseFile,
-    WantConsistent,
-    Whole,
-    check_format,
-    find_release,
-    list_notes,
-    make_consistent,
-)
+from batchdp.cli import files
 from batchdp.cli.show import progress, say
 
 EXAMPLES = (
@@ -27,24 +18,24 @@ EXAMPLES = (
 
 
 def command(
-    release: ReleaseFile,
-    output: NewFolder,
+    release: files.ReleaseFile,
+    output: files.NewFolder,
     format: Annotated[str, typer.Option(help="parquet or csv.", metavar="FORMAT")] = "parquet",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a folder that an earlier export wrote.", metavar="")
     ] = False,
-    consistent: WantConsistent = False,
-    whole: Whole = False,
+    consistent: files.WantConsistent = False,
+    whole: files.Whole = False,
 ) -> None:
     """Write the tables of a release, one file each: group columns, value, standard_error, low, high.
 
     With --consistent a last column has values that agree and are not negative; the intervals stay those of value.
     """
-    chosen = check_format(format)
-    loaded = batchdp.load_release(find_release(release))
-    agreeing = make_consistent(loaded, wanted=consistent, whole=whole)
+    chosen = files.check_format(format)
+    loaded = batchdp.load_release(files.find_release(release))
+    agreeing = files.make_consistent(loaded, wanted=consistent, whole=whole)
     with progress("Writing tables") as report:
-        files = batchdp.export(agreeing or loaded, output, format=chosen, overwrite=overwrite, progress=report)
-    say(f"{len(files):,} tables written to {output}.")
-    for note in list_notes(loaded, agreeing):
+        written = batchdp.export(agreeing or loaded, output, format=chosen, overwrite=overwrite, progress=report)
+    say(f"{len(written):,} tables written to {output}.")
+    for note in files.list_notes(loaded, agreeing):
         say(note)

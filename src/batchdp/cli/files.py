@@ -9,7 +9,6 @@ import math
 import os
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from enum import StrEnum
@@ -50,14 +49,19 @@ def check_format(format: str) -> Literal["parquet", "csv"]:
     return "csv"
 
 
-ReleaseFile = Annotated[
-    Path, typer.Argument(metavar="RELEASE", help="A .release file, or the .csv or .json with it.", readable=False)
-]
-NewFolder = Annotated[Path, typer.Option("--output", "-o", help="A new folder.", metavar="FOLDER", readable=False)]
-Charged = Annotated[
-    Path | None,
-    typer.Option("--ledger", "-l", help="What the release was charged to.", metavar="LEDGER", readable=False),
-]
+def path_argument(metavar: str, help: str) -> Any:
+    """A file or folder that a command reads; the command itself says what is wrong with it."""
+    return typer.Argument(metavar=metavar, help=help, readable=False)
+
+
+def path_option(metavar: str, help: str, *names: str) -> Any:
+    """The same as an option."""
+    return typer.Option(*names, metavar=metavar, help=help, readable=False)
+
+
+ReleaseFile = Annotated[Path, path_argument("RELEASE", "A .release file, or the .csv or .json with it.")]
+NewFolder = Annotated[Path, path_option("FOLDER", "A new folder.", "--output", "-o")]
+Charged = Annotated[Path | None, path_option("LEDGER", "What the release was charged to.", "--ledger", "-l")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.", metavar="")]
 Assume = Annotated[
     list[str] | None,
@@ -78,7 +82,7 @@ Epsilon = Annotated[
     float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")
 ]
 Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for plans with Gaussian noise.", metavar="R")]
-Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan written by `batchdp plan`.", readable=False)]
+Plan = Annotated[Path, path_argument("PLAN", "A plan written by `batchdp plan`.")]
 
 WantConsistent = Annotated[
     bool, typer.Option("--consistent", help="Add answers made to agree and not to be negative.", metavar="")
@@ -122,6 +126,8 @@ def check_output(
     path: Path, error: type[BatchDPError], endings: tuple[str, ...] = (), *, inputs: Iterable[str | Path | None] = ()
 ) -> None:
     """Refuse an output that could not be written, or would replace an input or a ledger, before anything is spent."""
+    from batchdp.archive import open_regular
+
     if endings and path.suffix.lower() not in endings:
         raise error(f"{path} ends in {path.suffix or 'nothing'}; the output must be one of {', '.join(endings)}")
     if path.is_dir():
@@ -138,11 +144,12 @@ def check_output(
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
-        replaced = _beginning(path) if path.exists() else b""
+        if path.exists():
+            with open_regular(path) as file:
+                if file.read(len(LEDGER)) == LEDGER:
+                    raise error(f"{path} is a ledger or another database and would be overwritten; name another output")
     except OSError as failure:
         raise error(f"{path} cannot be written: {failure.strerror or failure}") from failure
-    if replaced == LEDGER:
-        raise error(f"{path} is a ledger or another database and would be overwritten; name another output")
 
 
 def write_release(release: Release, output: Path) -> Path:
@@ -257,7 +264,9 @@ def open_ledger(path: Path) -> Ledger:
 
 def read_workload(path: Path) -> Workload:
     """The workload of a plan, or one from a matrix."""
-    return batchdp.load_plan(path).asked_workload if _is_plan(path) else read_matrix(path)
+    from batchdp.archive import read_format
+
+    return read_matrix(path) if read_format(path) is None else batchdp.load_plan(path).asked_workload
 
 
 def read_matrix(path: Path) -> MatrixWorkload:
@@ -296,20 +305,3 @@ def read_matrix(path: Path) -> MatrixWorkload:
     if not path.exists():
         raise WorkloadError(f"cannot read {path}: No such file or directory")
     raise WorkloadError(f"{path} is not a plan and ends in {ending or 'nothing'}; a matrix must be {READABLE}")
-
-
-def _beginning(path: Path) -> bytes:
-    from batchdp.archive import open_regular
-
-    with open_regular(path) as file:
-        return file.read(len(LEDGER))
-
-
-def _is_plan(path: Path) -> bool:
-    from batchdp.archive import open_regular
-
-    try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            return {"header.npy", "digest.npy"} <= set(archive.namelist())
-    except (OSError, zipfile.BadZipFile):
-        return False

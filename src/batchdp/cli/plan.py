@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import batchdp
-from batchdp.cli.files import All, AsJson, Assume, DrawSeconds, Shape, ShapeChoice, ShapeRank, Weight, check_output
+from batchdp.cli import files
 from batchdp.cli.show import ROWS, Part, console, figure, parts, print_json, progress, say, table
 from batchdp.errors import AccuracyError, PlanError, StrategyError
 
@@ -53,13 +53,8 @@ class ObjectiveChoice(StrEnum):
 
 
 def command(
-    domain: Annotated[
-        Path,
-        typer.Option("--domain", "-d", help="What is public about the table.", metavar="DOMAIN.toml", readable=False),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to write the plan.", metavar="PLAN", readable=False)
-    ],
+    domain: Annotated[Path, files.path_option("DOMAIN.toml", "What is public about the table.", "--domain", "-d")],
+    output: Annotated[Path, files.path_option("PLAN", "Where to write the plan.", "--output", "-o")],
     queries: Annotated[
         Path | None,
         typer.Argument(
@@ -93,25 +88,25 @@ def command(
         ObjectiveChoice,
         typer.Option(help="Make small: every statement's error alike, the sum of all queries', or the largest."),
     ] = ObjectiveChoice.fair,
-    weight: Weight = None,
-    assume: Assume = None,
-    shape: Shape = ShapeChoice.pair,
-    shape_rank: ShapeRank = 16,
-    draw_seconds: DrawSeconds = 60.0,
+    weight: files.Weight = None,
+    assume: files.Assume = None,
+    shape: files.Shape = files.ShapeChoice.pair,
+    shape_rank: files.ShapeRank = 16,
+    draw_seconds: files.DrawSeconds = 60.0,
     seconds: Annotated[
         float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same plan.", metavar="N")] = 0,
     cache: Annotated[bool, typer.Option(help="Remember plans: the same batch is planned once.", metavar="")] = True,
-    everything: All = False,
-    as_json: AsJson = False,
+    everything: files.All = False,
+    as_json: files.AsJson = False,
 ) -> None:
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
 
     if queries is None and marginals is None:
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
     half_width, criteria = _accuracy(accuracy)
-    check_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
+    files.check_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
     search: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
     search |= {"shape": shape.value, "limits": batchdp.ShapeLimits(rank=shape_rank, seconds=draw_seconds)}
     asked = {

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import batchdp
-from batchdp.cli.files import WantConsistent, Whole, check_output, find_release, make_consistent, open_ledger
+from batchdp.cli import files
 from batchdp.cli.show import progress, say, tracked
 from batchdp.errors import PlanError, ReleaseError
 
@@ -27,21 +27,18 @@ def command(
             metavar="RELEASE", help="A .release, or the .csv or .json with it; or a PLAN, before anything is spent."
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page.", metavar="PAGE.html", readable=False)],
+    output: Annotated[Path, files.path_option("PAGE.html", "The page.", "--output", "-o")],
     ledger: Annotated[
-        Path | None,
-        typer.Option("--ledger", "-l", help="Show its history as a timeline.", metavar="LEDGER", readable=False),
+        Path | None, files.path_option("LEDGER", "Show its history as a timeline.", "--ledger", "-l")
     ] = None,
     plan: Annotated[
-        Path | None,
-        typer.Option(help="Compare this plan's expected error with other methods'.", metavar="PLAN", readable=False),
+        Path | None, files.path_option("PLAN", "Compare this plan's expected error with other methods'.")
     ] = None,
     criteria: Annotated[
-        Path | None,
-        typer.Option(help="For a plan: accuracies wanted, as for --accuracy.", metavar="FILE.toml", readable=False),
+        Path | None, files.path_option("FILE.toml", "For a plan: accuracies wanted, as for --accuracy.")
     ] = None,
-    consistent: WantConsistent = False,
-    whole: Whole = False,
+    consistent: files.WantConsistent = False,
+    whole: files.Whole = False,
     title: Annotated[str | None, typer.Option(help="Of the page.", metavar="TEXT")] = None,
 ) -> None:
     """Write one self-contained page: answers, intervals, the mechanism and why it is private.
@@ -60,10 +57,10 @@ def command(
         return
     if criteria is not None:
         raise typer.BadParameter(f"criteria are for plans, and {release} is none", param_hint="--criteria")
-    source = find_release(release)
-    check_output(output, ReleaseError, inputs=(release, source, ledger, plan))
+    source = files.find_release(release)
+    files.check_output(output, ReleaseError, inputs=(release, source, ledger, plan))
     loaded = batchdp.load_release(source)
-    books = None if ledger is None else open_ledger(ledger)
+    books = None if ledger is None else files.open_ledger(ledger)
     compared = None
     if plan is not None:
         from batchdp.plans.comparison import quick_methods
@@ -72,7 +69,7 @@ def command(
         planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
         compared = batchdp.compare(made, methods, progress=lambda names: tracked(names, "Comparing"))
-    agreeing = make_consistent(loaded, wanted=consistent, whole=whole)
+    agreeing = files.make_consistent(loaded, wanted=consistent, whole=whole)
     with progress("Reading") as bar:
         batchdp.report(
             loaded,
@@ -91,7 +88,7 @@ def command(
 
 def _before(plan: Path, output: Path, criteria: Path | None, ledger: Path | None, title: str | None) -> None:
     """The page of a plan."""
-    check_output(output, PlanError, inputs=(plan, ledger, criteria))
-    books = None if ledger is None else open_ledger(ledger)
+    files.check_output(output, PlanError, inputs=(plan, ledger, criteria))
+    books = None if ledger is None else files.open_ledger(ledger)
     batchdp.report_plan(batchdp.load_plan(plan), output, criteria=criteria, ledger=books, title=title)
     say(f"Written to {output}; open it in a browser.")

@@ -6,19 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import batchdp
-from batchdp.cli.files import AsJson, Charged, open_ledger
+from batchdp.cli.files import AsJson, Charged, open_ledger, path_argument
 from batchdp.cli.show import print_json, say
 
 EXAMPLES = ("batchdp verify folder --ledger budget.db", "batchdp verify folder --json")
 
 
 def command(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A folder that `batchdp dossier` wrote.", readable=False)
-    ],
+    folder: Annotated[Path, path_argument("FOLDER", "A folder that `batchdp dossier` wrote.")],
     ledger: Charged = None,
     as_json: AsJson = False,
 ) -> None:

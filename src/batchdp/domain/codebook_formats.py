@@ -16,11 +16,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
 
 from batchdp.domain.columns import LARGEST, MOST_VALUES, check_text
 from batchdp.domain.draft import ColumnType, Described
-from batchdp.text import sanitise
+from batchdp.text import shorten
 
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?=$|[T ])")
 DECIMAL = re.compile(r"[-+]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][-+]?\d{1,3})?")
-MOST_SHOWN = 60
 
 Scalar = bool | int | float | str
 
@@ -50,12 +49,6 @@ def read_at(place: str, read: Callable[..., Described], *given: Any) -> Describe
         return read(*given)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
-
-
-def shorten(value: object) -> str:
-    """A value in an error or a comment: short, in one line, whatever it holds."""
-    text = sanitise(value)
-    return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…"
 
 
 def describe_column(

@@ -16,10 +16,11 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from batchdp.archive import read_text
-from batchdp.domain.codebook_formats import csvw_columns, frictionless_columns, shorten
+from batchdp.domain.codebook_formats import csvw_columns, frictionless_columns
 from batchdp.domain.columns import LONGEST, fold, plain_name
 from batchdp.domain.draft import ColumnType, Described
 from batchdp.errors import DomainError
+from batchdp.text import shorten
 
 LARGEST_FILE = 5_000_000
 """Bytes."""

@@ -6,10 +6,13 @@ what the rule is, never whether it applied: that would tell about the data.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from batchdp.domain.columns import Column, Dates, Integers, Listed, Numbers
 from batchdp.domain.domain import Domain
@@ -28,14 +31,17 @@ COUNTS = (
 )
 LARGE = 10**9
 """Rows that hardly a table has: a cap as high as that goes without saying."""
-LONGEST = 1000
 SHOWN = 30
 """Columns that a sentence names."""
+CHECKED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, str_max_length=1000)
+"""What a file may hold of a rule: its fields and no others, each of its own type."""
 
 
 @dataclass(frozen=True)
 class ColumnRule:
     """What is declared of one column, as far as it decides what is counted."""
+
+    __pydantic_config__ = CHECKED
 
     name: str
     low: End | None = None
@@ -80,9 +86,11 @@ class Counted:
         columns: those that queries look at, or that decide which rows are left out.
     """
 
+    __pydantic_config__ = CHECKED
+
     given: Given = "rows"
     unit: str | None = None
-    rows_per_unit: int = 1
+    rows_per_unit: Annotated[int, Field(ge=1)] = 1
     own_rows: bool = False
     columns: tuple[ColumnRule, ...] = ()
 
@@ -149,19 +157,18 @@ class Counted:
 
     def header(self) -> dict[str, Any]:
         """For files and digests: what is not the default."""
-        held = _encode(self)
-        return held | {"columns": [_encode(one) for one in self.columns]} if self.columns else held
+        held: dict[str, Any] = _adapter().dump_python(self, mode="json", exclude_defaults=True)
+        return held
 
     @classmethod
     def read(cls, content: Any) -> Counted:
         """From a file, where anything can stand; a `ValueError` says what is wrong."""
-        columns = content.get("columns", []) if isinstance(content, Mapping) else None
-        if not isinstance(columns, list):
-            raise ValueError("what is counted does not say so")
-        found = _check_fields(cls, {name: value for name, value in content.items() if name != "columns"})
-        if found.get("given", "rows") not in ("rows", "codes", "counts") or found.get("rows_per_unit", 1) < 1:
-            raise ValueError("what is counted is neither rows nor codes nor counts")
-        return cls(**found, columns=tuple(ColumnRule(**_check_fields(ColumnRule, one)) for one in columns))
+        return _adapter().validate_json(json.dumps(content))
+
+
+@cache
+def _adapter() -> TypeAdapter[Counted]:
+    return TypeAdapter(Counted)
 
 
 def what_is_counted(domain: Domain, asked: Collection[str], *, own_rows: bool = False) -> Counted:
@@ -207,26 +214,3 @@ def _join_words(parts: Sequence[str], between: str = ", ") -> str:
 
 def _number(value: End | None) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
-
-
-def _encode(one: Counted | ColumnRule) -> dict[str, Any]:
-    usual = {field.name: field.default for field in fields(one)}
-    return {name: value for name, value in asdict(one).items() if name != "columns" and value != usual[name]}
-
-
-def _check_fields(kind: type, content: Any) -> dict[str, Any]:
-    """Fields of a rule from a file, each of its own type."""
-    known = {field.name: str(field.type) for field in fields(kind)}
-    if not isinstance(content, Mapping) or not set(content) <= set(known):
-        raise ValueError("what is counted has fields that nobody knows")
-    for name, value in content.items():
-        fits: tuple[str, ...] = ()
-        if isinstance(value, bool):
-            fits = ("bool",)
-        elif isinstance(value, str) and len(value) <= LONGEST:
-            fits = ("str", "str | None", "End | None", "Given")
-        elif isinstance(value, int | float) and math.isfinite(value):
-            fits = ("End | None", "int | float | None") + ("int",) * isinstance(value, int)
-        if known[name] not in fits:
-            raise ValueError(f"what is counted: {name} does not hold what it should")
-    return dict(content)

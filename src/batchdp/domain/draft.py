@@ -16,7 +16,7 @@ from typing import Any, Literal
 from batchdp.domain.columns import LONGEST, fold, skeleton
 from batchdp.domain.domain import MOST_COLUMNS, read_domain
 from batchdp.errors import DomainError
-from batchdp.text import sanitise
+from batchdp.text import sanitise, shorten
 
 # ── what is known about a column ──
 
@@ -79,7 +79,7 @@ def draft_section(column: Described, grouping: str | None) -> str:
     else:
         lines += _draft_values(column, kind, grouping)
     if column.missing:
-        shown = ", ".join(map(shorten, column.missing[:5]))
+        shown = ", ".join(f"'{shorten(text)}'" for text in column.missing[:5])
         lines.append(_comment('# other = "drop"', f"leaves out records with anything else, such as {shown}"))
     return "\n".join(lines) + "\n"
 
@@ -171,7 +171,7 @@ def _draft_step(column: Described, low: Any, high: Any) -> str | None:
 
 
 def _draft_grouping(name: str, groups: str) -> str:
-    return _comment(f"# groupings = {{ {toml_key(name)} = {groups} }}", f"another way: GROUP BY {shorten(name)}")
+    return _comment(f"# groupings = {{ {toml_key(name)} = {groups} }}", f"another way: GROUP BY '{shorten(name)}'")
 
 
 def _write_array(word: str, items: Sequence[str], said: str) -> Iterator[str]:
@@ -203,11 +203,6 @@ def _write_value(value: Any) -> str:
 
 def _comment(code: str, comment: str) -> str:
     return f"{code:<{WIDTH - 1}} # {comment}" if comment else code
-
-
-def shorten(text: str) -> str:
-    """A text in a comment, whatever is in it."""
-    return "'" + sanitise(text if len(text) <= 60 else text[:59] + "…") + "'"
 
 
 MOST_ASKED = 3
@@ -318,7 +313,7 @@ def _sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Descri
         if reason is None:
             kept.append(column)
         else:
-            left_out.append(f"{shorten(column.name)}: {reason}")
+            left_out.append(f"'{shorten(column.name)}': {reason}")
     return kept, left_out
 
 
@@ -348,7 +343,7 @@ def _draft_domain(
     named = NO_UNIT if unit is None or _problem(unit) else UNIT.format(name=quote(unit))
     parts = [HEAD.format(table=quote(table), unit=named)]
     if codebook is not None:
-        parts[0] += CODEBOOK.format(name=shorten(codebook))
+        parts[0] += CODEBOOK.format(name=f"'{shorten(codebook)}'")
     taken = {fold(column.name) for column in columns} | ({fold(unit)} if unit is not None else set())
     parts += [draft_section(column, _name_grouping(column.name, taken)) for column in columns]
     if left_out:

@@ -5,9 +5,9 @@ how another record is read; and no record is looked at before the ledger is char
 engine that cannot promise this is refused by its schema, or its records are read by us.
 
     opening    what the user gave -> Source; only names and types are looked at
-    files      CSV (`separated`) and Parquet ─┐
-    frames     pandas, Polars, Arrow         ─┴-> `cleaning`: a few types -> our own DuckDB
-    duck, postgres, spark, foreign    tables that stay in their engine
+    files      CSV and Parquet       ─┐
+    frames     pandas, Polars, Arrow ─┴-> `cleaning`: a few types -> our own DuckDB
+    duck, postgres, spark    tables that stay in their engine
     columns    do the table's types fit the declared columns? a column as declared; who is one person
     codes      the same for whole numbers without a domain, one a column, of whatever type
     coding     a record -> the numbers of its atoms, packed into few integers of 64 bits

@@ -204,8 +204,12 @@ def set_session(run: Callable[[str], Any], undo: ExitStack) -> None:
 def _table(types: dict[str, str], **place: Any) -> tuple[Any, Units]:
     """The ibis table, and what tells privacy units apart where that is not the column itself."""
     table = ibis.table({name: _type(spelled) for name, spelled in types.items()}, **place)
-    # No literal compares with all of these without a cast that the largest would break; a unit stays exact, as a text.
-    huge = [name for name, spelled in types.items() if spelled in HUGE]
+    return narrow(table, [name for name, spelled in types.items() if spelled in HUGE])
+
+
+def narrow(table: Any, huge: Sequence[str]) -> tuple[Any, Units]:
+    """The table with columns of 128 bits as floats, for no literal compares with all of their values without a cast
+    that the largest would break; a privacy unit stays exact, as a text."""
     return replace_columns(
         table,
         {name: table[name].try_cast("float64") for name in huge},

@@ -12,10 +12,10 @@ import ibis  # type: ignore[import-untyped]
 
 from batchdp.domain import Domain
 from batchdp.engines.columns import PARSING, check_schema, refuse_type
-from batchdp.engines.duck import DuckEngine, set_session
-from batchdp.engines.postgres import PostgresEngine, drop_nan
+from batchdp.engines.duck import DuckEngine, narrow, open_connection, open_database, open_relation, set_session
+from batchdp.engines.postgres import PostgresEngine, drop_nan, open_postgres
 from batchdp.engines.source import Engine, Opened, Source, Units, replace_columns, shield
-from batchdp.engines.spark import SparkEngine
+from batchdp.engines.spark import SparkEngine, open_spark
 from batchdp.errors import TableError
 
 
@@ -33,11 +33,7 @@ def open_ibis(table: Any) -> Opened:
             # What ibis takes for a decimal of 38 digits may be a whole number of 128 bits, which reaches further.
             huge = [name for name, dtype in table.schema().items() if dtype.is_decimal() and dtype.precision == 38]
             huge = [name for name in huge if table.schema()[name].scale == 0]
-            table, units = replace_columns(
-                table,
-                {name: table[name].try_cast("float64") for name in huge},
-                {name: table[name].cast("string") for name in huge},
-            )
+            table, units = narrow(table, huge)
         case "postgres":
             engine = PostgresEngine(backend.con, ExitStack())  # somebody else's, which stays open
             blind = shield(lambda: _find_citext(backend.con, table), f"looking at {description}")
@@ -84,8 +80,7 @@ def open_table(table: Any, domain: Domain, *, columns: Collection[str] | None = 
     """The table, open for reading, once its schema has proved to fit the domain. No record is read.
 
     Looks for all declared columns, or only for those in `columns`, and for the privacy unit's. What is opened here is
-    closed with the source; the user's own connections and sessions stay open, and as they were. Each kind's module is
-    imported only when it is asked for.
+    closed with the source; the user's own connections and sessions stay open, and as they were.
     """
     if isinstance(table, (str, os.PathLike)) and not is_database(table):
         from batchdp.engines.files import open_files
@@ -125,20 +120,14 @@ def open_database_table(table: Any, domain: Domain) -> Opened:
     if isinstance(table, str) and "://" in table:
         return _open_address(table, domain)
     if isinstance(table, (str, os.PathLike)):
-        from batchdp.engines.duck import open_database
-
         return open_database(Path(table).expanduser(), None, domain)
     library = type(table).__module__.partition(".")[0].lstrip("_")
     names = {kind.__name__ for kind in type(table).__mro__}
     if library == "duckdb" and names & {"DuckDBPyConnection", "DuckDBPyRelation"}:
-        from batchdp.engines.duck import open_connection, open_relation
-
         return open_connection(table, domain) if "DuckDBPyConnection" in names else open_relation(table)
     if library == "ibis" and "Table" in names:
         return open_ibis(table)
     if library == "pyspark" and "DataFrame" in names:
-        from batchdp.engines.spark import open_spark
-
         return open_spark(table)
     raise TableError(f"table is a {type(table).__module__}.{type(table).__name__}; give {ACCEPTED}")
 
@@ -146,26 +135,22 @@ def open_database_table(table: Any, domain: Domain) -> Opened:
 def _open_address(address: str, domain: Domain) -> Opened:
     """A database's address, perhaps with `#table` or `#schema.table` behind it."""
     scheme = address.partition("://")[0].lower()
-    before, mark, behind = address.rpartition("#")
-    # A password may hold a # of its own; what follows it is never free of @ and /.
-    named = bool(mark) and not set(behind) & set("@/")
-    where, table = (before, behind) if named else (address, None)
+    where, table = split_address(address)
     if scheme in ADDRESSES:
         return ADDRESSES[scheme](where, table, domain)
     raise TableError(f"table is a {scheme}:// address; give {ACCEPTED}")
 
 
-def _open_postgres(address: str, table: str | None, domain: Domain) -> Opened:
-    from batchdp.engines.postgres import open_postgres
-
-    return open_postgres(address, table, domain)
+def split_address(address: str) -> tuple[str, str | None]:
+    """A database's address, and the table that it names behind a #, if it does."""
+    before, mark, behind = address.rpartition("#")
+    # A password may hold a # of its own; what follows it is never free of @ and /.
+    return (before, behind) if mark and not set(behind) & set("@/") else (address, None)
 
 
 def _open_duckdb(address: str, table: str | None, domain: Domain) -> Opened:
-    from batchdp.engines.duck import open_database
-
     return open_database(Path(address.partition("://")[2]), table, domain)
 
 
-ADDRESSES = {"postgresql": _open_postgres, "postgres": _open_postgres, "duckdb": _open_duckdb}
+ADDRESSES = {"postgresql": open_postgres, "postgres": open_postgres, "duckdb": _open_duckdb}
 """How the table of an address is opened, by the scheme: the address, the table behind its #, and the domain."""

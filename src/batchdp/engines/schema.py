@@ -11,7 +11,7 @@ from batchdp.domain.columns import check_name, plain_name
 from batchdp.domain.draft import ColumnType, Described
 from batchdp.engines.columns import list_names
 from batchdp.engines.files import find_files, read_header, read_parquet_schema
-from batchdp.engines.opening import is_database, open_database_table
+from batchdp.engines.opening import is_database, open_database_table, split_address
 from batchdp.errors import TableError
 
 Schema = list[Described]
@@ -76,9 +76,9 @@ def _ibis_type(dtype: Any) -> Any:
 def _name_table(address: str) -> str:
     """The table that a database's address names, or the only one of a DuckDB file."""
     scheme, separator, rest = address.rpartition("://")
-    _, mark, behind = rest.rpartition("#") if separator else ("", "", "")
-    if mark and not set(behind) & set("@/"):
-        name = behind.rpartition(".")[2]
+    table = split_address(rest)[1] if separator else None
+    if table is not None:
+        name = table.rpartition(".")[2]
     elif scheme.lower() in ("", "duckdb"):
         name = _find_only_table(Path(rest).expanduser(), rest)
     else:

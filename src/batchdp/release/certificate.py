@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, StrictInt, TypeAdapter, ValidationError
 
 from batchdp import archive
 from batchdp.errors import ReleaseError
@@ -23,9 +24,13 @@ from batchdp.mechanism.prepare import Mechanism
 from batchdp.privacy import NAMED, Noise, Privacy
 from batchdp.text import sanitise
 
-LONGEST_TEXT = 1000
 SHOWN = 5
 """Groups in a printed certificate."""
+Text = Annotated[str, Field(max_length=1000)]
+Whole = Annotated[int, Field(strict=True, ge=0, le=2**64)]
+Amount = Annotated[int, Field(strict=True, ge=0)]
+Real = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+GroupRow = tuple[tuple[StrictInt, ...], Amount, Amount, Real, Real]
 
 
 @dataclass(frozen=True)
@@ -48,28 +53,30 @@ class CertifiedGroup:
 class PrivacyCertificate:
     """Why the release is private, in numbers that `audit` derives again."""
 
-    release_id: str
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    release_id: Text
     privacy: Privacy
-    distribution: str
+    distribution: Text
     """Of the noise: Laplace, Gaussian or K-norm."""
-    budget: float
+    budget: Real
     """ε of pure differential privacy, or ρ of zCDP."""
-    neighbours: str
-    privacy_unit: str
+    neighbours: Text
+    privacy_unit: Text
     """Whose privacy: the column with one value a person, or "every row is a person"."""
-    loss: float
+    loss: Real
     """The sum of what all groups lose, rounded up; at most the budget."""
-    largest_total: int
-    bias_share: float
+    largest_total: Whole
+    bias_share: Real
     """The most that the lattice moves any answer, as a share of its standard error; below 1 %."""
-    measurements: int
-    plan_digest: str
-    table: str
-    ledger_head: str
-    opendp: str
-    derived: int
+    measurements: Whole
+    plan_digest: Text
+    table: Text
+    ledger_head: Text
+    opendp: Text
+    derived: Whole
     """How many of the answers are computed from others, at no cost of privacy."""
-    shape: str
+    shape: Text
     """Of K-norm noise: how many measurements, in their order, share a body, and its share of ε; nothing otherwise."""
     groups: tuple[CertifiedGroup, ...] = field(repr=False)
 
@@ -125,18 +132,16 @@ class PrivacyCertificate:
     @classmethod
     def read(cls, content: Any, groups: bytes) -> PrivacyCertificate:
         """From a file, where anything can stand."""
-        known = {one.name: str(one.type) for one in fields(cls) if one.name != "groups"}
-        if not isinstance(content, Mapping) or set(content) != set(known):
+        if not isinstance(content, Mapping) or "groups" in content:
             raise ReleaseError("certificate: its fields are not those of a certificate")
-        for name, value in content.items():
-            kind = known[name]
-            if not (_is_whole(value) if kind == "int" else _is_real(value) if kind == "float" else _is_text(value)):
-                raise ReleaseError(f"certificate: {name} does not hold what it should")
-        noise = NAMED.get(content["distribution"])
-        if noise is None or noise.privacy != content["privacy"]:
+        try:
+            found = _adapters()[0].validate_python({**content, "groups": unpacked(groups)})
+        except ValidationError as error:
+            named = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))[:100]
+            raise ReleaseError(f"certificate: {named} does not hold what it should") from None
+        if found.distribution not in NAMED or found.noise.privacy != found.privacy:
             raise ReleaseError(f"certificate: distribution must be one of {', '.join(NAMED)}, and fit its privacy")
-        real = {name: float(value) for name, value in content.items() if known[name] == "float"}
-        return cls(**{**content, **real}, groups=unpacked(groups))
+        return found
 
 
 def certify(made: Mechanism, groups: tuple[CertifiedGroup, ...], **said: Any) -> PrivacyCertificate:
@@ -172,25 +177,13 @@ def packed(groups: Sequence[CertifiedGroup]) -> bytes:
 
 def unpacked(text: bytes) -> tuple[CertifiedGroup, ...]:
     """The same from a file."""
-    found = []
-    for one in archive.parse_json(text):
-        if not isinstance(one, list) or len(one) != len(fields(CertifiedGroup)) or not isinstance(one[0], list):
-            raise ReleaseError("certificate: its fields are not those of a group")
-        columns, bits, moved, scale, loss = one
-        whole = all(isinstance(i, int) and not isinstance(i, bool) for i in (*columns, bits, moved))
-        if not (whole and bits >= 0 and moved >= 0 and _is_real(scale) and _is_real(loss)):
-            raise ReleaseError("certificate: a group does not hold what it should")
-        found.append(CertifiedGroup(tuple(columns), bits, moved, float(scale), float(loss)))
-    return tuple(found)
+    try:
+        return tuple(CertifiedGroup(*one) for one in _adapters()[1].validate_python(archive.parse_json(text)))
+    except ValidationError:
+        raise ReleaseError("certificate: a group does not hold what it should") from None
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**64
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_TEXT
+@cache
+def _adapters() -> tuple[TypeAdapter[PrivacyCertificate], TypeAdapter[list[GroupRow]]]:
+    """What checks a certificate, and the list of its groups."""
+    return TypeAdapter(PrivacyCertificate), TypeAdapter(list[GroupRow])

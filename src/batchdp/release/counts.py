@@ -140,11 +140,7 @@ def reading(batch: Any, plan: Plan, tables: ExitStack, table: Any, progress: Pro
 def _(
     batch: CellBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
 ) -> Callable[[], CellCounts]:
-    from batchdp.engines import open_table, prepare_count
-
-    atoms, privacy = batch.atoms, plan.domain.privacy
-    source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in atoms]))
-    count = prepare_count(source, atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    count = _opened(batch, plan, tables, table)
     return lambda: CellCounts(batch.cells.counts(count(progress)))
 
 
@@ -152,18 +148,23 @@ def _(
 def _(
     batch: TableBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
 ) -> Callable[[], Records | Tallies]:
+    sets = sets_counted(plan.strategy, batch, plan.domain.privacy.max_rows)
+    atoms = [tuple(sorted({i for c in own for i in batch.columns[c].atoms})) for own in sets or ()]
+    count = _opened(batch, plan, tables, table, sets=tuple(dict.fromkeys(atoms)))
+    if sets is None:
+        return lambda: _records(batch, count(progress))
+    return lambda: _tallies(batch, dict(zip(sets, atoms, strict=True)), count(progress))
+
+
+def _opened(
+    batch: CellBatch | TableBatch, plan: Plan, tables: ExitStack, table: Any, sets: Sets = ()
+) -> Callable[[Progress | None], Batches]:
+    """What counts the records of a table, all columns together or by sets of them; its schema is checked here."""
     from batchdp.engines import open_table, prepare_count
 
-    privacy = plan.domain.privacy
     source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in batch.atoms]))
-    sets = sets_counted(plan.strategy, batch, privacy.max_rows)
-    if sets is None:
-        counted = prepare_count(source, batch.atoms, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
-        return lambda: _records(batch, counted(progress))
-    atoms = [tuple(sorted({i for c in own for i in batch.columns[c].atoms})) for own in sets]
-    each = tuple(dict.fromkeys(atoms))
-    tabled = prepare_count(source, batch.atoms, sets=each, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
-    return lambda: _tallies(batch, dict(zip(sets, atoms, strict=True)), tabled(progress))
+    privacy = plan.domain.privacy
+    return prepare_count(source, batch.atoms, sets=sets, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
 
 
 def sets_counted(strategy: Strategy, batch: TableBatch, max_rows: int | None) -> Sets | None:

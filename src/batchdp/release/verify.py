@@ -25,7 +25,7 @@ from batchdp.ledger.chain import charge
 from batchdp.linalg.matrix import plain
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
-from batchdp.mechanism.knorm.lattice import ShapedAmounts, ShapedLattice
+from batchdp.mechanism.knorm.lattice import InBodies
 from batchdp.mechanism.knorm.law import ShapedLaw
 from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS, Lattice
 from batchdp.mechanism.law import MOST_CONFIDENCE
@@ -53,29 +53,17 @@ def describe(measurement: IntegerMeasurement) -> Described:
 @describe.register
 def _(measurement: Lattice) -> Described:
     merging = {} if measurement.merging is None else _parts("merging", sparse.csr_array(measurement.merging))
-    return _cells(measurement), _matrices(measurement) | merging
-
-
-@describe.register
-def _(measurement: ShapedLattice) -> Described:
-    header, arrays = describe.dispatch(Lattice)(measurement)
-    return header | {"shape": measurement.shape.groups_text}, arrays
-
-
-@describe.register
-def _(measurement: ShapedAmounts) -> Described:
-    header, arrays = describe.dispatch(AmountLattice)(measurement)
-    return header | {"shape": measurement.shape.groups_text}, arrays
+    return _cells(measurement, {}), _matrices(measurement) | merging
 
 
 @describe.register
 def _(measurement: AmountLattice) -> Described:
     columns = [sorted(column.items()) for column in (*measurement.levels, *measurement.slopes)]
     exact = {"fine": measurement.fine, "ends": measurement.workload.ends, "columns": columns}
-    return _cells(measurement) | exact, _matrices(measurement)
+    return _cells(measurement, exact), _matrices(measurement)
 
 
-def _cells(measurement: Lattice | AmountLattice) -> dict[str, Any]:
+def _cells(measurement: Lattice | AmountLattice, exact: Mapping[str, Any]) -> dict[str, Any]:
     workload = measurement.workload
     return {
         "noise": measurement.noise.name,
@@ -83,6 +71,8 @@ def _cells(measurement: Lattice | AmountLattice) -> dict[str, Any]:
         "largest_total": measurement.largest_total,
         "blocks": workload.blocks,
         "meetings": workload.meetings,
+        **exact,
+        **({"shape": measurement.shape.groups_text} if isinstance(measurement, InBodies) else {}),
     }
 
 

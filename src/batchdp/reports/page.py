@@ -15,6 +15,7 @@ import numpy as np
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
+from batchdp.progress import Progress
 from batchdp.release import Consistent, Release
 from batchdp.release.verify import check_charged, check_release
 from batchdp.reports.answers import answers_section, derived_section
@@ -30,7 +31,7 @@ from batchdp.reports.sections import (
     methods_section,
     privacy_section,
 )
-from batchdp.reports.tables import Progress, Tables, files_beside, fits_inside, identity, tables_of_page
+from batchdp.reports.tables import Tables, files_beside, fits_inside, identity, tables_of_page
 
 
 def report(

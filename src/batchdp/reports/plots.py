@@ -189,23 +189,26 @@ def _apart(heights: Sequence[float]) -> list[float]:
     return found
 
 
+@singledispatch
+def draw(value: Any, *, axes: Any = None) -> Figure:
+    """A value as a figure, on matplotlib axes of one's own if given; each kind is registered."""
+    raise NotImplementedError(f"a {type(value).__name__} cannot be drawn")
+
+
 MOST_ROWS = 40
 
 
-def plot_ledger(
-    labels: Sequence[str],
-    charges: Sequence[float],
-    interrupted: Sequence[bool],
-    *,
-    total: float,
-    unit: str,
-    axes: Axes | None = None,
-) -> Figure:
+@draw.register
+def plot_ledger(ledger: Ledger, *, axes: Axes | None = None) -> Figure:
     """A bar a spend, each beginning where the one before ended; old ones become one bar if there are many."""
-    earlier = max(0, len(charges) - MOST_ROWS)
-    taken = [float(sum(charges[:earlier])), *charges[earlier:]] if earlier else list(charges)
-    names = [f"{earlier:,} earlier spends", *labels[earlier:]] if earlier else list(labels)
-    stopped = [False, *interrupted[earlier:]] if earlier else list(interrupted)
+    spends, total, unit = ledger.history(), ledger.total, UNITS[ledger.unit].letter
+    earlier = max(0, len(spends) - MOST_ROWS)
+    taken = [math.fsum(one.charged for one in spends[:earlier])] * (earlier > 0)
+    names, stopped = [f"{earlier:,} earlier spends"] * (earlier > 0), [False] * (earlier > 0)
+    for one in spends[earlier:]:
+        taken.append(one.charged)
+        names.append(f"{one.time[:10]}  {one.table}")
+        stopped.append(one.state == "reserved")
     ends = np.cumsum(taken)
     left = total - (float(ends[-1]) if taken else 0.0)
     if axes is None:
@@ -226,21 +229,15 @@ MOST_NAMED = 60
 """Queries that get a line and a name each; of more, the names are left out and the lines get thin."""
 
 
-def plot_release(
-    names: Sequence[str],
-    values: Dense,
-    half_widths: Dense,
-    *,
-    confidence: float,
-    more: int = 0,
-    axes: Axes | None = None,
-) -> Figure:
-    """Answers with intervals, on axes of one's own if given; else also the intervals around 0, where they show.
-
-    Half widths are one a name, or two: how far an interval goes below and above its answer; `more` is how many answers
-    are not drawn.
-    """
-    largest = half_widths if half_widths.ndim == 1 else half_widths.max(axis=0)
+@draw.register
+def plot_release(release: Release, *, axes: Axes | None = None) -> Figure:
+    """Answers with intervals, on axes of one's own if given; else also the intervals around 0, where they show."""
+    some = release.answers[:MOST_PLOTTED]
+    known = [one for one in some if one.determined]
+    names = [f"{one.name}{' (derived)' * one.derived}" for one in known]
+    values = np.array([one.value for one in known])
+    half_widths = np.array([[one.value - one.low, one.high - one.value] for one in known]).reshape(-1, 2).T
+    largest, more = half_widths.max(axis=0), len(release.answers) - len(some)
     if axes is None:
         sheet = figure(9, 1.1 + 0.24 * len(names) if len(names) <= MOST_NAMED else 9)
         axes, beside = sheet.subplots(1, 2, sharey=True, width_ratios=(2, 1))
@@ -255,7 +252,7 @@ def plot_release(
         axes.set_ylim(len(names), -1)
     kind = "" if scale.unit is None else ", logarithmic scale"
     left = f"; {more:,} more are not drawn" if more else ""
-    axes.set_xlabel(f"answer, {100 * confidence:g} % interval{kind}{left}", color=GREY)
+    axes.set_xlabel(f"answer, {100 * release.confidence:g} % interval{kind}{left}", color=GREY)
     return owner(axes)
 
 
@@ -281,18 +278,17 @@ def _intervals(axes: Axes, values: Dense, half_widths: Dense, scale: Scale, *, m
 MOST_PIXELS = 400
 
 
-def plot_strategy(
-    measure: Matrix, reconstruct: Matrix, *, title: str = "", axes: Sequence[Axes] | None = None
-) -> Figure:
+@draw.register
+def plot_strategy(strategy: PairStrategy, *, axes: Sequence[Axes] | None = None) -> Figure:
     """Heat maps of L and B, on two axes of one's own if given; large matrices are drawn by their largest entries."""
     if axes is None:
         sheet = figure(9, 4)
-        if title:
-            sheet.suptitle(title, x=0.01, ha="left", fontsize="medium", parse_math=False)
+        if strategy.method:
+            sheet.suptitle(strategy.method, x=0.01, ha="left", fontsize="medium", parse_math=False)
         axes = sheet.subplots(1, 2)
     left, right = axes
-    _heat(left, measure, "L, what is measured", "measurements", "cells")
-    _heat(right, reconstruct, "B, how answers are put together", "queries", "measurements")
+    _heat(left, strategy.measurement, "L, what is measured", "measurements", "cells")
+    _heat(right, strategy.reconstruction, "B, how answers are put together", "queries", "measurements")
     return owner(left)
 
 
@@ -310,38 +306,3 @@ def _heat(axes: Axes, matrix: Matrix, title: str, rows: str, columns: str) -> No
     axes.set_yticks([])
     bar = owner(axes).colorbar(image, ax=axes, shrink=0.8, ticks=[-largest, 0, largest], format="%.3g")
     bar.outline.set_visible(False)
-
-
-@singledispatch
-def draw(value: Any, *, axes: Any = None) -> Figure:
-    """A value as a figure, on matplotlib axes of one's own if given; each kind is registered."""
-    raise NotImplementedError(f"a {type(value).__name__} cannot be drawn")
-
-
-@draw.register
-def _(strategy: PairStrategy, *, axes: Sequence[Axes] | None = None) -> Figure:
-    return plot_strategy(strategy.measurement, strategy.reconstruction, title=strategy.method, axes=axes)
-
-
-@draw.register
-def _(ledger: Ledger, *, axes: Axes | None = None) -> Figure:
-    spends = ledger.history()
-    return plot_ledger(
-        [f"{one.time[:10]}  {one.table}" for one in spends],
-        [one.charged for one in spends],
-        [one.state == "reserved" for one in spends],
-        total=ledger.total,
-        unit=UNITS[ledger.unit].letter,
-        axes=axes,
-    )
-
-
-@draw.register
-def _(release: Release, *, axes: Axes | None = None) -> Figure:
-    some = release.answers[:MOST_PLOTTED]
-    known = [one for one in some if one.determined]
-    names = [f"{one.name}{' (derived)' * one.derived}" for one in known]
-    values = np.array([one.value for one in known])
-    ends = np.array([[one.value - one.low, one.high - one.value] for one in known]).reshape(-1, 2).T
-    more = len(release.answers) - len(some)
-    return plot_release(names, values, ends, confidence=release.confidence, more=more, axes=axes)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
+from batchdp.progress import Progress
 from batchdp.release.consistency.release import Consistent
 from batchdp.release.exports import INDEX
 from batchdp.release.release import Release
@@ -137,9 +138,6 @@ def harmless_json(content: Any) -> str:
     """JSON that is also JavaScript, and the same inside of HTML: everything beyond plain ASCII, and <, >, & escaped."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-Progress = Callable[[float, str], object]
 
 
 @contextmanager

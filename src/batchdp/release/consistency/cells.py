@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,109 +26,11 @@ from batchdp.linalg.matrix import Dense, Indices
 from batchdp.linalg.threads import one_thread
 from batchdp.progress import Outcome, Progress
 
-# ── Nested measurements: exact least squares in two passes over the tree (Hay, Rastogi, Miklau, Suciu 2010).
-#
-# A country, its states and their counties: every measurement is a weighted total of cells, and of any two one holds
-# the other or they have no cell in common. Going up, every node's own measurement is averaged with the sum of its
-# children's estimates, by their precisions; going down, what a node's estimate has more than its children's is shared
-# among them by their variances. That is the least-squares solution, in time proportional to the tree.
-
-
-@dataclass(frozen=True, eq=False)
-class Tree:
-    """The cells are nodes 0 to n − 1, the measurements follow; a child comes before its parent.
-
-    Args:
-        cells: n.
-        parent: of every node; −1 for a root.
-        weight: of every measurement, the one coefficient that its cells have; in the order of the nodes.
-        order: which measurement each node after the cells is.
-    """
-
-    cells: int
-    parent: Indices
-    weight: Dense
-    order: Indices
-
-    @cached_property
-    def levels(self) -> tuple[Indices, ...]:
-        """Nodes by their distance from a root, the roots first."""
-        depth = np.zeros(len(self.parent), dtype=np.int64)
-        for node in range(len(self.parent) - 1, -1, -1):
-            if self.parent[node] >= 0:
-                depth[node] = depth[self.parent[node]] + 1
-        by_depth = np.argsort(depth, kind="stable")
-        ends = np.cumsum(np.bincount(depth))
-        return tuple(np.split(by_depth, ends[:-1]))
-
-
-def build_tree(measure: sparse.csr_array) -> Tree | None:
-    """The tree that the rows of L make; None where they are not nested, or a row's coefficients differ."""
-    L = sparse.csr_array(measure)
-    L.sort_indices()
-    L.eliminate_zeros()
-    m, n = L.shape
-    lengths = np.diff(L.indptr)
-    parent = np.full(n + m, -1, dtype=np.int64)
-    weight = np.zeros(m)
-    size = np.concatenate([np.ones(n, dtype=np.int64), np.zeros(m, dtype=np.int64)])
-    top = np.arange(n)  # of every cell, the largest node so far that holds it
-    order = np.argsort(lengths, kind="stable")
-    for node, row in enumerate(order, start=n):
-        span = slice(L.indptr[row], L.indptr[row + 1])
-        own, values = L.indices[span], L.data[span]
-        if len(own) == 0:
-            continue
-        below = np.unique(top[own])
-        if size[below].sum() != len(own) or np.any(values != values[0]):
-            return None
-        parent[below] = node
-        weight[node - n] = values[0]
-        size[node] = len(own)
-        top[own] = node
-    return Tree(n, parent, weight, order)
-
-
-def solve_tree(tree: Tree, measurements: Dense, free: NDArray[np.bool_] | None = None) -> Dense:
-    """The cells x that minimise ‖L x − y‖², those that are not free being 0; where several do, even ones."""
-    n, nodes = tree.cells, len(tree.parent)
-    y = measurements[tree.order]
-    estimate, variance = np.zeros(nodes), np.zeros(nodes)
-    variance[:n] = np.inf if free is None else np.where(free, np.inf, 0.0)  # a cell that is free may be anything
-    below, spread, unknown = np.zeros(nodes), np.zeros(nodes), np.zeros(nodes)  # of a node's children together
-    for level in reversed(tree.levels):
-        inner = level[level >= n]
-        estimate[inner], variance[inner] = _average(
-            below[inner], np.where(unknown[inner] > 0, np.inf, spread[inner]), y[inner - n], tree.weight[inner - n]
-        )
-        child = level[tree.parent[level] >= 0]
-        up, known = tree.parent[child], np.isfinite(variance[child])
-        np.add.at(below, up, estimate[child])
-        np.add.at(spread, up, np.where(known, variance[child], 0.0))
-        np.add.at(unknown, up, ~known)
-    for level in tree.levels[1:]:
-        up, known = tree.parent[level], np.isfinite(variance[level])
-        even = np.where(known, 0.0, 1 / np.maximum(unknown[up], 1))
-        own = np.divide(variance[level], spread[up], out=np.zeros(len(level)), where=known & (spread[up] > 0))
-        estimate[level] += (estimate[up] - below[up]) * np.where(unknown[up] > 0, even, own)
-    return estimate[:n]
-
-
-def _average(below: Dense, spread: Dense, y: Dense, weight: Dense) -> tuple[Dense, Dense]:
-    """Own measurements and the children's sums, by their precisions; with variances."""
-    precision, known = np.square(weight), np.isfinite(spread)
-    measured = np.divide(y, weight, out=np.zeros_like(y), where=weight != 0)
-    alone = np.divide(1.0, precision, out=np.full_like(y, np.inf), where=precision > 0)
-    odds = np.where(known, spread, 0.0) * precision
-    estimate = np.where(known, below + (measured - below) * odds / (1 + odds), measured)
-    return estimate, np.where(known, np.where(known, spread, 0.0) / (1 + odds), alone)
-
-
 # ── Non-negative cells that fit noisy answers best: min ‖L x − y‖² over x ≥ 0, by projected Newton steps.
 #
 # A step solves least squares over the cells that are above 0 or want to be (Bertsekas 1982) and goes along it as far
-# as pays, cutting at 0. Some ten steps settle which cells are 0. Where the rows of L are nested a step is two passes
-# over their tree; where few cells are left it is a Cholesky factorisation, else LSMR, which multiplies by L alone.
+# as pays, cutting at 0. Some ten steps settle which cells are 0. A step is a Cholesky factorisation; where cells are
+# many, or L is sparse, as that of a hierarchy is, it is LSMR, which multiplies by L alone.
 
 Mask = NDArray[np.bool_]
 
@@ -142,6 +43,8 @@ MOST_DENSE = 5000
 """Cells whose normal equations are factorised."""
 MOST_EXACT = 1000
 """Cells that are fitted one after the other where steps do not get on."""
+SPARSE = 30
+"""Coefficients a cell up to which more cells than that are not worth a factorisation."""
 SHORTEST = 2.0**-30
 """Of a step."""
 
@@ -216,14 +119,11 @@ def _step(
 
 def _solver(L: sparse.csr_array) -> Callable[[Dense, Mask], Dense]:
     """How the least squares over some of the cells are solved."""
-    tree = build_tree(L)
-    if tree is not None:
-        return lambda residual, free: solve_tree(tree, residual, free)
-    columns = sparse.csc_array(L)
-    gram = (L.T @ L).toarray() if L.shape[1] <= MOST_DENSE else None
+    columns, n = sparse.csc_array(L), L.shape[1]
+    gram = (L.T @ L).toarray() if n <= MOST_EXACT or (n <= MOST_DENSE and L.nnz > SPARSE * n) else None
 
     def solve(residual: Dense, free: Mask) -> Dense:
-        found, there = np.zeros(L.shape[1]), np.flatnonzero(free)
+        found, there = np.zeros(n), np.flatnonzero(free)
         if gram is not None:
             H = gram[np.ix_(there, there)]
             H[np.diag_indices_from(H)] += RIDGE * float(np.trace(H))  # at least the largest eigenvalue

@@ -22,7 +22,7 @@ A search that ends before the tables agree has them lifted (`lifting`), so that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -175,41 +175,10 @@ def closest_tables(
     if total <= 0 or len(small) == len(asked):
         nothing = {A: np.zeros([sizes[i] for i in A]) for A in asked}
         return Fitted(nothing if total <= 0 else small, sizes, Outcome.CLOSED_FORM, 0, 0.0, 0.0)
-    large, turn = [A for A in asked if len(A) > 1], _Turn(sizes)
-    search = _Search(
-        turn.parts({C: noisy[C] for C in closure(large)}),
-        {turn.columns(C): precision[C] for C in closure(large)},
-        [turn.columns(A) for A in large],
-        turn.parts(held),
-        turn.sizes,
-        settings or Settings(),
-    )
+    large = [A for A in asked if len(A) > 1]
+    search = _Search({C: noisy[C] for C in closure(large)}, precision, large, held, sizes, settings or Settings())
     found = search.run(progress)
-    back = {A: turn.back(found.tables[turn.columns(A)], A) for A in large}
-    return Fitted({**small, **back}, sizes, found.status, found.rounds, found.gap, found.lifted)
-
-
-class _Turn:
-    """Columns in another order, the smallest first: tables whose last axis is long are summed several times faster."""
-
-    def __init__(self, sizes: tuple[int, ...]) -> None:
-        order = sorted(range(len(sizes)), key=sizes.__getitem__)
-        self.sizes = tuple(sizes[i] for i in order)
-        self.rank = {i: k for k, i in enumerate(order)}
-
-    def columns(self, own: Columns) -> Columns:
-        return tuple(sorted(self.rank[i] for i in own))
-
-    def parts(self, parts: Parts) -> dict[Columns, Dense]:
-        """Arrays by their columns, all in the new order."""
-        return {
-            self.columns(C): part.transpose(np.argsort([self.rank[i] for i in C]) if C else ()).copy(order="C")
-            for C, part in parts.items()
-        }
-
-    def back(self, table: Dense, own: Columns) -> Dense:
-        """A table by the names that its columns had."""
-        return table.transpose([self.columns(own).index(self.rank[i]) for i in own])
+    return replace(found, tables={**small, **found.tables})
 
 
 class _Search:

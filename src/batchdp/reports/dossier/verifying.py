@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.archive import open_regular
+from batchdp.archive import open_regular, parse_json
 from batchdp.errors import BatchDPError, DossierError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.release import Release, load_release
@@ -135,7 +135,7 @@ def _release(place: Path) -> Release:
 def _facts(place: Path, release: Release, listed: Mapping[str, str]) -> Facts:
     """The release with the ledger and versions that the evidence names, once the evidence follows from them."""
     try:
-        content: Any = json.loads(read_text(place / EVIDENCE, LARGEST_EVIDENCE), object_pairs_hook=_named_once)
+        content: Any = parse_json(read_text(place / EVIDENCE, LARGEST_EVIDENCE))
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise DossierError(f"{EVIDENCE} is not the evidence of a dossier that this version knows")
         versions = content["versions"]
@@ -163,14 +163,6 @@ def _check_entry(release: Release, books: Books) -> None:
         raise DossierError(f"{EVIDENCE} is about other answers than {RELEASE}: one of them was edited")
     if entry.state != "released":
         raise DossierError(f"{EVIDENCE} says that {release.certificate.release_id!r} has no answers: it was edited")
-
-
-def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, in which no name stands twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name that stands twice")
-    return found
 
 
 def _check_texts(
