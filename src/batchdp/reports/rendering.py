@@ -41,7 +41,7 @@ def significant(value: float) -> str:
 
 def rounded_up(value: float, digits: int = 4) -> float:
     """To so many digits behind the point, never down: what is promised is at most this."""
-    return math.ceil(value * 10**digits - 1e-9) / 10**digits
+    return float(math.ceil(value * 10.0**digits - 1e-9) / 10.0**digits)
 
 
 def percent(share: float) -> str:
