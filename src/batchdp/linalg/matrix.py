@@ -7,6 +7,7 @@ blocks, so that nothing of the size of a dense workload is ever allocated on the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, overload
 
 import numpy as np
@@ -360,3 +361,17 @@ def _by_singular_values(W: Dense) -> tuple[Dense, Dense]:
     U, sigma, V = np.linalg.svd(W, full_matrices=False)
     k = int(np.sum(sigma > sigma[0] * max(W.shape) * np.finfo(float).eps))
     return np.ascontiguousarray(U[:, :k]), sigma[:k, None] * V[:k]
+
+
+def outer_rows(parts: Sequence[Dense], places: int) -> Dense:
+    """For every place the outer product of its rows in all parts, flattened, the last part fastest."""
+    found = np.ones((places, 1))
+    for one in parts:
+        wide = np.broadcast_to(one, (places, one.shape[1]))
+        found = (found[:, :, None] * wide[:, None, :]).reshape(places, -1)
+    return found
+
+
+def unravel(places: Indices, shape: Sequence[int]) -> tuple[Indices, ...]:
+    """The place along every axis of answers in a table."""
+    return tuple(np.unravel_index(places, tuple(shape))) if prod(shape) and shape else ()

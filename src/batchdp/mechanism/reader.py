@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -248,17 +247,3 @@ def blocks_of_rows(blocks: Sequence[tuple[int, Dense]], places: int, measurement
     ).tocsr()
     found.eliminate_zeros()
     return sparse.csr_array(found)
-
-
-def outer_rows(parts: Sequence[Dense], places: int) -> Dense:
-    """For every place the outer product of its rows in all parts, flattened, the last part fastest."""
-    found = np.ones((places, 1))
-    for one in parts:
-        wide = np.broadcast_to(one, (places, one.shape[1]))
-        found = (found[:, :, None] * wide[:, None, :]).reshape(places, -1)
-    return found
-
-
-def unravel(places: Integers, shape: Sequence[int]) -> tuple[Integers, ...]:
-    """The place along every axis of answers in a table."""
-    return tuple(np.unravel_index(places, tuple(shape))) if prod(shape) and shape else ()

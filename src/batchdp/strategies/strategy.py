@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense, Indices
+from batchdp.linalg.matrix import Dense, Indices, unravel
 from batchdp.privacy import Budget, Noise, Privacy
 from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import Objective
@@ -187,6 +187,12 @@ CELLS_CHECKED = 200
 """Cells up to which all are looked at."""
 
 
+def every_place(workload: KroneckerWorkload, table: int) -> dict[int, Indices]:
+    """For each of a table's columns the places of all its answers along it."""
+    own = workload.tables[table]
+    return dict(zip(workload.factors_of(table), unravel(np.arange(own.queries), own.shape), strict=True))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FactoredStrategy(Strategy):
     """A strategy for a batch over many columns, in factors.
@@ -244,6 +250,24 @@ class FactoredStrategy(Strategy):
         tables = self.workload.tables
         fitting = [t for t, one in enumerate(tables) if one.queries <= MOST_CHECKED]
         return fitting if self.workload.cells <= CELLS_CHECKED else fitting[:: -(-len(fitting) // TABLES_CHECKED)]
+
+    @cached_property
+    def reconstruct(self) -> Dense:
+        """B as an array; refused where it does not fit into memory."""
+        self._fits("reconstruct", self.workload.queries, self.measurements)
+        found, first = np.zeros((self.workload.queries, self.measurements)), 0
+        for t, table in enumerate(self.workload.tables):
+            rows = slice(first, first := first + table.queries)
+            for start, block in self._weights(t, every_place(self.workload, t), table.queries):
+                found[rows, start : start + block.shape[1]] = block
+        return found
+
+    @abstractmethod
+    def _weights(self, table: int, at: Mapping[int, Indices], places: int) -> Iterator[tuple[int, Dense]]:
+        """What some answers of a table, by the places along its columns, make of some neighbouring measurements.
+
+        The first of these, and answer × measurement.
+        """
 
     def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
         """The lower bound as a sentence."""

@@ -10,7 +10,7 @@ column as it is, or at what is left of it after averaging: a `ColumnView`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -55,9 +55,21 @@ class Column:
         """For every factor the Gram matrix of its averages over the orbits."""
         return tuple(F.T @ F for F in self.rows)
 
+    @cached_property
+    def first(self) -> Indices:
+        """The first of the values that each distinct one stands for."""
+        return np.unique(self.value, return_index=True)[1].astype(np.int64)
+
+    @cached_property
+    def average(self) -> Dense:
+        """Distinct value × orbit: what a query on values is on average on each orbit."""
+        found = np.zeros((len(self.orbit), self.orbits))
+        found[np.arange(len(self.orbit)), self.orbit] = 1 / self.counts[self.orbit]
+        return found
+
     def tell_apart(self, factor: Factor) -> Dense:
         """A factor on the values that are told apart."""
-        return np.asarray(factor.matrix[:, np.unique(self.value, return_index=True)[1]])
+        return np.asarray(factor.matrix[:, self.first])
 
     @cached_property
     def times(self) -> Indices:
@@ -68,6 +80,45 @@ class Column:
 def factors_apart(workload: KroneckerWorkload, table: int, columns: Sequence[Column]) -> dict[int, Dense]:
     """A table's factors, by column in ascending order: query × value that is told apart."""
     return {i: columns[i].tell_apart(factor) for i, factor in workload.factors_of(table).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """How a table looks at one column: its queries on distinct values, None where they are each value by itself."""
+
+    column: Column
+    rows: int
+    matrix: Dense | None
+    """Query × distinct value."""
+
+    @property
+    def on_orbits(self) -> Dense:
+        """Query × orbit: averages."""
+        return self.average(self.column.average)
+
+    def average(self, values: Dense) -> Dense:
+        """What the queries make of an average over distinct values."""
+        return values if self.matrix is None else self.matrix @ values
+
+    def members(self, orbit: int) -> Dense | None:
+        """Query × value of the orbit; None where that is each value by itself."""
+        there = self.column.orbit == orbit
+        if self.matrix is None:
+            return None if self.column.orbits == 1 else np.eye(len(there))[:, there]
+        return self.matrix[:, there]
+
+
+def axes_of(workload: KroneckerWorkload, table: int, columns: Sequence[Column]) -> dict[int, Axis]:
+    """How a table looks at its columns, in ascending order."""
+    return {
+        i: Axis(columns[i], factor.rows, None if factor.given is None else columns[i].tell_apart(factor))
+        for i, factor in workload.factors_of(table).items()
+    }
+
+
+def along(axes: Iterable[int], i: int, values: Dense) -> Dense:
+    """One value a query on column i, along its axis; one for all of them stays one."""
+    return values.reshape([len(values) if j == i else 1 for j in axes])
 
 
 def column_of(size: int, factors: tuple[Factor, ...]) -> Column:
