@@ -52,6 +52,8 @@ class Strategy(ABC):
     """The expected squared error of all queries, each times its weight, in the unit of this module."""
     limit: float
     """No strategy of this kind has a smaller one; 0 where nothing is proven."""
+    caveat: ClassVar[str] = ""
+    """What has to be said beside the limit."""
 
     def __new__(cls, *given: Any, **named: Any) -> PairStrategy:
         """A pair, unless a subclass asks."""
@@ -102,9 +104,15 @@ class Strategy(ABC):
         """No strategy of this kind, whatever its B and L, has a smaller expected squared error."""
         return self._at(self.limit, epsilon, rho)
 
-    @abstractmethod
     def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
         """The lower bound as a sentence: what it says, and what it does not."""
+        budget = Budget.of(self.noise, epsilon=epsilon, rho=rho)
+        bound, error = budget.variance(self.limit), budget.variance(self.total)
+        ratio = f", {error / bound:.4g} times that" if bound > 0 else ""
+        return (
+            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
+            f"with {self.noise.name} noise at {budget}; this one has {error:.6g}{ratio}.{self.caveat}"
+        )
 
     def variances(self, table: int | str, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
         """The variance of every answer of a table, by its number or name, as an array of the table's shape."""
@@ -210,8 +218,6 @@ class FactoredStrategy(Strategy):
 
     noise: ClassVar[Noise]
     """The kind of noise, one for all strategies of a kind."""
-    caveat: ClassVar[str] = ""
-    """What has to be said beside the limit."""
 
     workload: KroneckerWorkload
     total: float
@@ -268,16 +274,6 @@ class FactoredStrategy(Strategy):
 
         The first of these, and answer × measurement.
         """
-
-    def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
-        """The lower bound as a sentence."""
-        budget = Budget.of(self.noise, epsilon=epsilon, rho=rho)
-        bound, error = budget.variance(self.limit), budget.variance(self.total)
-        ratio = f", {error / bound:.4g} times that" if bound > 0 else ""
-        return (
-            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
-            f"with {self.noise.name} noise at {budget}; this one has {error:.6g}{ratio}.{self.caveat}"
-        )
 
     def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """The worst query's variance, times its table's weight: what `objective="max"` minimises."""
