@@ -6,7 +6,7 @@ blocks, so that nothing of the size of a dense workload is ever allocated on the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, overload
 
@@ -269,6 +269,19 @@ def rows_span(matrix: Matrix, blocks: Sequence[int]) -> bool:
     np.minimum.at(first, rows.coords[0], block)
     np.maximum.at(last, rows.coords[0], block)
     return bool(np.any(last > first))
+
+
+def assemble(pieces: Iterable[tuple[Plain, Indices, Indices]], shape: tuple[int, int]) -> sparse.csr_array:
+    """A sparse matrix from smaller ones, each with the rows and the columns of the whole that its own stand for.
+
+    Where several have an entry, these add up.
+    """
+    found = [(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for piece, rows, columns in pieces:
+        own = sparse.coo_array(piece)
+        found.append((own.data, rows[own.coords[0]], columns[own.coords[1]]))
+    values, at, to = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return sparse.csr_array(sparse.coo_array((values, (at, to)), shape=shape))
 
 
 def shrunk(matrix: Matrix, *, rows: int, columns: int) -> Dense:

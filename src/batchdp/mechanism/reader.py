@@ -233,17 +233,3 @@ class CellReader(Reader):
     def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
         """Of the noise in sums with such weights."""
         return self.noise_law.law(rows, times)
-
-
-def blocks_of_rows(blocks: Sequence[tuple[int, Dense]], places: int, measurements: int) -> sparse.csr_array:
-    """A sparse matrix from dense blocks, each with the number of its first column; blocks may meet."""
-    if not blocks:
-        return sparse.csr_array((places, measurements))
-    columns = [np.tile(start + np.arange(one.shape[1]), places) for start, one in blocks]
-    rows = [np.repeat(np.arange(places), one.shape[1]) for _, one in blocks]
-    values = np.concatenate([one.reshape(-1) for _, one in blocks])
-    found = sparse.coo_array(
-        (values, (np.concatenate(rows), np.concatenate(columns))), shape=(places, measurements)
-    ).tocsr()
-    found.eliminate_zeros()
-    return sparse.csr_array(found)

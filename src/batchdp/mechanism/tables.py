@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense, Plain, unravel
+from batchdp.linalg.matrix import Dense, Plain, assemble, unravel
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measurement import Integers
-from batchdp.mechanism.reader import Reader, blocks_of_rows
+from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sensitivity import Change
 from batchdp.privacy import Noise
 from batchdp.workloads.kronecker import KroneckerWorkload
@@ -187,7 +187,9 @@ class LatticeReader(Reader):
     def rows_of(self, table: int, places: Integers) -> sparse.csr_array:
         """Rows of B for some of a table's answers, each weight times the scale of its noise."""
         at = dict(zip(self.workload.factors_of(table), unravel(places, self.shape(table)), strict=True))
-        return blocks_of_rows(list(self.weights(table, at, len(places))), len(places), self.measurements)
+        every, found = np.arange(len(places)), self.weights(table, at, len(places))
+        blocks = ((own, every, start + np.arange(own.shape[1])) for start, own in found)
+        return assemble(blocks, (len(places), self.measurements))
 
     def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
         """Of the noise in sums with such weights."""

@@ -57,24 +57,15 @@ class Looked:
     axis: Axis
     own: IntegerInside
 
-    @property
-    def inside(self) -> ColumnStrategy:
-        """What is measured of it, in floats."""
-        return self.own.inside
-
-    @property
-    def values(self) -> int:
-        """That are told apart."""
-        return self.own.values
-
     @cached_property
     def average(self) -> Dense:
         """F X 1 / τ: what every query has of the average; one number where all have the same."""
-        F, own = self.axis.matrix, self.inside
-        if own.inverse is None:
-            return np.full(1, 1 / self.values) if F is None else F.sum(axis=1) / self.values
-        X1 = own.inverse.sum(axis=1) / own.tau
-        return X1 if F is None else np.asarray(F @ X1)
+        F, inside = self.axis.matrix, self.own.inside
+        if F is None:
+            return (
+                np.full(1, 1 / self.own.values) if inside.inverse is None else inside.inverse.sum(axis=1) / inside.tau
+            )
+        return inside.averages(F)
 
     @cached_property
     def halves(self) -> Dense:
@@ -85,7 +76,7 @@ class Looked:
     @cached_property
     def kinds(self) -> Kinds:
         """Of draws along a column that both tell apart."""
-        F, inside, n = self.axis.matrix, self.inside, self.values
+        F, inside, n = self.axis.matrix, self.own.inside, self.own.values
         if inside.measure is None or inside.inverse is None:
             if F is None:
                 average = np.full((1, 2 if n > 1 else 1), 1 / n**2)
@@ -200,7 +191,7 @@ class TablesReading:
                 whole = whole * (1 + average)
                 continue
             one = looked[i]
-            F = np.eye(one.values) if one.axis.matrix is None else np.abs(one.axis.matrix)
+            F = np.eye(one.own.values) if one.axis.matrix is None else np.abs(one.axis.matrix)
             mean, rest = np.abs(one.average), F.max(axis=1) + np.abs(one.average)
             off = 2 * mean * average + (F @ own.missing).max(axis=1)
             kept = kept * along(looked, i, mean + rest)
@@ -303,13 +294,9 @@ class TablesReading:
 
 def _rest(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
     """(X − X 1 1ᵀX / τ) Lᵀ y / τ along an axis."""
-    moved = np.moveaxis(y, axis, -1)
-    if inside.measure is None or inside.inverse is None:
-        mean = _sum(moved) / inside.tau
-        return np.moveaxis((moved - mean[..., None]) / inside.tau, -1, axis)
-    w = inside.recover_values(moved)
-    X1 = inside.inverse.sum(axis=1)
-    return np.moveaxis((w - np.multiply.outer(w.sum(axis=-1) / inside.tau, X1)) / inside.tau, -1, axis)
+    w = inside.recover_values(np.moveaxis(y, axis, -1))
+    X1 = np.ones(1) if inside.inverse is None else inside.inverse.sum(axis=1)
+    return np.moveaxis((w - np.multiply.outer(_sum(w) / inside.tau, X1)) / inside.tau, -1, axis)
 
 
 def _average(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:

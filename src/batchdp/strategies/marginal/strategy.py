@@ -119,7 +119,8 @@ class MarginalGroup:
     @cached_property
     def sizes(self) -> list[int]:
         """How many numbers are measured of every table."""
-        rows = [len(self._piece(i, 1)) for i in range(len(self.columns))]
+        known = zip(self.columns, self.insides, strict=True)
+        rows = [len(column.orbit if own.measure is None else own.measure) for column, own in known]
         return [prod(rows[i] for i in np.flatnonzero(apart)) for apart in self.tables.apart]
 
     @cached_property

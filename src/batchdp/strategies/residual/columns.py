@@ -63,9 +63,7 @@ class Column:
     @cached_property
     def average(self) -> Dense:
         """Distinct value × orbit: what a query on values is on average on each orbit."""
-        found = np.zeros((len(self.orbit), self.orbits))
-        found[np.arange(len(self.orbit)), self.orbit] = 1 / self.counts[self.orbit]
-        return found
+        return np.asarray((self.orbit[:, None] == np.arange(self.orbits)) / self.counts)
 
     def tell_apart(self, factor: Factor) -> Dense:
         """A factor on the values that are told apart."""
@@ -133,8 +131,7 @@ def column_of(size: int, factors: tuple[Factor, ...]) -> Column:
     orbit = _orbits(grams)
     k = int(orbit.max()) + 1
     counts = np.bincount(orbit, minlength=k)
-    average = np.zeros((len(orbit), k))
-    average[np.arange(len(orbit)), orbit] = 1 / counts[orbit]
+    average = (orbit[:, None] == np.arange(k)) / counts
     spread = np.zeros((len(factors) + 1, k))
     for o in np.flatnonzero(counts > 1):
         a, b = np.flatnonzero(orbit == o)[:2]
@@ -216,22 +213,15 @@ class ColumnView:
     def alike(self, kinds: set[int]) -> dict[int, float] | None:
         """Every factor as a multiple of the first, if they are."""
         first, *others = sorted(kinds)
-        ratios = {first: 1.0}
+        one, ratios = self._gram(first), {first: 1.0}
+        size = float(np.abs(one).max(initial=0.0))
         for kind in others:
-            ratio = self._ratio(kind, first)
-            if ratio is None:
+            two = self._gram(kind)
+            ratio = float(np.abs(two).max()) / size if size else 0.0
+            if size == 0 or np.abs(two - ratio * one).max() > 1e-13 * ratio * size:
                 return None
             ratios[kind] = ratio
         return ratios
-
-    def _ratio(self, kind: int, first: int) -> float | None:
-        one = self._gram(first)
-        two = self._gram(kind)
-        size = float(np.abs(one).max(initial=0.0))
-        if size == 0:
-            return None
-        ratio = float(np.abs(two).max() / size)
-        return ratio if np.abs(two - ratio * one).max() <= 1e-13 * ratio * size else None
 
     def _gram(self, kind: int) -> Dense:
         own = self.rows[kind].T @ self.rows[kind] if self.rows is not None else self.mean[kind : kind + 1]
