@@ -271,7 +271,7 @@ def rows_span(matrix: Matrix, blocks: Sequence[int]) -> bool:
     return bool(np.any(last > first))
 
 
-def assemble(pieces: Iterable[tuple[Plain, Indices, Indices]], shape: tuple[int, int]) -> sparse.csr_array:
+def assemble(pieces: Iterable[tuple[Plain, NDArray[Any], NDArray[Any]]], shape: tuple[int, int]) -> sparse.csr_array:
     """A sparse matrix from smaller ones, each with the rows and the columns of the whole that its own stand for.
 
     Where several have an entry, these add up.
