@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from batchdp.mechanism.knorm.body import Body
-from batchdp.mechanism.knorm.drawing import draw
+from batchdp.mechanism.knorm.drawing import draws
 
 
 def flags(rank: int) -> Any:
@@ -62,11 +62,11 @@ def timed(count: int, most_rank: int) -> None:
         start = time.perf_counter()
         nominal = body.seconds
         survey = time.perf_counter() - start
-        draw(body, Fraction(1))
+        draws(body, Fraction(1), 1)
         clock, cpu = [], time.process_time()
         for _ in range(count):
             start = time.perf_counter()
-            draw(body, Fraction(1))
+            draws(body, Fraction(1), 1)
             clock.append(time.perf_counter() - start)
         cpu = (time.process_time() - cpu) / count
         share = body.survey.share

@@ -20,7 +20,7 @@ from batchdp.mechanism.knorm import body as bodies
 from batchdp.mechanism.knorm import drawing
 from batchdp.mechanism.knorm.ball import Bits, Box, Gamma, Uniform, below, box, exponential
 from batchdp.mechanism.knorm.body import Body
-from batchdp.mechanism.knorm.drawing import Point, _accepted, draw, draws
+from batchdp.mechanism.knorm.drawing import Point, _accepted, draws
 from batchdp.mechanism.knorm.gauge import Found
 from batchdp.privacy import LAPLACE
 from mechanisms import calibrated
@@ -200,11 +200,11 @@ def test_nothing_can_be_seeded_and_no_process_repeats_another() -> None:
     for _ in range(2):
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002
-        seen.append(draw(body, Fraction(1)))
+        seen.append(draws(body, Fraction(1), 1)[0])
     program = (
         "from fractions import Fraction; from batchdp.mechanism.knorm.body import Body; "
-        "from batchdp.mechanism.knorm.drawing import draw; "
-        f"print(draw(Body([[{2**40}, 0], [0, {2**40}]]), Fraction(1)))"
+        "from batchdp.mechanism.knorm.drawing import draws; "
+        f"print(draws(Body([[{2**40}, 0], [0, {2**40}]]), Fraction(1), 1)[0])"
     )
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -214,7 +214,7 @@ def test_nothing_can_be_seeded_and_no_process_repeats_another() -> None:
     for _ in range(2):  # forked in the middle: what a generator had in store would come twice
         child = os.fork()
         if child == 0:
-            os.write(write, f"{draw(body, Fraction(1))}\n".encode())
+            os.write(write, f"{draws(body, Fraction(1), 1)[0]}\n".encode())
             os._exit(0)
         children.append(child)
     for child in children:
@@ -235,7 +235,7 @@ def test_all_bits_are_the_operating_systems(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(os, "urandom", urandom)
     body = Body(np.eye(2, dtype=int))
-    draw(body, Fraction(1))
+    draws(body, Fraction(1), 1)[0]
     # Cells of the cube, and at least two numbers of 64 bits for each of three exponential numbers.
     assert len(asked) >= 7
     assert sum(asked) >= 16 + 6 * 8
@@ -244,14 +244,14 @@ def test_all_bits_are_the_operating_systems(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("epsilon", [0, -1, Fraction(0), 0.5, True, "1", None, math.nan])
 def test_impossible_budgets_are_refused(epsilon: Any) -> None:
     with pytest.raises(PrivacyParameterError, match="epsilon="):
-        draw(Body(np.array([[1]])), epsilon)
+        draws(Body(np.array([[1]])), epsilon, 1)
 
 
 def test_very_large_and_very_small_noise() -> None:
     body = Body(np.diag([2**60, 1]))
-    large = draw(body, Fraction(1, 10**30))
+    large = draws(body, Fraction(1, 10**30), 1)[0]
     assert max(map(abs, large)) > 10**25
-    assert draw(body, Fraction(10**40)) == [0, 0]
+    assert draws(body, Fraction(10**40), 1)[0] == [0, 0]
 
 
 def test_a_long_draw_says_how_far_it_is_and_can_be_interrupted() -> None:
@@ -263,7 +263,7 @@ def test_a_long_draw_says_how_far_it_is_and_can_be_interrupted() -> None:
 
     body = Body(gaussian(12, 60))
     with pytest.raises(KeyboardInterrupt):
-        draw(body, Fraction(1), stop)
+        draws(body, Fraction(1), 1, stop)
     assert said[0].startswith("drawing noise: 0 tried, one of ")
     assert 0 < body.seconds < 5
 

@@ -43,19 +43,15 @@ def exact(made: Mechanism) -> Iterator[Finding]:
     moved, said = rederive(measurement)
     due = [own * made.neighbours.factor**kind.norm for own in moved]
     covered = len(noises) == len(due) == len(measurement.groups) and all(
-        noise.moved >= own for noise, own in zip(noises, due, strict=True)
+        one.moved >= own for one, own in zip(noises, due, strict=True)
     )
-    yield Finding("sensitivity", covered, f"{said}, times {made.neighbours.factor}^{kind.norm}; {_made_for(made)}")
+    noise = f"noise made for {noises[0].moved}" if len(noises) == 1 else f"{len(noises):,} groups with a noise each"
+    yield Finding("sensitivity", covered, f"{said}, times {made.neighbours.factor}^{kind.norm}; {noise}")
     yield _loss_finding(made, due)
     yield check_arithmetic(measurement)
     yield _places_finding(measurement)
     worst, _ = measurement.worst_bias(made.reader)
     yield Finding("bias", worst <= MOST_BIAS, f"at most {worst:.2e} of an answer's noise")
-
-
-def _made_for(made: Mechanism) -> str:
-    noises = made.noises
-    return f"noise made for {noises[0].moved}" if len(noises) == 1 else f"{len(noises):,} groups with a noise each"
 
 
 def _loss_finding(made: Mechanism, due: list[int]) -> Finding:

@@ -6,7 +6,8 @@ blocks, so that nothing of the size of a dense workload is ever allocated on the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 from typing import Any, overload
 
 import numpy as np
@@ -270,6 +271,19 @@ def rows_span(matrix: Matrix, blocks: Sequence[int]) -> bool:
     return bool(np.any(last > first))
 
 
+def assemble(pieces: Iterable[tuple[Plain, NDArray[Any], NDArray[Any]]], shape: tuple[int, int]) -> sparse.csr_array:
+    """A sparse matrix from smaller ones, each with the rows and the columns of the whole that its own stand for.
+
+    Where several have an entry, these add up.
+    """
+    found = [(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for piece, rows, columns in pieces:
+        own = sparse.coo_array(piece)
+        found.append((own.data, rows[own.coords[0]], columns[own.coords[1]]))
+    values, at, to = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return sparse.csr_array(sparse.coo_array((values, (at, to)), shape=shape))
+
+
 def shrunk(matrix: Matrix, *, rows: int, columns: int) -> Dense:
     """At most so many rows and columns, each entry the one of largest magnitude in its block.
 
@@ -360,3 +374,17 @@ def _by_singular_values(W: Dense) -> tuple[Dense, Dense]:
     U, sigma, V = np.linalg.svd(W, full_matrices=False)
     k = int(np.sum(sigma > sigma[0] * max(W.shape) * np.finfo(float).eps))
     return np.ascontiguousarray(U[:, :k]), sigma[:k, None] * V[:k]
+
+
+def outer_rows(parts: Sequence[Dense], places: int) -> Dense:
+    """For every place the outer product of its rows in all parts, flattened, the last part fastest."""
+    found = np.ones((places, 1))
+    for one in parts:
+        wide = np.broadcast_to(one, (places, one.shape[1]))
+        found = (found[:, :, None] * wide[:, None, :]).reshape(places, -1)
+    return found
+
+
+def unravel(places: Indices, shape: Sequence[int]) -> tuple[Indices, ...]:
+    """The place along every axis of answers in a table."""
+    return tuple(np.unravel_index(places, tuple(shape))) if prod(shape) and shape else ()

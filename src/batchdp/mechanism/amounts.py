@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense, Plain, dense, plain, row_maxima
 from batchdp.mechanism.lattice import LARGEST_REFIT, OneGroup, bits_for, refit, worst_by_block
-from batchdp.mechanism.sensitivity import amount_changes, over_blocks
+from batchdp.mechanism.sensitivity import amount_changes
 from batchdp.privacy import Noise
 from batchdp.strategies.pair import PairStrategy
 from batchdp.workloads.matrix import MatrixWorkload
@@ -81,22 +83,15 @@ class AmountLattice(OneGroup):
         level, slope = self.level(low), self.slopes[pair]
         return {i: level.get(i, 0) + steps * slope.get(i, 0) for i in level.keys() | slope.keys()}
 
-    def by_cell(self, power: int) -> list[int]:
+    def by_cell(self, power: int) -> NDArray[Any]:
         """For every cell the most that Σ |z|^power is of a record in it, or between it and another."""
         uppers = [self.upper(pair) for pair in range(len(self.slopes))]
-        return amount_changes(self.levels, uppers, self.workload.ends, self.shift, power)
+        return np.array(amount_changes(self.levels, uppers, self.workload.ends, self.shift, power), dtype=object)
 
-    @cached_property
-    def column_sums(self) -> int:
-        """Δ₁: the most that one record changes all measurements; over blocks that it can be in at once their sum."""
-        return over_blocks(self.workload, np.array(self.by_cell(1), dtype=object))
-
-    @cached_property
-    def column_squares(self) -> int:
-        """Δ₂²; over blocks as `over_blocks` says."""
-        # On the fine lattice: what is less than a coarse step is summed all the same.
-        rows = self._matrix(list(self.levels), self.fine) if len(self.workload.blocks) > 1 else None
-        return over_blocks(self.workload, np.array(self.by_cell(2), dtype=object), rows)
+    @property
+    def rows(self) -> sparse.csr_array:
+        """On the fine lattice: what is less than a coarse step is summed all the same."""
+        return self._matrix(list(self.levels), self.fine)
 
     @property
     def measures_something(self) -> bool:
@@ -149,7 +144,7 @@ class AmountLattice(OneGroup):
         """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
         B = sparse.csr_array(self.reconstruct)
         sizes = np.add.reduceat(np.append(np.abs(B.data), 0.0), B.indptr[:-1]) * (np.diff(B.indptr) > 0)
-        return np.asarray(self.bias_per_record * self.largest_total + sizes / 2.0**self.bits)  # totals are cut
+        return np.asarray(super().bias_bound + sizes / 2.0**self.bits)  # totals are cut
 
 
 def quantise_amounts(strategy: PairStrategy, *, largest_total: int, cut: bool = True) -> AmountLattice:
@@ -176,9 +171,8 @@ def quantise_amounts(strategy: PairStrategy, *, largest_total: int, cut: bool = 
     for low, high, steps in workload.ends:
         below, above = (levels[cell] if cell >= 0 else {} for cell in (low, high))
         slopes.append({i: _cut_by(above.get(i, 0) - below.get(i, 0), steps) for i in below.keys() | above.keys()})
-    B = plain(strategy.reconstruction)
-    scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
-    made = AmountLattice(workload, tuple(levels), tuple(slopes), scaled, bits, fine, int(largest_total), strategy.noise)
+    B = plain(strategy.reconstruction) * top
+    made = AmountLattice(workload, tuple(levels), tuple(slopes), B, bits, fine, int(largest_total), strategy.noise)
     return _refit(made)
 
 

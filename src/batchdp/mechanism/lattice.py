@@ -10,14 +10,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod, sqrt
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import (
     Dense,
     Plain,
+    assemble,
     column_blocks,
     dense,
     dense_product,
@@ -46,6 +49,7 @@ class OneGroup(ABC):
     workload: MatrixWorkload
     reconstruct: Plain
     bits: int
+    largest_total: int
     noise: Noise
 
     slack = 0
@@ -55,20 +59,34 @@ class OneGroup(ABC):
         """How much one record changes the measurements, rounded up to an integer: Δ₁ for Laplace noise, else Δ₂."""
         return self.column_sums if self.noise.norm == 1 else root_above(self.column_squares)
 
-    @property
-    @abstractmethod
+    @cached_property
     def column_sums(self) -> int:
-        """Δ₁, exactly: the most that one record changes all measurements."""
+        """Δ₁, exactly: the most that one record changes all measurements; over blocks as `over_blocks` says."""
+        return over_blocks(self.workload, self.by_cell(1))
 
-    @property
-    @abstractmethod
+    @cached_property
     def column_squares(self) -> int:
         """Δ₂², likewise."""
+        return over_blocks(self.workload, self.by_cell(2), self.rows)
+
+    @abstractmethod
+    def by_cell(self, power: int) -> NDArray[Any]:
+        """For every cell Σ |Q|^power of a record in it, exactly."""
 
     @property
     @abstractmethod
+    def rows(self) -> sparse.csr_array:
+        """The measurements, to see which blocks each looks at."""
+
+    @property
+    @abstractmethod
+    def bias_per_record(self) -> Dense:
+        """For every query the most that one record adds to |(W − B L) x|."""
+
+    @property
     def bias_bound(self) -> Dense:
-        """For every answer, how far it can be off apart from the noise."""
+        """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
+        return self.bias_per_record * self.largest_total
 
     @cached_property
     def groups(self) -> tuple[OneNoise, ...]:
@@ -162,15 +180,14 @@ class Lattice(OneGroup):
             shape=self.integers.shape,
         )
 
-    @cached_property
-    def column_sums(self) -> int:
-        """Δ₁, exactly: the largest Σ_i |Q_ij| of any cell; over blocks that a record can be in at once their sum."""
-        return over_blocks(self.workload, cell_sums(self.integers))
+    def by_cell(self, power: int) -> NDArray[Any]:
+        """For every cell Σ_i |Q_ij|^power."""
+        return cell_sums(self.integers) if power == 1 else cell_squares(self.integers)
 
-    @cached_property
-    def column_squares(self) -> int:
-        """Δ₂², exactly: the largest Σ_i Q_ij² of any cell; over blocks as `over_blocks` says."""
-        return over_blocks(self.workload, cell_squares(self.integers), self.integers)
+    @property
+    def rows(self) -> sparse.csr_array:
+        """Q."""
+        return self.integers
 
     @property
     def cells(self) -> int:
@@ -196,11 +213,6 @@ class Lattice(OneGroup):
         # the largest |B_ik| times the column norm of L.
         rounding = 2 * np.finfo(float).eps * (self.integers.shape[0] + 64)
         return np.asarray(worst + rounding * row_maxima(B) * self.column_sums / 2.0**self.bits)
-
-    @property
-    def bias_bound(self) -> Dense:
-        """For every answer, how far it can be off apart from the noise, with no more than `largest_total` records."""
-        return self.bias_per_record * self.largest_total
 
 
 def worst_by_block(E: sparse.csr_array, block_of: Integers) -> Dense:
@@ -238,9 +250,8 @@ def quantise_cells(strategy: PairStrategy, *, largest_total: int, exactly: bool 
     Q.eliminate_zeros()
     if np.abs(Q.data).max(initial=0) > 2**bits:  # what keeps Q x within 64 bits
         raise LatticeError("measurement has entries that do not become integers of the lattice's size")
-    B = plain(strategy.reconstruction)
-    scaled = B * top if isinstance(B, np.ndarray) else sparse.csr_array((B.data * top, B.indices, B.indptr), B.shape)
-    return _refit(Lattice(workload, Q, scaled, bits, int(largest_total), strategy.noise, merging), exactly)
+    B = plain(strategy.reconstruction) * top
+    return _refit(Lattice(workload, Q, B, bits, int(largest_total), strategy.noise, merging), exactly)
 
 
 def merge_cells(strategy: PairStrategy) -> tuple[MatrixWorkload, Plain, sparse.csc_array | None]:
@@ -288,8 +299,7 @@ def refit(W: Dense, B: Plain, L: sparse.csr_array, rounding: float = 0.0) -> Den
 def _refit_by_block(lattice: Lattice, exactly: bool) -> sparse.csr_array:
     """The same where every measurement sees one block: block by block, so that nothing of W's size is dense."""
     W, B, Q = (sparse.csc_array(one) for one in (plain(lattice.workload.matrix), lattice.reconstruct, lattice.integers))
-    values, rows, columns = [np.zeros(0)], [np.zeros(0, int)], [np.zeros(0, int)]
-    start = 0
+    fitted, start = [], 0
     for size in lattice.workload.blocks:
         cells = slice(start, start + size)
         start += size
@@ -305,10 +315,5 @@ def _refit_by_block(lattice: Lattice, exactly: bool) -> sparse.csr_array:
             lattice.largest_total,
             lattice.noise,
         )
-        fitted = sparse.coo_array(_refit(block, exactly).reconstruct)
-        values.append(fitted.data)
-        rows.append(queries[fitted.coords[0]])
-        columns.append(measured[fitted.coords[1]])
-    # Every column of B belongs to one block; those of measurements that vanished are 0.
-    places = np.concatenate(rows), np.concatenate(columns)
-    return sparse.csr_array(sparse.coo_array((np.concatenate(values), places), shape=B.shape))
+        fitted.append((_refit(block, exactly).reconstruct, queries, measured))
+    return assemble(fitted, B.shape)  # every column belongs to one block; those of measurements that vanished are 0

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -234,31 +233,3 @@ class CellReader(Reader):
     def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
         """Of the noise in sums with such weights."""
         return self.noise_law.law(rows, times)
-
-
-def blocks_of_rows(blocks: Sequence[tuple[int, Dense]], places: int, measurements: int) -> sparse.csr_array:
-    """A sparse matrix from dense blocks, each with the number of its first column; blocks may meet."""
-    if not blocks:
-        return sparse.csr_array((places, measurements))
-    columns = [np.tile(start + np.arange(one.shape[1]), places) for start, one in blocks]
-    rows = [np.repeat(np.arange(places), one.shape[1]) for _, one in blocks]
-    values = np.concatenate([one.reshape(-1) for _, one in blocks])
-    found = sparse.coo_array(
-        (values, (np.concatenate(rows), np.concatenate(columns))), shape=(places, measurements)
-    ).tocsr()
-    found.eliminate_zeros()
-    return sparse.csr_array(found)
-
-
-def outer_rows(parts: Sequence[Dense], places: int) -> Dense:
-    """For every place the outer product of its rows in all parts, flattened, the last part fastest."""
-    found = np.ones((places, 1))
-    for one in parts:
-        wide = np.broadcast_to(one, (places, one.shape[1]))
-        found = (found[:, :, None] * wide[:, None, :]).reshape(places, -1)
-    return found
-
-
-def unravel(places: Integers, shape: Sequence[int]) -> tuple[Integers, ...]:
-    """The place along every axis of answers in a table."""
-    return tuple(np.unravel_index(places, tuple(shape))) if prod(shape) and shape else ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import singledispatch
 from itertools import chain
@@ -80,18 +80,12 @@ def _(noise: Noise, scales: NDArray[np.float64], sizes: Integers, progress: Prog
             _fill(drawn, job, noise)
         return drawn
     done = 0
-    pending: set[Future[int]] = set()
-    workers = os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            for job in _jobs(scales, sizes):
-                pending.add(pool.submit(_fill, drawn, job, noise))
-                if len(pending) >= 4 * workers:
-                    ended, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    done += sum(one.result() for one in ended)
-                    if progress is not None:
-                        progress(done / max(1, total), "drawing noise")
-            done += sum(one.result() for one in pending)
+            for more in pool.map(lambda job: _fill(drawn, job, noise), _jobs(scales, sizes)):
+                done += more
+                if progress is not None:
+                    progress(done / total, "drawing noise")
         except BaseException:  # Ctrl-C: what waits is not begun
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -119,11 +119,11 @@ def largest_squares(pieces: Sequence[IntegerPiece], columns: Sequence[Column]) -
 
     A record has one orbit in each column, in every combination; a spread sees it only if its orbit is there.
     """
-    own = sorted({i for piece in pieces for i in (*piece.matrix, *(column for column, _ in piece.spread))})
+    own = sorted({i for piece in pieces for i in piece.columns})
     total = np.zeros([columns[i].orbits for i in own], dtype=object)
     for piece in pieces:
         shape = [columns[i].orbits if i in piece.matrix else 1 for i in own]
-        used = np.array(exact_squares(piece.integers), dtype=object).reshape(shape)
+        used = np.array(exact_squares(piece.measure), dtype=object).reshape(shape)
         for i, orbit in piece.spread:
             n = int(columns[i].counts[orbit])
             there = np.zeros(columns[i].orbits, dtype=object)

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense, Plain
+from batchdp.linalg.matrix import Dense, Plain, assemble, unravel
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measurement import Integers
-from batchdp.mechanism.reader import Reader, blocks_of_rows, unravel
+from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sensitivity import Change
 from batchdp.privacy import Noise
-from batchdp.strategies.residual.columns import Column
-from batchdp.strategies.residual.terms import orbit_average
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 SLACK = 2.0**-40
@@ -140,49 +138,6 @@ class TableLattice(ABC):
         return worst, f"an answer of table {self.workload.tables[table].name!r}"
 
 
-@dataclass(frozen=True, eq=False)
-class Axis:
-    """How a table looks at one column: its queries on distinct values, None where they are each value by itself."""
-
-    rows: int
-    matrix: Dense | None
-    """Query × distinct value."""
-
-    def on_orbits(self, column: Column) -> Dense:
-        """Query × orbit: averages."""
-        return self.average(orbit_average(column))
-
-    def average(self, values: Dense) -> Dense:
-        """What the queries make of an average over distinct values."""
-        return values if self.matrix is None else self.matrix @ values
-
-    def members(self, column: Column, orbit: int) -> Dense | None:
-        """Query × value of the orbit; None where that is each value by itself."""
-        if self.matrix is None:
-            return None if column.orbits == 1 else np.eye(len(column.orbit))[:, column.orbit == orbit]
-        return self.matrix[:, column.orbit == orbit]
-
-
-def along(axes: Iterable[int], i: int, values: Dense) -> Dense:
-    """One value a query on column i, along its axis; one for all of them stays one."""
-    return values.reshape([len(values) if j == i else 1 for j in axes])
-
-
-class TableAxes:
-    """How the tables of a batch look at columns whose values may count as one."""
-
-    def __init__(self, workload: KroneckerWorkload, columns: Iterable[Column]) -> None:
-        self.workload = workload
-        self._first = [np.unique(c.value, return_index=True)[1] for c in columns]
-
-    def of(self, table: int) -> dict[int, Axis]:
-        """By column, in ascending order."""
-        return {
-            i: Axis(factor.rows, None if factor.given is None else factor.matrix[:, self._first[i]])
-            for i, factor in self.workload.factors_of(table).items()
-        }
-
-
 class LatticeReader(Reader):
     """Reads tables from the noisy measurements of a lattice."""
 
@@ -232,7 +187,9 @@ class LatticeReader(Reader):
     def rows_of(self, table: int, places: Integers) -> sparse.csr_array:
         """Rows of B for some of a table's answers, each weight times the scale of its noise."""
         at = dict(zip(self.workload.factors_of(table), unravel(places, self.shape(table)), strict=True))
-        return blocks_of_rows(list(self.weights(table, at, len(places))), len(places), self.measurements)
+        every, found = np.arange(len(places)), self.weights(table, at, len(places))
+        blocks = ((own, every, start + np.arange(own.shape[1])) for start, own in found)
+        return assemble(blocks, (len(places), self.measurements))
 
     def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
         """Of the noise in sums with such weights."""

@@ -32,7 +32,8 @@ from batchdp.strategies.bounds.convex import OptimalityBound
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.residual.columns import Column, column_of
 from batchdp.strategies.residual.strategy import ResidualStrategy
-from batchdp.strategies.residual.terms import measured, recovered
+from batchdp.strategies.residual.terms import ResidualFactor, ResidualTerm, measured
+from batchdp.strategies.strategy import every_place
 from batchdp.workloads.encode import TableBatch, tables_of
 from batchdp.workloads.encode.atoms import parts_of
 from batchdp.workloads.encode.batch import query_of_answer, weigh_answers
@@ -252,16 +253,13 @@ def _check_sums(cells: ComponentCells, batch: QueryTables) -> None:
 def _as_strategy(cells: ComponentCells, batch: QueryTables, found: ResidualStrategy) -> PairStrategy:
     """L and B over the blocks, part by part."""
     columns, L, B = found.columns, [], []
-    known = [found._factors(table) for table in range(len(batch.workload.tables))]
-    factors = [[one.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(columns)] for one in known]
     for own, block in zip(cells.sets, cells.blocks, strict=True):
         records = _representatives(columns, own)[block.classes.counted]
         parts = [part for part in found.parts if part.columns == own]
         L.append(np.concatenate([measured(part, columns, records) for part in parts]))
         rows = np.zeros((len(cells.names), len(L[-1])))
         asking = {batch.places[q][0] for q in block.queries}
-        shares = {t: [recovered(part, columns, factors[t], found.averages) for part in parts] for t in asking}
-        made = {t: np.concatenate(own_shares, axis=1) for t, own_shares in shares.items()}
+        made = {t: _recovered(found, parts, t) for t in asking}
         for q in block.queries:
             table, place = batch.places[q]
             rows[q] = made[table][place]
@@ -277,6 +275,13 @@ def _as_strategy(cells: ComponentCells, batch: QueryTables, found: ResidualStrat
     )
 
 
+def _recovered(found: ResidualStrategy, parts: Sequence[ResidualTerm[ResidualFactor]], table: int) -> Dense:
+    """What all answers of a table make of some parts: answer × measurement."""
+    view, places = found.view(table), every_place(found.workload, table)
+    queries = found.workload.tables[table].queries
+    return np.concatenate([view.weights(part, places, queries) / part.scale for part in parts], axis=1)
+
+
 def bounds_of(limit: float, total: float, queries: int) -> tuple[OptimalityBound, ...]:
     """What is proven of all strategies for the queries; what is proven of matrices over the blocks is of those only."""
     nothing = np.ones(1)
@@ -290,5 +295,5 @@ def _representatives(columns: Sequence[Column], own: tuple[int, ...]) -> NDArray
     places = np.indices(sizes).reshape(len(own), prod(sizes))
     records = np.zeros((prod(sizes), len(columns)), dtype=np.int64)
     for c, place in zip(own, places, strict=True):
-        records[:, c] = np.unique(columns[c].value, return_index=True)[1][place]
+        records[:, c] = columns[c].first[place]
     return records

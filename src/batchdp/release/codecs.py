@@ -159,7 +159,7 @@ def _(lattice: ComponentLattice) -> Described:
         return header | {"kind": WHOLE}, arrays | {"bits": groups.bits, "shares": groups.shares}
     pieces = [piece for group in groups for own in group.lists for piece in own]
     header |= {"kind": LISTED, "groups": [_describe_group(group) for group in groups]}
-    arrays["integers"] = _join(p.integers for p in pieces)
+    arrays["integers"] = _join(p.measure for p in pieces)
     arrays["recover"] = _join((p.recover for p in pieces), float)
     return header, arrays
 
@@ -169,7 +169,7 @@ def _describe_group(group: IntegerGroup) -> dict[str, Any]:
         "bits": group.bits,
         "share": group.share,
         "tables": None if group.tables is None else sorted(group.tables),
-        "lists": [[[p.matrix, p.spread, p.integers.shape] for p in own] for own in group.lists],
+        "lists": [[[p.matrix, p.spread, p.measure.shape] for p in own] for own in group.lists],
     }
 
 
@@ -320,7 +320,7 @@ def _read_group(header: Header, content: Content, columns: tuple[Column, ...], t
         looked_at = {i for p in pieces for i in (*p.matrix, *(c for c, _ in p.spread))}
         if looked_at & seen:
             raise ReleaseError("two lists of a component look at the same column")
-        if prod(columns[i].orbits for i in looked_at) > ROOM + RATIO * sum(p.integers.size for p in pieces):
+        if prod(columns[i].orbits for i in looked_at) > ROOM + RATIO * sum(p.measure.size for p in pieces):
             raise ReleaseError("a component tells more records apart than it has numbers for")
         seen |= looked_at
         lists.append(tuple(pieces))

@@ -11,9 +11,8 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from scipy import sparse
 
-from batchdp.linalg.matrix import Dense, Plain, column_norms, dense, plain
+from batchdp.linalg.matrix import Dense, Plain, assemble, column_norms, dense, plain
 from batchdp.privacy import Noise
 from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import Objective, of_blocks
@@ -55,17 +54,16 @@ def assembled(
     shares = best_shares(noise, sizes, met, of_sum=objective == "sum") if sizes.any() else np.ones(len(sizes))
     measurements, reconstructions, start = [], [], 0
     for (rows, cells, _), strategy, share in zip(workload.parts(), found, shares, strict=True):
-        scale = share / strategy.sensitivity
-        L, B = sparse.coo_array(plain(strategy.measurement)), sparse.coo_array(plain(strategy.reconstruction))
-        measurements.append((scale * L.data, L.coords[0] + start, L.coords[1] + cells.start))
-        reconstructions.append((B.data / scale, rows[B.coords[0]], B.coords[1] + start))
+        scale, own = share / strategy.sensitivity, start + np.arange(strategy.measurements)
+        measurements.append((plain(strategy.measurement) * scale, own, np.arange(cells.start, cells.stop)))
+        reconstructions.append((plain(strategy.reconstruction) * (1 / scale), rows, own))
         start += strategy.measurements
     proven = [bound for strategy in found for bound in strategy.proven if bound.objective == "sum"]
     outcome = Outcome.of_all(strategy.status for strategy in found)
     return PairStrategy(
         workload,
-        _matrix(measurements, (start, workload.cells)),
-        _matrix(reconstructions, (workload.queries, start)),
+        assemble(measurements, (start, workload.cells)),
+        assemble(reconstructions, (workload.queries, start)),
         method=method,
         privacy=noise.privacy,
         rounds=sum(strategy.rounds for strategy in found),
@@ -99,11 +97,6 @@ def error_of(strategy: PairStrategy, objective: Objective) -> float:
     """What an objective minimises, at the budget that figures are compared at."""
     budget = strategy.noise.reference.arguments
     return strategy.expected_squared_error(**budget) if objective == "sum" else strategy.largest_variance(**budget)
-
-
-def _matrix(entries: list[tuple[Any, Any, Any]], shape: tuple[int, int]) -> sparse.csr_array:
-    values, rows, columns = (np.concatenate([part[k] for part in entries] or [np.zeros(0, int)]) for k in range(3))
-    return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=shape))
 
 
 Tree = tuple[Plain, Callable[[Dense], Dense]]

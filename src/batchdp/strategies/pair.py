@@ -309,20 +309,15 @@ class PairStrategy(Strategy, Shown):
         """The lower bound as a sentence: what it says, and what it does not."""
         if self.residual > TOLERANCE:
             return "This strategy reproduces its workload only nearly; the bound speaks of those that do so exactly."
-        bound = self._at(self.optimality.lower_bound, epsilon, rho)
-        error = self._at(self.total, epsilon, rho)
-        noise, budget = self.noise, Budget.of(self.noise, epsilon=epsilon, rho=rho)
-        ratio = f", {error / bound:.3g} times that" if bound > 0 else ""
-        if self.shape is not None:
-            return (
-                "No limit is proven for noise in the shape of the batch. This one has a total expected squared error "
-                f"of {error:.6g} ± {self.simulation_error * error:.2g} at {budget}, simulated; no pair B, L with "
-                f"Laplace noise is below {bound:.6g}."
-            )
-        loose = "" if noise.bound_is_tight else f" The bound is not tight for {noise.name} noise."
+        if self.shape is None:
+            loose = "" if self.noise.bound_is_tight else f" The bound is not tight for {self.noise.name} noise."
+            return super().certified(epsilon=epsilon, rho=rho) + loose
+        bound, error = (self._at(one, epsilon, rho) for one in (self.optimality.lower_bound, self.total))
+        budget = Budget.of(self.noise, epsilon=epsilon, rho=rho)
         return (
-            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
-            f"with {noise.name} noise at {budget}; this one has {error:.6g}{ratio}.{loose}"
+            "No limit is proven for noise in the shape of the batch. This one has a total expected squared error "
+            f"of {error:.6g} ± {self.simulation_error * error:.2g} at {budget}, simulated; no pair B, L with "
+            f"Laplace noise is below {bound:.6g}."
         )
 
     @property

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense, Matrix, dense, plain, row_squares
+from batchdp.linalg.matrix import Dense, Matrix, assemble, dense, plain, row_squares
 from batchdp.linalg.threads import one_thread
 from batchdp.strategies.bounds.convex import Objective
 from batchdp.strategies.pair import PairStrategy
@@ -354,14 +354,11 @@ def _lifted(workload: MatrixWorkload, found: list[Found]) -> tuple[Matrix, Matri
         lifted.append((bundle, reduction.lift_measure(measure), reduction.lift_reconstruct(reconstruct)))
     if len(workload.blocks) == 1:
         return lifted[0][1:]
-    total = sum(L.shape[0] for _, L, _ in lifted)
-    every, back = np.zeros((total, workload.cells)), np.zeros((workload.queries, total))
-    start = 0
-    for bundle, L, B in lifted:
-        own = slice(start, start := start + L.shape[0])
-        every[own, bundle.cells] = dense(L)
-        back[bundle.queries, own] = dense(B)
-    return sparse.csr_array(every), sparse.csr_array(back)
+    ends = np.cumsum([L.shape[0] for _, L, _ in lifted])
+    own = np.split(np.arange(ends[-1]), ends[:-1])
+    every = ((plain(L), rows, bundle.cells) for (bundle, L, _), rows in zip(lifted, own, strict=True))
+    back = ((plain(B), bundle.queries, rows) for (bundle, _, B), rows in zip(lifted, own, strict=True))
+    return assemble(every, (ends[-1], workload.cells)), assemble(back, (workload.queries, ends[-1]))
 
 
 def _in_parts(sizes: Dense) -> list[Fraction]:

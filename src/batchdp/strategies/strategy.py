@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense, Indices
+from batchdp.linalg.matrix import Dense, Indices, unravel
 from batchdp.privacy import Budget, Noise, Privacy
 from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import Objective
@@ -52,6 +52,8 @@ class Strategy(ABC):
     """The expected squared error of all queries, each times its weight, in the unit of this module."""
     limit: float
     """No strategy of this kind has a smaller one; 0 where nothing is proven."""
+    caveat: ClassVar[str] = ""
+    """What has to be said beside the limit."""
 
     def __new__(cls, *given: Any, **named: Any) -> PairStrategy:
         """A pair, unless a subclass asks."""
@@ -102,9 +104,15 @@ class Strategy(ABC):
         """No strategy of this kind, whatever its B and L, has a smaller expected squared error."""
         return self._at(self.limit, epsilon, rho)
 
-    @abstractmethod
     def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
         """The lower bound as a sentence: what it says, and what it does not."""
+        budget = Budget.of(self.noise, epsilon=epsilon, rho=rho)
+        bound, error = budget.variance(self.limit), budget.variance(self.total)
+        ratio = f", {error / bound:.4g} times that" if bound > 0 else ""
+        return (
+            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
+            f"with {self.noise.name} noise at {budget}; this one has {error:.6g}{ratio}.{self.caveat}"
+        )
 
     def variances(self, table: int | str, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
         """The variance of every answer of a table, by its number or name, as an array of the table's shape."""
@@ -187,6 +195,12 @@ CELLS_CHECKED = 200
 """Cells up to which all are looked at."""
 
 
+def every_place(workload: KroneckerWorkload, table: int) -> dict[int, Indices]:
+    """For each of a table's columns the places of all its answers along it."""
+    own = workload.tables[table]
+    return dict(zip(workload.factors_of(table), unravel(np.arange(own.queries), own.shape), strict=True))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FactoredStrategy(Strategy):
     """A strategy for a batch over many columns, in factors.
@@ -204,8 +218,6 @@ class FactoredStrategy(Strategy):
 
     noise: ClassVar[Noise]
     """The kind of noise, one for all strategies of a kind."""
-    caveat: ClassVar[str] = ""
-    """What has to be said beside the limit."""
 
     workload: KroneckerWorkload
     total: float
@@ -245,15 +257,23 @@ class FactoredStrategy(Strategy):
         fitting = [t for t, one in enumerate(tables) if one.queries <= MOST_CHECKED]
         return fitting if self.workload.cells <= CELLS_CHECKED else fitting[:: -(-len(fitting) // TABLES_CHECKED)]
 
-    def certified(self, *, epsilon: float | None = None, rho: float | None = None) -> str:
-        """The lower bound as a sentence."""
-        budget = Budget.of(self.noise, epsilon=epsilon, rho=rho)
-        bound, error = budget.variance(self.limit), budget.variance(self.total)
-        ratio = f", {error / bound:.4g} times that" if bound > 0 else ""
-        return (
-            f"No pair B, L with B L = W, whatever its size, has a total expected squared error below {bound:.6g} "
-            f"with {self.noise.name} noise at {budget}; this one has {error:.6g}{ratio}.{self.caveat}"
-        )
+    @cached_property
+    def reconstruct(self) -> Dense:
+        """B as an array; refused where it does not fit into memory."""
+        self._fits("reconstruct", self.workload.queries, self.measurements)
+        found, first = np.zeros((self.workload.queries, self.measurements)), 0
+        for t, table in enumerate(self.workload.tables):
+            rows = slice(first, first := first + table.queries)
+            for start, block in self._weights(t, every_place(self.workload, t), table.queries):
+                found[rows, start : start + block.shape[1]] = block
+        return found
+
+    @abstractmethod
+    def _weights(self, table: int, at: Mapping[int, Indices], places: int) -> Iterator[tuple[int, Dense]]:
+        """What some answers of a table, by the places along its columns, make of some neighbouring measurements.
+
+        The first of these, and answer × measurement.
+        """
 
     def largest_variance(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """The worst query's variance, times its table's weight: what `objective="max"` minimises."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
+from scipy.linalg import LinAlgError, qr
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import Dense
@@ -35,6 +35,7 @@ from batchdp.mechanism.knorm.gauge import (
     solved,
     whole_matrix,
 )
+from batchdp.strategies.shape import rounded as nearly_round
 
 MOST_RANK = 20
 """Of a body: beyond it no draw would end."""
@@ -46,8 +47,7 @@ NUDGE = 2.0**-36
 CLOSE = 2.0**-30
 """Where a box is larger than this, it is cheaper to look at more bits than to decide exactly."""
 GAP = 1e-3
-"""Of the dual problem, at which the ellipsoid is small enough: less than 1 % of volume."""
-MOST_STEPS = 20_000
+"""By which columns may be outside of the ellipsoid, squared: a draw tries less than 1 % more."""
 FINE = 22
 """Bits by which the new coordinates are finer than the columns."""
 SEED = 20100
@@ -80,7 +80,8 @@ def rounded(columns: Integers) -> Rounded:
     largest = max(abs(int(x)) for x in columns.flat)
     bits = largest.bit_length() + k.bit_length() + FINE
     try:
-        floats = _unit_ball(columns.astype(np.float64) / 2.0 ** largest.bit_length()) / 2.0 ** largest.bit_length()
+        _, back = nearly_round(columns.astype(np.float64) / 2.0 ** largest.bit_length(), GAP)
+        floats = np.linalg.inv(back) / 2.0 ** largest.bit_length()
     except (LinAlgError, OverflowError, FloatingPointError):
         floats = np.full((k, k), np.nan)
     for shrink in (2.0**-20, 2.0**-10, 2.0**-5, 0.5, 0.75):
@@ -94,39 +95,6 @@ def rounded(columns: Integers) -> Rounded:
     raise LatticeError(
         "vertices=… are of so different size that no ellipsoid around them can be computed; scale the queries alike"
     )
-
-
-def _unit_ball(columns: Dense) -> Dense:
-    """T with max ‖T a‖ = 1 and the largest determinant, nearly: Khachiyan's steps, and away from columns (Wolfe).
-
-    Weights p ≥ 0, Σ p = 1, maximise det Σ p a aᵀ; at the optimum aᵀ (Σ p a aᵀ)⁻¹ a ≤ k for every column.
-    """
-    k, c = columns.shape
-    G, R = qr(columns.T, mode="economic")
-    G = np.ascontiguousarray(G.T)  # whitened: columns = Rᵀ G, and no condition number is squared
-    p = np.full(c, 1.0 / c)
-    for step in range(MOST_STEPS):
-        if step % 50 == 0:
-            inverse = np.linalg.inv((G * p) @ G.T)
-            g = np.einsum("ij,ij->j", G, inverse @ G)
-        most = int(np.argmax(g))
-        least = int(np.argmin(np.where(p > 0, g, np.inf)))
-        up, down = g[most] / k - 1, 1 - g[least] / k
-        if max(up, down) <= GAP or k == 1:
-            break
-        j = most if up >= down else least
-        size = (g[j] / k - 1) / (g[j] - 1) if g[j] > 1 else -np.inf
-        size = max(size, -p[j] / (1 - p[j]))  # no weight below zero
-        a = inverse @ G[:, j]
-        p *= 1 - size
-        p[j] = max(p[j] + size, 0.0)
-        fraction = size / (1 - size + size * g[j])
-        inverse = (inverse - fraction * np.outer(a, a)) / (1 - size)
-        g = (g - fraction * np.square(a @ G)) / (1 - size)
-    C = cholesky(np.linalg.inv((G * p) @ G.T), lower=False)
-    T = C / np.sqrt(np.square(C @ G).sum(axis=0).max())
-    # T G = T R⁻ᵀ columns
-    return np.asarray(solve_triangular(R, T.T, lower=False).T)
 
 
 @dataclass(frozen=True, eq=False)

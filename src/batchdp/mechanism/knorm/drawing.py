@@ -28,20 +28,15 @@ STAGES = (8, 32)
 """Half-spaces that are looked at before the others."""
 
 
-def draw(body: Body, epsilon: Fraction, progress: Progress | None = None, *, _bits: Bits | None = None) -> list[int]:
-    """round(z), drawn exactly, for z of density ∝ exp(−epsilon ‖z‖_K).
-
-    Guarantee: y + draw is epsilon-private between whole vectors y that differ by a point of the body. It sees no
-    data, so it belongs before the charge: interrupted there, it has cost nothing. `Body.seconds` says what it takes.
-    """
-    return draws(body, epsilon, 1, progress, _bits=_bits)[0]
-
-
 @one_thread
 def draws(
     body: Body, epsilon: Fraction, count: int, progress: Progress | None = None, *, _bits: Bits | None = None
 ) -> list[list[int]]:
-    """Independent draws, which share the work of looking at many proposals together."""
+    """Independent draws of round(z), exactly, for z of density ∝ exp(−epsilon ‖z‖_K); they share the work of proposals.
+
+    Guarantee: y + a draw is epsilon-private between whole vectors y that differ by a point of the body. It sees no
+    data, so it belongs before the charge: interrupted there, it has cost nothing. `Body.seconds` says what it takes.
+    """
     if isinstance(epsilon, bool) or not isinstance(epsilon, Fraction | int) or epsilon <= 0:
         raise PrivacyParameterError(f"epsilon={epsilon!r} must be a Fraction above 0, exactly what is charged")
     stream = Bits() if _bits is None else _bits

@@ -168,23 +168,13 @@ def solved(matrix: Integers, right: Integers) -> tuple[Integers, int]:
 
 
 def independent_columns(matrix: Integers) -> list[int]:
-    """As many columns as there are independent ones, the first of each kind; exact."""
-    k, c = matrix.shape
-    rows = [list(map(int, row)) for row in matrix]
+    """As many columns as there are independent ones, the first of each kind; exact, by their Gram matrix."""
     found: list[int] = []
-    previous = 1
-    for j in range(c):
-        i = len(found)
-        pivot = next((r for r in range(i, k) if rows[r][j]), None)
-        if pivot is None:
-            continue
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        for r in range(i + 1, k):
-            factor = rows[r][j]
-            rows[r] = [(rows[i][j] * a - factor * b) // previous for a, b in zip(rows[r], rows[i], strict=True)]
-        previous = rows[i][j]
-        found.append(j)
-        if len(found) == k:
+    for j in range(matrix.shape[1]):
+        some = matrix[:, [*found, j]]
+        if solved(some.T @ some, some[:1].T)[1]:
+            found.append(j)
+        if len(found) == len(matrix):
             break
     return found
 

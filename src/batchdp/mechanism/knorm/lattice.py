@@ -79,7 +79,8 @@ class InBodies(OneGroup, ABC):
     shape: Shape
     """Of the noise; its sample is in steps of the lattice."""
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[misc]  # of the lattice that this is mixed into
         if sum(self.shape.ranks) != self.measurements:
             raise LatticeError(f"groups of {self.shape.ranks} do not fit {self.measurements} measurements")
 
@@ -127,10 +128,6 @@ class ShapedLattice(InBodies, Lattice):
 
     shape: Shape = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check()
-
     def cells_of(self, own: slice) -> Sequence[NDArray[Any]]:
         """The different columns of the rows of Q, block by block."""
         rows = sparse.csc_array(self.integers[own])
@@ -147,7 +144,6 @@ class ShapedAmounts(InBodies, AmountLattice):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check()
         if self.shift:
             raise LatticeError("totals that are cut move by more than a column; bodies are for the fine lattice")
 

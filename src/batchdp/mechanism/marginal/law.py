@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -20,9 +19,8 @@ from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import laplace_quantiles
 from batchdp.mechanism.marginal.lattice import IntegerInside, IntegerTables
 from batchdp.mechanism.measurement import Integers
-from batchdp.mechanism.reader import outer_rows
-from batchdp.mechanism.tables import Axis, TableAxes, along
 from batchdp.strategies.marginal.columns import ColumnStrategy
+from batchdp.strategies.residual.columns import Axis, along, axes_of
 from batchdp.strategies.residual.terms import kron
 from batchdp.workloads.kronecker import KroneckerWorkload
 
@@ -59,37 +57,15 @@ class Looked:
     axis: Axis
     own: IntegerInside
 
-    @property
-    def inside(self) -> ColumnStrategy:
-        """What is measured of it, in floats."""
-        return self.own.inside
-
-    @property
-    def values(self) -> int:
-        """That are told apart."""
-        return self.own.values
-
     @cached_property
     def average(self) -> Dense:
         """F X 1 / τ: what every query has of the average; one number where all have the same."""
-        F, own = self.axis.matrix, self.inside
-        if own.inverse is None:
-            return np.full(1, 1 / self.values) if F is None else F.sum(axis=1) / self.values
-        X1 = own.inverse.sum(axis=1) / own.tau
-        return X1 if F is None else np.asarray(F @ X1)
-
-    @cached_property
-    def squares(self) -> tuple[Dense, Dense]:
-        """The variances of the average and of the rest, over τ; one number where all queries have the same."""
-        F, own = self.axis.matrix, self.inside
-        mean = np.square(self.average)
-        if F is not None:
-            rest = own.rows(F)[1] / own.tau
-        elif own.inverse is None:
-            rest = np.full(1, (1 - 1 / self.values) / self.values)
-        else:
-            rest = np.maximum(np.diag(own.inverse) / own.tau - mean, 0.0)
-        return mean, rest
+        F, inside = self.axis.matrix, self.own.inside
+        if F is None:
+            return (
+                np.full(1, 1 / self.own.values) if inside.inverse is None else inside.inverse.sum(axis=1) / inside.tau
+            )
+        return inside.averages(F)
 
     @cached_property
     def halves(self) -> Dense:
@@ -97,19 +73,10 @@ class Looked:
         F = np.eye(2) if self.axis.matrix is None else self.axis.matrix
         return np.asarray((F[:, 0] - F[:, 1]) / 2)
 
-    def rest_rows(self, at: Integers) -> Dense:
-        """What some queries make of the measurements of the column, apart from its average."""
-        own, tau = self.inside, self.inside.tau
-        F = np.eye(self.values)[at] if self.axis.matrix is None else self.axis.matrix[at]
-        if own.measure is None or own.inverse is None:
-            return np.asarray((F - F.sum(axis=1, keepdims=True) / tau) / tau)
-        left = F - (F @ own.inverse.sum(axis=1) / tau)[:, None]
-        return np.asarray(left @ own.inverse @ own.measure.T / tau)
-
     @cached_property
     def kinds(self) -> Kinds:
         """Of draws along a column that both tell apart."""
-        F, inside, n = self.axis.matrix, self.inside, self.values
+        F, inside, n = self.axis.matrix, self.own.inside, self.own.values
         if inside.measure is None or inside.inverse is None:
             if F is None:
                 average = np.full((1, 2 if n > 1 else 1), 1 / n**2)
@@ -121,12 +88,9 @@ class Looked:
                 F, times = values[None], counts.astype(np.float64)
             average = np.repeat((F @ times)[:, None] / n**2, len(times), axis=1)
             return Kinds(average, F / n - average, times)
-        X1 = inside.inverse.sum(axis=1)
         rows = np.eye(n) if F is None else F
-        average = np.outer(rows @ X1, inside.measure @ X1) / inside.tau**2
-        return Kinds(
-            average, rows @ inside.inverse @ inside.measure.T / inside.tau - average, np.ones(len(inside.measure))
-        )
+        average, rest = (inside.recovered(rows, rest=rest) for rest in (False, True))
+        return Kinds(average, rest, np.ones(len(inside.measure)))
 
     def rows(self, values: Dense, axis: int) -> Dense:
         """F along an axis of values that are told apart."""
@@ -145,29 +109,16 @@ class TablesReading:
     _of: Integers | None = field(default=None, repr=False)
     _kept: dict[tuple[int, ...], Dense] = field(default_factory=dict, repr=False)
 
-    @cached_property
-    def _axes(self) -> TableAxes:
-        return TableAxes(self.workload, self.measure.columns)
-
     def looked(self, table: int) -> dict[int, Looked]:
         """How a table looks at its columns."""
-        return {i: Looked(axis, self.measure.insides[i]) for i, axis in self._axes.of(table).items()}
-
-    def components(self, looked: dict[int, Looked]) -> Iterator[tuple[tuple[int, ...], float]]:
-        """The components of some columns that are measured, and their eigenvalues λ."""
-        several = [i for i, one in looked.items() if one.values > 1]
-        kept = [own for order in range(len(several) + 1) for own in combinations(several, order)]
-        needed = np.zeros((len(kept), len(self.measure.insides)), dtype=bool)
-        for row, own in zip(needed, kept, strict=True):
-            row[list(own)] = True
-        eigenvalues = self.measure.group.eigenvalues(needed)
-        return ((own, float(value)) for own, value in zip(kept, eigenvalues, strict=True) if value > 0)
+        axes = axes_of(self.workload, table, self.measure.columns)
+        return {i: Looked(axis, self.measure.insides[i]) for i, axis in axes.items()}
 
     def values(self, table: int, noisy: Integers) -> Dense:
         """The private answers of a table."""
         looked = self.looked(table)
         found = np.zeros(tuple(one.axis.rows for one in looked.values()))
-        for kept, eigenvalue in self.components(looked):
+        for kept, eigenvalue in self.measure.group.components(looked):
             share = self._component(kept, eigenvalue, noisy)
             for axis, i in enumerate(kept):
                 share = looked[i].rows(share, axis)
@@ -211,41 +162,12 @@ class TablesReading:
 
     def weights(self, table: int, at: dict[int, Integers], places: int) -> Iterator[tuple[int, Dense]]:
         """What some answers make of every measured table, as `LatticeReader.weights`, for noise of scale 1."""
-        looked, components = self.looked(table), list(self.components(self.looked(table)))
-        tables, theta = self.measure.tables, self.measure.group.theta
-        outside = np.ones(tables.apart.shape[1], dtype=bool)
-        outside[list(looked)] = False
-        for k in np.flatnonzero((theta > 0) & ~np.any(tables.difference & outside, axis=1)).tolist():
-            apart, sees = self.measure.apart(k), set(np.flatnonzero(tables.looked[k]).tolist())
-            difference = set(np.flatnonzero(tables.difference[k]).tolist())
-            total: Dense | None = None
-            for kept, eigenvalue in components:
-                if not difference <= set(kept) <= sees:
-                    continue
-                factor = np.full((places, 1), float(theta[k]) / eigenvalue)
-                for i, one in looked.items():
-                    if i in difference:
-                        factor = factor * one.halves[at[i]][:, None]
-                    elif i not in kept:
-                        factor = factor * np.broadcast_to(one.average, one.axis.rows)[at[i]][:, None]
-                rows = [
-                    looked[i].rest_rows(at[i]) if i in kept else _average_row(self.measure.insides[i]) for i in apart
-                ]
-                share = outer_rows([factor, *rows], places)
-                total = share if total is None else total + share
-            if total is not None:
-                yield int(self.starts[k]), total
+        found = self.measure.group.weights(self.workload, table, at, places)
+        return ((int(self.starts[k]), own) for k, own in found)
 
     def squared(self, table: int) -> Dense:
         """The variance of a table's answers where that of the noise is 1, to be broadcast to its shape."""
-        looked = self.looked(table)
-        found = np.zeros((1,) * len(looked))
-        for kept, eigenvalue in self.components(looked):
-            term = np.full((1,) * len(looked), 1 / eigenvalue)
-            for i, one in looked.items():
-                term = term * along(looked, i, one.squares[i in kept])
-            found = found + term
-        return found
+        return self.measure.group.variances(self.workload, table)
 
     @cached_property
     def is_exact(self) -> bool:
@@ -269,7 +191,7 @@ class TablesReading:
                 whole = whole * (1 + average)
                 continue
             one = looked[i]
-            F = np.eye(one.values) if one.axis.matrix is None else np.abs(one.axis.matrix)
+            F = np.eye(one.own.values) if one.axis.matrix is None else np.abs(one.axis.matrix)
             mean, rest = np.abs(one.average), F.max(axis=1) + np.abs(one.average)
             off = 2 * mean * average + (F @ own.missing).max(axis=1)
             kept = kept * along(looked, i, mean + rest)
@@ -305,7 +227,7 @@ class TablesReading:
             ends = GRID[[0, -1]]
             widest = max(laplace_quantiles(np.ones((2, 1)), confidence, ends[:, None]) / np.sqrt(2 * ends))
             return np.asarray(np.sqrt(2 * self.squared(table)) * widest)
-        components = list(self.components(looked))
+        components = self.measure.group.components(looked)
         places = np.indices(answers).reshape(len(answers), prod(answers))
         found = np.zeros(places.shape[1])
         step = max(1, AT_ONCE // max(1, draws))
@@ -334,7 +256,7 @@ class TablesReading:
                     if own.measure is None or own.inverse is None:
                         weights, times = weights / own.tau, times * own.tau
                     else:
-                        along = own.measure @ own.inverse.sum(axis=1) / own.tau
+                        along = own.average_row / own.tau
                         weights, times = np.outer(weights, along).reshape(-1), np.repeat(times, len(along))
             found.setdefault((sign[0], sign[1]), []).append((weights, times))
         return {
@@ -372,21 +294,9 @@ class TablesReading:
 
 def _rest(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:
     """(X − X 1 1ᵀX / τ) Lᵀ y / τ along an axis."""
-    moved = np.moveaxis(y, axis, -1)
-    if inside.measure is None or inside.inverse is None:
-        mean = _sum(moved) / inside.tau
-        return np.moveaxis((moved - mean[..., None]) / inside.tau, -1, axis)
-    w = inside.recover_values(moved)
-    X1 = inside.inverse.sum(axis=1)
-    return np.moveaxis((w - np.multiply.outer(w.sum(axis=-1) / inside.tau, X1)) / inside.tau, -1, axis)
-
-
-def _average_row(own: IntegerInside) -> Dense:
-    """What the average makes of the measurements of a column, as one row."""
-    inside = own.inside
-    if inside.measure is None or inside.inverse is None:
-        return np.full((1, own.rows), 1 / inside.tau)
-    return np.asarray(inside.average_row / inside.tau)[None, :]
+    w = inside.recover_values(np.moveaxis(y, axis, -1))
+    X1 = np.ones(1) if inside.inverse is None else inside.inverse.sum(axis=1)
+    return np.moveaxis((w - np.multiply.outer(_sum(w) / inside.tau, X1)) / inside.tau, -1, axis)
 
 
 def _average(y: Dense, axis: int, inside: ColumnStrategy) -> Dense:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from math import prod
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from batchdp.mechanism.marginal.lattice import IntegerResults, WeightedLattice
 from batchdp.mechanism.marginal.law import TablesReading
 from batchdp.mechanism.measurement import Integers
 from batchdp.mechanism.tables import ROUNDING, LatticeReader
+from batchdp.strategies.marginal.strategy import Results
 
 
 class ResultsReading:
@@ -31,11 +31,9 @@ class ResultsReading:
 
     def weights(self, table: int, at: dict[int, Integers], places: int) -> Iterator[tuple[int, Dense]]:
         """What some answers make of the measurements: one draw each."""
-        shape = self.measure.shape(table)
-        found = np.zeros((places, prod(shape)))
-        flat = np.ravel_multi_index(tuple(at.values()), shape) if shape else np.zeros(places, dtype=np.int64)
-        found[np.arange(places), flat] = 1 / self.measure.scale(table)
-        yield int(self.starts[table]), found
+        results = Results(self.measure.workload, self.measure.scale(table))
+        found = results.weights(results.workload, table, at, places)
+        return ((int(self.starts[k]), own) for k, own in found)
 
     def squared(self, table: int) -> Dense:
         """The variance of a table's answers where that of the noise is 1, to be broadcast to its shape."""

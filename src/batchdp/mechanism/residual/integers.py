@@ -39,24 +39,13 @@ CENTRED = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class IntegerPiece:
-    """Measure K of the matrix columns' orbits, times n I − J of every spread column."""
+class IntegerPiece(ResidualFactor):
+    """Measure K of the matrix columns' orbits, times n I − J of every spread column; recover from that."""
 
-    matrix: tuple[int, ...]
-    """In ascending order."""
-    spread: tuple[tuple[int, int], ...]
-    """Column and orbit."""
-    integers: Integers
+    measure: Integers
     """K: measurement × combination of orbits, the last column fastest."""
-    recover: Dense
-    """Combination of orbits × measurement: of noisy measurements, centred along the spreads."""
-    missing: Dense | None
+    missing: Dense | None = None
     """What is not recovered of each combination, per record: combination × combination; None where nothing is."""
-
-    @property
-    def columns(self) -> tuple[int, ...]:
-        """That it looks at."""
-        return *self.matrix, *(i for i, _ in self.spread)
 
 
 def count_spread(spread: Iterable[tuple[int, int]], columns: Sequence[Column]) -> int:
@@ -117,7 +106,7 @@ def quantise_piece(
 def scalar_piece(piece: ResidualFactor, K: int, times: float) -> IntegerPiece:
     """A piece without matrix columns as K ⊗ (n I − J): its size is free."""
     recover = piece.recover * piece.measure / (float(K) * times)
-    return IntegerPiece((), piece.spread, np.array([[K]], dtype=np.int64), recover, None)
+    return IntegerPiece((), piece.spread, np.array([[K]], dtype=np.int64), recover)
 
 
 def scalar_pieces(pieces: Sequence[ResidualFactor], columns: Sequence[Column]) -> tuple[IntegerPiece, ...]:

@@ -7,10 +7,10 @@ a group with the one measurement 2^b ⊗ (n_i I − J), whose squared sensitivit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, product
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,7 +25,7 @@ from batchdp.mechanism.tables import IntegerAxis, IntegerPart, TableLattice
 from batchdp.privacy import GAUSSIAN, Budget, Noise
 from batchdp.strategies.residual.columns import Column
 from batchdp.strategies.residual.strategy import Closure, ListedParts, ResidualStrategy, WholeParts
-from batchdp.strategies.residual.terms import ResidualFactor, TermGroup
+from batchdp.strategies.residual.terms import ResidualFactor, ResidualTerm, TermGroup
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 if TYPE_CHECKING:
@@ -39,25 +39,8 @@ FEWEST_BITS = 12
 MOST_EXTRA = 30
 """Of a single number."""
 
-
-@dataclass(frozen=True, eq=False)
-class PieceProduct:
-    """A measurement: the product of its pieces, which look at different columns."""
-
-    pieces: tuple[IntegerPiece, ...]
-    tables: frozenset[int] | None = None
-
-    @property
-    def columns(self) -> tuple[int, ...]:
-        """In ascending order."""
-        return tuple(sorted(i for piece in self.pieces for i in piece.columns))
-
-    def shape(self, columns: tuple[Column, ...]) -> tuple[int, ...]:
-        """Of its measurements: piece after piece, the rows, then the values of every spread."""
-        sizes: list[int] = []
-        for piece in self.pieces:
-            sizes += [len(piece.integers), *(int(columns[i].counts[o]) for i, o in piece.spread)]
-        return tuple(sizes)
+IntegerTerm = ResidualTerm[IntegerPiece]
+"""A measurement: the product of its pieces, which look at different columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +55,9 @@ class IntegerGroup:
     """Of the budget."""
     tables: frozenset[int] | None = None
 
-    def parts(self) -> Iterator[PieceProduct]:
+    def parts(self) -> Iterator[IntegerTerm]:
         """The last list fastest."""
-        return (PieceProduct(pieces, self.tables) for pieces in product(*self.lists))
+        return (ResidualTerm(pieces, 1.0, self.tables) for pieces in product(*self.lists))
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -88,7 +71,7 @@ class IntegerGroup:
 
 def _largest(piece: IntegerPiece, columns: tuple[Column, ...]) -> int:
     """The largest entry of K and its spreads."""
-    return int(np.abs(piece.integers).max(initial=0)) * prod(
+    return int(np.abs(piece.measure).max(initial=0)) * prod(
         max(1, int(columns[i].counts[o]) - 1) for i, o in piece.spread
     )
 
@@ -130,7 +113,7 @@ class ComponentLattice(TableLattice):
         """Where the measurements of every group begin."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
-    def _products(self) -> Iterator[tuple[int, int, PieceProduct]]:
+    def _products(self) -> Iterator[tuple[int, int, IntegerTerm]]:
         """Group, first measurement and product of pieces."""
         for g, group in enumerate(self.groups):
             start = int(self.starts[g])
@@ -139,7 +122,7 @@ class ComponentLattice(TableLattice):
                 start += prod(part.shape(self.columns))
 
     @cached_property
-    def _listed(self) -> list[tuple[int, int, PieceProduct]]:
+    def _listed(self) -> list[tuple[int, int, IntegerTerm]]:
         return list(self._products())
 
     def parts(self) -> Iterator[tuple[int, int, IntegerPart]]:
@@ -150,27 +133,21 @@ class ComponentLattice(TableLattice):
             axes = []
             for piece in found.pieces:
                 own = tuple(orbits[i] for i in piece.matrix), tuple(self.columns[i].orbits for i in piece.matrix)
-                axes.append(IntegerAxis(piece.matrix, *own, piece.integers))
+                axes.append(IntegerAxis(piece.matrix, *own, piece.measure))
                 for spread in piece.spread:
                     if spread not in spreads:
                         spreads[spread] = _spread_axis(self.columns, *spread)
                     axes.append(spreads[spread])
             yield g, start, IntegerPart(tuple(axes))
 
-    def parts_of(self, table: int, columns: Iterable[int]) -> Iterator[tuple[int, int, PieceProduct]]:
+    def parts_of(self, table: int, columns: Collection[int]) -> Iterator[tuple[int, int, IntegerTerm]]:
         """Those that a table of these columns is read from."""
         if not isinstance(self.groups, WholeGroups):
-            for g, start, part in self._listed:
-                if part.tables is None or table in part.tables:
-                    yield g, start, part
+            yield from (own for own in self._listed if own[2].serves(table, columns))
             return
-        looked = list(columns)
-        for kept in range(len(looked) + 1):
-            for own in combinations(looked, kept):
-                found = self.groups.closure.find(own)
-                if found is not None:
-                    (part,) = self.groups[found].parts()
-                    yield found, int(self.starts[found]), part
+        for found in self.groups.closure.within(columns):
+            (part,) = self.groups[found].parts()
+            yield found, int(self.starts[found]), part
 
     def reader(self, scales: Dense) -> TableReader:
         """How tables are read from measurements with noise of these scales."""
@@ -208,7 +185,7 @@ class WholeGroups:
         counts = [int(self.columns[i].counts[0]) for i in own]
         b = int(self.bits[a])
         K = np.array([[1 << b]], dtype=np.int64)
-        piece = IntegerPiece((), tuple((i, 0) for i in own), K, np.array([[1 / ((1 << b) * prod(counts))]]), None)
+        piece = IntegerPiece((), tuple((i, 0) for i in own), K, np.array([[1 / ((1 << b) * prod(counts))]]))
         squares = prod(n * (n - 1) for n in counts) << 2 * b
         return IntegerGroup(((piece,),), b, squares, float(self.shares[a]))
 
@@ -275,7 +252,7 @@ def _quantise_group(
     group: TermGroup, columns: tuple[Column, ...], masses: dict[int, tuple[Integers, int]], room: int
 ) -> IntegerGroup:
     """A group's lists, each on a lattice of its own; the room is shared alike."""
-    looked = [{i for p in own for i in (*p.matrix, *(c for c, _ in p.spread))} for own in group.lists]
+    looked = [{i for p in own for i in p.columns} for own in group.lists]
     if sum(map(len, looked)) != len(set().union(*looked)):
         raise LatticeError("two lists of a group look at the same column, so that their sensitivities do not multiply")
     one = np.ones((1, 1))
@@ -291,7 +268,7 @@ def _quantise_group(
     for l, own in enumerate(given):
         if l in ready:
             each = max(0, min(room, MOST_EXTRA)) if all(scalar) and not lists else 0
-            made = tuple(replace(p, integers=p.integers << each, recover=p.recover / 2.0**each) for p in ready[l])
+            made = tuple(replace(p, measure=p.measure << each, recover=p.recover / 2.0**each) for p in ready[l])
         else:
             top = max((float(np.abs(p.measure).max(initial=0.0)) for p in own), default=0.0) or 1.0
             common = prod(masses[i][1] for i in {i for p in own for i in centre_columns(p, columns, masses)})

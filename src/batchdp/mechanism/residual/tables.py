@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -10,85 +10,25 @@ from scipy.special import erfinv
 
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.measurement import Integers
-from batchdp.mechanism.reader import outer_rows
-from batchdp.mechanism.residual.integers import IntegerPiece, count_spread
-from batchdp.mechanism.residual.lattice import ComponentLattice, PieceProduct, WholeGroups
-from batchdp.mechanism.tables import ROUNDING, Axis, LatticeReader, TableAxes, along
-from batchdp.strategies.residual.terms import kron
+from batchdp.mechanism.residual.integers import count_spread
+from batchdp.mechanism.residual.lattice import ComponentLattice, IntegerTerm, WholeGroups
+from batchdp.mechanism.tables import ROUNDING, LatticeReader
+from batchdp.strategies.residual.columns import along, axes_of
+from batchdp.strategies.residual.terms import TableView
 
 
-class TableView:
-    """How a table is read from residuals."""
+class IntegerView(TableView):
+    """How a table is read from residuals in integers."""
 
-    def __init__(self, lattice: ComponentLattice, table: int, axes: dict[int, Axis]) -> None:
-        self.lattice, self.table, self.axes = lattice, table, axes
-        self.columns = lattice.columns
-        self.one = np.ones((1,) * len(axes))
+    def __init__(self, lattice: ComponentLattice, table: int) -> None:
+        super().__init__(lattice.columns, lattice.averages, axes_of(lattice.workload, table, lattice.columns))
+        self.lattice, self.table = lattice, table
 
-    def parts(self) -> Iterator[tuple[int, int, PieceProduct]]:
+    def parts(self) -> Iterator[tuple[int, int, IntegerTerm]]:
         """Group, first measurement and product of pieces of all that it is read from."""
-        for g, start, part in self.lattice.parts_of(self.table, self.axes):
-            # What does not look at a column has no spread along it.
-            if all(i in self.axes for piece in part.pieces for i, _ in piece.spread):
-                yield g, start, part
+        return self.lattice.parts_of(self.table, self.axes)
 
-    def _on_orbits(self, i: int) -> Dense:
-        return self.axes[i].on_orbits(self.columns[i]) if i in self.axes else np.ones((1, self.columns[i].orbits))
-
-    def _averages(self, part: PieceProduct) -> dict[int, Dense]:
-        """What queries make of the averages of columns that a part does not look at."""
-        looked = part.columns
-        return {i: axis.average(self.lattice.averages[i]) for i, axis in self.axes.items() if i not in looked}
-
-    def recover(self, part: PieceProduct, noisy: Integers) -> Dense:
-        """The part's share in the table's answers, to be broadcast to the table's shape."""
-        y = noisy.astype(np.float64).reshape(part.shape(self.columns))
-        order: list[int] = []  # the column of every axis
-        for piece in part.pieces:
-            axis = len(order)
-            y = _multiply(y, axis, piece.recover)
-            y = y.reshape([*y.shape[:axis], *(self.columns[i].orbits for i in piece.matrix), *y.shape[axis + 1 :]])
-            for i in piece.matrix:
-                y = _multiply(y, len(order), self._on_orbits(i))
-                order.append(i)
-            for i, o in piece.spread:
-                y = y - y.mean(axis=len(order), keepdims=True)
-                members = self.axes[i].members(self.columns[i], o)
-                y = y if members is None else _multiply(y, len(order), members)
-                order.append(i)
-        y = y.squeeze(axis=tuple(a for a, i in enumerate(order) if i not in self.axes))  # of one row each
-        order = [i for i in order if i in self.axes]
-        y = y.transpose(np.argsort(order)) if order else y
-        y = y.reshape([y.shape[sorted(order).index(i)] if i in order else 1 for i in self.axes])
-        for i, average in self._averages(part).items():
-            y = y * along(self.axes, i, average)
-        return np.asarray(y, dtype=np.float64)
-
-    def weights(self, part: PieceProduct, at: Mapping[int, Integers], places: int) -> Dense:
-        """What `recover` multiplies the part's measurements by, answer × measurement; `at` as in `LatticeReader`."""
-        found = []
-        for piece in part.pieces:
-            own = [self._on_orbits(i)[at[i]] if i in self.axes else self._on_orbits(i) for i in piece.matrix]
-            found.append(outer_rows(own, places) @ piece.recover)
-            for i, o in piece.spread:
-                members = self.axes[i].members(self.columns[i], o)
-                rows = np.eye(int(self.columns[i].counts[o]))[at[i]] if members is None else members[at[i]]
-                found.append(rows - rows.mean(axis=1, keepdims=True))
-        found += [average[at[i]][:, None] for i, average in self._averages(part).items()]
-        return outer_rows(found, places)
-
-    def squares(self, part: PieceProduct) -> Dense:
-        """The sum of squares of what `recover` multiplies the measurements by, for every answer, to be broadcast."""
-        found = self.one
-        for i, average in self._averages(part).items():
-            found = found * along(self.axes, i, np.square(average))
-        for piece in part.pieces:
-            queries, shape = self._queries(piece)
-            size = self._spread(piece, lambda centred: np.square(centred).sum(axis=1))
-            found = found * np.square(queries @ piece.recover).sum(axis=1).reshape(shape) * size
-        return found
-
-    def missed(self, part: PieceProduct) -> Dense:
+    def missed(self, part: IntegerTerm) -> Dense:
         """A bound on how much of every answer is missing, per record, because integers are truncated.
 
         It is the sum of all products over pieces with at least one piece's missing part.
@@ -101,32 +41,11 @@ class TableView:
             queries, shape = self._queries(piece)
             size = self._spread(piece, lambda centred: np.abs(centred).max(axis=1, initial=0.0))
             times = float(count_spread(piece.spread, self.columns))
-            there = np.abs((queries @ piece.recover) @ (piece.integers * times)).max(axis=1)
+            there = np.abs((queries @ piece.recover) @ (piece.measure * times)).max(axis=1)
             absent = np.zeros(len(queries)) if piece.missing is None else np.abs(queries @ piece.missing).max(axis=1)
             kept = kept * there.reshape(shape) * size
             whole = whole * (there + absent).reshape(shape) * size
         return np.asarray(whole - kept)
-
-    def _queries(self, piece: IntegerPiece) -> tuple[Dense, list[int]]:
-        """Query × combination of orbits, and the shape of the queries in the table's."""
-        own = {i: self._on_orbits(i) for i in piece.matrix}
-        return kron(list(own.values())), [len(own[i]) if i in own else 1 for i in self.axes]
-
-    def _spread(self, piece: IntegerPiece, size: Callable[[Dense], Dense]) -> Dense:
-        """The sizes of what queries make of the values of every spread, apart from their average."""
-        found = self.one
-        for i, o in piece.spread:
-            members = self.axes[i].members(self.columns[i], o)
-            if members is None:
-                own = np.array([1 - 1 / int(self.columns[i].counts[o])])
-            else:
-                own = size(members - members.mean(axis=1, keepdims=True))
-            found = found * along(self.axes, i, own)
-        return found
-
-
-def _multiply(y: Dense, axis: int, rows: Dense) -> Dense:
-    return np.moveaxis(np.moveaxis(y, axis, -1) @ rows.T, -1, axis)
 
 
 class TableReader(LatticeReader):
@@ -134,18 +53,15 @@ class TableReader(LatticeReader):
 
     lattice: ComponentLattice
 
-    def __init__(self, lattice: ComponentLattice, scales: Dense) -> None:
-        super().__init__(lattice, scales)
-        self._axes = TableAxes(lattice.workload, lattice.columns)
-
-    def _view(self, table: int) -> TableView:
-        return TableView(self.lattice, table, self._axes.of(table))
+    def _view(self, table: int) -> IntegerView:
+        return IntegerView(self.lattice, table)
 
     def values(self, table: int, noisy: Integers) -> Dense:
         """The private answers of a table."""
         found, view = np.zeros(self.shape(table)), self._view(table)
         for _, start, part in view.parts():
-            found += view.recover(part, noisy[start : start + prod(part.shape(self.lattice.columns))])
+            own = noisy[start : start + prod(part.shape(view.columns))]
+            found += view.recover(part, own.astype(np.float64))
         return found
 
     def variances(self, table: int) -> Dense:

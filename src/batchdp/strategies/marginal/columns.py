@@ -47,9 +47,9 @@ class ColumnStrategy:
     """(LᵀL)⁻¹Lᵀ, where its factors one after the other would round too much; else None."""
 
     def recover_values(self, measured: Dense) -> Dense:
-        """What a strategy's measurements, along the last axis, say of the values."""
-        assert self.measure is not None
-        assert self.inverse is not None
+        """What measurements, along the last axis, say of the values."""
+        if self.measure is None or self.inverse is None:
+            return measured
         return np.asarray(measured @ self.measure @ self.inverse if self.recover is None else measured @ self.recover.T)
 
     @property
@@ -59,13 +59,29 @@ class ColumnStrategy:
         assert self.inverse is not None
         return np.asarray(self.measure @ self.inverse.sum(axis=1) if self.recover is None else self.recover.sum(axis=0))
 
+    def averages(self, F: Dense) -> Dense:
+        """F X 1 / τ: what every query of a factor has of the average."""
+        return np.asarray((F.sum(axis=1) if self.inverse is None else F @ self.inverse.sum(axis=1)) / self.tau)
+
+    def parts(self, F: Dense, *, rest: bool) -> Dense:
+        """F P, P being what X = (LᵀL)⁻¹ has of the average or of the rest."""
+        mean = self.averages(F)[:, None]
+        if rest:
+            return np.asarray(F - mean if self.inverse is None else (F - mean) @ self.inverse)
+        return np.asarray(mean * (np.ones(F.shape[1]) if self.inverse is None else self.inverse.sum(axis=1)))
+
+    def recovered(self, F: Dense, *, rest: bool) -> Dense:
+        """F P Lᵀ / τ: what queries make of what is measured inside, by the average of the values or by the rest."""
+        found = self.parts(F, rest=rest) / self.tau
+        return np.asarray(found if self.measure is None else found @ self.measure.T)
+
     def rows(self, F: Dense) -> tuple[Dense, Dense]:
         """For every query of a factor its part in the average, and in the rest."""
-        X1 = F.sum(axis=1) if self.inverse is None else F @ self.inverse.sum(axis=1)
+        mean = self.averages(F)
         # Squares of what is left, not a difference of squares: the rest of a query that is nearly an average is small.
-        left = F - (X1 / self.tau)[:, None]
+        left = F - mean[:, None]
         rest = np.square(left) if self.inverse is None else left @ self.inverse * left
-        return np.asarray(np.square(X1) / self.tau), np.asarray(np.maximum(rest.sum(axis=1), 0.0))
+        return np.asarray(np.square(mean) * self.tau), np.asarray(np.maximum(rest.sum(axis=1), 0.0))
 
 
 def each_value(column: Column) -> ColumnStrategy:

@@ -8,16 +8,16 @@ has cells of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import chain, product
+from functools import cache, cached_property
+from itertools import accumulate, chain, product
 from math import prod
 from typing import ClassVar
 
 import numpy as np
 
-from batchdp.linalg.matrix import Dense, Indices
+from batchdp.linalg.matrix import Dense, Indices, outer_rows
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.progress import Outcome
 from batchdp.strategies.marginal.columns import ColumnStrategy
@@ -84,7 +84,7 @@ class MarginalGroup:
         """
         parts = {i: self._parts(i, factor) for i, factor in workload.factors_of(table).items()}
         found = np.zeros((1,) * len(parts))
-        for kept, eigenvalue in self._components(list(parts)):
+        for kept, eigenvalue in self.components(parts):
             term = np.full((1,) * len(parts), 1 / eigenvalue)
             for axis, (i, (mean, rest)) in enumerate(parts.items()):
                 shape = [1] * len(parts)
@@ -108,20 +108,20 @@ class MarginalGroup:
             return np.full(1, 1 / n), np.full(1, 1 - 1 / n)
         return self.insides[i].rows(self.columns[i].tell_apart(factor))
 
-    def _components(self, looked: Sequence[int]) -> list[tuple[frozenset[int], float]]:
-        """The components of some columns that are measured, and their eigenvalues."""
-        needed = np.zeros((2 ** len(looked), len(self.columns)), dtype=bool)
-        needed[:, looked] = list(product((False, True), repeat=len(looked)))
+    def components(self, looked: Iterable[int]) -> list[tuple[tuple[int, ...], float]]:
+        """The components of some columns that are measured, by the columns that they have the rest of, and their λ."""
+        several = [i for i in looked if len(self.columns[i].orbit) > 1]
+        needed = np.zeros((2 ** len(several), len(self.columns)), dtype=bool)
+        needed[:, several] = list(product((False, True), repeat=len(several)))
         values = zip(needed, self.eigenvalues(needed), strict=True)
-        return [(frozenset(np.flatnonzero(own).tolist()), float(value)) for own, value in values if value > 0]
+        return [(tuple(np.flatnonzero(own).tolist()), float(value)) for own, value in values if value > 0]
 
-    def rows(self) -> int:
-        """How many numbers are measured."""
-        sizes = [
-            len(column.orbit if own.measure is None else own.measure)
-            for column, own in zip(self.columns, self.insides, strict=True)
-        ]
-        return sum(prod(sizes[i] for i in np.flatnonzero(apart)) for apart in self.tables.apart)
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many numbers are measured of every table."""
+        known = zip(self.columns, self.insides, strict=True)
+        rows = [len(column.orbit if own.measure is None else own.measure) for column, own in known]
+        return [prod(rows[i] for i in np.flatnonzero(apart)) for apart in self.tables.apart]
 
     @cached_property
     def _kinds(self) -> Indices:
@@ -135,39 +135,46 @@ class MarginalGroup:
             return np.eye(n) if inside is None else inside
         return np.array([[1.0, -1.0]]) if kind == 2 else np.ones((1, n))
 
-    def _pieces(self, k: int) -> list[Dense]:
-        """What table k measures of every column."""
-        return [self._piece(i, kind) for i, kind in enumerate(self._kinds[k].tolist())]
-
     def measure(self) -> Dense:
         """L over all cells, multiplied out."""
         blocks = []
-        for k in range(len(self)):
-            pieces = [piece[:, column.value] for piece, column in zip(self._pieces(k), self.columns, strict=True)]
-            blocks.append(self.theta[k] * kron(pieces))
+        for theta, kinds in zip(self.theta, self._kinds.tolist(), strict=True):
+            pieces = [self._piece(i, kind)[:, self.columns[i].value] for i, kind in enumerate(kinds)]
+            blocks.append(theta * kron(pieces))
         return np.concatenate(blocks)
 
-    def reconstruct(self, workload: KroneckerWorkload, table: int) -> Dense:
-        """B of one asked table: answers from all of the group's measurements."""
-        factors = factors_apart(workload, table, self.columns)
-        components = self._components(list(factors))
-        found = []
-        for k in range(len(self)):
-            pieces = self._pieces(k)
-            block = np.zeros((int(np.prod([len(F) for F in factors.values()])), int(np.prod([len(p) for p in pieces]))))
+    def weights(
+        self, workload: KroneckerWorkload, table: int, at: Mapping[int, Indices], places: int
+    ) -> Iterator[tuple[int, Dense]]:
+        """What some answers of an asked table make of every measured one: its number, and answer × measurement.
+
+        Args:
+            workload, table: what is asked.
+            at: for each of the asked table's columns the queries' places along it, one an answer.
+            places: how many answers there are.
+        """
+        factors = {i: F[at[i]] for i, F in factors_apart(workload, table, self.columns).items()}
+        components = self.components(factors)
+
+        @cache
+        def recovered(i: int, kind: int, rest: bool) -> Dense:
+            return self._recovered(i, kind, factors.get(i), rest=rest)
+
+        for k in np.flatnonzero(self.theta > 0).tolist():
             looked, difference = (
-                frozenset(np.flatnonzero(own[k])) for own in (self.tables.looked, self.tables.difference)
+                set(np.flatnonzero(own[k]).tolist()) for own in (self.tables.looked, self.tables.difference)
             )
+            total: Dense | None = None
             for kept, eigenvalue in components:
-                if not difference <= kept <= looked:  # which it does not see; rounding over a small λ would be much
+                # What it does not see is left out: rounding over a small λ would be much.
+                if not difference <= set(kept) <= looked:
                     continue
-                parts = [
-                    self._recovered(i, factors.get(i), pieces[i], rest=i in kept) for i in range(len(self.columns))
-                ]
                 # λ_A is relative to Π τ; so is what is recovered of each column.
-                block += float(self.theta[k]) / eigenvalue * kron(parts)
-            found.append(block)
-        return np.concatenate(found, axis=1)
+                parts = [recovered(i, int(self._kinds[k, i]), i in kept) for i in sorted(looked.union(factors))]
+                share = float(self.theta[k]) / eigenvalue * outer_rows(parts, places)
+                total = share if total is None else total + share
+            if total is not None:
+                yield k, total
 
     def reproduced(self, workload: KroneckerWorkload, table: int, records: Indices) -> Iterator[Dense]:
         """B L of one asked table for each record alone, as an array of the table's shape."""
@@ -175,7 +182,7 @@ class MarginalGroup:
         alike, which = np.unique(kinds[:, list(factors)], axis=0, return_inverse=True)
         every = range(len(self.columns))
         terms = []
-        for kept, eigenvalue in self._components(list(factors)):
+        for kept, eigenvalue in self.components(factors):
             own = np.isin(np.arange(len(self.columns)), list(kept))
             sees = np.all(~self.tables.difference | own, axis=1) & np.all(self.tables.looked | ~own, axis=1)
             terms.append((kept, sees / eigenvalue))
@@ -185,7 +192,7 @@ class MarginalGroup:
             for (i, kind), piece in pieces.items():
                 measured = piece[:, self.columns[i].value[record[i]]]
                 for rest in (False, True) if i in factors else (False,):
-                    back[i, kind, rest] = self._recovered(i, factors.get(i), piece, rest=rest) @ measured
+                    back[i, kind, rest] = self._recovered(i, kind, factors.get(i), rest=rest) @ measured
             weights = self.theta**2
             for i in set(every) - set(factors):
                 by_kind = np.array([back[i, kind, False][0] if (i, kind) in pieces else 0.0 for kind in range(3)])
@@ -200,16 +207,11 @@ class MarginalGroup:
                     found = found + term
             yield found
 
-    def _recovered(self, i: int, F: Dense | None, piece: Dense, *, rest: bool) -> Dense:
-        """F P Lᵀ / τ, P the part of (LᵀL)⁻¹ in the average or in the rest."""
+    def _recovered(self, i: int, kind: int, F: Dense | None, *, rest: bool) -> Dense:
+        """F P Lᵀ / τ, L being what a table measures of a column, P what (LᵀL)⁻¹ has of the average or of the rest."""
         own = self.insides[i]
-        n = len(self.columns[i].orbit)
-        X = np.eye(n) if own.inverse is None else own.inverse
-        X1 = X.sum(axis=1)
-        average = np.outer(X1, X1) / own.tau
-        P = X - average if rest else average
-        rows = np.ones((1, n)) if F is None else F
-        return np.asarray(rows @ P @ piece.T) / own.tau
+        F = np.ones((1, len(self.columns[i].orbit))) if F is None else F
+        return own.recovered(F, rest=rest) if kind == 1 else own.parts(F, rest=rest) @ self._piece(i, kind).T / own.tau
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,18 +243,22 @@ class Results:
         """B L of one asked table for each record alone: what is asked, times the scale and divided by it."""
         return (self.scale * workload.answers_of(table, record) / self.scale for record in records)
 
-    def rows(self) -> int:
-        """How many numbers are measured."""
-        return self.workload.queries
+    @property
+    def sizes(self) -> list[int]:
+        """How many numbers are measured of every table."""
+        return [table.queries for table in self.workload.tables]
 
     def measure(self) -> Dense:
         """L over all cells, multiplied out."""
         return np.asarray(self.scale * self.workload.matrix.toarray())
 
-    def reconstruct(self, workload: KroneckerWorkload, table: int) -> Dense:
-        """B of one asked table."""
-        sizes = [one.queries for one in workload.tables]
-        return np.eye(sizes[table], sum(sizes), sum(sizes[:table])) / self.scale
+    def weights(
+        self, workload: KroneckerWorkload, table: int, at: Mapping[int, Indices], places: int
+    ) -> Iterator[tuple[int, Dense]]:
+        """What some answers of an asked table make of it, as `MarginalGroup.weights`: each rests on its own number."""
+        shape = workload.tables[table].shape
+        flat = np.ravel_multi_index(tuple(at.values()), shape) if shape else np.zeros(places, dtype=np.int64)
+        yield table, (flat[:, None] == np.arange(prod(shape))) / self.scale
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -294,7 +300,7 @@ class MarginalStrategy(FactoredStrategy):
     @property
     def measurements(self) -> int:
         """How many numbers are drawn."""
-        return sum(group.rows() for group in self.groups)
+        return sum(sum(group.sizes) for group in self.groups)
 
     @cached_property
     def measure(self) -> Dense:
@@ -302,16 +308,11 @@ class MarginalStrategy(FactoredStrategy):
         self._fits("measure", self.measurements, self.workload.cells)
         return np.concatenate([group.measure() for group in self.groups])
 
-    @cached_property
-    def reconstruct(self) -> Dense:
-        """B as an array; refused where it does not fit into memory."""
-        self._fits("reconstruct", self.workload.queries, self.measurements)
-        found = []
-        for t, table in enumerate(self.workload.tables):
-            empty = [np.zeros((table.queries, group.rows())) for group in self.groups]
-            own = self.groups.index(self._group_of(t))
-            found.append([*empty[:own], self.groups[own].reconstruct(self.workload, t), *empty[own + 1 :]])
-        return np.block(found)
+    def _weights(self, table: int, at: Mapping[int, Indices], places: int) -> Iterator[tuple[int, Dense]]:
+        own = self._group_of(table)
+        before = sum(sum(group.sizes) for group in self.groups[: self.groups.index(own)])
+        starts = list(accumulate(own.sizes, initial=before))
+        return ((starts[k], block) for k, block in own.weights(self.workload, table, at, places))
 
     def _group_of(self, table: int) -> MarginalGroup | Results:
         return next(group for group in self.groups if group.serves is None or table in group.serves)

@@ -10,7 +10,7 @@ column as it is, or at what is left of it after averaging: a `ColumnView`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -55,9 +55,19 @@ class Column:
         """For every factor the Gram matrix of its averages over the orbits."""
         return tuple(F.T @ F for F in self.rows)
 
+    @cached_property
+    def first(self) -> Indices:
+        """The first of the values that each distinct one stands for."""
+        return np.unique(self.value, return_index=True)[1].astype(np.int64)
+
+    @cached_property
+    def average(self) -> Dense:
+        """Distinct value × orbit: what a query on values is on average on each orbit."""
+        return np.asarray((self.orbit[:, None] == np.arange(self.orbits)) / self.counts)
+
     def tell_apart(self, factor: Factor) -> Dense:
         """A factor on the values that are told apart."""
-        return np.asarray(factor.matrix[:, np.unique(self.value, return_index=True)[1]])
+        return np.asarray(factor.matrix[:, self.first])
 
     @cached_property
     def times(self) -> Indices:
@@ -68,6 +78,45 @@ class Column:
 def factors_apart(workload: KroneckerWorkload, table: int, columns: Sequence[Column]) -> dict[int, Dense]:
     """A table's factors, by column in ascending order: query × value that is told apart."""
     return {i: columns[i].tell_apart(factor) for i, factor in workload.factors_of(table).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """How a table looks at one column: its queries on distinct values, None where they are each value by itself."""
+
+    column: Column
+    rows: int
+    matrix: Dense | None
+    """Query × distinct value."""
+
+    @property
+    def on_orbits(self) -> Dense:
+        """Query × orbit: averages."""
+        return self.average(self.column.average)
+
+    def average(self, values: Dense) -> Dense:
+        """What the queries make of an average over distinct values."""
+        return values if self.matrix is None else self.matrix @ values
+
+    def members(self, orbit: int) -> Dense | None:
+        """Query × value of the orbit; None where that is each value by itself."""
+        there = self.column.orbit == orbit
+        if self.matrix is None:
+            return None if self.column.orbits == 1 else np.eye(len(there))[:, there]
+        return self.matrix[:, there]
+
+
+def axes_of(workload: KroneckerWorkload, table: int, columns: Sequence[Column]) -> dict[int, Axis]:
+    """How a table looks at its columns, in ascending order."""
+    return {
+        i: Axis(columns[i], factor.rows, None if factor.given is None else columns[i].tell_apart(factor))
+        for i, factor in workload.factors_of(table).items()
+    }
+
+
+def along(axes: Iterable[int], i: int, values: Dense) -> Dense:
+    """One value a query on column i, along its axis; one for all of them stays one."""
+    return values.reshape([len(values) if j == i else 1 for j in axes])
 
 
 def column_of(size: int, factors: tuple[Factor, ...]) -> Column:
@@ -82,8 +131,7 @@ def column_of(size: int, factors: tuple[Factor, ...]) -> Column:
     orbit = _orbits(grams)
     k = int(orbit.max()) + 1
     counts = np.bincount(orbit, minlength=k)
-    average = np.zeros((len(orbit), k))
-    average[np.arange(len(orbit)), orbit] = 1 / counts[orbit]
+    average = (orbit[:, None] == np.arange(k)) / counts
     spread = np.zeros((len(factors) + 1, k))
     for o in np.flatnonzero(counts > 1):
         a, b = np.flatnonzero(orbit == o)[:2]
@@ -165,22 +213,15 @@ class ColumnView:
     def alike(self, kinds: set[int]) -> dict[int, float] | None:
         """Every factor as a multiple of the first, if they are."""
         first, *others = sorted(kinds)
-        ratios = {first: 1.0}
+        one, ratios = self._gram(first), {first: 1.0}
+        size = float(np.abs(one).max(initial=0.0))
         for kind in others:
-            ratio = self._ratio(kind, first)
-            if ratio is None:
+            two = self._gram(kind)
+            ratio = float(np.abs(two).max()) / size if size else 0.0
+            if size == 0 or np.abs(two - ratio * one).max() > 1e-13 * ratio * size:
                 return None
             ratios[kind] = ratio
         return ratios
-
-    def _ratio(self, kind: int, first: int) -> float | None:
-        one = self._gram(first)
-        two = self._gram(kind)
-        size = float(np.abs(one).max(initial=0.0))
-        if size == 0:
-            return None
-        ratio = float(np.abs(two).max() / size)
-        return ratio if np.abs(two - ratio * one).max() <= 1e-13 * ratio * size else None
 
     def _gram(self, kind: int) -> Dense:
         own = self.rows[kind].T @ self.rows[kind] if self.rows is not None else self.mean[kind : kind + 1]

@@ -6,7 +6,7 @@ when one record is added or removed. A table is reconstructed from the parts tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -19,16 +19,8 @@ from batchdp.linalg.fixed_point import FixedPoint, Pace
 from batchdp.linalg.matrix import Dense, Indices
 from batchdp.privacy import GAUSSIAN, Noise
 from batchdp.strategies.account import UNLIMITED, Account
-from batchdp.strategies.residual.columns import Column, factors_apart
-from batchdp.strategies.residual.terms import (
-    ResidualFactor,
-    ResidualTerm,
-    TermGroup,
-    measured,
-    recovered,
-    reproduced,
-    variances,
-)
+from batchdp.strategies.residual.columns import Column, axes_of
+from batchdp.strategies.residual.terms import ResidualFactor, ResidualTerm, TableView, TermGroup, measured
 from batchdp.strategies.strategy import FactoredStrategy
 from batchdp.workloads.kronecker import KroneckerWorkload
 
@@ -74,6 +66,12 @@ class Closure:
             return None
         there = np.flatnonzero(np.all(self.sets[len(columns)] == np.array(columns, dtype=np.int64), axis=1))
         return start + int(there[0]) if there.size else None
+
+    def within(self, columns: Iterable[int]) -> Iterator[int]:
+        """The numbers of all components of some columns, fewest columns first."""
+        looked = sorted(columns)
+        every = (own for kept in range(len(looked) + 1) for own in combinations(looked, kept))
+        return (found for found in map(self.find, every) if found is not None)
 
     def up(self, tables: Dense, power: int) -> Dense:
         """For every component the sum over the tables above it of a table's number times average^power."""
@@ -199,14 +197,14 @@ class ListedParts:
     groups: tuple[TermGroup, ...]
 
     @cached_property
-    def parts(self) -> tuple[ResidualTerm, ...]:
+    def parts(self) -> tuple[ResidualTerm[ResidualFactor], ...]:
         """One by one."""
         return tuple(part for group in self.groups for part in group.parts())
 
     def __len__(self) -> int:
         return len(self.parts)
 
-    def __iter__(self) -> Iterator[ResidualTerm]:
+    def __iter__(self) -> Iterator[ResidualTerm[ResidualFactor]]:
         return iter(self.parts)
 
     @property
@@ -217,13 +215,9 @@ class ListedParts:
             found[group.number] = group.scale**2
         return found
 
-    def of(self, table: int, looked: set[int]) -> Iterator[ResidualTerm]:
+    def of(self, table: int, looked: set[int]) -> Iterator[ResidualTerm[ResidualFactor]]:
         """Those that may have a share in a table, which looks at these columns."""
-        for part in self.parts:
-            if part.tables is None or table in part.tables:
-                spread = {i for piece in part.pieces for i, _ in piece.spread}
-                if spread <= looked:
-                    yield part
+        return (part for part in self.parts if part.serves(table, looked))
 
     def table_variances(self, tables: int) -> Dense | None:
         """None: the answers of a table differ."""
@@ -240,22 +234,18 @@ class WholeParts:
     def __len__(self) -> int:
         return self.closure.size
 
-    def __iter__(self) -> Iterator[ResidualTerm]:
+    def __iter__(self) -> Iterator[ResidualTerm[ResidualFactor]]:
         return (self._part(a) for a in range(len(self)))
 
-    def of(self, table: int, looked: set[int]) -> Iterator[ResidualTerm]:
+    def of(self, table: int, looked: set[int]) -> Iterator[ResidualTerm[ResidualFactor]]:
         """The components of a table's columns."""
-        for kept in range(len(looked) + 1):
-            for columns in combinations(sorted(looked), kept):
-                found = self.closure.find(columns)
-                if found is not None:
-                    yield self._part(found)
+        return map(self._part, self.closure.within(looked))
 
     def table_variances(self, tables: int) -> Dense | None:
         """For every table the variance that all of its answers have."""
         return cell_variances(self.closure, self.shares, tables)
 
-    def _part(self, component: int) -> ResidualTerm:
+    def _part(self, component: int) -> ResidualTerm[ResidualFactor]:
         columns = self.closure.columns_of(component)
         one = np.ones((1, 1))
         scale = float(np.sqrt(self.shares[component] / self.closure.freedom[component]))
@@ -282,20 +272,28 @@ class ResidualStrategy(FactoredStrategy):
     sensitivity: float = field(default=1.0, init=False, repr=False)
     """How much one record can change the measurements, in the L2 norm."""
 
+    def view(self, table: int) -> TableView:
+        """How a table is read from the parts."""
+        return TableView(self.columns, self.averages, axes_of(self.workload, table, self.columns))
+
     def distinct_variances(self, table: int) -> Dense:
-        """Of a table's answers, in the unit of `total`, in its shape."""
-        factors = self._factors(table)
-        found = np.zeros(self.workload.tables[table].shape)
-        for part in self.parts.of(table, set(factors)):
-            found += variances(part, self.columns, factors, self.averages)
-        return found
+        """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
+        view = self.view(table)
+        return sum((view.squares(part) / part.scale**2 for part in self.parts.of(table, set(view.axes))), 0 * view.one)
 
     def _reproduced(self, table: int, records: Indices) -> Iterator[Dense]:
-        factors = self._factors(table)
-        parts = self.parts.of(table, set(factors))
-        found = [reproduced(part, self.columns, factors, self.averages, records) for part in parts]
-        for _ in records:
-            yield sum((next(one) for one in found), np.zeros(self.workload.tables[table].shape))
+        view = self.view(table)
+        parts = list(self.parts.of(table, set(view.axes)))
+        for record in records:
+            found = (view.recover(p, measured(p, self.columns, record[None])[:, 0]) / p.scale for p in parts)
+            yield sum(found, np.zeros(self.workload.tables[table].shape))
+
+    def _weights(self, table: int, at: Mapping[int, Indices], places: int) -> Iterator[tuple[int, Dense]]:
+        view, start = self.view(table), 0
+        for part in self.parts:
+            if part.serves(table, view.axes):
+                yield start, view.weights(part, at, places) / part.scale
+            start += prod(part.shape(self.columns))
 
     def _table_variances(self) -> Dense | None:
         return self.parts.table_variances(len(self.workload.tables))
@@ -312,7 +310,7 @@ class ResidualStrategy(FactoredStrategy):
     @property
     def measurements(self) -> int:
         """How many numbers are drawn."""
-        return sum(self._rows(part) for part in self.parts)
+        return sum(prod(part.shape(self.columns)) for part in self.parts)
 
     @cached_property
     def measure(self) -> Dense:
@@ -320,31 +318,6 @@ class ResidualStrategy(FactoredStrategy):
         self._fits("measure", self.measurements, self.workload.cells)
         records = self._cells()
         return np.concatenate([measured(part, self.columns, records) for part in self.parts])
-
-    @cached_property
-    def reconstruct(self) -> Dense:
-        """B as an array; refused where it does not fit into memory."""
-        self._fits("reconstruct", self.workload.queries, self.measurements)
-        found = []
-        for t in range(len(self.workload.tables)):
-            own = self._factors(t)
-            factors = [own.get(i, np.ones((1, len(c.orbit)))) for i, c in enumerate(self.columns)]
-            found.append(
-                [
-                    recovered(part, self.columns, factors, self.averages)
-                    if part.tables is None or t in part.tables
-                    else np.zeros((self.workload.tables[t].queries, self._rows(part)))
-                    for part in self.parts
-                ]
-            )
-        return np.block(found)
-
-    def _rows(self, part: ResidualTerm) -> int:
-        spreads = [int(self.columns[i].counts[o]) for piece in part.pieces for i, o in piece.spread]
-        return prod((*spreads, *(len(piece.measure) for piece in part.pieces)))
-
-    def _factors(self, table: int) -> dict[int, Dense]:
-        return factors_apart(self.workload, table, self.columns)
 
     def __repr__(self) -> str:
         return (

@@ -7,15 +7,17 @@ a product of factors on different columns; columns without a factor are summed o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import product
+from math import prod
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from batchdp.linalg.matrix import Dense, Indices
-from batchdp.strategies.residual.columns import Column
+from batchdp.linalg.matrix import Dense, Indices, outer_rows
+from batchdp.strategies.residual.columns import Axis, Column, along
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,17 +28,25 @@ class ResidualFactor:
     """In ascending order."""
     spread: tuple[tuple[int, int], ...]
     """Column and orbit."""
-    measure: Dense
+    measure: NDArray[Any]
     """J: measurement × combination of orbits, the last column fastest; 1 × 1 where there are no matrix columns."""
     recover: Dense
     """J⁺, with the queries' centring where a column is centred: combination of orbits × measurement."""
 
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """That it looks at."""
+        return *self.matrix, *(i for i, _ in self.spread)
+
+
+Piece = TypeVar("Piece", bound=ResidualFactor, covariant=True)
+
 
 @dataclass(frozen=True, eq=False)
-class ResidualTerm:
+class ResidualTerm(Generic[Piece]):
     """A measurement: the product of its pieces, times `scale`."""
 
-    pieces: tuple[ResidualFactor, ...]
+    pieces: tuple[Piece, ...]
     scale: float
     tables: frozenset[int] | None = None
     """The tables that are reconstructed from it, all of them if left out."""
@@ -46,8 +56,19 @@ class ResidualTerm:
     @property
     def columns(self) -> tuple[int, ...]:
         """The columns that it looks at, in ascending order."""
-        own = [i for piece in self.pieces for i in (*piece.matrix, *(column for column, _ in piece.spread))]
-        return tuple(sorted(own))
+        return tuple(sorted(i for piece in self.pieces for i in piece.columns))
+
+    def shape(self, columns: Sequence[Column]) -> tuple[int, ...]:
+        """Of its measurements: piece after piece, the rows, then the values of every spread."""
+        sizes: list[int] = []
+        for piece in self.pieces:
+            sizes += [len(piece.measure), *(int(columns[i].counts[o]) for i, o in piece.spread)]
+        return tuple(sizes)
+
+    def serves(self, table: int, looked: Container[int]) -> bool:
+        """Whether it has a share in a table of these columns: what does not look at one has no spread along it."""
+        spread = (i for piece in self.pieces for i, _ in piece.spread)
+        return (self.tables is None or table in self.tables) and all(i in looked for i in spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +84,7 @@ class TermGroup:
     """As in `ResidualTerm`."""
     number: int = 0
 
-    def parts(self) -> Iterator[ResidualTerm]:
+    def parts(self) -> Iterator[ResidualTerm[ResidualFactor]]:
         """The last list fastest."""
         return (ResidualTerm(pieces, self.scale, self.tables, self.number) for pieces in product(*self.lists))
 
@@ -76,95 +97,16 @@ def kron(factors: Iterable[Dense]) -> Dense:
     return found
 
 
-def _measures(part: ResidualTerm, columns: Sequence[Column], records: Indices) -> Iterator[Dense]:
-    """The part's measurements of each record, in factors: measurement × record."""
+def measured(part: ResidualTerm[Any], columns: Sequence[Column], records: Indices) -> Dense:
+    """The part's measurements of each record: L's columns, measurement × record."""
+    found = np.full((1, len(records)), part.scale)
     for piece in part.pieces:
-        yield piece.measure[:, _place(piece, columns, records)]
+        found = _multiplied(found, piece.measure[:, _place(piece, columns, records)])
         for i, orbit in piece.spread:
             members, value = np.flatnonzero(columns[i].orbit == orbit), columns[i].value[records[:, i]]
-            yield ((members[:, None] == value) - 1 / len(members)) * (columns[i].orbit[value] == orbit)
-
-
-def measured(part: ResidualTerm, columns: Sequence[Column], records: Indices) -> Dense:
-    """The part's measurements of each record: L's columns, measurement × record."""
-    return reduce(_multiplied, _measures(part, columns, records), np.full((1, len(records)), part.scale))
-
-
-def _shares(
-    part: ResidualTerm, columns: Sequence[Column], factors: Mapping[int, Dense], averages: Sequence[Dense]
-) -> Iterator[tuple[tuple[int, ...], Dense]]:
-    """The part's share in a table's queries, in factors, `_measures` last: of some columns query × measurement.
-
-    `factors` are query × distinct value, by column; one row of ones where a column is not among them. `averages` say
-    how a column that the part does not look at is averaged, one number a distinct value.
-    """
-    for i in sorted(set(factors) - set(part.columns)):
-        yield (i,), (factors[i] @ averages[i])[:, None]
-    for piece in part.pieces:
-        own = (
-            factors[i] @ orbit_average(columns[i]) if i in factors else np.ones((1, columns[i].orbits))
-            for i in piece.matrix
-        )
-        yield piece.matrix, kron(own) @ piece.recover
-        for i, orbit in piece.spread:
-            members = factors[i][:, columns[i].orbit == orbit]
-            yield (i,), members - members.mean(axis=1, keepdims=True)
-
-
-def recovered(
-    part: ResidualTerm, columns: Sequence[Column], factors: Sequence[Dense], averages: Sequence[Dense]
-) -> Dense:
-    """The part's share in a table's queries: B's rows, query × measurement; one factor a column."""
-    shape = tuple(len(F) for F in factors)
-    found = np.full((int(np.prod(shape)), 1), 1 / part.scale)
-    places = np.unravel_index(np.arange(len(found)), shape)
-    for looked, own in _shares(part, columns, dict(enumerate(factors)), averages):
-        sizes = [shape[i] for i in looked]
-        place = np.ravel_multi_index([places[i] for i in looked], sizes) if looked else np.zeros(len(found), np.int64)
-        found = _multiplied(found.T, own[place].T).T
+            spread = ((members[:, None] == value) - 1 / len(members)) * (columns[i].orbit[value] == orbit)
+            found = _multiplied(found, spread)
     return found
-
-
-def variances(
-    part: ResidualTerm, columns: Sequence[Column], factors: Mapping[int, Dense], averages: Sequence[Dense]
-) -> Dense:
-    """What the part adds to the variance of every cell of a table at ρ = ½.
-
-    `factors` are those of the table's own columns, in ascending order, which are the axes of the result.
-    """
-    total = np.full((1,) * len(factors), 1 / part.scale**2)
-    for looked, own in _shares(part, columns, factors, averages):
-        total = total * _along(looked, np.square(own).sum(axis=1), factors)
-    return total
-
-
-def reproduced(
-    part: ResidualTerm,
-    columns: Sequence[Column],
-    factors: Mapping[int, Dense],
-    averages: Sequence[Dense],
-    records: Indices,
-) -> Iterator[Dense]:
-    """What the part gives back of each record's answers in a table: B L, with the table's columns as axes."""
-    shares, own = list(_shares(part, columns, factors, averages)), list(_measures(part, columns, records))
-    own = [np.ones((1, len(records)))] * (len(shares) - len(own)) + own
-    for r in range(len(records)):
-        total = np.ones((1,) * len(factors))
-        for (looked, share), measure in zip(shares, own, strict=True):
-            total = total * _along(looked, share @ measure[:, r], factors)
-        yield total
-
-
-def orbit_average(column: Column) -> Dense:
-    """Distinct value × orbit: what a query on values is on average on each orbit."""
-    found = np.zeros((len(column.orbit), column.orbits))
-    found[np.arange(len(column.orbit)), column.orbit] = 1 / column.counts[column.orbit]
-    return found
-
-
-def _along(looked: tuple[int, ...], values: Dense, factors: Mapping[int, Dense]) -> Dense:
-    """One value for each combination of some columns' rows, with an axis for every column of the table."""
-    return values.reshape([len(F) if i in looked else 1 for i, F in factors.items()])
 
 
 def _place(piece: ResidualFactor, columns: Sequence[Column], records: Indices) -> Indices:
@@ -178,3 +120,96 @@ def _place(piece: ResidualFactor, columns: Sequence[Column], records: Indices) -
 def _multiplied(first: Dense, second: Dense) -> Dense:
     """Column by column, all products of an entry of the first and one of the second."""
     return (first[:, None, :] * second[None, :, :]).reshape(-1, first.shape[1])
+
+
+class TableView:
+    """How a table is read from what is measured of residuals.
+
+    Args:
+        columns: all columns of the batch.
+        averages: how each is averaged where a part does not look at it, one number a distinct value.
+        axes: how the table looks at its columns, in ascending order.
+    """
+
+    def __init__(self, columns: Sequence[Column], averages: Sequence[Dense], axes: Mapping[int, Axis]) -> None:
+        self.columns, self.averages, self.axes = columns, averages, axes
+        self.one = np.ones((1,) * len(axes))
+
+    def _on_orbits(self, i: int) -> Dense:
+        return self.axes[i].on_orbits if i in self.axes else np.ones((1, self.columns[i].orbits))
+
+    def _averages(self, part: ResidualTerm[Any]) -> dict[int, Dense]:
+        """What queries make of the averages of columns that a part does not look at."""
+        looked = part.columns
+        return {i: axis.average(self.averages[i]) for i, axis in self.axes.items() if i not in looked}
+
+    def recover(self, part: ResidualTerm[Any], measured: Dense) -> Dense:
+        """The part's share in the table's answers, to be broadcast to the table's shape."""
+        y = measured.reshape(part.shape(self.columns))
+        order: list[int] = []  # the column of every axis
+        for piece in part.pieces:
+            axis = len(order)
+            y = _multiply(y, axis, piece.recover)
+            y = y.reshape([*y.shape[:axis], *(self.columns[i].orbits for i in piece.matrix), *y.shape[axis + 1 :]])
+            for i in piece.matrix:
+                y = _multiply(y, len(order), self._on_orbits(i))
+                order.append(i)
+            for i, o in piece.spread:
+                y = y - y.mean(axis=len(order), keepdims=True)
+                members = self.axes[i].members(o)
+                y = y if members is None else _multiply(y, len(order), members)
+                order.append(i)
+        y = y.squeeze(axis=tuple(a for a, i in enumerate(order) if i not in self.axes))  # of one row each
+        order = [i for i in order if i in self.axes]
+        y = y.transpose(np.argsort(order)) if order else y
+        y = y.reshape([y.shape[sorted(order).index(i)] if i in order else 1 for i in self.axes])
+        for i, average in self._averages(part).items():
+            y = y * along(self.axes, i, average)
+        return np.asarray(y, dtype=np.float64)
+
+    def weights(self, part: ResidualTerm[Any], at: Mapping[int, Indices], places: int) -> Dense:
+        """What `recover` multiplies the part's measurements by, answer × measurement; `at` as in `LatticeReader`."""
+        if any(i not in self.axes for piece in part.pieces for i, _ in piece.spread):
+            return np.zeros((places, prod(part.shape(self.columns))))
+        found = []
+        for piece in part.pieces:
+            own = [self._on_orbits(i)[at[i]] if i in self.axes else self._on_orbits(i) for i in piece.matrix]
+            found.append(outer_rows(own, places) @ piece.recover)
+            for i, o in piece.spread:
+                members = self.axes[i].members(o)
+                rows = np.eye(int(self.columns[i].counts[o]))[at[i]] if members is None else members[at[i]]
+                found.append(rows - rows.mean(axis=1, keepdims=True))
+        found += [average[at[i]][:, None] for i, average in self._averages(part).items()]
+        return outer_rows(found, places)
+
+    def squares(self, part: ResidualTerm[Any]) -> Dense:
+        """The sum of squares of what `recover` multiplies the measurements by, for every answer, to be broadcast."""
+        found = self.one
+        for i, average in self._averages(part).items():
+            found = found * along(self.axes, i, np.square(average))
+        for piece in part.pieces:
+            queries, shape = self._queries(piece)
+            size = self._spread(piece, lambda centred: np.square(centred).sum(axis=1))
+            found = found * np.square(queries @ piece.recover).sum(axis=1).reshape(shape) * size
+        return found
+
+    def _queries(self, piece: ResidualFactor) -> tuple[Dense, list[int]]:
+        """Query × combination of orbits, and the shape of the queries in the table's."""
+        own = {i: self._on_orbits(i) for i in piece.matrix}
+        return kron(list(own.values())), [len(own[i]) if i in own else 1 for i in self.axes]
+
+    def _spread(self, piece: ResidualFactor, size: Callable[[Dense], Dense]) -> Dense:
+        """The sizes of what queries make of the values of every spread, apart from their average."""
+        found = self.one
+        for i, o in piece.spread:
+            members = self.axes[i].members(o)
+            if members is None:
+                own = np.array([1 - 1 / int(self.columns[i].counts[o])])
+            else:
+                own = size(members - members.mean(axis=1, keepdims=True))
+            found = found * along(self.axes, i, own)
+        return found
+
+
+def _multiply(y: Dense, axis: int, rows: Dense) -> Dense:
+    return np.moveaxis(np.moveaxis(y, axis, -1) @ rows.T, -1, axis)
