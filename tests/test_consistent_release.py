@@ -448,7 +448,7 @@ def test_the_page_of_tables_has_both_and_says_whose_the_intervals_are(tmp_path: 
     found = done.consistent(whole=True)
     for most in (5000, 10):  # in the page itself, and beside it
         monkeypatch.setattr(page_tables, "MOST_INSIDE", most)
-        page = batchdp.report(done, tmp_path / "page.html", consistent=found).read_text(encoding="utf-8")
+        page = batchdp.report(done, tmp_path / "page.html", beside=found).read_text(encoding="utf-8")
         assert "intervals belong to the noisy answers" in page
         assert '<th scope="col">Consistent</th>' in page
         assert (tmp_path / "page_files").is_dir() == (most == 10)
@@ -471,16 +471,14 @@ def test_a_page_refuses_the_consistent_tables_of_another_release(tmp_path: Path)
     done = table_release(tmp_path)
     done.save(tmp_path / "tables.release")
     with pytest.raises(ReleaseError, match="another release"):
-        batchdp.report(
-            batchdp.load_release(tmp_path / "tables.release"), tmp_path / "p.html", consistent=done.consistent()
-        )
+        batchdp.report(batchdp.load_release(tmp_path / "tables.release"), tmp_path / "p.html", beside=done.consistent())
 
 
 def test_a_page_refuses_the_consistent_answers_of_another_release(tmp_path: Path) -> None:
     done = ordinary(tmp_path, [[1, 0], [0, 1]], [3, 4])
     other = done.with_confidence(0.9)
     with pytest.raises(ReleaseError, match="another release"):
-        batchdp.report(done, tmp_path / "page.html", consistent=other.consistent())
+        batchdp.report(done, tmp_path / "page.html", beside=other.consistent())
 
 
 PETS: dict[str, Any] = {

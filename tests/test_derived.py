@@ -372,7 +372,7 @@ def test_pages_and_notebooks_say_derived(released: Release, planned: Plan, ledge
     assert "Derived answers" in text
     assert "not determined" in text
     assert "mean.numerator" not in text
-    assert page(released, consistent=released.consistent())
+    assert page(released, beside=released.consistent())
     shown = released._repr_html_()
     assert "derived" in shown
     assert "not determined" in shown

@@ -267,7 +267,7 @@ def step_export(walk: Walk) -> None:
 
 
 def step_report(walk: Walk) -> None:
-    page = batchdp.report(walk.release, walk.folder / "page.html", consistent=walk.consistent, ledger=walk.ledger)
+    page = batchdp.report(walk.release, walk.folder / "page.html", beside=walk.consistent, ledger=walk.ledger)
     assert walk.release.certificate.release_id in page.read_text()
 
 

@@ -174,7 +174,7 @@ def test_everything_that_is_made_of_a_release_is_made(released: tuple[Release, P
     for t, table in enumerate(release.tables):
         assert agreeing.array(t).shape == table.shape
     assert len(batchdp.export(agreeing, tmp_path / "tables")) == len(release.tables)
-    batchdp.report(release, tmp_path / "page.html", consistent=agreeing)
+    batchdp.report(release, tmp_path / "page.html", beside=agreeing)
     ledger = Ledger.open(folder / "ledger.db")
     batchdp.dossier(release, tmp_path / "dossier", ledger=ledger)
     assert batchdp.verify(tmp_path / "dossier", ledger=ledger).checked

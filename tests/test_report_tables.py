@@ -92,7 +92,7 @@ def test_packed_tables_are_the_tables(words: int, scale: float, monkeypatch: pyt
     rng = np.random.default_rng(3)
     shapes = [(), (5,), (3, 4), (1,), (2, 3, 4)]
     given = [random_grid(rng, shape, even=even, scale=scale) for shape in shapes for even in (True, False)]
-    given += [replace(one, consistent=np.abs(3 * one.values)) for one in given]
+    given += [replace(one, beside=np.abs(3 * one.values)) for one in given]
     parts: dict[str, Any] = {}
     packer = Packer(parts.__setitem__)
     for grid in given:
@@ -329,7 +329,7 @@ def test_every_kind_of_table_opens_with_its_figures(browser: Chrome, both: tuple
 def test_consistent_figures_stand_beside_in_the_browser(browser: Chrome, tmp_path: Path) -> None:
     release = release_of((3, 4), [0, 1, 2], tmp_path, ("month", "origin"))
     found = release.consistent(whole=True)
-    show(browser, report(release, tmp_path / "page.html", consistent=found))
+    show(browser, report(release, tmp_path / "page.html", beside=found))
     details = opened(browser, "month × origin")
     shown = rows(details)
     t = release.find("month", "origin")

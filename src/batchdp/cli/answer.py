@@ -21,7 +21,7 @@ from batchdp.text import sanitise
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.release import Consistent, Release
+    from batchdp.release import Beside, Release
     from batchdp.release.answering import Cost
     from batchdp.reports.notebook import Seen
 
@@ -52,6 +52,7 @@ def command(
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.", metavar="SHARE")] = 0.95,
     consistent: files.WantConsistent = False,
+    denoised: files.WantDenoised = False,
     whole: files.Whole = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.", metavar="")] = False,
     everything: files.All = False,
@@ -62,7 +63,7 @@ def command(
     The budget is charged before the table is read. A .release file with everything that `batchdp report` needs is
     written beside the answers, and beside a CSV file one that says what its columns are and what is counted
     (answers.csv-metadata.json, CSV on the Web). With --consistent the last columns have answers that agree and are not
-    negative, and that the intervals are those of value.
+    negative, with --denoised estimates whose errors are smaller on average; the intervals are those of value.
     """
     files.either(epsilon, rho)
 
@@ -93,14 +94,14 @@ def command(
             release_file = files.write_release(done, output)
         except ReleaseError as error:
             raise ReleaseError(f"{error}; the answers are in {ledger}: {FREE.format(id=identity)}") from error
-    agreeing = files.make_consistent(done, wanted=consistent, whole=whole)
-    if agreeing is not None:
-        files.write_answers(done, output, agreeing)
+    beside = files.make_beside(done, consistent=consistent, denoised=denoised, whole=whole)
+    if beside is not None:
+        files.write_answers(done, output, beside)
     if as_json:
-        print_json(files.answers_as_json(done, books, agreeing))
+        print_json(files.answers_as_json(done, books, beside))
         return
-    show_answers(done, agreeing, everything=everything)
-    _say_the_rest(done, books, stored=stored, output=output, release_file=release_file, agreeing=agreeing)
+    show_answers(done, beside, everything=everything)
+    _say_the_rest(done, books, stored=stored, output=output, release_file=release_file, beside=beside)
 
 
 def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
@@ -115,9 +116,9 @@ def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
 
 
 def _say_the_rest(
-    done: Release, books: Ledger, *, stored: bool, output: Path, release_file: Path, agreeing: Consistent | None
+    done: Release, books: Ledger, *, stored: bool, output: Path, release_file: Path, beside: Beside | None
 ) -> None:
-    """Where the answers are, whose privacy it is, what is left and counted, and what consistent answers are not."""
+    """Where the answers are, whose privacy it is, what is left and counted, and what the values beside are not."""
     from batchdp.mechanism.measurement import describe_neighbours
     from batchdp.privacy import UNITS
 
@@ -127,22 +128,22 @@ def _say_the_rest(
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"Whose privacy: {describe_neighbours(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
     say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
-    for note in files.list_notes(done, agreeing):
+    for note in files.list_notes(done, beside):
         say(note)
 
 
-def show_answers(done: Release, agreeing: Consistent | None = None, *, everything: bool = False) -> None:
+def show_answers(done: Release, beside: Beside | None = None, *, everything: bool = False) -> None:
     """The tables with their typical errors and top rows, or with every answer and its interval."""
     from batchdp.reports.notebook import look_at
 
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
     title = f"{len(done.answers):,} private answers"
-    if agreeing is not None:
+    if beside is not None:
         rows = (
             (_marked(a.name, a.derived), *_figures(a.value, a.standard_error, a.low, a.high), _figure(value))
-            for a, value in zip(done.answers, agreeing.each(), strict=True)
+            for a, value in zip(done.answers, beside.each(), strict=True)
         )
-        console.print(table(title, (*headings, "consistent"), rows, important="consistent"))
+        console.print(table(title, (*headings, beside.heading), rows, important=beside.heading))
         return
     look = look_at(done, everything=everything)
     found = (

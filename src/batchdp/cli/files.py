@@ -23,21 +23,26 @@ from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadErro
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
-    from batchdp.release import Answer, Consistent, Release
+    from batchdp.release import Answer, Beside, Release
     from batchdp.workloads.matrix import MatrixWorkload, Workload
 
 
-def make_consistent(release: Release, *, wanted: bool, whole: bool) -> Consistent | None:
-    """What `release.consistent()` gives, if that is wanted."""
-    if not wanted and not whole:
+def make_beside(release: Release, *, consistent: bool, denoised: bool, whole: bool) -> Beside | None:
+    """What `release.consistent()` or `release.denoised()` gives, if either is wanted."""
+    if consistent and denoised:
+        raise typer.BadParameter("denoised answers agree already; leave --consistent out", param_hint="--denoised")
+    if denoised:
+        with progress("Denoising (Ctrl-C: the best so far)") as bar:
+            return release.denoised(whole=whole, progress=bar)
+    if not consistent and not whole:
         return None
     with progress("Making answers agree (Ctrl-C: the best so far)") as bar:
         return release.consistent(whole=whole, progress=bar)
 
 
-def list_notes(release: Release, agreeing: Consistent | None) -> list[str]:
-    """What is counted, and what consistent answers are not."""
-    return [*release.notes, *(() if agreeing is None else agreeing.notes)]
+def list_notes(release: Release, beside: Beside | None) -> list[str]:
+    """What is counted, and what the values beside the answers are not."""
+    return [*release.notes, *(() if beside is None else beside.notes)]
 
 
 def check_format(format: str) -> Literal["parquet", "csv"]:
@@ -87,7 +92,12 @@ Plan = Annotated[Path, path_argument("PLAN", "A plan written by `batchdp plan`."
 WantConsistent = Annotated[
     bool, typer.Option("--consistent", help="Add answers made to agree and not to be negative.", metavar="")
 ]
-Whole = Annotated[bool, typer.Option("--whole", help="Consistent answers in whole numbers.", metavar="")]
+WantDenoised = Annotated[
+    bool, typer.Option("--denoised", help="Add estimates with smaller errors, biased, without intervals.", metavar="")
+]
+Whole = Annotated[
+    bool, typer.Option("--whole", help="Those in whole numbers; consistent ones, if nothing is said.", metavar="")
+]
 
 
 def either(epsilon: float | None, rho: float | None) -> None:
@@ -160,25 +170,25 @@ def write_release(release: Release, output: Path) -> Path:
     return release_file
 
 
-def write_answers(release: Release, output: Path, agreeing: Consistent | None = None) -> None:
-    """The answers, with consistent ones beside them if there are; a .release holds neither."""
+def write_answers(release: Release, output: Path, beside: Beside | None = None) -> None:
+    """The answers, with other values beside them if there are; a .release holds neither."""
     from batchdp.archive import write_atomically
 
     if output.suffix.lower() == ".json":
-        rows = [dict(row) for row in _list_rows(release, agreeing)]
+        rows = [dict(row) for row in _list_rows(release, beside)]
         write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
     elif output.suffix.lower() == ".csv":
         from batchdp.release.exports import no_formula
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        more = ("consistent", "interval_of") if agreeing is not None else ()
+        more = (beside.heading, "interval_of") if beside is not None else ()
         writer.writerow(("name", "value", "standard_error", "low", "high", "derived", *more))
-        for row in _list_rows(release, agreeing):
+        for row in _list_rows(release, beside):
             derived = str(row["derived"]).lower()
             writer.writerow((no_formula(row.pop("name")), *{**row, "derived": derived}.values()))
         write_atomically(output, text.getvalue().encode(), ReleaseError)
-        write_atomically(described(output), _description(release, output, agreeing).encode(), ReleaseError)
+        write_atomically(described(output), _description(release, output, beside).encode(), ReleaseError)
 
 
 def described(output: Path) -> Path:
@@ -186,7 +196,7 @@ def described(output: Path) -> Path:
     return output.with_name(f"{output.name}-metadata.json")
 
 
-def _description(release: Release, output: Path, agreeing: Consistent | None) -> str:
+def _description(release: Release, output: Path, beside: Beside | None) -> str:
     """What the columns of answers are and what is counted, which has no place in the file itself."""
     of_noise = f"of the {100 * release.confidence:g} % interval around value, which is of the noise alone"
     said = {
@@ -197,12 +207,9 @@ def _description(release: Release, output: Path, agreeing: Consistent | None) ->
         "high": f"upper end {of_noise}",
         "derived": "whether value is computed from noisy counts or sums",
     }
-    if agreeing is not None:
-        said |= {
-            "consistent": "value adjusted so that all answers fit one table without negative counts",
-            "interval_of": "which column the interval is of",
-        }
-    notes = list_notes(release, agreeing)
+    if beside is not None:
+        said |= {beside.heading: beside.meaning, "interval_of": "which column the interval is of"}
+    notes = list_notes(release, beside)
     content = {
         "@context": "http://www.w3.org/ns/csvw",
         "url": output.name,
@@ -214,13 +221,13 @@ def _description(release: Release, output: Path, agreeing: Consistent | None) ->
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def _list_rows(release: Release, agreeing: Consistent | None) -> Iterator[dict[str, Any]]:
+def _list_rows(release: Release, beside: Beside | None) -> Iterator[dict[str, Any]]:
     """The answers as dictionaries; where there are two values, each row says which of them the interval is of."""
-    if agreeing is None:
+    if beside is None:
         yield from map(_row, release.answers)
         return
-    for answer, value in zip(release.answers, agreeing.each(), strict=True):
-        yield {**_row(answer), "consistent": _known(value), "interval_of": "value"}
+    for answer, value in zip(release.answers, beside.each(), strict=True):
+        yield {**_row(answer), beside.heading: _known(value), "interval_of": "value"}
 
 
 def _row(answer: Answer) -> dict[str, Any]:
@@ -232,11 +239,11 @@ def _known(figure: Any) -> Any:
     return None if isinstance(figure, float) and math.isnan(figure) else figure
 
 
-def answers_as_json(release: Release, ledger: Ledger, agreeing: Consistent | None = None) -> dict[str, Any]:
+def answers_as_json(release: Release, ledger: Ledger, beside: Beside | None = None) -> dict[str, Any]:
     """The answers with their certificate."""
     return {
-        "answers": list(_list_rows(release, agreeing)),
-        "notes": list_notes(release, agreeing),
+        "answers": list(_list_rows(release, beside)),
+        "notes": list_notes(release, beside),
         "confidence": release.confidence,
         "certificate": release.certificate.as_dict(),
         "remaining": ledger.remaining,

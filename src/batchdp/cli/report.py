@@ -38,6 +38,7 @@ def command(
         Path | None, files.path_option("FILE.toml", "For a plan: accuracies wanted, as for --accuracy.")
     ] = None,
     consistent: files.WantConsistent = False,
+    denoised: files.WantDenoised = False,
     whole: files.Whole = False,
     title: Annotated[str | None, typer.Option(help="Of the page.", metavar="TEXT")] = None,
 ) -> None:
@@ -69,12 +70,12 @@ def command(
         planned = made.strategy
         methods = {"this plan": lambda _: planned, **quick_methods()}
         compared = batchdp.compare(made, methods, progress=lambda names: tracked(names, "Comparing"))
-    agreeing = files.make_consistent(loaded, wanted=consistent, whole=whole)
+    beside = files.make_beside(loaded, consistent=consistent, denoised=denoised, whole=whole)
     with progress("Reading") as bar:
         batchdp.report(
             loaded,
             output,
-            consistent=agreeing,
+            beside=beside,
             ledger=books,
             methods=() if compared is None else compared.methods,
             lower_bound=None if compared is None else compared.lower_bound,
@@ -82,7 +83,7 @@ def command(
             progress=bar,
         )
     say(f"Written to {output}; open it in a browser.")
-    for note in agreeing.notes if agreeing else ():
+    for note in beside.notes if beside else ():
         say(note)
 
 

@@ -3,10 +3,11 @@
 from batchdp.release import codecs  # noqa: F401  # which says how cells are saved and read
 from batchdp.release.answering import answer
 from batchdp.release.answers import Answer
+from batchdp.release.beside import Beside
 from batchdp.release.consistency.release import Consistent
 from batchdp.release.estimates import Estimate, estimate
 from batchdp.release.exports import export
 from batchdp.release.file import load_release
 from batchdp.release.release import Release
 
-__all__ = ["Answer", "Consistent", "Estimate", "Release", "answer", "estimate", "export", "load_release"]
+__all__ = ["Answer", "Beside", "Consistent", "Estimate", "Release", "answer", "estimate", "export", "load_release"]

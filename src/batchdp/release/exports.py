@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
 from batchdp.progress import Progress
-from batchdp.release.consistency.release import Consistent, unused
+from batchdp.release.beside import Beside, unused
 from batchdp.release.release import Release
 
 Format = Literal["parquet", "csv"]
@@ -30,7 +30,7 @@ INDEX = "tables.json"
 
 
 def export(
-    release: Release | Consistent,
+    release: Release | Beside,
     folder: str | os.PathLike[str],
     *,
     format: Format = "parquet",
@@ -40,8 +40,8 @@ def export(
     """Write every table to a file of its own in a new folder; the files, in the order of the tables.
 
     Args:
-        release: what was released; or what its `consistent()` gives, for a column of consistent values beside the
-            noisy ones. The index and every Parquet file have the notes: what is counted, what consistent values are.
+        release: what was released; or what its `consistent()` or `denoised()` gives, for a column of such values
+            beside the noisy ones. The index and every Parquet file have the notes: what is counted, what these are.
         folder: made if it does not exist; one that holds anything is refused.
         format: "parquet" or "csv".
         overwrite: replace a folder that holds something.
@@ -50,15 +50,15 @@ def export(
     if format not in WRITERS:
         raise ReleaseError(f"format={format!r} must be " + " or ".join(f'"{one}"' for one in WRITERS))
     target = check_folder(folder, "export", INDEX, ReleaseError, overwrite=overwrite)
-    agreeing, source = (release, release.release) if isinstance(release, Consistent) else (None, release)
+    more, source = (release, release.release) if isinstance(release, Beside) else (None, release)
     count = len(source.tables)
-    notes = (*source.notes, *(() if agreeing is None else agreeing.notes))
+    notes = (*source.notes, *(() if more is None else more.notes))
     index, written = [], []
     with write_folder(target, ReleaseError, overwrite=overwrite) as beside:
         for t, (name, columns) in enumerate(tables_of(source)):
             entry = index_entry(t, count, name, columns, format, derived_in(source, t))
-            if agreeing is not None:
-                columns = {**columns, unused("consistent", columns): agreeing.array(t).reshape(-1)}
+            if more is not None:
+                columns = {**columns, unused(more.heading, columns): more.array(t).reshape(-1)}
             WRITERS[format](beside / entry["file"], columns, entry["columns"], notes)
             index.append(entry)
             written.append(target / entry["file"])

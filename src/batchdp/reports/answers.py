@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from batchdp.release.answers import Answer
-from batchdp.release.consistency.release import Consistent
+from batchdp.release.beside import Beside
 from batchdp.release.release import Release
 from batchdp.release.tables import Table
 from batchdp.reports.matrices import single_answers
@@ -73,16 +73,16 @@ MOST_UNBOXED = 60
 COLUMNS = ("Query", "Answer", "Standard error", "Low", "High")
 
 
-def answers_section(release: Release, agreeing: Consistent | None = None) -> Markup | None:
-    """Filter, plot and table of the single answers, with consistent ones beside them if there are; both follow the
+def answers_section(release: Release, beside: Beside | None = None) -> Markup | None:
+    """Filter, plot and table of the single answers, with other values beside them if there are; both follow the
     filter and the order that the reader chooses."""
     shown = single_answers(release)
     answers = tuple(release.answers[q] for q in shown)
     if not answers:
         return None
     figures: list[tuple[float, ...]] = [(one.value, one.standard_error, one.low, one.high) for one in answers]
-    if agreeing is not None:
-        figures = [(*own, value) for own, value in zip(figures, agreeing.values[shown].tolist(), strict=True)]
+    if beside is not None:
+        figures = [(*own, value) for own, value in zip(figures, beside.values[shown].tolist(), strict=True)]
     return render(
         "reports/answers.html",
         confidence=f"{100 * release.confidence:g} %",
@@ -90,10 +90,10 @@ def answers_section(release: Release, agreeing: Consistent | None = None) -> Mar
         missed=f"{(1 - release.confidence) * len(answers):.2g}",
         plot=_plot(answers[:MOST_PLOTTED]),
         box=box_for(answers),
-        columns=COLUMNS if agreeing is None else (*COLUMNS, "Consistent"),
+        columns=COLUMNS if beside is None else (*COLUMNS, beside.heading.capitalize()),
         rows=list(zip([one.name for one in answers], figures, strict=True)),
         decimals=decimals_for(np.array([one.standard_error for one in answers])),
-        notes=() if agreeing is None else agreeing.notes,
+        beside=beside,
         counted=bool(release.notes),
     )
 

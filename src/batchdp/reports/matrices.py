@@ -17,7 +17,7 @@ from PIL import Image
 
 from batchdp.linalg.matrix import Matrix, shrunk
 from batchdp.mechanism.reader import CellReader
-from batchdp.release.consistency.release import Consistent
+from batchdp.release.beside import Beside
 from batchdp.release.release import Release
 from batchdp.release.tables import Table, headings
 from batchdp.reports.rendering import render, significant
@@ -40,7 +40,7 @@ class Grid:
     values: Dense
     errors: Dense
     half_widths: Dense
-    consistent: Dense | None = None
+    beside: Dense | None = None
     """Beside the answers, where somebody made them."""
 
     @property
@@ -92,13 +92,13 @@ def _of_counts(factor: Factor) -> float:
     return 1.0 if factor.given is None or np.isin(factor.given, (0.0, 1.0)).all() else 0.0
 
 
-def grids(release: Release, agreeing: Consistent | None = None) -> Iterator[Grid]:
-    """Every table of a release, one at a time, with consistent answers beside if there are."""
+def grids(release: Release, beside: Beside | None = None) -> Iterator[Grid]:
+    """Every table of a release, one at a time, with other values beside if there are."""
     for one in tables_of_grids(release):
         figures, columns = release.figures(one), tuple(headings(one.columns))
         found = [figures.values, figures.standard_errors, figures.half_widths]
-        if agreeing is not None:
-            found.append(agreeing.of_table(one))
+        if beside is not None:
+            found.append(beside.of_table(one))
         axes = one.groups.axes()
         if axes is None:
             yield _placed(one.title, columns, one.groups.texts(), *found)

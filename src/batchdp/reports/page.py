@@ -16,7 +16,7 @@ from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.progress import Progress
-from batchdp.release import Consistent, Release
+from batchdp.release import Beside, Release
 from batchdp.release.verify import check_charged, check_release
 from batchdp.reports.answers import answers_section, derived_section
 from batchdp.reports.matrices import counts_among, matrices_section
@@ -38,7 +38,7 @@ def report(
     release: Release,
     path: str | os.PathLike[str],
     *,
-    consistent: Consistent | None = None,
+    beside: Beside | None = None,
     ledger: AnyLedger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
@@ -53,7 +53,7 @@ def report(
     Args:
         release: from `answer` or `load_release`.
         path: of the page; a file of that name is replaced at once, never half, and so is the folder.
-        consistent: what `release.consistent()` gives, to be shown beside the answers.
+        beside: what `release.denoised()` or `release.consistent()` gives, to be shown beside the answers.
         ledger: what the release was charged to, or the path of its file; its history becomes the budget's timeline. A
             release that says anything else about itself than this ledger does is refused.
         methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
@@ -66,14 +66,14 @@ def report(
     books = None if ledger is None else as_ledger(ledger)
     if books is not None:
         books.verify()
-    _check(release, books, consistent)
+    _check(release, books, beside)
     if fits_inside(release):
-        tables = tables_of_page(release, consistent)
+        tables = tables_of_page(release, beside)
     else:
         folder = target.with_name(f"{target.stem}_files")
         with files_beside(release, folder, identity(release)) as put:
-            tables = tables_of_page(release, consistent, folder=folder.name, put=put, progress=progress)
-    content = _page(release, tables, consistent, ledger=books, methods=methods, lower_bound=lower_bound, title=title)
+            tables = tables_of_page(release, beside, folder=folder.name, put=put, progress=progress)
+    content = _page(release, tables, beside, ledger=books, methods=methods, lower_bound=lower_bound, title=title)
     write_atomically(target, content.encode(), ReleaseError)
     return target
 
@@ -81,7 +81,7 @@ def report(
 def page(
     release: Release,
     *,
-    consistent: Consistent | None = None,
+    beside: Beside | None = None,
     ledger: AnyLedger | None = None,
     methods: Iterable[Compared] = (),
     lower_bound: float | None = None,
@@ -89,27 +89,27 @@ def page(
 ) -> str:
     """The page that `report` writes, as text; the same release always gives the same page."""
     books = None if ledger is None else as_ledger(ledger)
-    _check(release, books, consistent)
+    _check(release, books, beside)
     if not fits_inside(release):
         raise ReleaseError("release has more answers than one page holds; report(release, path) writes files beside it")
-    tables = tables_of_page(release, consistent)
-    return _page(release, tables, consistent, ledger=books, methods=methods, lower_bound=lower_bound, title=title)
+    tables = tables_of_page(release, beside)
+    return _page(release, tables, beside, ledger=books, methods=methods, lower_bound=lower_bound, title=title)
 
 
-def _check(release: Any, ledger: Ledger | None, consistent: Any) -> None:
+def _check(release: Any, ledger: Ledger | None, beside: Any) -> None:
     if not isinstance(release, Release):
         raise ReleaseError(f"release is a {type(release).__name__}; a report needs one from answer or load_release")
     check_release(release)
     if ledger is not None:
         check_charged(release, ledger)
-    if consistent is not None and getattr(consistent, "release", None) is not release:
-        raise ReleaseError("consistent is of another release; give release.consistent() of the one that is shown")
+    if beside is not None and getattr(beside, "release", None) is not release:
+        raise ReleaseError("beside is of another release; give what denoised() or consistent() of this one gives")
 
 
 def _page(
     release: Release,
     tables: Tables,
-    consistent: Consistent | None,
+    beside: Beside | None,
     *,
     ledger: Ledger | None,
     methods: Iterable[Compared],
@@ -117,7 +117,7 @@ def _page(
     title: str | None,
 ) -> str:
     sections = {
-        "answers": ("Answers", answers_section(release, consistent)),
+        "answers": ("Answers", answers_section(release, beside)),
         "tables": ("Tables", tables.section),
         "derived": ("Derived", derived_section(release)),
         "counted": ("Counted", counted_section(release.notes)),

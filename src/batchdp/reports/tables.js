@@ -69,17 +69,17 @@
       const buffer = await part(number);
       needed.set(number, [new Int32Array(buffer), new Float32Array(buffer)]);
     }));
-    const [values, errors, halves, agreeing] = [0, 1, 2, 3].map(() => new Float64Array(cells.length));
-    const own = table.stride - table.beside; // words of an answer without the consistent one
+    const [values, errors, halves, beside] = [0, 1, 2, 3].map(() => new Float64Array(cells.length));
+    const own = table.stride - table.beside; // words of an answer without what is beside it
     cells.forEach((cell, i) => {
       const [whole, floats] = needed.get(table.part + Math.floor(cell / table.each));
       const at = table.word + (cell % table.each) * table.stride;
       values[i] = whole[at] === HOLE ? NaN : whole[at] * table.step;
       errors[i] = own > 1 ? floats[at + 1] : table.error;
       halves[i] = own > 1 ? floats[at + 2] : table.half;
-      if (table.beside) agreeing[i] = whole[at + own] * table.step;
+      if (table.beside) beside[i] = whole[at + own] * table.step;
     });
-    return { values, errors, halves, agreeing };
+    return { values, errors, halves, beside };
   };
   const labelled = (axis) => (typeof axis === "number" ? String : (i) => axis[i]);
 
@@ -138,7 +138,7 @@
       body.replaceChildren(...rows.map((i) => {
         const [value, error, half] = [slice.values[i], slice.errors[i], slice.halves[i]];
         const names = slice.names(i);
-        const figures = [value, error, value - half, value + half, ...(table.beside ? [slice.agreeing[i]] : [])];
+        const figures = [value, error, value - half, value + half, ...(table.beside ? [slice.beside[i]] : [])];
         const cells = figures.map((one) => make("td", { "data-value": one }, show(one)));
         const ways = names.map((name, at) => make(at ? "td" : "th", at ? { className: "text" } : { scope: "row" }, named(name)));
         return make("tr", {}, ...ways, make("td", { className: "bars" }, bar(value, half, place)), ...cells);
@@ -154,7 +154,7 @@
       const own = slice.headings.map((name, at) => [name, (i) => slice.position(i)[at], at ? "text" : ""]);
       const figures = [["", null, "bars"], ["Answer", (i) => slice.values[i]], ["Standard error", (i) => slice.errors[i]],
         ["Low", (i) => slice.values[i] - slice.halves[i]], ["High", (i) => slice.values[i] + slice.halves[i]],
-        ...(table.beside ? [["Consistent", (i) => slice.agreeing[i]]] : [])];
+        ...(table.beside ? [[home.dataset.beside.replace(/^./, (first) => first.toUpperCase()), (i) => slice.beside[i]]] : [])];
       keys.length = 0;
       head.replaceChildren(...[...own, ...figures].map(([name, key, kind], at) => {
         keys.push(key);
@@ -198,7 +198,7 @@
     const told = make("output", { className: "told", "aria-live": "polite" });
     const tell = (i) => {
       const value = slice.values[i];
-      told.replaceChildren(named(slice.names(i).join(", ")), Number.isNaN(value) ? ": not asked" : `: ${show(value)} ± ${show(slice.halves[i])}${table.beside ? `, consistent ${show(slice.agreeing[i])}` : ""}`);
+      told.replaceChildren(named(slice.names(i).join(", ")), Number.isNaN(value) ? ": not asked" : `: ${show(value)} ± ${show(slice.halves[i])}${table.beside ? `, ${home.dataset.beside} ${show(slice.beside[i])}` : ""}`);
     };
     const small = across <= MOST.across && down * across <= MOST.written;
     const drawn = small ? written(slice, show, share, tell) : painted(slice, share, tell);

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
 from batchdp.progress import Progress
-from batchdp.release.consistency.release import Consistent
+from batchdp.release.beside import Beside
 from batchdp.release.exports import INDEX
 from batchdp.release.release import Release
 from batchdp.reports.matrices import Grid, Labels, count_grids, counts_among, grids
@@ -54,7 +54,7 @@ class Packer:
         axes = [self._axis(labels) for labels in grid.labels]
         typical = float(np.nanmedian(grid.errors)) if len(grid.values) else 0.0
         words, step, decimals, constants = packed(grid)
-        beside = int(grid.consistent is not None)
+        beside = int(grid.beside is not None)
         stride = (3 if constants is None else 1) + beside
         where = self._placed(words, stride)
         sizes = [len(labels) for labels in grid.labels]
@@ -99,13 +99,13 @@ class Packer:
 def packed(grid: Grid) -> tuple[Words, float, int | None, tuple[float, float] | None]:
     """The answers in steps, the step, the decimals to show, and the error and half width where all are the same.
 
-    Where they are not, every answer is followed by both, as floats of 32 bits; then by the consistent one in steps, if
+    Where they are not, every answer is followed by both, as floats of 32 bits; then by what is beside it in steps, if
     there is one.
     """
     asked = ~np.isnan(grid.values)
     errors, half = grid.errors[asked], grid.half_widths[asked]
     decimals = decimals_for(errors)
-    in_steps = [own for own in (grid.values, grid.consistent) if own is not None]
+    in_steps = [own for own in (grid.values, grid.beside) if own is not None]
     step = _step(np.concatenate([own[asked] for own in in_steps]), errors, decimals)
     words, *beside = [_in_steps(own, asked, step) for own in in_steps]
     if np.ptp(errors) <= 1e-9 * abs(errors[0]) and np.ptp(half) <= 1e-9 * abs(half[0]):
@@ -199,7 +199,7 @@ class Tables:
 
 def tables_of_page(
     release: Release,
-    agreeing: Consistent | None = None,
+    beside: Beside | None = None,
     *,
     folder: str = "",
     put: Put | None = None,
@@ -209,7 +209,7 @@ def tables_of_page(
 
     Args:
         release: whose tables.
-        agreeing: consistent tables of the same, to be shown beside.
+        beside: other values of the same, to be shown beside.
         folder: the name of the folder beside the page, empty where the page holds everything.
         put: where the parts go that belong into that folder.
         progress: called with (share, what is being done).
@@ -223,7 +223,7 @@ def tables_of_page(
     counts = counts_among(release) if release.layout.is_lazy else None
     opened, rows = (MOST_OPENED, MOST_ROWS) if folder else (tables, answers)
     packer = Packer(put or inside.__setitem__)
-    for t, grid in enumerate(grids(release, agreeing)):
+    for t, grid in enumerate(grids(release, beside)):
         if t < max(opened, MOST_LISTED):
             listed.append(_entry(grid, rows if t < opened else 0))
         if counts is not None and counts[t]:
@@ -243,7 +243,7 @@ def tables_of_page(
         folder=quote(folder, safe=""),
         listed=listed,
         unlisted=tables - len(listed),
-        notes=() if agreeing is None else agreeing.notes,
+        beside=beside,
         counted=bool(release.notes),
         data=Markup(harmless_json(inside)) if inside else "",
     )
@@ -264,7 +264,7 @@ def _entry(grid: Grid, rows: int) -> dict[str, object]:
     sizes = [f"{len(labels):,}" for labels in grid.labels]
     places = np.unravel_index(shown, tuple(map(len, grid.labels))) if sizes else ()
     names = [[labels[k] for k in place.tolist()] for labels, place in zip(grid.labels, places, strict=True)]
-    parts = [grid.values, grid.errors, grid.half_widths, *(() if grid.consistent is None else (grid.consistent,))]
+    parts = [grid.values, grid.errors, grid.half_widths, *(() if grid.beside is None else (grid.beside,))]
     figures = (
         [number(x, decimals) for x in (v, e, v - h, v + h, *more)]
         for v, e, h, *more in zip(*(part[shown].tolist() for part in parts), strict=True)

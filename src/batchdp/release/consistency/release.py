@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, singledispatch
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -20,6 +20,7 @@ from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.residual.lattice import WholeGroups
 from batchdp.mechanism.residual.tables import TableReader
 from batchdp.progress import Outcome, Progress
+from batchdp.release.beside import Beside, Read
 from batchdp.release.consistency.cells import closest_cells
 from batchdp.release.consistency.faces import (
     Columns,
@@ -33,16 +34,10 @@ from batchdp.release.consistency.faces import (
 )
 from batchdp.release.consistency.rounding import round_controlled, round_margin, round_onto_margins
 from batchdp.release.consistency.tables import closest_tables
-from batchdp.release.tables import Table
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
-
     from batchdp.release.release import Release
-
-Read = Callable[[int], Dense]
-"""The values of a table, by its number."""
 
 INTERVALS = (
     "Standard errors and intervals belong to the noisy answers, not to the consistent ones. These are often closer to "
@@ -89,69 +84,25 @@ class Rounding:
         return text + f"the total and every column's margin add up, these shared margins no longer do: {named}{more}."
 
 
-def unused(heading: str, taken: Iterable[str]) -> str:
-    """The heading, with a "_" more where a column has it already."""
-    known = set(taken)
-    while heading in known:
-        heading += "_"
-    return heading
-
-
 @dataclass(frozen=True, eq=False)
-class Consistent:
+class Consistent(Beside):
     """Answers that agree with one another and with records that could exist. Post-processing, free of charge.
 
     Args:
-        release: what was released; its answers and intervals stay as they are.
-        read: the consistent values of a table of linear answers, by its number; derived ones are computed from these.
+        release, read: as in `Beside`.
         status: how the search ended.
         rounding: what whole numbers cost; None where they were not asked for.
         gap: how far the squared distance to the noisy answers may be above the least, as a share of it.
         lifted: records that were moved to make tables agree where the search ended early, as a share of all.
     """
 
-    release: Release = field(repr=False)
-    read: Read = field(repr=False)
+    heading: ClassVar[str] = "consistent"
+    meaning: ClassVar[str] = "the answers made to agree and not to be negative"
+
     status: Outcome
     rounding: Rounding | None = None
     gap: float = 0.0
     lifted: float = 0.0
-
-    @cached_property
-    def values(self) -> Dense:
-        """The consistent answers, in the order of `release.answers`."""
-        return np.concatenate([np.zeros(0), *(own for _, own in self.release.evaluated(self.read))])
-
-    @property
-    def raw(self) -> Dense:
-        """The noisy answers as they were released."""
-        return self.release.values
-
-    @property
-    def tables(self) -> Sequence[Table]:
-        """As those of the release."""
-        return self.release.tables
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the answers."""
-        return self.release.names
-
-    def each(self) -> Iterator[float]:
-        """The values one by one, in the order of the release's answers."""
-        for _, own in self.release.evaluated(self.read):
-            yield from own.tolist()
-
-    def array(self, table: int) -> Dense:
-        """The consistent values of a table, by its number, as an array of the table's shape."""
-        one = self.tables[self.release.checked_table(table)]
-        return self.of_table(one).reshape(one.shape)
-
-    def of_table(self, table: Table) -> Dense:
-        """The consistent values of a table, in one dimension."""
-        if table.linear is not None:
-            return self.read(table.linear).reshape(-1)
-        return self.values[np.asarray(table.answers, dtype=np.int64)]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -168,19 +119,6 @@ class Consistent:
                 "total and, nearly, margins of one column are those of a search that ended; larger tables may be worse."
             )
         return (*found, *([] if self.rounding is None else [str(self.rounding)]))
-
-    def table(self, *columns: str | int, name: str | None = None) -> pd.DataFrame:
-        """A table as a frame: its group columns, value and raw, which is the noisy answer."""
-        frame = self.release.table(*columns, name=name)
-        groups = frame.iloc[:, :-4].copy()  # without intervals, which are not those of consistent values
-        raw = unused("raw", groups.columns)
-        groups["value"] = self.array(self.release.find(*columns, name=name)).reshape(-1)
-        groups[raw] = frame["value"].to_numpy()
-        return groups
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Dense:
-        """The values, for what takes arrays."""
-        return np.array(self.values, dtype=dtype)
 
     def __repr__(self) -> str:
         whole = ", whole" if self.rounding is not None else ""
