@@ -1,0 +1,182 @@
+"""Tables over many columns: margins first, then pairs, then larger tables, each shrunk toward what smaller ones imply.
+
+The total is held at its estimate and every margin denoised by itself (`margins`). Classes of records are fitted to all
+margins and pairs (`target`); what they imply for a table, scaled to the tables below it, is what its own noisy component
+is shrunk toward (`shrink`). Tables of three columns and more, whose margins need not fit together, are made to agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from batchdp.linalg.matrix import Dense
+from batchdp.linalg.threads import one_thread
+from batchdp.progress import Outcome, Progress
+from batchdp.release.consistency.faces import Columns, Parts, closure, join_components, maximal, split_table, spread
+from batchdp.release.consistency.newton import lift
+from batchdp.release.consistency.tables import Fitted, project_onto_simplex
+from batchdp.release.denoise.margins import denoise_margin
+from batchdp.release.denoise.shrink import Shrunk, scale_to, shrink
+from batchdp.release.denoise.target import Target, fit_target, independent
+
+LEAST_TOTAL = 1.0
+"""Records that are taken to be there."""
+LEAST_OFF = 0.02
+"""How far targets are off at least, squared, as a share of their size, where the noise tells nothing of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class DenoisedTables:
+    """Tables that agree and are not negative, with what is estimated of their errors."""
+
+    fitted: Fitted
+    risk: Mapping[Columns, float]
+    """Of every component, the sum of squared errors that is estimated."""
+    raw_risk: Mapping[Columns, float]
+    noise_share: float
+    """The standard error of the total, as a share of it."""
+
+    def risks(self, columns: Columns) -> tuple[float, float]:
+        """Of a whole table, added up over its cells: denoised and raw."""
+        sizes = self.fitted.sizes
+        told = tuple(i for i in columns if sizes[i] > 1)
+        below = [C for C in closure([told])]
+        return tuple(  # type: ignore[return-value]
+            sum(parts.get(C, 0.0) / spread(C, told, sizes) for C in below) for parts in (self.risk, self.raw_risk)
+        )
+
+
+class _Tables:
+    """The work, which can be stopped: what is left then takes its target as it is."""
+
+    def __init__(self, noisy: Parts, variances: Mapping[Columns, float], sizes: tuple[int, ...]) -> None:
+        self.noisy, self.t, self.sizes = noisy, variances, sizes
+        self.total = max(LEAST_TOTAL, float(noisy[()]))
+        self.parts: dict[Columns, Dense] = {(): np.array(self.total)}
+        self.margins: dict[int, Dense] = {}
+        self.tables: dict[Columns, Dense] = {}
+        self.shrunk: dict[Columns, Shrunk] = {}
+        self.sizes_of: dict[Columns, float] = {}
+        self.risk, self.raw_risk = {(): variances[()]}, {(): variances[()]}
+        self.stopped = False
+
+    def add_margin(self, i: int) -> None:
+        """Denoise the margin of a column."""
+        n, t = self.sizes[i], self.t[i,]
+        y = self.noisy[i,] + self.total / n
+        self.raw_risk[i,] = self.risk[i,] = t * (n - 1)
+        try:
+            if self.stopped:
+                raise KeyboardInterrupt
+            found = denoise_margin(y, t, self.total)
+            self.margins[i] = found.values
+            self.risk[i,] = float(np.clip(found.risk, 0.0, found.raw_risk))
+        except KeyboardInterrupt:
+            self.stopped, self.margins[i] = True, project_onto_simplex(y, self.total)
+        self.tables[i,] = self.margins[i]
+        self.parts[i,] = self.margins[i] - self.total / n
+
+    def find_target(self, seed: int) -> Target:
+        """Fit classes of records."""
+        try:
+            if self.stopped:
+                raise KeyboardInterrupt
+            return fit_target(self.margins, self.noisy, self.t, self.total, seed)
+        except KeyboardInterrupt:
+            self.stopped = True
+            return independent(self.margins, self.total)
+
+    def add_table(self, C: Columns, target: Target, *, keep: bool) -> None:
+        """Shrink a table of two columns or more; `keep` its component for larger ones."""
+        t = self.t[C]
+        faces = {axis: self.tables[C[:axis] + C[axis + 1 :]] for axis in range(len(C))}
+        P = scale_to(target.table(C), faces)
+        self.raw_risk[C] = t * prod(self.sizes[i] - 1 for i in C)
+        try:
+            if self.stopped:
+                raise KeyboardInterrupt
+            y = join_components({**self.parts, C: self.noisy[C]}, C, self.sizes)
+            found = shrink(y, P, t, faces, target.leverage.get(C, 0.0))
+            self.tables[C], self.sizes_of[C] = found.table, float(np.square(P).sum())
+            self.shrunk[C] = Shrunk(np.zeros(0), found.risk, found.raw_risk, found.target_risk, found.through)
+        except KeyboardInterrupt:
+            self.stopped, self.tables[C] = True, P
+        if keep:
+            self.parts[C] = split_table(self.tables[C], C)[C]
+
+    def judge(self) -> None:
+        """Risks of all tables: estimated without bias, steadied by what all targets together are off by.
+
+        A table's own estimate is drowned by chance where its noise is much larger than it. There it is taken from the
+        share of their sizes by which the targets of all tables are off, each counted by what it tells of that.
+        """
+        told = {C: 2 * self.raw_risk[C] ** 2 / max(1.0, self.raw_risk[C] / self.t[C]) for C in self.shrunk}
+        size = self.sizes_of
+        much = sum(size[C] ** 2 / told[C] for C in told)
+        off = sum(self.shrunk[C].target_risk * size[C] / told[C] for C in told) / much if much else 1.0
+        off = max(off, LEAST_OFF)
+        for C, found in self.shrunk.items():
+            freedom = self.raw_risk[C] / self.t[C]
+            kept = (found.through / max(1.0, freedom)) ** 0.5
+            guess = min(off * size[C] * (1 - kept) ** 2 + self.t[C] * found.through, self.raw_risk[C])
+            trust = guess**2 / (guess**2 + told[C])
+            own = float(np.clip(found.risk, 0.0, found.raw_risk))
+            self.risk[C] = trust * own + (1 - trust) * guess
+        for C, raw in self.raw_risk.items():
+            self.risk.setdefault(C, raw)
+
+
+@one_thread
+def denoise_tables(
+    noisy: Parts,
+    variances: Mapping[Columns, float],
+    tables: Sequence[Columns],
+    sizes: tuple[int, ...],
+    seed: int,
+    *,
+    progress: Progress | None = None,
+) -> DenoisedTables:
+    """Denoised tables from noisy components; Ctrl-C gives what is found so far, and targets for the rest.
+
+    Args:
+        noisy: every component of the tables.
+        variances: t, of the noise in every direction of each.
+        tables: the columns of every table.
+        sizes: how many values every column has.
+        seed: where the search for classes starts.
+        progress: called with (share, what is being done).
+    """
+    asked = maximal(tuple(i for i in own if sizes[i] > 1) for own in tables)
+    sets = closure(asked)
+    work = _Tables(noisy, variances, sizes)
+    cells = {C: prod(sizes[i] for i in C) for C in sets}
+    all_cells, done = max(1, sum(cells.values())), 0
+    for C in sets:
+        if len(C) == 1:
+            work.add_margin(C[0])
+    target = work.find_target(seed)
+    most = max((len(C) for C in sets), default=0)
+    order = 1
+    for C in sets:
+        done += cells[C]
+        if len(C) < 2:
+            continue
+        if len(C) > order:  # what no larger table needs as a face
+            order = len(C)
+            for old in [own for own in work.tables if 1 < len(own) < order - 1 and own not in asked]:
+                del work.tables[old]
+        work.add_table(C, target, keep=len(C) < most)
+        if progress is not None:
+            progress(done / all_cells, f"shrinking tables of {len(C)} columns")
+    work.judge()
+    found = {A: work.tables[A] for A in asked if A} or {(): np.array(work.total)}
+    large = {A: x for A, x in found.items() if len(A) > 1}
+    lifted, moved = lift(large, work.margins) if large else ({}, 0.0)
+    status = Outcome.CANCELLED if work.stopped else Outcome.CONVERGED
+    fitted = Fitted({**found, **lifted}, sizes, status, 0, 0.0, moved)
+    share = variances[()] ** 0.5 / max(work.total, 1e-300)
+    return DenoisedTables(fitted, work.risk, work.raw_risk, share)
