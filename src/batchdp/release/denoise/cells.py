@@ -68,7 +68,7 @@ class DenoisedCells:
     mix: tuple[float, float]
     """How much of the smooth and of the non-negative answers there is in them."""
     risks: Dense | None
-    """Of every answer, estimated; added up over many of them, for chance is large in each. None where it is not known."""
+    """Of every answer, estimated: to be added up over many, for chance is large in each. None where not known."""
     raw_risks: Dense
     status: Outcome
 

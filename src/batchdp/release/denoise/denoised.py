@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 BIASED = (
     "Denoised answers are estimates with smaller errors on average. They are biased, toward smoothness and toward what "
-    "smaller tables imply, most of all for rare cells, and have no interval of their own: standard errors and intervals "
-    "belong to the raw answers."
+    "smaller tables imply, most of all for rare cells, and have no interval of their own: standard errors and "
+    "intervals belong to the raw answers."
 )
 STOPPED = "The work was stopped: what was not yet shrunk is what smaller tables imply."
 USELESS = 0.3
@@ -56,7 +56,7 @@ class Denoised:
         read: the denoised values of a table of linear answers, by its number; derived ones are computed from these.
         method: how they were found, in a few words.
         status: how the work ended.
-        risks_of: of a table of linear answers, the estimated squared errors of some answers: denoised and raw, added up.
+        risks_of: of some answers of a linear table, the estimated squared errors: denoised and raw, added up.
         whole: whether counts are whole numbers.
         said: notes of the method.
     """

@@ -1,9 +1,10 @@
 """One table, between its noisy cells and a target, by the risk that is estimated for many strengths.
 
-A table is its own noisy component on top of the tables below it, which are denoised already. The cells x with x − y + c log(x/P) = 0 lie between the noisy
-table y and P, above 0; c = λ s (P/s)^−g with s the standard deviation of the noise. Many λ and both g are averaged, by
-e^−SURE/4t (Leung and Barron 2006): the average of their estimated risks is then an honest estimate of the average's.
-Its margins are brought back by what moves every cell as much as its own noise is let through.
+A table is its own noisy component on top of the tables below it, which are denoised already. The cells x with
+x − y + c log(x/P) = 0 lie between the noisy table y and the target P, above 0; c = λ s (P/s)^−g with s the standard
+deviation of the noise. Many λ and both g are averaged, by e^−SURE/4t (Leung and Barron 2006): the average of their
+estimated risks is then an honest estimate of the average's, once the noise is counted that went into the target. The
+margins are brought back by moving every cell by as much as its own noise is let through.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def shrink(noisy: Dense, target: Dense, t: float, faces: Mapping[int, Dense], le
 
 
 def _handicap(w: Dense, target: Dense, t: float, share: float, size: float) -> float:
-    """What an option must be better by, in variances: more for what it lets through of cells that are faint in noise."""
+    """What an option must be better by, in variances: more for what it lets through of cells that noise hides."""
     square = np.square(w)
     moved = share * float(square.sum())
     faint = share * float((square * (t * square / (np.square(target) + t * square))).sum())

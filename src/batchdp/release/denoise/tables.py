@@ -1,8 +1,9 @@
 """Tables over many columns: margins first, then pairs, then larger tables, each shrunk toward what smaller ones imply.
 
 The total is held at its estimate and every margin denoised by itself (`margins`). Classes of records are fitted to all
-margins and pairs (`target`); what they imply for a table, scaled to the tables below it, is what its own noisy component
-is shrunk toward (`shrink`). Tables of three columns and more, whose margins need not fit together, are made to agree.
+margins and pairs (`target`); what they imply for a table, scaled to the tables below it, is what its own noisy
+component is shrunk toward (`shrink`). Tables of three columns and more, whose margins need not fit together, are made
+to agree.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class DenoisedTables:
         """Of a whole table, added up over its cells: denoised and raw."""
         sizes = self.fitted.sizes
         told = tuple(i for i in columns if sizes[i] > 1)
-        below = [C for C in closure([told])]
+        below = closure([told])
         return tuple(  # type: ignore[return-value]
             sum(parts.get(C, 0.0) / spread(C, told, sizes) for C in below) for parts in (self.risk, self.raw_risk)
         )

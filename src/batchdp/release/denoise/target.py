@@ -1,8 +1,9 @@
 """What margins and pairs of columns imply for tables of any columns: a mixture of a few classes of records.
 
-Within a class columns have nothing to do with one another, so that a table is T Σ_k π_k θ_ik ⊗ θ_jk ⊗ …. The classes are
-fitted to all noisy margins and pairs at once by the likelihood of their Gaussian noise, with a pull to the margins: all
-pairs together are one product of matrices, T Θ diag(π) Θᵀ, whose blocks are centred as measured components are.
+Within a class columns have nothing to do with one another, so that a table is T Σ_k π_k θ_ik ⊗ θ_jk ⊗ …. The classes
+are fitted to all noisy margins and pairs at once by the likelihood of their Gaussian noise, with a pull to the
+margins: all pairs together are one product of matrices, T Θ diag(π) Θᵀ, whose blocks are centred as measured
+components are.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class _Fit:
         ends = np.cumsum(sizes)
         self.spans = [slice(end - n, end) for end, n in zip(ends, sizes, strict=True)]
         self.starts, self.sizes = ends - sizes, np.array(sizes)
-        self.place = place = {i: span for i, span in zip(columns, self.spans, strict=True)}
+        self.place = place = dict(zip(columns, self.spans, strict=True))
         self.noisy, self.precision = np.zeros((ends[-1], ends[-1])), np.zeros((ends[-1], ends[-1]))
         for (i, j), z in pairs.items():
             own = 1 / max(variances[i, j], 1e-12)
