@@ -31,6 +31,8 @@ MOST_STEPS = 60
 LARGEST_STEP = 2.0
 """Of a logarithm."""
 SETTLED = 1e-6
+EVEN = 0.15
+"""How strongly the mix is pulled to equal parts, in raw risks: few directions carry the error, so chance is large."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,22 +99,19 @@ class Smooth:
 
 
 class _Stiff:
-    """The problem of one λ."""
+    """The problem of one λ, with a penalty on differences of neighbours."""
 
     def __init__(self, problem: Problem, gram: Dense, along: Dense) -> None:
         self.p, self.gram, self.along = problem, gram, along
         self.squares = float(problem.measured @ problem.measured)
-        centres = np.cumsum(problem.widths) - problem.widths / 2
-        self.gaps = np.diff(centres)
-        n = len(problem.widths)
-        self.bending = np.zeros((n, n))
-        own = np.arange(n - 1)
-        for i, j, sign in ((own, own, 1), (own + 1, own + 1, 1), (own, own + 1, -1), (own + 1, own, -1)):
-            np.add.at(self.bending, (i, j), sign / self.gaps)
+        gaps = np.diff(np.cumsum(problem.widths) - problem.widths / 2)
+        steps = np.diff(np.eye(len(problem.widths)), axis=0)
+        self.bending, self.normaliser = steps.T @ (steps / gaps[:, None]), float(np.log(gaps).sum())
 
     def cost(self, x: Dense, theta: Dense, stiffness: float) -> float:
+        """What is minimised."""
         fit = float(x @ (self.gram @ x) - 2 * x @ self.along + self.squares) / 2
-        return fit + stiffness / 2 * float((np.square(np.diff(theta)) / self.gaps).sum())
+        return fit + stiffness / 2 * float(theta @ (self.bending @ theta))
 
     def solve(self, theta: Dense, stiffness: float) -> tuple[Dense, float, Dense]:
         """θ, the evidence's E, and the covariance of the answers with those of raw measurements."""
@@ -140,9 +139,8 @@ class _Stiff:
         H = self._curvature(x, stiffness)
         ridge = 1e-9 * np.maximum(np.diag(H), 1e-9)
         factor = linalg.cholesky(H + np.diag(ridge), lower=True, check_finite=False)
-        evidence = (
-            cost + float(np.log(np.diag(factor)).sum()) + float(np.log(2 * np.pi * self.gaps / stiffness).sum()) / 2
-        )
+        evidence = cost + float(np.log(np.diag(factor)).sum())
+        evidence += (self.normaliser - (len(x) - 1) * np.log(stiffness)) / 2
         return theta, evidence, self._covariance(x, H)
 
     def _curvature(self, x: Dense, stiffness: float) -> Dense:
@@ -155,7 +153,7 @@ class _Stiff:
             factor = linalg.cholesky(H + np.diag(x * (self.gram @ x - self.along)), lower=True, check_finite=False)
         except linalg.LinAlgError:
             factor = linalg.cholesky(H + np.diag(1e-9 * np.maximum(np.diag(H), 1e-9)), lower=True, check_finite=False)
-        return np.square(linalg.solve_triangular(factor, W.T, lower=True, check_finite=False)).sum(axis=0)
+        return np.asarray(np.square(linalg.solve_triangular(factor, W.T, lower=True, check_finite=False)).sum(axis=0))
 
 
 def smooth_cells(problem: Problem, progress: Progress | None = None) -> Smooth:
@@ -166,11 +164,11 @@ def smooth_cells(problem: Problem, progress: Progress | None = None) -> Smooth:
     rate = float(level @ problem.measured) / max(float(level @ level), 1e-300)
     theta = np.full(len(problem.widths), np.log(max(rate, 1 / problem.widths.sum())))
     stiff, found = _Stiff(problem, gram, along), []
-    for k, stiffness in enumerate(STIFFNESS):
+    for stiffness in STIFFNESS:
         theta, evidence, covariance = stiff.solve(theta, stiffness)
         found.append((problem.widths * np.exp(theta), evidence, covariance))
         if progress is not None:
-            progress((k + 1) / len(STIFFNESS), "smoothing cells")
+            progress(len(found) / len(STIFFNESS), "smoothing cells")
     weights = average_weights([evidence for _, evidence, _ in found])
     cells = np.sum([w * x for w, (x, _, _) in zip(weights, found, strict=True)], axis=0)
     answers = [problem.queries @ x for x, _, _ in found]
@@ -221,7 +219,7 @@ def denoise_cells(problem: Problem, progress: Progress | None = None) -> Denoise
         status = Outcome.CANCELLED
     D, cov = np.array(ways), np.array(covariances)
     M = D @ D.T
-    mix = best_mix(M, (rows - cov).sum(axis=1))
+    mix = best_mix(M, (rows - cov).sum(axis=1), pull=EVEN * float(rows.sum()))
     risks = rows + np.square(mix @ D) - 2 * mix @ (rows - cov)
     cells = _closest(problem, raw + mix @ D) if len(ways) > 1 else positive
     both = (float(mix[1]) if len(ways) > 1 else 0.0, float(mix[0]))

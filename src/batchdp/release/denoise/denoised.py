@@ -17,6 +17,7 @@ from batchdp.mechanism.marginal.tables import WeightedReader
 from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.residual.tables import TableReader
 from batchdp.progress import Outcome, Progress
+from batchdp.release.consistency.faces import project
 from batchdp.release.consistency.release import Read, estimates, unused, whole_tables
 from batchdp.release.consistency.rounding import round_controlled
 from batchdp.release.denoise.cells import DenoisedCells, Problem, denoise_cells, runs_of
@@ -112,12 +113,12 @@ class Denoised:
     @cached_property
     def risks(self) -> Dense:
         """Of every table the estimated mean squared error of its denoised answers, derived ones left out."""
-        return self._risks[0]
+        return np.asarray(self._risks[0])
 
     @cached_property
     def raw_risks(self) -> Dense:
         """The same of the raw answers: the mean of their variances."""
-        return self._risks[1]
+        return np.asarray(self._risks[1])
 
     @cached_property
     def _risks(self) -> Dense:
@@ -210,7 +211,8 @@ def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress |
 def problem_of(reader: CellReader, release: Release) -> tuple[Problem, Dense]:
     """Measurements in units of their noise, answers in units of their largest coefficients."""
     law, y = reader.noise_law, reader.in_records(release.noisy)
-    L, B = sparse.csr_array(reader.measure), reader.reconstruct
+    L = sparse.csr_array(reader.measure)
+    B: Any = reader.reconstruct
     first = runs_of(L)
     widths = np.diff(np.append(first, L.shape[1])).astype(np.float64)
     shape = getattr(law, "shape", None)
@@ -225,7 +227,7 @@ def problem_of(reader: CellReader, release: Release) -> tuple[Problem, Dense]:
         factor = law.scale * linalg.cholesky(shape.covariance, lower=True)
         L = sparse.csr_array(linalg.solve_triangular(factor, dense(L), lower=True))
         y, B = linalg.solve_triangular(factor, y, lower=True), dense(B) @ factor
-    B = scale @ B if sparse.issparse(B) else B / units[:, None]
+    B = sparse.csr_array(sparse.csr_array(B).multiply(1 / units[:, None])) if sparse.issparse(B) else B / units[:, None]
     return Problem(sparse.csr_array(L), B, sparse.csr_array(scale @ W), y, widths), units
 
 
@@ -309,17 +311,17 @@ def _from_tables(
     """Whole tables as they are, others as what they ask of one that has their columns; raw where none has."""
     reader: Any = release.reader
     batch: KroneckerWorkload = reader.workload
-    notes, cells = [], made.fitted.table
+    notes: list[str] = []
+    cells: Callable[[tuple[int, ...]], Dense] = made.fitted.table
     if whole:
         rounded, unkept = whole_tables(lambda k: made.fitted.table(asked[k]), asked, release.column_names, progress)
         by_columns = {own: np.asarray(table, dtype=np.float64) for own, table in zip(asked, rounded, strict=True)}
 
-        def cells(own: tuple[int, ...]) -> Dense:
-            if own in by_columns:
-                return by_columns[own]
-            holder = next(A for A in asked if set(own) <= set(A))
-            return by_columns[holder].sum(axis=tuple(axis for axis, i in enumerate(holder) if i not in own))
+        def rounded_cells(own: tuple[int, ...]) -> Dense:
+            holder = own if own in by_columns else next(A for A in asked if set(own) <= set(A))
+            return np.asarray(project(by_columns[holder], holder, own))
 
+        cells = rounded_cells
         if unkept:
             notes.append(f"In whole numbers tables no longer agree on {len(unkept):,} shared margins.")
     known = set(fitting)

@@ -15,14 +15,16 @@ import numpy as np
 from batchdp.linalg.matrix import Dense
 
 
-def best_mix(products: Dense, gains: Dense) -> Dense:
+def best_mix(products: Dense, gains: Dense, pull: float = 0.0) -> Dense:
     """The a ≥ 0 with Σ a ≤ 1 that minimises aᵀ M a − 2 g·a, by trying which of these hold with equality.
 
     Args:
         products: M, inner products of the ways from the raw answers to every estimator.
         gains: g, what is expected of each way: the raw risk less its covariance.
+        pull: how much more is added for Σ (a − 1/k)².
     """
     k, best, least = len(gains), np.zeros(len(gains)), 0.0
+    products, gains = products + pull * np.eye(k), gains + pull / k
     for size in range(1, k + 1):
         for chosen in combinations(range(k), size):
             own = np.ix_(chosen, chosen)

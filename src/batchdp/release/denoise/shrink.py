@@ -115,7 +115,7 @@ def _handicap(w: Dense, target: Dense, t: float, share: float, size: float) -> f
     square = np.square(w)
     moved = share * float(square.sum())
     faint = share * float((square * (t * square / (np.square(target) + t * square))).sum())
-    return HANDICAP * 2 * (2 * moved) ** 0.5 + FAINT * faint + BOUND * t * moved / max(size, 1e-300)
+    return HANDICAP * 2 * float(np.sqrt(2 * moved)) + FAINT * faint + BOUND * t * moved / max(size, 1e-300)
 
 
 def soft(noisy: Dense, target: Dense, c: Dense) -> Dense:

@@ -62,7 +62,8 @@ class _Tables:
         self.tables: dict[Columns, Dense] = {}
         self.shrunk: dict[Columns, Shrunk] = {}
         self.sizes_of: dict[Columns, float] = {}
-        self.risk, self.raw_risk = {(): variances[()]}, {(): variances[()]}
+        self.risk: dict[Columns, float] = {(): variances[()]}
+        self.raw_risk: dict[Columns, float] = {(): variances[()]}
         self.stopped = False
 
     def add_margin(self, i: int) -> None:
@@ -153,7 +154,7 @@ def denoise_tables(
     """
     asked = maximal(tuple(i for i in own if sizes[i] > 1) for own in tables)
     sets = closure(asked)
-    work = _Tables(noisy, variances, sizes)
+    work = _Tables({C: noisy[C] for C in sets}, variances, sizes)
     cells = {C: prod(sizes[i] for i in C) for C in sets}
     all_cells, done = max(1, sum(cells.values())), 0
     for C in sets:

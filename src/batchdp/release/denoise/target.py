@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.optimize import minimize
 
-from batchdp.linalg.matrix import Dense
+from batchdp.linalg.matrix import Dense, Indices
 from batchdp.release.consistency.faces import Columns, split_table
 
 CLASSES = 16
@@ -25,6 +25,8 @@ AGAIN = 60
 """The same where noise is added."""
 ALIKE = 0.7
 """How far the logarithms of tables' sizes may be apart whose shares of noise are averaged."""
+FEWEST_VALUES = 4
+"""Of all columns together, for every class."""
 MOST_VALUES = 4000
 """Of all columns together, for which pairs are one product."""
 LEAST = 1e-6
@@ -77,10 +79,11 @@ def fit_target(
         seed: of where the search starts.
         classes, pull, steps: how many, how strong, how long.
     """
-    pairs = [C for C in noisy if len(C) == 2]
+    pairs: list[Columns] = [C for C in noisy if len(C) == 2]
     columns = sorted({i for C in pairs for i in C})
     values = sum(len(margins[i]) for i in columns)
-    if not pairs or values > MOST_VALUES or total <= 1:
+    classes = min(classes, values // FEWEST_VALUES)
+    if not pairs or values > MOST_VALUES or total <= 1 or classes < 2:
         return independent(margins, total)
     fit = _Fit(margins, {C: noisy[C] for C in pairs}, variances, total, columns, classes, pull)
     rng = np.random.default_rng(seed)
@@ -90,8 +93,10 @@ def fit_target(
     more = fit.disturb(rng)
     moved = minimize(fit, found, jac=True, method="L-BFGS-B", options={"maxiter": AGAIN, "maxcor": 12}).x
     made, again = fit.target(found, margins), fit.target(moved, margins)
-    taken = {C: float((more[C] * (again.table(C) - made.table(C))).sum()) / max(variances[C], 1e-12) for C in pairs}
-    sizes = {C: float(np.prod([len(margins[i]) - 1 for i in C])) for C in pairs}
+    taken: dict[Columns, float] = {
+        C: float((more[C] * (again.table(C) - made.table(C))).sum()) / max(variances[C], 1e-12) for C in pairs
+    }
+    sizes: dict[Columns, float] = {C: float(np.prod([len(margins[i]) - 1 for i in C])) for C in pairs}
     return replace(made, leverage=_pooled(taken, sizes))
 
 
@@ -121,7 +126,8 @@ class _Fit:
         sizes = [len(margins[i]) for i in columns]
         ends = np.cumsum(sizes)
         self.spans = [slice(end - n, end) for end, n in zip(ends, sizes, strict=True)]
-        self.starts, self.sizes = ends - sizes, np.array(sizes)
+        self.sizes: Indices = np.array(sizes, dtype=np.int64)
+        self.starts: Indices = ends - self.sizes
         self.place = place = dict(zip(columns, self.spans, strict=True))
         self.noisy, self.precision = np.zeros((ends[-1], ends[-1])), np.zeros((ends[-1], ends[-1]))
         for (i, j), z in pairs.items():

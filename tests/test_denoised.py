@@ -1,0 +1,262 @@
+"""`release.denoised()`: estimates of every kind of release, smaller errors, honest risks, and what never happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import batchdp
+from batchdp.progress import Outcome
+from batchdp.release.consistency.faces import split_table
+from batchdp.release.denoise import denoised, margins, shrink, tables
+from batchdp.release.denoise.mixing import best_mix
+from batchdp.release.denoise.tables import denoise_tables
+from kinds import MAKERS, kind
+from test_components import structure
+
+Floats = NDArray[np.float64]
+
+
+def release_of(strategy: Any, data: Any, folder: Path, **budget: Any) -> batchdp.Release:
+    found = batchdp.answer(strategy, data, ledger=batchdp.Ledger.create(folder / "ledger.db", **budget), **budget)
+    assert isinstance(found, batchdp.Release)
+    return found
+
+
+def invented(sizes: tuple[int, ...], count: int, seed: int = 0) -> NDArray[np.int64]:
+    """Codes of records that hang together, with skewed margins."""
+    rng = np.random.default_rng(seed)
+    common = rng.uniform(size=count)
+    mixed = np.where(
+        rng.uniform(size=(count, len(sizes))) < 0.5, common[:, None], rng.uniform(size=(count, len(sizes)))
+    )
+    found: NDArray[np.int64] = np.minimum((mixed**2 * sizes).astype(np.int64), np.array(sizes) - 1)
+    return found
+
+
+def exact(codes: NDArray[np.int64], sizes: tuple[int, ...], columns: tuple[int, ...]) -> Floats:
+    found = np.zeros([sizes[i] for i in columns])
+    np.add.at(found, tuple(codes[:, i] for i in columns), 1)
+    return found
+
+
+def noisy_parts(truth: Mapping[Any, Floats], t: dict[Any, float], rng: Any) -> dict[tuple[int, ...], Floats]:
+    """Components of true tables with noise of these variances."""
+    found: dict[tuple[int, ...], Floats] = {}
+    for A, x in truth.items():
+        for C, part in split_table(x, A).items():
+            if C not in found:
+                found[C] = part + split_table(rng.standard_normal(part.shape), C)[C] * t[C] ** 0.5
+    return found
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("whole", [False, True])
+def test_every_kind_of_release_has_estimates(name: str, whole: bool, tmp_path: Path) -> None:
+    one = kind(name)
+    release = release_of(one.strategy, one.data, tmp_path, **one.budget)
+    found = release.denoised(whole)
+    again = release.denoised(whole)
+    assert found.values.shape == release.values.shape
+    np.testing.assert_array_equal(found.values, again.values)
+    assert np.all(np.isfinite(found.values))
+    assert 0 <= found.risk <= found.raw_risk
+    assert found.raw_risk == pytest.approx(np.square(release.standard_errors).mean(), rel=1e-6)
+    assert len(found.risks) == len(found.raw_risks) == len(release.tables)
+    assert found.method
+    assert all(note.endswith(".") for note in found.notes)
+    if whole and name != "amounts":
+        np.testing.assert_allclose(found.values, np.rint(found.values), atol=1e-9)
+    if name not in ("amounts", "K-norm"):
+        assert found.values.min() >= 0
+
+
+def test_the_exact_data_is_never_looked_at(tmp_path: Path) -> None:
+    """A release that was loaded from its file is denoised in the same way."""
+    one = kind("tables, Gaussian")
+    release = release_of(one.strategy, one.data, tmp_path, **one.budget)
+    release.save(tmp_path / "a.release")
+    loaded: Any = batchdp.load_release(tmp_path / "a.release")
+    np.testing.assert_allclose(loaded.denoised().values, release.denoised().values, rtol=1e-9, atol=1e-9)
+
+
+def test_tables_agree_and_are_closer(tmp_path: Path) -> None:
+    sizes = (12, 9, 7, 5, 2)
+    codes = invented(sizes, 3000)
+    strategy = batchdp.optimize(structure(batchdp.workloads.marginals(sizes, [2, 3])), privacy="zcdp")
+    release = release_of(strategy, codes, tmp_path, rho=0.05)
+    found = release.denoised()
+    shared: dict[tuple[str, ...], Floats] = {}
+    ours = raw = 0.0
+    for t, table in enumerate(found.tables):
+        values = found.array(t)
+        truth = exact(codes, sizes, tuple(release.column_names.index(one) for one in table.columns))
+        ours += float(np.square(values - truth).sum())
+        raw += float(np.square(release.array(t) - truth).sum())
+        for kept in combinations(range(values.ndim), 2):
+            margin = values.sum(axis=tuple(axis for axis in range(values.ndim) if axis not in kept))
+            known = shared.setdefault(tuple(table.columns[i] for i in kept), margin)
+            np.testing.assert_allclose(margin, known, atol=1e-6 * max(1.0, float(known.max())))
+    assert ours < 0.5 * raw
+    assert found.risk < 0.6 * found.raw_risk
+    frame = found.table(*release.tables[0].columns)
+    assert list(frame.columns[-2:]) == ["value", "raw"]
+
+
+def test_the_estimated_risk_is_that_of_the_error() -> None:
+    sizes = (20, 14, 9, 6, 4)
+    codes = invented(sizes, 8000)
+    asked = list(combinations(range(len(sizes)), 2))
+    truth = {A: exact(codes, sizes, A) for A in asked}
+    for scale in (100.0, 3000.0):
+        t = dict.fromkeys([(), *((i,) for i in range(len(sizes))), *asked], scale)
+        said = true = raw = 0.0
+        for seed in range(3):
+            made = denoise_tables(noisy_parts(truth, t, np.random.default_rng(seed)), t, asked, sizes, seed)
+            for A in asked:
+                ours, before = made.risks(A)
+                said, raw = said + ours, raw + before
+                true += float(np.square(made.fitted.table(A) - truth[A]).sum())
+        assert true < 0.8 * raw
+        assert 0.7 < said / true < 1.4
+
+
+def test_small_tables_do_not_lose() -> None:
+    """Two columns of two values that hang together: the noise is all there is to know them by."""
+    truth = {(0, 1): np.array([[900.0, 10.0], [20.0, 700.0]])}
+    t = {(): 10.0, (0,): 10.0, (1,): 10.0, (0, 1): 400.0}
+    ratio = []
+    for seed in range(200):
+        noisy = noisy_parts(truth, t, np.random.default_rng(seed))
+        found = denoise_tables(noisy, t, [(0, 1)], (2, 2), 0).fitted.table((0, 1))
+        own = split_table(found - truth[0, 1], (0, 1))[0, 1]
+        raw = noisy[0, 1] - split_table(truth[0, 1], (0, 1))[0, 1]
+        ratio.append([np.square(own).sum(), np.square(raw).sum()])
+    ours, raw = np.mean(ratio, axis=0)
+    assert ours <= 1.03 * raw
+
+
+@pytest.mark.parametrize("counts", [np.zeros(16), np.eye(1, 16, 5)[0] * 10_000, np.full(16, 2.0), np.arange(16.0)])
+@pytest.mark.parametrize("privacy", ["pure", "zcdp"])
+def test_spikes_and_nothing_at_all(counts: Floats, privacy: Any, tmp_path: Path) -> None:
+    strategy = batchdp.optimize(batchdp.workloads.prefix(16), privacy=privacy, seconds=0.2)
+    budget = {"epsilon": 0.1} if privacy == "pure" else {"rho": 0.005}
+    found = release_of(strategy, counts.astype(np.int64), tmp_path, **budget).denoised()
+    assert np.all(found.values >= 0)
+    assert np.all(np.diff(found.values) >= -1e-6)
+
+
+def test_one_cell_and_one_value(tmp_path: Path) -> None:
+    assert release_of(batchdp.optimize(np.ones((1, 1))), [7], tmp_path, epsilon=1.0).denoised().values.shape == (1,)
+    sizes = (1, 3, 1)
+    batch = structure(batchdp.workloads.marginals(sizes, [0, 1, 2]))
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    found = release_of(batchdp.optimize(batch, privacy="zcdp"), np.zeros((5, 3), np.int64), folder, rho=0.5).denoised()
+    assert np.all(found.values >= 0)
+
+
+def test_few_records_are_said_to_be_few(tmp_path: Path) -> None:
+    sizes = (10, 8, 6)
+    strategy = batchdp.optimize(structure(batchdp.workloads.marginals(sizes, [2])), privacy="zcdp")
+    found = release_of(strategy, invented(sizes, 30), tmp_path, rho=0.0001).denoised()
+    assert any("next to nothing" in note for note in found.notes)
+    assert np.all(found.values >= 0)
+
+
+def test_ctrl_c_gives_the_best_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = kind("tables, Gaussian")
+    release = release_of(one.strategy, one.data, tmp_path, **one.budget)
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for where, name in ((tables, "denoise_margin"), (tables, "fit_target"), (tables, "shrink")):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, stop)
+            found = release.denoised()
+        assert found.status is Outcome.CANCELLED
+        assert denoised.STOPPED in found.notes
+        assert np.all(found.values >= 0)
+    folder = tmp_path / "pair"
+    folder.mkdir()
+    other = kind("pair, Laplace")
+    ordinary = release_of(other.strategy, other.data, folder, **other.budget)
+    monkeypatch.setattr("batchdp.release.denoise.cells.smooth_cells", stop)
+    assert ordinary.denoised().status is Outcome.CANCELLED
+
+
+def record(told: list[tuple[float, str]], share: float, what: str) -> None:
+    told.append((share, what))
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    for name in ("tables, Laplace", "pair, Gaussian"):
+        one = kind(name)
+        told: list[tuple[float, str]] = []
+        folder = tmp_path / name.replace(", ", "-")
+        folder.mkdir()
+        release_of(one.strategy, one.data, folder, **one.budget).denoised(progress=partial(record, told))
+        assert told
+        assert all(0 <= share <= 1 for share, _ in told)
+
+
+def test_ranges_of_a_column_and_amounts_follow(tmp_path: Path) -> None:
+    """Tables that are not whole are answers of one table of cells."""
+    batch = batchdp.workloads.products(
+        (6, 4), [[np.tri(6), None], [np.arange(6.0)[None], np.eye(4)], [None, np.eye(4)]]
+    )
+    strategy = batchdp.optimize(structure(batch), privacy="zcdp")
+    codes = invented((6, 4), 500)
+    found = release_of(strategy, codes, tmp_path, rho=0.5).denoised()
+    assert np.all(found.values >= -1e-9)
+    assert found.array(0)[-1] == pytest.approx(found.array(2).sum(), rel=1e-6)
+
+
+def test_the_best_mix_is_the_least_of_a_grid() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        ways = rng.standard_normal((2, 5))
+        M, g = ways @ ways.T, rng.standard_normal(2) * 3
+        a = best_mix(M, g)
+        grid = [np.array([i, j]) / 50 for i in range(51) for j in range(51 - i)]
+        assert a @ M @ a - 2 * g @ a <= min(b @ M @ b - 2 * g @ b for b in grid) + 1e-9
+        assert a.min() >= 0
+        assert a.sum() <= 1 + 1e-9
+
+
+def test_smooth_margins_are_closer_and_spikes_stay() -> None:
+    rng = np.random.default_rng(0)
+    smooth = 5000 * np.exp(-np.square(np.arange(60) - 30) / 200)
+    spike = np.zeros(60)
+    spike[7] = smooth.sum()
+    for truth, most in ((smooth, 0.75), (spike, 0.3)):
+        ratio = []
+        for _ in range(10):
+            noise = rng.standard_normal(60) * 100
+            found = margins.denoise_margin(truth + noise - noise.mean(), 100.0**2, float(truth.sum()))
+            ratio.append(float(np.square(found.values - truth).sum()) / found.raw_risk)
+            assert found.values.sum() == pytest.approx(truth.sum())
+        assert np.mean(ratio) < most
+
+
+def test_a_very_long_margin_is_quick() -> None:
+    rng = np.random.default_rng(0)
+    truth = 20 * (1 + np.sin(np.arange(100_000) / 3000))
+    noise = rng.standard_normal(len(truth)) * 30
+    found = margins.denoise_margin(truth + noise - noise.mean(), 900.0, float(truth.sum()))
+    assert float(np.square(found.values - truth).sum()) < 0.2 * found.raw_risk
+
+
+def test_soft_cells_solve_their_equation() -> None:
+    rng = np.random.default_rng(0)
+    y, P, c = rng.standard_normal(100) * 50, rng.gamma(1, size=100) * 10, 1 + rng.gamma(1, size=100) * 5
+    x = shrink.soft(y, P, c)
+    np.testing.assert_allclose(x - y + c * np.log(x / P), 0, atol=1e-6)
