@@ -106,8 +106,8 @@ def test_packed_tables_are_the_tables(words: int, scale: float, monkeypatch: pyt
         asked = ~np.isnan(grid.values)
         assert np.array_equal(np.isnan(found[:, 0]), ~asked)
         assert np.all(np.abs(found[asked, 0] - grid.values[asked]) <= 0.01 * grid.errors[asked])
-        if grid.consistent is not None:
-            assert np.all(np.abs(found[asked, 3] - grid.consistent[asked]) <= 0.01 * grid.errors[asked])
+        if grid.beside is not None:
+            assert np.all(np.abs(found[asked, 3] - grid.beside[asked]) <= 0.01 * grid.errors[asked])
         assert np.allclose(found[asked, 1:3], np.column_stack([grid.errors, grid.half_widths])[asked], rtol=1e-6)
         assert [parts[f"axis-{a}"] for a in entry[2]] == [list(labels) for labels in grid.labels]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy import linalg, sparse
@@ -17,8 +17,9 @@ from batchdp.mechanism.marginal.tables import WeightedReader
 from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.residual.tables import TableReader
 from batchdp.progress import Outcome, Progress
+from batchdp.release.beside import Beside
 from batchdp.release.consistency.faces import project
-from batchdp.release.consistency.release import Read, estimates, unused, whole_tables
+from batchdp.release.consistency.release import estimates, whole_tables
 from batchdp.release.consistency.rounding import round_controlled
 from batchdp.release.denoise.cells import DenoisedCells, Problem, denoise_cells, runs_of
 from batchdp.release.denoise.tables import DenoisedTables, denoise_tables
@@ -26,8 +27,6 @@ from batchdp.release.tables import Table
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
-
     from batchdp.release.release import Release
 
 BIASED = (
@@ -49,12 +48,11 @@ SLIGHT = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Denoised:
+class Denoised(Beside):
     """Estimates of all answers, beside the raw ones. Post-processing, free of charge.
 
     Args:
-        release: what was released; its answers and intervals stay as they are.
-        read: the denoised values of a table of linear answers, by its number; derived ones are computed from these.
+        release, read: as in `Beside`.
         method: how they were found, in a few words.
         status: how the work ended.
         risks_of: of some answers of a linear table, the estimated squared errors: denoised and raw, added up.
@@ -62,53 +60,14 @@ class Denoised:
         said: notes of the method.
     """
 
-    release: Release = field(repr=False)
-    read: Read = field(repr=False)
+    heading: ClassVar[str] = "denoised"
+    meaning: ClassVar[str] = "estimates whose errors are smaller on average"
+
     method: str
     status: Outcome
     risks_of: Callable[[int, Any], tuple[float, float]] = field(repr=False)
     whole: bool = False
     said: tuple[str, ...] = ()
-
-    @cached_property
-    def values(self) -> Dense:
-        """The denoised answers, in the order of `release.answers`."""
-        return np.concatenate([np.zeros(0), *(own for _, own in self.release.evaluated(self.read))])
-
-    @property
-    def raw(self) -> Dense:
-        """The noisy answers as they were released."""
-        return self.release.values
-
-    @property
-    def tables(self) -> Sequence[Table]:
-        """As those of the release."""
-        return self.release.tables
-
-    def each(self) -> Iterator[float]:
-        """The values one by one, in the order of the release's answers."""
-        for _, own in self.release.evaluated(self.read):
-            yield from own.tolist()
-
-    def array(self, table: int) -> Dense:
-        """The denoised values of a table, by its number, as an array of the table's shape."""
-        one = self.tables[self.release.checked_table(table)]
-        return self.of_table(one).reshape(one.shape)
-
-    def of_table(self, table: Table) -> Dense:
-        """The denoised values of a table, in one dimension."""
-        if table.linear is not None:
-            return self.read(table.linear).reshape(-1)
-        return self.values[np.asarray(table.answers, dtype=np.int64)]
-
-    def table(self, *columns: str | int, name: str | None = None) -> pd.DataFrame:
-        """A table as a frame: its group columns, value and raw, which is the noisy answer."""
-        frame = self.release.table(*columns, name=name)
-        groups = frame.iloc[:, :-4].copy()  # without intervals, which are not those of denoised values
-        raw = unused("raw", groups.columns)
-        groups["value"] = self.array(self.release.find(*columns, name=name)).reshape(-1)
-        groups[raw] = frame["value"].to_numpy()
-        return groups
 
     @cached_property
     def risks(self) -> Dense:
@@ -168,10 +127,6 @@ class Denoised:
         """What must be said beside these answers: sentences for files, pages and the terminal."""
         return (BIASED, *([STOPPED] if self.status is Outcome.CANCELLED else []), *self.said)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Dense:
-        """The values, for what takes arrays."""
-        return np.array(self.values, dtype=dtype)
-
     def __repr__(self) -> str:
         whole = ", whole" if self.whole else ""
         return f"Denoised({len(self.release.answers):,} estimates{whole}; {self.method}; {self.status})"
@@ -203,7 +158,12 @@ def seed_of(release: Release) -> int:
 
 @_denoise.register(CellReader)
 def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress | None) -> Denoised:
-    problem, units = problem_of(reader, release)
+    if release.kinds is None:
+        problem, units = problem_of(reader, release)
+    elif release.kinds.shape[1]:  # cells of several blocks are no kinds of records
+        problem, units = _asked_problem(release.kinds, reader.standard_errors, release.linear_answers)
+    else:
+        return _raw(release, "Which records there can be is not known, or they are too many: all answers are raw.")
     found = denoise_cells(problem, progress)
     return _from_cells(release, found, problem, units, reader.starts, whole=whole)
 
@@ -288,9 +248,12 @@ def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) 
     fitting = [t for t in range(len(batch.tables)) if all(f.given is None for f in batch.factors_of(t).values())]
     asked = [batch.tables[t].columns for t in fitting]
     if len(fitting) < len(batch.tables) and _few_cells(batch):
-        problem = _asked_problem(batch, release)
+        tables = range(len(batch.tables))
+        W = sparse.csr_array(sparse.vstack([batch.matrix_of(t) for t in tables]))
+        errors = np.concatenate([reader.errors_of(t).reshape(-1) for t in tables])
+        problem, units = _asked_problem(W, errors, release.linear_answers)
         found = denoise_cells(problem, progress)
-        return _from_cells(release, found, problem, np.ones(len(found.answers)), reader.starts, whole=whole)
+        return _from_cells(release, found, problem, units, reader.starts, whole=whole)
     if not asked or sum(prod(batch.sizes[i] for i in own) for own in asked) > MOST_ANSWERS:
         return _raw(release, "There are no whole tables, or too many cells, so that all answers are raw.")
     noisy, precision = estimates(release, fitting)
@@ -370,14 +333,11 @@ def _few_cells(batch: KroneckerWorkload) -> bool:
     return batch.cells <= MOST_CELLS and batch.fits
 
 
-def _asked_problem(batch: KroneckerWorkload, release: Release) -> Problem:
+def _asked_problem(W: sparse.csr_array, errors: Dense, answers: Dense) -> tuple[Problem, Dense]:
     """All answers as if each was measured by itself."""
-    tables = range(len(batch.tables))
-    W = sparse.csr_array(sparse.vstack([batch.matrix_of(t) for t in tables]))
-    errors = np.concatenate([release.reader.errors_of(t).reshape(-1) for t in tables])
     errors = np.maximum(errors, 1e-12 * max(float(errors.max(initial=0.0)), 1e-300))
     first = runs_of(W)
     widths = np.diff(np.append(first, W.shape[1])).astype(np.float64)
     W = W[:, first]
     L = sparse.csr_array(sparse.diags_array(1 / errors) @ W)
-    return Problem(L, sparse.diags_array(errors).tocsr(), W, release.linear_answers / errors, widths)
+    return Problem(L, sparse.diags_array(errors).tocsr(), W, answers / errors, widths), np.ones(len(answers))
