@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 from batchdp.linalg.matrix import Dense, Indices, dense
 from batchdp.linalg.threads import one_thread
 from batchdp.progress import Outcome, Progress
-from batchdp.release.consistency.cells import Fit
+from batchdp.release.consistency.cells import Fit, closest_cells
 from batchdp.release.denoise.mixing import average_weights, best_mix
 
 STIFFNESS = (2000.0, 500.0, 120.0, 30.0, 8.0, 1.5, 0.3)
@@ -183,7 +183,13 @@ def _closest(problem: Problem, answers: Dense) -> Dense:
     W = problem.queries
     squares = np.asarray(W.multiply(W).sum(axis=0)).reshape(-1)
     start = np.divide(np.maximum(W.T @ answers, 0.0), squares, out=np.zeros(W.shape[1]), where=squares > 0)
-    return Fit(W)(answers, start / max(1.0, W.shape[0] ** 0.5)).x
+    whole = W @ start
+    fitting = max(float(whole @ answers), 0.0) / max(float(whole @ whole), 1e-300)
+    found = Fit(W)(answers, fitting * start)
+    if found.status in (Outcome.OPTIMAL, Outcome.CANCELLED):
+        return found.x
+    tried = (found.x, closest_cells(W, answers).x)
+    return min(tried, key=lambda x: float(np.square(W @ x - answers).sum()))
 
 
 def _projected(problem: Problem, cells: Dense) -> Dense:

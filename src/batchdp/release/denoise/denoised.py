@@ -43,6 +43,10 @@ MOST_ENTRIES = 20_000_000
 """Coefficients of their queries."""
 MOST_ANSWERS = 100_000_000
 """Cells of the largest tables: each takes some 50 bytes."""
+MOST_TOGETHER = 2000
+"""Answers whose noise is looked at together."""
+NO_NOISE = 1e-12
+"""Of the largest variance in any direction: less is rounding."""
 SLIGHT = 0.01
 """Of the raw risk: less is never said to be left."""
 
@@ -161,7 +165,7 @@ def _(reader: CellReader, release: Release, *, whole: bool, progress: Progress |
     if release.kinds is None:
         problem, units = problem_of(reader, release)
     elif release.kinds.shape[1]:  # cells of several blocks are no kinds of records
-        problem, units = _asked_problem(release.kinds, reader.standard_errors, release.linear_answers)
+        problem, units = _asked_problem(release.kinds, release)
     else:
         return _raw(release, "Which records there can be is not known, or they are too many: all answers are raw.")
     found = denoise_cells(problem, progress)
@@ -250,8 +254,7 @@ def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) 
     if len(fitting) < len(batch.tables) and _few_cells(batch):
         tables = range(len(batch.tables))
         W = sparse.csr_array(sparse.vstack([batch.matrix_of(t) for t in tables]))
-        errors = np.concatenate([reader.errors_of(t).reshape(-1) for t in tables])
-        problem, units = _asked_problem(W, errors, release.linear_answers)
+        problem, units = _asked_problem(W, release)
         found = denoise_cells(problem, progress)
         return _from_cells(release, found, problem, units, reader.starts, whole=whole)
     if not asked or sum(prod(batch.sizes[i] for i in own) for own in asked) > MOST_ANSWERS:
@@ -333,11 +336,24 @@ def _few_cells(batch: KroneckerWorkload) -> bool:
     return batch.cells <= MOST_CELLS and batch.fits
 
 
-def _asked_problem(W: sparse.csr_array, errors: Dense, answers: Dense) -> tuple[Problem, Dense]:
-    """All answers as if each was measured by itself."""
-    errors = np.maximum(errors, 1e-12 * max(float(errors.max(initial=0.0)), 1e-300))
+def _asked_problem(W: sparse.csr_array, release: Release) -> tuple[Problem, Dense]:
+    """All answers as if they were what was measured, in directions in which their noise is independent.
+
+    Beyond `MOST_TOGETHER` answers, each as if its noise were its own.
+    """
+    answers, reader = release.linear_answers, release.reader
+    units = np.maximum(np.asarray(abs(W).max(axis=1).todense()).reshape(-1), 1e-300)
     first = runs_of(W)
     widths = np.diff(np.append(first, W.shape[1])).astype(np.float64)
-    W = W[:, first]
-    L = sparse.csr_array(sparse.diags_array(1 / errors) @ W)
-    return Problem(L, sparse.diags_array(errors).tocsr(), W, answers / errors, widths), np.ones(len(answers))
+    W = sparse.csr_array(sparse.diags_array(1 / units) @ W[:, first])
+    if len(answers) > MOST_TOGETHER:
+        errors = np.concatenate([reader.errors_of(t).reshape(-1) for t in range(len(reader.sizes))]) / units
+        errors = np.maximum(errors, NO_NOISE**0.5 * max(float(errors.max(initial=0.0)), 1e-300))
+        L = sparse.csr_array(sparse.diags_array(1 / errors) @ W)
+        return Problem(L, sparse.csr_array(sparse.diags_array(errors)), W, answers / units / errors, widths), units
+    covariance = reader.law(reader.rows(np.arange(len(answers)))).covariance / np.outer(units, units)
+    sizes, ways = linalg.eigh(covariance)
+    kept = sizes > NO_NOISE * max(float(sizes[-1]), 1e-300)
+    B = ways[:, kept] * np.sqrt(sizes[kept])
+    inverse = ways[:, kept].T / np.sqrt(sizes[kept])[:, None]
+    return Problem(sparse.csr_array(inverse @ W), B, W, inverse @ (answers / units), widths), units
