@@ -79,7 +79,8 @@ def weighted_pairs(sizes: Sequence[int], one_way: float, by_size: float) -> Kron
     pairs = np.array([len(table.columns) == 2 for table in batch.tables])
     weights = np.where(pairs, cells**-by_size, 0.0)
     weights = np.where(pairs, weights / weights[pairs].mean(), one_way)
-    return replace(batch, weights=weights)
+    weighted: KroneckerWorkload = replace(batch, weights=weights)
+    return weighted
 
 
 def adult(folder: Path, runs: int, budgets: Sequence[float]) -> None:
@@ -187,12 +188,12 @@ def random_cases(cases: int) -> Iterator[tuple[str, list[tuple[float, float]], f
     """The class of a case; of every table its squared errors, denoised and raw; estimated and true ones in all."""
     for case in range(cases):
         rng = np.random.default_rng(10_000 + case)
-        privacy = ("pure", "zcdp")[case % 2]
+        privacy: Any = ("pure", "zcdp")[case % 2]
         budget = {"epsilon": 10 ** rng.uniform(-2, 0.5)} if privacy == "pure" else {"rho": 10 ** rng.uniform(-4, 0.5)}
         if case % 4 < 2:
             n = int(rng.integers(8, 80))
             made = rng.choice(["ranges", "prefix", "discrete", "related"])
-            sizes = (n,) if made == "prefix" else (n // 2, n)
+            sizes: tuple[int, ...] = (n,) if made == "prefix" else (n // 2, n)
             workload: Any = getattr(batchdp.workloads, made)(*sizes)
             strategy: Any = batchdp.optimize(workload, privacy=privacy, seconds=0.3)
             counts = rng.multinomial(

@@ -189,9 +189,9 @@ def problem_of(reader: CellReader, release: Release) -> tuple[Problem, Dense]:
         L, y, B = L / s, y / s, B * s
     else:  # not independent: made so
         factor = law.scale * linalg.cholesky(shape.covariance, lower=True)
-        L = sparse.csr_array(linalg.solve_triangular(factor, dense(L), lower=True))
+        L = sparse.csr_array(np.asarray(linalg.solve_triangular(factor, dense(L), lower=True)))
         y, B = linalg.solve_triangular(factor, y, lower=True), dense(B) @ factor
-    B = sparse.csr_array(sparse.csr_array(B).multiply(1 / units[:, None])) if sparse.issparse(B) else B / units[:, None]
+    B = B / units[:, None] if isinstance(B, np.ndarray) else sparse.csr_array(scale @ B)
     return Problem(sparse.csr_array(L), B, sparse.csr_array(scale @ W), y, widths), units
 
 
