@@ -19,6 +19,7 @@ from batchdp.release.consistency.faces import split_table
 from batchdp.release.denoise import denoised, margins, shrink, tables
 from batchdp.release.denoise.mixing import best_mix
 from batchdp.release.denoise.tables import denoise_tables
+from commands import make_study, run, succeeds
 from kinds import MAKERS, kind
 from test_components import structure
 from test_consistent_release import ASKED, PETS
@@ -286,3 +287,23 @@ def test_a_batch_in_blocks_is_denoised_by_kinds_of_records(tmp_path: Path) -> No
         found = release.denoised()
         errors = [np.square((v - truth) / release.standard_errors).mean() for v in (found.values, release.values)]
         assert errors[0] <= 1.5 * errors[1] + 0.5
+
+
+def test_commands_write_denoised_answers_beside_the_raw_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_study(tmp_path)
+    spend = ("answer", "pure.plan", "--table", "visits.csv", "--epsilon", 0.2, "--ledger", "budget.db", "-y")
+    shown = succeeds(*spend, "-o", "out.csv", "--denoised")
+    assert "intervals belong to the raw answers" in " ".join(shown.split())
+    frame = pd.read_csv("out.csv")
+    assert list(frame) == ["name", "value", "standard_error", "low", "high", "derived", "denoised", "interval_of"]
+    loaded = batchdp.load_release("out.release")
+    np.testing.assert_allclose(frame["value"], loaded.values)
+    np.testing.assert_allclose(frame["denoised"], loaded.denoised().values, rtol=1e-6, atol=1e-6)
+    succeeds("export", "out.release", "-o", "tables", "--denoised", "--whole", "--format", "csv")
+    assert all(file.read_text().splitlines()[0].endswith(",denoised") for file in Path("tables").glob("*.csv"))
+    succeeds("report", "out.release", "-o", "page.html", "--denoised")
+    assert "Denoised</button>" in Path("page.html").read_text(encoding="utf-8")
+    both = run("report", "out.release", "-o", "again.html", "--denoised", "--consistent")
+    assert both.code == 2
+    assert "leave --consistent out" in " ".join(both.err.split())
