@@ -76,15 +76,17 @@ def shrink(noisy: Dense, target: Dense, t: float, faces: Mapping[int, Dense], le
     freedom = prod(n - 1 for n in noisy.shape)
     s, raw, size = t**0.5, t * freedom, float(np.square(target).sum())
     P = np.maximum(target, LEAST_CELL * max(float(target.mean()), 1e-300))
-    share = freedom / noisy.size
+    share, apart = freedom / noisy.size, float(np.square(P - noisy).sum())
+    of_target = apart + raw * (2 * leverage - 1)
     if freedom < FEWEST:
         # No worse than raw as long as the target is off by no more than twice its own size, whatever the noise.
         kept = size / (size + raw)
         c = np.full(P.shape, FAINTEST * s)
         x = soft(P + kept * (noisy - P), P, c)
-        return Shrunk(restore(x, x / (x + c), faces), kept * raw, raw, raw, freedom * kept**2)
+        risk = (1 - kept) ** 2 * apart + raw * (2 * kept + 2 * (1 - kept) * leverage - 1)
+        return Shrunk(restore(x, x / (x + c), faces), risk, raw, of_target, freedom * kept**2)
     average, through = np.zeros(P.shape), np.zeros(P.shape)
-    costs, handicaps = [float(np.square(P - noisy).sum()) + t * freedom * (2 * leverage - 1)], [0.0]
+    costs, handicaps = [of_target], [0.0]
     strengths = STRENGTHS if noisy.size <= MOST_CELLS else FEW_STRENGTHS
     options = [(g, strength) for g in BENDS for strength in strengths]
     for g, strength in options:
