@@ -12,8 +12,7 @@ from typing import Any
 from batchdp.domain import Domain, as_domain
 from batchdp.domain.columns import Dates, Integers, Listed, Numbers
 from batchdp.engines.columns import Kind, kind_of
-from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.lattice import OneGroup
 from batchdp.mechanism.prepare import lattice_of
 from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.sql import read_queries
@@ -51,7 +50,7 @@ class Case:
         return declared if self.unit is None or self.unit in declared else (*declared, self.unit)
 
     @cached_property
-    def lattice(self) -> Lattice | AmountLattice:
+    def lattice(self) -> OneGroup:
         """What would be measured to put noise on the results."""
         cells = self.cells
         workload = MatrixWorkload(

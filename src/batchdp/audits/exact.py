@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.mechanism.amounts import AmountLattice
-from batchdp.mechanism.lattice import Lattice
+from batchdp.mechanism.lattice import Lattice, OneGroup
 from batchdp.mechanism.measure import add, measure
 from batchdp.mechanism.measurement import LARGEST
 from batchdp.mechanism.prepare import MOST_BIAS, Mechanism
@@ -148,7 +148,7 @@ def _(measurement: Lattice) -> Finding:
     return Finding("exact measurements", same, f"Q x in 64 bits against whole numbers, up to {2**62} a cell")
 
 
-def clamp_again(measurement: Lattice | AmountLattice, found: list[int]) -> list[int]:
+def clamp_again(measurement: OneGroup, found: list[int]) -> list[int]:
     """What is measured of these; what has the noise of a body is never clamped."""
     return found if isinstance(measurement.noise, KNorm) else [max(-LARGEST, min(LARGEST, z)) for z in found]
 

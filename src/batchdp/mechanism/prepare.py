@@ -13,10 +13,10 @@ import numpy as np
 
 from batchdp.errors import LatticeError, StrategyError
 from batchdp.linalg.matrix import Dense
-from batchdp.mechanism.amounts import AmountLattice, quantise_amounts
+from batchdp.mechanism.amounts import quantise_amounts
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.knorm.lattice import quantise_shaped
-from batchdp.mechanism.lattice import FEWEST_BITS, Lattice, quantise_cells
+from batchdp.mechanism.lattice import FEWEST_BITS, OneGroup, quantise_cells
 from batchdp.mechanism.marginal.lattice import quantise_weighted
 from batchdp.mechanism.measurement import LARGEST, GroupNoise, IntegerMeasurement, Neighbours, total_loss
 from batchdp.mechanism.residual.lattice import quantise_components
@@ -52,7 +52,7 @@ def _(
     return lattice_of(strategy, largest_total=largest_total, exactly=exactly)
 
 
-def lattice_of(strategy: PairStrategy, *, largest_total: int, exactly: bool = False) -> Lattice | AmountLattice:
+def lattice_of(strategy: PairStrategy, *, largest_total: int, exactly: bool = False) -> OneGroup:
     """A strategy on cells, of which neither budget nor neighbours decide the lattice."""
     if strategy.shape is not None:
         return quantise_shaped(strategy, largest_total=largest_total, exactly=exactly)

@@ -106,6 +106,7 @@ class TableLattice(ABC):
 
     noise: ClassVar[Noise]
     workload: KroneckerWorkload
+    largest_total: int
     slack = SLACK
 
     @property

@@ -49,7 +49,7 @@ from batchdp.release.estimates import check_fits, estimate_of
 from batchdp.release.file import Stored, decoded, encoded
 from batchdp.release.release import Release, Said
 from batchdp.release.verify import answers_digest, check_charged, check_release, plan_digest
-from batchdp.strategies.strategy import FactoredStrategy, Strategy
+from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.encode import AskedTables, Legend
 
 
@@ -282,7 +282,7 @@ def _request(
             counted=planned.counted,
             kinds=kinds_of(planned.batch, planned.domain),
         )
-    if isinstance(strategy, FactoredStrategy):
+    if strategy.takes_records:
         records, own, rules = given_records(strategy, table)
         return Request(strategy, records, whose, cap, label or "records", column_names=own, counted=rules)
     cells, rules = given_counts(table, strategy.workload)  # which refuses a wrong shape or type

@@ -27,6 +27,7 @@ from batchdp.mechanism.residual.integers import IntegerPiece
 from batchdp.mechanism.residual.lattice import ComponentLattice, IntegerGroup, WholeGroups
 from batchdp.mechanism.residual.tables import TableReader
 from batchdp.mechanism.sensitivity import largest_squares
+from batchdp.mechanism.tables import TableLattice
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import DECODERS, Arrays, Content, Encoded, Header, encode, whole_numbers
 from batchdp.release.verify import Described, describe
@@ -102,7 +103,7 @@ def _join(parts: Iterable[NDArray[Any]], kind: type = np.int64) -> NDArray[Any]:
     return np.concatenate([np.zeros(0, kind), *(one.reshape(-1) for one in parts)])
 
 
-def _describe_batch(lattice: ComponentLattice | WeightedLattice) -> Described:
+def _describe_batch(lattice: TableLattice) -> Described:
     batch = lattice.workload
     header = {
         "sizes": batch.sizes,
@@ -179,7 +180,7 @@ def _decode_tables(header: Header, arrays: Arrays, certificate: PrivacyCertifica
     batch, cap = _read_batch(header, arrays, content), header["largest_total"]
     if isinstance(cap, bool) or not isinstance(cap, int) or cap < 1:
         raise ReleaseError("largest_total is no cap")
-    lattice: ComponentLattice | WeightedLattice
+    lattice: TableLattice
     if header["kind"] in (TABLES, RESULTS):
         lattice = _read_weighted(header, content, batch, cap)
     else:

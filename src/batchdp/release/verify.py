@@ -27,7 +27,7 @@ from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
 from batchdp.mechanism.knorm.lattice import InBodies
 from batchdp.mechanism.knorm.law import ShapedLaw
-from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS, Lattice
+from batchdp.mechanism.lattice import FEWEST_BITS, MOST_BITS, Lattice, OneGroup
 from batchdp.mechanism.law import MOST_CONFIDENCE
 from batchdp.mechanism.marginal.tables import WeightedReader
 from batchdp.mechanism.measurement import CALLER, LARGEST, IntegerMeasurement, Neighbours
@@ -63,7 +63,7 @@ def _(measurement: AmountLattice) -> Described:
     return _cells(measurement, exact), _matrices(measurement)
 
 
-def _cells(measurement: Lattice | AmountLattice, exact: Mapping[str, Any]) -> dict[str, Any]:
+def _cells(measurement: OneGroup, exact: Mapping[str, Any]) -> dict[str, Any]:
     workload = measurement.workload
     return {
         "noise": measurement.noise.name,
@@ -76,7 +76,7 @@ def _cells(measurement: Lattice | AmountLattice, exact: Mapping[str, Any]) -> di
     }
 
 
-def _matrices(measurement: Lattice | AmountLattice) -> dict[str, NDArray[Any]]:
+def _matrices(measurement: Any) -> dict[str, NDArray[Any]]:
     W = sparse.csr_array(plain(measurement.workload.matrix))
     return _parts("integers", measurement.integers) | _parts("workload", W)
 

@@ -52,6 +52,8 @@ class Strategy(ABC):
     """The expected squared error of all queries, each times its weight, in the unit of this module."""
     limit: float
     """No strategy of this kind has a smaller one; 0 where nothing is proven."""
+    takes_records: ClassVar[bool] = False
+    """Whether `answer` takes records as codes of their columns, and not counts of cells."""
     caveat: ClassVar[str] = ""
     """What has to be said beside the limit."""
 
@@ -218,6 +220,7 @@ class FactoredStrategy(Strategy):
 
     noise: ClassVar[Noise]
     """The kind of noise, one for all strategies of a kind."""
+    takes_records: ClassVar[bool] = True
 
     workload: KroneckerWorkload
     total: float

@@ -165,9 +165,7 @@ class ShapedAmounts(InBodies, AmountLattice):
         return sparse.csr_array((self.measure * 2.0**COARSE).astype(np.int64))
 
 
-def quantise_shaped(
-    strategy: PairStrategy, *, largest_total: int, exactly: bool = False
-) -> ShapedLattice | ShapedAmounts:
+def quantise_shaped(strategy: PairStrategy, *, largest_total: int, exactly: bool = False) -> InBodies:
     """The measurements of a strategy with a shape as integers, on the lattice that any strategy would have."""
     assert strategy.shape is not None
     if strategy.workload.ends:
@@ -179,7 +177,7 @@ def quantise_shaped(
     return ShapedLattice(**_held(lattice), shape=shape)
 
 
-def _held(lattice: Lattice | AmountLattice) -> dict[str, Any]:
+def _held(lattice: Any) -> dict[str, Any]:
     return {one.name: getattr(lattice, one.name) for one in fields(lattice)}
 
 
