@@ -282,7 +282,7 @@ def _request(
             counted=planned.counted,
             kinds=kinds_of(planned.batch, planned.domain),
         )
-    if strategy.takes_records:
+    if getattr(strategy, "takes_records", False):
         records, own, rules = given_records(strategy, table)
         return Request(strategy, records, whose, cap, label or "records", column_names=own, counted=rules)
     cells, rules = given_counts(table, strategy.workload)  # which refuses a wrong shape or type
