@@ -30,7 +30,7 @@ from batchdp.linalg.fixed_point import SMALLEST_RATIO, FixedPoint, Pace
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.progress import Outcome
-from batchdp.strategies.bounds.ellipsoid import ActiveColumns, Columns, Ellipsoid, Proof, pays_to_tighten, root, tighten
+from batchdp.strategies.bounds.ellipsoid import ActiveColumns, Columns, Ellipsoid, Patience, Proof, root, tighten
 from batchdp.workloads.matrix import MatrixWorkload, Pair, as_workload
 from batchdp.workloads.reduction import reduce
 
@@ -172,6 +172,7 @@ class _Search:
         self._shape, self._tolerance = R.shape, tolerance
         self._work, self._proof = ActiveColumns(R), Proof(R)
         self._loop = FixedPoint(np.zeros(R.shape[1]), PACE)
+        self._patience = Patience(tolerance)
         k = R.shape[0]
         self._low, self._found = 0.0, Ellipsoid(np.inf, np.ones(k), np.eye(k))  # what the rounds say, not yet proven
 
@@ -198,10 +199,10 @@ class _Search:
         """The upper bound of the point, tightened where that pays."""
         candidate = Ellipsoid(point.bound * float(point.q.max()), point.l, point.U)
         active = np.flatnonzero((np.exp(point.u) > 1e-2 * point.bound / point.u.size) | (point.q > 1))
-        gap = candidate.value / self._low - 1
-        if pays_to_tighten(self._shape[0], point.u.size, active.size, gap, self._tolerance):
+        if self._patience.ends(self._shape[0], point.u.size, active.size, candidate.value / self._low - 1):
             tight = tighten(point.l, point.U, point.Y, point.q, active)
             candidate = min(candidate, tight or candidate, key=lambda one: one.value)
+            self._patience.renew(candidate.value / self._low - 1)
         if candidate.value < self._found.value:
             self._found = candidate
 
@@ -227,6 +228,7 @@ class _Search:
         self._work.add(violators)
         fresh = np.full(violators.size, np.log(1e-2 * point.bound / point.u.size))
         self._loop.restart(np.concatenate([point.u, fresh]))
+        self._patience.lose()  # little is missing, and tightening finds it at once
 
     def _leave_out(self, point: _Point, first: bool) -> None:
         """Go on without the columns that cannot matter, if they are many."""
