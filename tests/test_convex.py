@@ -52,8 +52,16 @@ def _check(R: Dense, ended: Optimum) -> None:
     assert nuclear**2 / v.sum() * norm**2 == pytest.approx(ended.bound.lower_bound, rel=1e-9)
 
 
+@pytest.fixture(params=["double", "single", "coarse"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each way through the search, whatever the size that it is meant for."""
+    monkeypatch.setattr(convex, "WORTH_ROUNDING", 0.0 if request.param == "single" else np.inf)
+    monkeypatch.setattr(convex, "SMALLEST_COARSENED", 8 if request.param == "coarse" else np.inf)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_certificate_holds(name: str) -> None:
+def test_a_certificate_holds_in_every_precision(name: str, path: str) -> None:
     R = HOSTILE[name]
     ended = solve(R)
     _check(R, ended)
@@ -63,7 +71,7 @@ def test_a_certificate_holds(name: str) -> None:
 
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 @pytest.mark.parametrize("name", ["random", "graded and turned", "many columns"])
-def test_a_certificate_holds_when_the_search_is_cut_short(name: str, rounds: int) -> None:
+def test_a_certificate_holds_when_the_search_is_cut_short(name: str, rounds: int, path: str) -> None:
     ended = solve(HOSTILE[name], tolerance=1e-4, max_rounds=rounds)
     _check(HOSTILE[name], ended)
     assert ended.bound.rounds <= rounds
@@ -72,8 +80,9 @@ def test_a_certificate_holds_when_the_search_is_cut_short(name: str, rounds: int
 
 
 @pytest.mark.parametrize("name", ["random", "graded", "prefix", "many columns"])
-def test_a_finer_search_finds_bounds_within_the_first_ones(name: str) -> None:
+def test_rounding_and_coarse_starts_change_no_bound(name: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = solve(HOSTILE[name])
+    monkeypatch.undo()
     exact = solve(HOSTILE[name], tolerance=1e-7)
     assert found.bound.lower_bound <= exact.bound.upper_bound
     assert found.bound.upper_bound >= exact.bound.lower_bound
@@ -102,8 +111,18 @@ def test_columns_that_were_left_out_come_back(monkeypatch: pytest.MonkeyPatch) -
     assert ended.bound.gap <= 1e-3
 
 
-def test_a_graded_spectrum_with_rounding_beside_it_is_solved() -> None:
+def test_single_precision_gives_way_where_it_does_not_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convex, "WORTH_ROUNDING", 0.0)
+    monkeypatch.setattr(convex, "MOST_GRADED", 0.0)
     R = HOSTILE["graded and turned"] + 1e-8 * HOSTILE["random"]
     ended = solve(R)
     _check(R, ended)
     assert ended.bound.gap <= 1e-3
+
+
+@pytest.mark.slow
+def test_a_quarter_of_the_running_totals_saves_all_rounds_but_one() -> None:
+    R = np.tril(np.ones((2048, 2048)))
+    ended = solve(R, tolerance=1e-2)
+    _check(R, ended)
+    assert (ended.bound.outcome, ended.bound.rounds) == (Outcome.OPTIMAL, 1)

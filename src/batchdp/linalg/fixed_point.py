@@ -19,8 +19,6 @@ MEMORY = 8
 """How many rounds the extrapolation looks back on."""
 MOST_REJECTED = 8
 """How many rounds in a row may be taken back before a worse one is accepted."""
-ROUNDING = 1e-9
-"""The part of a bound that may be lost by it."""
 STALLED = 1e-13
 """The largest entry of a step from which on rounding allows no further one."""
 SMALLEST_RATIO = 1e-12
@@ -55,9 +53,14 @@ class FixedPoint:
         self._points: list[Dense] = []
         self._moves: list[Dense] = []
 
-    def accept(self, bound: float, u: Dense, q: Dense) -> bool:
+    @property
+    def accepted(self) -> Dense:
+        """Where the last good round was; where the loop is, if there was none."""
+        return self.u if self._last is None else self._last[1]
+
+    def accept(self, bound: float, u: Dense, q: Dense, *, rounding: float = 1e-9) -> bool:
         """Whether a round did not lose any of the bound; `u` is where it was, up to a factor of all weights."""
-        if self._last is not None and self._rejected < MOST_REJECTED and bound < self._last[0] * (1 - ROUNDING):
+        if self._last is not None and self._rejected < MOST_REJECTED and bound < self._last[0] * (1 - rounding):
             self._rejected += 1
             self._forget()
             self.u = self._last[1] + self._pace.safe * self._last[2]

@@ -119,7 +119,7 @@ def by_blocks(matrix: NDArray[Any], blocks: Sequence[int]) -> list[NDArray[Any]]
     return np.split(matrix, np.cumsum(blocks)[:-1], axis=1)
 
 
-def rounded(columns: Dense, close: float = CLOSE) -> tuple[Dense, Dense]:
+def rounded(columns: Dense) -> tuple[Dense, Dense]:
     """L and C with columns = C L, where the smallest ellipsoid around ± the columns of L is nearly the unit ball."""
     k, c = columns.shape
     Q, R = qr(columns.T, mode="economic", check_finite=False)  # no condition number is squared
@@ -128,7 +128,7 @@ def rounded(columns: Dense, close: float = CLOSE) -> tuple[Dense, Dense]:
         M = (G * weights) @ G.T
         lengths = np.einsum("ij,ij->j", G, np.linalg.solve(M, G))
         weights = weights * lengths / k
-        if lengths.max() <= k * (1 + close):
+        if lengths.max() <= k * (1 + CLOSE):
             break
     H = cholesky((G * weights) @ G.T, lower=True, check_finite=False)
     L = solve_triangular(H, G, lower=True, check_finite=False)

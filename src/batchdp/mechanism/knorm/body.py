@@ -46,8 +46,6 @@ DRAW, CELL, PROGRAM = 3e-3, 5e-8, 2e-4
 NUDGE = 2.0**-36
 CLOSE = 2.0**-30
 """Where a box is larger than this, it is cheaper to look at more bits than to decide exactly."""
-GAP = 1e-3
-"""By which columns may be outside of the ellipsoid, squared: a draw tries less than 1 % more."""
 FINE = 22
 """Bits by which the new coordinates are finer than the columns."""
 SEED = 20100
@@ -80,7 +78,7 @@ def rounded(columns: Integers) -> Rounded:
     largest = max(abs(int(x)) for x in columns.flat)
     bits = largest.bit_length() + k.bit_length() + FINE
     try:
-        _, back = nearly_round(columns.astype(np.float64) / 2.0 ** largest.bit_length(), GAP)
+        _, back = nearly_round(columns.astype(np.float64) / 2.0 ** largest.bit_length())
         floats = np.linalg.inv(back) / 2.0 ** largest.bit_length()
     except (LinAlgError, OverflowError, FloatingPointError):
         floats = np.full((k, k), np.nan)
