@@ -11,7 +11,7 @@ from batchdp.optimizer.families.matrix_mechanism import FLOOR, _Objective, matri
 from batchdp.workloads import discrete, ranges, related
 from batchdp.workloads.matrix import MatrixWorkload
 
-SIZE = cone.FEW_FROM + 44
+SIZE = cone.ITERATIVE_FROM + 44
 
 
 def spectrum(low: list[float], size: int = SIZE, seed: int = 0) -> tuple[Dense, Dense, Dense]:
@@ -114,7 +114,7 @@ def test_matrices_that_iteration_cannot_take_are_projected_all_the_same(size: in
 def test_projections_are_the_same_in_every_run() -> None:
     """Where ARPACK exhausts its space it makes up vectors: here all of thirty eigenvalues are equal."""
     H = np.ones((1, 1))
-    while len(H) < cone.FEW_FROM:
+    while len(H) < cone.ITERATIVE_FROM:
         H = np.block([[H, H], [H, -H]])
     V = H / np.sqrt(len(H))
     M = (V * np.where(np.arange(len(H)) < 30, -(2.0**-20), 1.0)) @ V.T
@@ -131,7 +131,7 @@ def test_the_matrix_mechanism_takes_the_same_steps_with_a_few_eigenvectors_as_wi
     workload: MatrixWorkload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = matrix_mechanism(workload, max_rounds=6)
-    monkeypatch.setattr(cone, "FEW_FROM", 10**9)
+    monkeypatch.setattr(cone, "ITERATIVE_FROM", 10**9)
     monkeypatch.setattr(cone, "_factor", lambda M: None)
     everything = matrix_mechanism(workload, max_rounds=6)
     assert few.expected_squared_error(epsilon=1.0) == pytest.approx(

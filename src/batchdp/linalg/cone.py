@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, eigh
+from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dpocon, dposv, dpotrf, dpotrs, sposv
-from scipy.sparse.linalg import ArpackError, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from batchdp.linalg.matrix import Dense
 
@@ -35,8 +35,10 @@ def solved(matrix: Dense, right: Dense) -> Dense:
     return np.asarray(X)
 
 
-FEW_FROM = 256
-"""Rows from which some eigenvectors are found sooner than all."""
+ITERATIVE_FROM = 256
+"""Rows from which iteration finds a few eigenvectors sooner than LAPACK finds all."""
+FEW = (8, 32)
+"""How many eigenvectors are sought by themselves, at first and at most."""
 _eigsh: Any = eigsh  # with or without `rng`
 _SAME = {"rng": 0} if "rng" in inspect.signature(eigsh).parameters else {}
 """For vectors that ARPACK makes up where a space is exhausted; SciPy before 1.17 has them the same by itself."""
@@ -67,17 +69,24 @@ def project(M: Dense, floor: float, hopeless: Hopeless) -> Definite | None:
 
     None as soon as P is hopeless by what is known of it: orthonormal columns U and a height with UᵀPU ≤ height · I.
     """
-    if len(M) >= FEW_FROM:
-        glance = _at_a_glance(M)
-        if glance is not None and _surely(M, floor * float(np.linalg.norm(M)), *glance, hopeless):
+    glance = _at_a_glance(M) if len(M) >= ITERATIVE_FROM else None
+    if glance is not None:
+        if _surely(M, floor * float(np.linalg.norm(M)), *glance, hopeless):
             return None
-        if (least := floor * _largest(M)) > 0:  # without a floor nothing is proven
-            eigenvalues, V = eigh(M, subset_by_value=(-np.inf, least), check_finite=False)
+        least = floor * _largest(M)
+        for count in FEW if least > 0 else ():  # without a floor nothing is proven
+            found = _lowest(M, count, glance[0][0])
+            if found is None:
+                break
+            eigenvalues, V = found
             if _surely(M, least * (1 + 1e-5), eigenvalues, V, hopeless):
                 return None
-            P = np.asarray(M + (V * (least - eigenvalues)) @ V.T)
-            if (C := _factor(P)) is not None:
-                return _by_factor(P, C)
+            # Then all that are below are known, but perhaps for equal ones; of those, P would show by having no factor.
+            if eigenvalues[-1] > least and _residual(M, eigenvalues, V) <= 0.01 * least:
+                P = np.asarray(M + (V * np.maximum(least - eigenvalues, 0)) @ V.T)
+                C = _factor(P)
+                if C is not None:
+                    return _by_factor(P, C)
     eigenvalues, V = np.linalg.eigh(M)
     eigenvalues = np.maximum(eigenvalues, max(eigenvalues[-1], 1e-300) * floor)
     return Definite((V * eigenvalues) @ V.T, lambda R: np.asarray(((R @ V) / eigenvalues) @ V.T))
@@ -90,20 +99,39 @@ def _surely(M: Dense, least: float, eigenvalues: Dense, V: Dense, hopeless: Hope
     uᵀP u = Σ c² max(λ, f) ≤ f + ‖(M − f I)₊ u‖ ≤ f + Σ |yᵢ| ρᵢ ≤ f + ‖ρ‖.
     """
     below = eigenvalues < 0
-    U, theta = V[:, below], eigenvalues[below]
-    return bool(below.any()) and hopeless(U, least + float(np.linalg.norm(M @ U - U * theta)))
+    return bool(below.any()) and hopeless(V[:, below], least + _residual(M, eigenvalues[below], V[:, below]))
+
+
+def _residual(M: Dense, eigenvalues: Dense, V: Dense) -> float:
+    return float(np.linalg.norm(M @ V - V * eigenvalues))
 
 
 def _at_a_glance(M: Dense) -> tuple[Dense, Dense] | None:
-    """The least eigenvalue and its vector, roughly, in single precision; None where ARPACK gives up."""
+    """The least eigenvalue and its vector, roughly, in single precision."""
     with np.errstate(over="ignore"):
         single = M.astype(np.float32)
-    try:
-        found = _eigsh(single, k=1, which="SA", v0=_start(single), maxiter=len(M) // 5, tol=1e-4, **_SAME)
-    except ArpackError:
+    found = _eigenvectors(single, 1, which="SA", tol=1e-4)
+    if found is None:
         return None
     eigenvalues, V = (one.astype(float) for one in found)
     return eigenvalues, V / np.linalg.norm(V)
+
+
+def _lowest(M: Dense, count: int, least: float) -> tuple[Dense, Dense] | None:
+    """The least eigenvalues, ascending, and their vectors, by inverses of M less a shift below the least of them."""
+    shift = least - 0.05 * abs(least) - 1e-5 * float(np.linalg.norm(M))
+    shifted = M.copy()
+    shifted[np.diag_indices_from(shifted)] -= shift
+    C = _factor(shifted)
+    if C is None:
+        return None
+    inverse = LinearOperator(M.shape, matvec=lambda v: dpotrs(C, v, lower=1)[0], dtype=M.dtype)
+    found = _eigenvectors(M, count, sigma=shift, OPinv=inverse, tol=1e-10)
+    if found is None:
+        return None
+    eigenvalues, V = found
+    ascending = np.argsort(eigenvalues)
+    return eigenvalues[ascending], V[:, ascending]
 
 
 def _largest(M: Dense) -> float:
@@ -113,6 +141,15 @@ def _largest(M: Dense) -> float:
     except ArpackError:
         return 0.0
     return max(0.0, float(found[0]))
+
+
+def _eigenvectors(M: Any, count: int, **how: Any) -> tuple[Any, Any] | None:
+    """A few eigenvalues and their vectors; None where ARPACK gives up."""
+    try:
+        eigenvalues, V = _eigsh(M, k=count, v0=_start(M), maxiter=len(M) // 5, **how, **_SAME)
+    except ArpackError:
+        return None
+    return eigenvalues, V
 
 
 def _start(M: Any) -> Any:
