@@ -19,7 +19,7 @@ from scipy.special import wrightomega
 
 from batchdp.linalg.matrix import Dense
 
-ONE_WAY = (1.0, 10.0, 100.0, 1000.0, 5000.0)
+ONE_WAY = (0.01, 1.0, 10.0, 100.0, 1000.0, 5000.0)
 BY_SIZE = (0.0, 0.4, 0.75, 1.1, 1.5)
 STRENGTHS = (0.03, 0.3, 1.0, 3.0, 30.0)
 """λ of the shrinking; the best for every pair is taken."""

@@ -29,6 +29,8 @@ MOST_SMOOTH = 1500
 """Runs of cells up to which smooth ones are looked for."""
 MOST_DENSE = 20_000_000
 """Measurements times runs that are held as one array."""
+MOST_JUDGED = 2000
+"""Answers, or runs of cells, up to which the covariance of non-negative ones is looked at."""
 MOST_STEPS = 60
 LARGEST_STEP = 2.0
 """Of a logarithm."""
@@ -48,6 +50,7 @@ class Problem:
         queries: W, answer × run of cells; W = B L.
         measured: y.
         widths: how many cells every run has.
+        independent: whether the noise is; if not, nothing is said of covariances, and cells are not smoothed.
     """
 
     measure: sparse.csr_array
@@ -55,6 +58,7 @@ class Problem:
     queries: sparse.csr_array
     measured: Dense
     widths: Dense
+    independent: bool = True
 
     @cached_property
     def variances(self) -> Dense:
@@ -215,12 +219,11 @@ def denoise_cells(problem: Problem, progress: Progress | None = None) -> Denoise
     raw, W = np.asarray(problem.reconstruct @ problem.measured), problem.queries
     rows = problem.variances
     positive = _closest(problem, raw)
-    small = W.shape[0] * W.shape[1] <= MOST_DENSE
-    if not small:
+    if min(W.shape) > MOST_JUDGED or W.shape[0] * W.shape[1] > MOST_DENSE:
         return DenoisedCells(np.asarray(W @ positive), positive, (0.0, 1.0), None, rows, Outcome.CONVERGED)
     ways, covariances, status = [np.asarray(W @ positive) - raw], [_projected(problem, positive)], Outcome.CONVERGED
     try:
-        if W.shape[1] <= MOST_SMOOTH and len(problem.measured) * W.shape[1] <= MOST_DENSE:
+        if problem.independent and W.shape[1] <= MOST_SMOOTH and len(problem.measured) * W.shape[1] <= MOST_DENSE:
             smooth = smooth_cells(problem, progress)
             ways.append(np.asarray(W @ smooth.cells) - raw)
             covariances.append(smooth.covariance)
@@ -231,7 +234,9 @@ def denoise_cells(problem: Problem, progress: Progress | None = None) -> Denoise
     chance = np.array(
         [float(np.square(problem.reconstruct.T @ own).sum()) / max(float(own @ own), 1e-300) for own in D]
     )
-    mix = best_mix(M, (rows - cov).sum(axis=1) - SHY * chance, pull=EVEN * float(rows.sum()))
+    mix = np.ones(1)
+    if len(ways) > 1:
+        mix = best_mix(M, (rows - cov).sum(axis=1) - SHY * chance, pull=EVEN * float(rows.sum()))
     risks = rows + np.square(mix @ D) - 2 * mix @ (rows - cov)
     cells = _closest(problem, raw + mix @ D) if len(ways) > 1 else positive
     both = (float(mix[1]) if len(ways) > 1 else 0.0, float(mix[0]))

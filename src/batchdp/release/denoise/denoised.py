@@ -342,15 +342,17 @@ def _asked_problem(W: sparse.csr_array, release: Release) -> tuple[Problem, Dens
     Beyond `MOST_TOGETHER` answers, each as if its noise were its own.
     """
     answers, reader = release.linear_answers, release.reader
-    units = np.maximum(np.asarray(abs(W).max(axis=1).todense()).reshape(-1), 1e-300)
+    units = np.asarray(abs(W).max(axis=1).todense()).reshape(-1)
+    units = np.where(units > 0, units, 1.0)
     first = runs_of(W)
     widths = np.diff(np.append(first, W.shape[1])).astype(np.float64)
     W = sparse.csr_array(sparse.diags_array(1 / units) @ W[:, first])
-    if len(answers) > MOST_TOGETHER:
+    if len(answers) > MOST_TOGETHER or len(answers) * reader.measurements > MOST_ENTRIES:
         errors = np.concatenate([reader.errors_of(t).reshape(-1) for t in range(len(reader.sizes))]) / units
         errors = np.maximum(errors, NO_NOISE**0.5 * max(float(errors.max(initial=0.0)), 1e-300))
         L = sparse.csr_array(sparse.diags_array(1 / errors) @ W)
-        return Problem(L, sparse.csr_array(sparse.diags_array(errors)), W, answers / units / errors, widths), units
+        B = sparse.csr_array(sparse.diags_array(errors))
+        return Problem(L, B, W, answers / units / errors, widths, independent=False), units
     covariance = reader.law(reader.rows(np.arange(len(answers)))).covariance / np.outer(units, units)
     sizes, ways = linalg.eigh(covariance)
     kept = sizes > NO_NOISE * max(float(sizes[-1]), 1e-300)
