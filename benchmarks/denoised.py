@@ -79,8 +79,8 @@ def weighted_pairs(sizes: Sequence[int], one_way: float, by_size: float) -> Kron
     pairs = np.array([len(table.columns) == 2 for table in batch.tables])
     weights = np.where(pairs, cells**-by_size, 0.0)
     weights = np.where(pairs, weights / weights[pairs].mean(), one_way)
-    weighted: KroneckerWorkload = replace(batch, weights=weights)
-    return weighted
+    found: KroneckerWorkload = replace(batch, weights=weights)
+    return found
 
 
 def adult(folder: Path, runs: int, budgets: Sequence[float]) -> None:
