@@ -3,7 +3,7 @@
     python benchmarks/denoised.py adult FOLDER [--runs N] [--rho R …]
     python benchmarks/denoised.py shapes FOLDER [--runs N] [--records N …]
     python benchmarks/denoised.py three [--rho R …]
-    python benchmarks/denoised.py random [--cases N]
+    python benchmarks/denoised.py random [--cases N] [--runs N]
 
 `adult`: all 91 tables of two columns of UCI Adult (adult.csv.gz and adult-domain.json in the folder), by plans with
 weights for estimates; the mean over tables of the L1 distance over the number of records, and the share of tables
@@ -20,7 +20,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -184,66 +184,50 @@ def three(budgets: Sequence[float]) -> None:
         )
 
 
-def random_cases(cases: int) -> Iterator[tuple[str, list[tuple[float, float]], float, float]]:
-    """The class of a case; of every table its squared errors, denoised and raw; estimated and true ones in all."""
-    for case in range(cases):
-        rng = np.random.default_rng(10_000 + case)
-        privacy: Any = ("pure", "zcdp")[case % 2]
-        budget = {"epsilon": 10 ** rng.uniform(-2, 0.5)} if privacy == "pure" else {"rho": 10 ** rng.uniform(-4, 0.5)}
-        if case % 4 < 2:
-            n = int(rng.integers(8, 80))
-            made = rng.choice(["ranges", "prefix", "discrete", "related"])
-            sizes: tuple[int, ...] = (n,) if made == "prefix" else (n // 2, n)
-            workload: Any = getattr(batchdp.workloads, made)(*sizes)
-            strategy: Any = batchdp.optimize(workload, privacy=privacy, seconds=0.3)
-            counts = rng.multinomial(
-                int(10 ** rng.uniform(1.5, 6)), rng.dirichlet(np.full(n, 10 ** rng.uniform(-1, 1)))
-            )
-            release = release_of(strategy, counts, **budget)
-            truth = [workload.matrix @ counts]
-        else:
-            sizes = tuple(int(k) for k in rng.integers(2, 15, int(rng.integers(2, 6))))
-            order = [1, 2] if rng.random() < 0.5 or len(sizes) < 3 else [3]
-            batch: Any = batchdp.workloads.marginals(sizes, order)
-            strategy = batchdp.optimize(getattr(batch, "structure", None) or batch, privacy=privacy, seconds=1)
-            codes = invented(sizes, int(10 ** rng.uniform(1.5, 5)), rng)
-            release = release_of(strategy, codes, **budget)
-            truth = [
-                exact(codes, sizes, [release.column_names.index(one) for one in table.columns]).reshape(-1)
-                for table in release.tables
-            ]
-        ours = release.denoised()
-        if len(truth) == 1:
-            pairs = [
-                (float(np.square(ours.values - truth[0]).sum()), float(np.square(release.values - truth[0]).sum()))
-            ]
-        else:
-            pairs = [
-                (
-                    float(np.square(ours.array(t).reshape(-1) - x).sum()),
-                    float(np.square(release.array(t).reshape(-1) - x).sum()),
-                )
-                for t, x in enumerate(truth)
-            ]
-        answers = sum(len(x) for x in truth)
-        kind = f"{'matrices' if case % 4 < 2 else 'tables'}, {release.reader.noise.name}"
-        yield kind, pairs, ours.risk * answers, ours.raw_risk * answers
+def random_case(case: int) -> tuple[Any, Any, list[Floats], dict[str, float]]:
+    """A strategy, data, true tables and a budget that nothing was chosen by."""
+    rng = np.random.default_rng(10_000 + case)
+    privacy: Any = ("pure", "zcdp")[case % 2]
+    budget = {"epsilon": 10 ** rng.uniform(-2, 0.5)} if privacy == "pure" else {"rho": 10 ** rng.uniform(-4, 0.5)}
+    if case % 4 < 2:
+        n, made = int(rng.integers(8, 80)), rng.choice(["ranges", "prefix", "discrete", "related"])
+        workload: Any = getattr(batchdp.workloads, made)(*((n,) if made == "prefix" else (n // 2, n)))
+        strategy: Any = batchdp.optimize(workload, privacy=privacy, seconds=0.3)
+        counts = rng.multinomial(int(10 ** rng.uniform(1.5, 6)), rng.dirichlet(np.full(n, 10 ** rng.uniform(-1, 1))))
+        return strategy, counts, [workload.matrix @ counts], budget
+    sizes = tuple(int(k) for k in rng.integers(2, 15, int(rng.integers(2, 6))))
+    order = [1, 2] if rng.random() < 0.5 or len(sizes) < 3 else [3]
+    batch: Any = batchdp.workloads.marginals(sizes, order)
+    batch = getattr(batch, "structure", None) or batch
+    strategy = batchdp.optimize(batch, privacy=privacy, seconds=1)
+    codes = invented(sizes, int(10 ** rng.uniform(1.5, 5)), rng)
+    return strategy, codes, [exact(codes, sizes, table.columns).reshape(-1) for table in batch.tables], budget
 
 
-def random(cases: int) -> None:
+def random(cases: int, runs: int) -> None:
     """Print total errors, in units of the raw risk of every case, by classes of cases."""
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    found: dict[str, list[Floats]] = {}
     tables: dict[str, list[float]] = {}
-    for kind, pairs, said, unit in random_cases(cases):
-        ours, raw = np.sum(pairs, axis=0)
-        found.setdefault(kind, []).append((ours / unit, raw / unit, said / unit))
-        tables.setdefault(kind, []).extend(a / b for a, b in pairs)
+    for case in range(cases):
+        strategy, data, truth, budget = random_case(case)
+        ends = np.cumsum([0, *map(len, truth)])
+        errors, said, unit = np.zeros((2, len(truth))), 0.0, 0.0
+        for _ in range(runs):
+            release = release_of(strategy, data, **budget)
+            ours = release.denoised()
+            for k, values in enumerate((ours.values, release.values)):
+                squares = np.square(values - np.concatenate(truth))
+                errors[k] += np.add.reduceat(squares, ends[:-1])
+            said, unit = said + ours.risk * ends[-1], unit + ours.raw_risk * ends[-1]
+        kind = f"{'matrices' if case % 4 < 2 else 'tables'}, {release.reader.noise.name}"
+        found.setdefault(kind, []).append(np.array([*errors.sum(axis=1), said]) / unit)
+        tables.setdefault(kind, []).extend((errors[0] / errors[1]).tolist())
     for kind, each in found.items():
-        ours, raw, said = np.sum(each, axis=0)
+        ours_, raw, guess = np.sum(each, axis=0)
         worse = np.array(tables[kind])
         print(
-            f"{kind}: {len(each)} cases, squared error / raw {ours / raw:.3f}; of {len(worse)} single tables in one "
-            f"draw {np.mean(worse > WORSE):.1%} lose more than 3 %; estimated / true risk {said / ours:.2f}",
+            f"{kind}: {len(each)} cases, squared error / raw {ours_ / raw:.3f}; of {len(worse)} single tables over "
+            f"{runs} draws {np.mean(worse > WORSE):.1%} lose more than 3 %; estimated / true risk {guess / ours_:.2f}",
             flush=True,
         )
 
@@ -267,7 +251,7 @@ def main() -> None:
     elif options.what == "three":
         three(options.rho or [0.5, 0.01])
     else:
-        random(options.cases)
+        random(options.cases, options.runs)
 
 
 if __name__ == "__main__":
