@@ -351,8 +351,8 @@ def _asked_problem(W: sparse.csr_array, release: Release) -> tuple[Problem, Dens
         errors = np.concatenate([reader.errors_of(t).reshape(-1) for t in range(len(reader.sizes))]) / units
         errors = np.maximum(errors, NO_NOISE**0.5 * max(float(errors.max(initial=0.0)), 1e-300))
         L = sparse.csr_array(sparse.diags_array(1 / errors) @ W)
-        B = sparse.csr_array(sparse.diags_array(errors))
-        return Problem(L, B, W, answers / units / errors, widths, independent=False), units
+        each = sparse.csr_array(sparse.diags_array(errors))
+        return Problem(L, each, W, answers / units / errors, widths, independent=False), units
     covariance = reader.law(reader.rows(np.arange(len(answers)))).covariance / np.outer(units, units)
     sizes, ways = linalg.eigh(covariance)
     kept = sizes > NO_NOISE * max(float(sizes[-1]), 1e-300)
