@@ -197,7 +197,7 @@ def test_plans_of_tables_hold_them_too() -> None:
     assert beside.batch.asked[0].name == "a"
     assert beside.batch.asked[0].derived
     many = {"table": "t", "columns": {"c": {"values": list(range(6000))}, "k": {"integers": [0, 10]}}}
-    large: Any = plan("SELECT c, AVG(k) AS a FROM t GROUP BY c", many, cache=False)
+    large: Any = plan("SELECT c, AVG(k) AS a FROM t GROUP BY c", many, cache=False, seconds=0.2)
     assert len(large.batch.asked) == 6000
     assert large.workload.queries == 12_000
 
