@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import batchdp
-from batchdp import MatrixWorkload, workloads
+from batchdp import Workload, workloads
 from batchdp.errors import StrategyError
 from batchdp.optimizer.options import Options
 from batchdp.optimizer.residual import groups
@@ -28,7 +28,7 @@ from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 Dense = NDArray[np.float64]
 
 
-def structure(workload: MatrixWorkload | KroneckerWorkload) -> KroneckerWorkload:
+def structure(workload: Workload) -> KroneckerWorkload:
     batch = workload.structure
     assert isinstance(batch, KroneckerWorkload)
     return batch

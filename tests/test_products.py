@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import batchdp
-from batchdp import MatrixWorkload, workloads
+from batchdp import MatrixWorkload, Workload, workloads
 from batchdp.errors import BatchDPError, PrivacyParameterError, ReleaseError, StrategyError, WorkloadError
 from batchdp.linalg.matrix import dense
 from batchdp.progress import Outcome
@@ -22,7 +22,7 @@ EACH = np.eye(3)
 PREFIX = np.tril(np.ones((2, 2)))
 
 
-def in_factors_only(workload: MatrixWorkload | KroneckerWorkload) -> KroneckerWorkload:
+def in_factors_only(workload: Workload) -> KroneckerWorkload:
     assert isinstance(workload, KroneckerWorkload)
     return workload
 

@@ -147,8 +147,9 @@ def codes_outcome(case: Case, table: Any) -> Outcome:
 
 @cache
 def _every_combination(sizes: tuple[int, ...]) -> MatrixWorkload:
-    batch = products(sizes, [[None] * len(sizes)])
-    return batch if isinstance(batch, MatrixWorkload) else batch.workload()
+    batch: Any = products(sizes, [[None] * len(sizes)])
+    found: MatrixWorkload = batch if isinstance(batch, MatrixWorkload) else batch.workload()
+    return found
 
 
 def _counted(case: Case, counted: list[Any], said: str) -> Outcome:

@@ -34,7 +34,7 @@ from batchdp.strategies.residual.strategy import ResidualStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.kronecker import KroneckerWorkload
-from batchdp.workloads.matrix import MatrixWorkload, as_workload
+from batchdp.workloads.matrix import MatrixWorkload, Workload, as_workload
 
 ShapeChoice = Literal["pair", "any"]
 TIE = 1e-12
@@ -75,8 +75,12 @@ def optimize(
     privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
     **search: Unpack[_Search],
 ) -> PairStrategy: ...
+@overload
 def optimize(
-    workload: MatrixWorkload | KroneckerWorkload | ArrayLike | Any,
+    workload: Workload, privacy: Privacy | Literal["auto"] = LAPLACE.privacy, **search: Unpack[_Search]
+) -> Any: ...
+def optimize(
+    workload: Workload | ArrayLike | Any,
     privacy: Privacy | Literal["auto"] = LAPLACE.privacy,
     *,
     objective: Objective = "sum",

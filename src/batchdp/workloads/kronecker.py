@@ -241,7 +241,7 @@ def products(
     *,
     names: Iterable[str] | None = None,
     weights: ArrayLike | None = None,
-) -> MatrixWorkload | KroneckerWorkload:
+) -> Workload:
     """A batch of tables, each a product of factors; never multiplied out beyond what fits.
 
     Args:

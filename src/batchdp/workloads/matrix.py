@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -110,6 +110,20 @@ class Workload:
 
     weights: Dense | None
     """How much a query's, or each of a table's queries', squared error counts; None where all count alike."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def matrix(self) -> Any:
+            """W, as a matrix of some kind."""
+
+        @property
+        def names(self) -> Any:
+            """Of the queries, or of the tables."""
+
+        @property
+        def structure(self) -> Any:
+            """The same batch in factors, where it came so."""
 
     def __new__(cls, *given: Any, **named: Any) -> MatrixWorkload:
         """A matrix, unless a subclass asks."""

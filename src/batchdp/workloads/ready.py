@@ -15,7 +15,7 @@ from batchdp.errors import WorkloadError
 from batchdp.linalg.matrix import Indices, Plain
 from batchdp.linalg.product import CellMap, Product
 from batchdp.workloads.kronecker import MOST_TABLES, Factor, KroneckerWorkload, column_sizes
-from batchdp.workloads.matrix import MatrixWorkload
+from batchdp.workloads.matrix import MatrixWorkload, Workload
 
 
 def whole(**named: int) -> tuple[int, ...]:
@@ -28,7 +28,7 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(errors.check_whole("seed", seed, 0, WorkloadError))
 
 
-def marginals(shape: Iterable[int], order: int | Iterable[int]) -> MatrixWorkload | KroneckerWorkload:
+def marginals(shape: Iterable[int], order: int | Iterable[int]) -> Workload:
     """All tables of `order` attributes, the cells being the combinations of all attributes' values.
 
     Args:
