@@ -159,10 +159,9 @@ class Facts:
 
     @property
     def sensitivity(self) -> str:
-        """How far one privacy unit moves the measurements: exactly, or at most where one takes another's place."""
+        """How far one privacy unit moves the measurements, at most."""
         c = self.certificate
-        bound = ", a bound that no replacement exceeds" * c.neighbours.startswith("replacing")
-        exactly = f"computed without rounding{bound}"
+        exactly = "rounded up in exact arithmetic: no change of one unit exceeds it"
         if c.shape:
             return f"{c.groups[0].moved} columns of the measurements, each inside its bodies, in whole numbers"
         if len(c.groups) > 1:

@@ -306,7 +306,7 @@ def _files(facts: Facts) -> Bullets:
             "datapackage.json: what every column of every table is, for programs (Frictionless Table Schema).",
             *covariance,
             "answers.release: measurements, answers and certificate, for batchdp; batchdp verify on this folder, with "
-            "--ledger, computes all of it again.",
+            "--ledger, computes again what follows from the measurements.",
             "checklist.md: what was checked, what is declared, what is open.",
             "evidence.json: certificate, digests, versions.",
         )

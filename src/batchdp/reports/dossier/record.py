@@ -265,7 +265,7 @@ def _implementation(facts: Facts, justification: str, **before: str) -> dict[str
         f"Sensitivity: {facts.sensitivity}.",
         f"Floating point: {facts.lattice}.",
         f"{facts.loss}.",
-        "What is measured was chosen from queries and domain alone, before any record was read; SHA-256 of the "
-        f"plan {facts.certificate.plan_digest}.",
+        "What is measured was chosen from queries and domain alone, before any record was read; fingerprint of "
+        f"the plan {facts.certificate.plan_digest}.",
     ]
     return {**before, "mechanisms": _known(mechanisms), "justification": justification}
