@@ -153,12 +153,12 @@ def fit_cells(
     found = np.asarray(W @ fitted.x)
     if not whole:
         return Consistent(release, lambda _: found, fitted.status)
-    rounded = np.asarray(W @ round_controlled(fitted.x, _counting(W))[0].astype(np.float64))
+    rounded = np.asarray(W @ round_controlled(fitted.x, counting_queries(W))[0].astype(np.float64))
     cost = Rounding.of([np.abs(rounded - found)])
     return Consistent(release, lambda _: rounded, fitted.status, cost)
 
 
-def _counting(workload: sparse.csr_array) -> sparse.csr_array:
+def counting_queries(workload: sparse.csr_array) -> sparse.csr_array:
     """The queries that count records, each cell once or not at all."""
     W = sparse.csr_array(workload)
     W.eliminate_zeros()
@@ -287,15 +287,15 @@ def _(reader: Any, release: Release, *, whole: bool, progress: Progress | None) 
             "release tables of fewer columns"
         )
     fitted = closest_tables(*estimates(release, fitting), asked, batch.sizes, progress=progress)
-    read, rounding = _reader(batch, fitting, fitted.table), None
+    read, rounding = read_tables(batch, fitting, fitted.table), None
     if whole:
         tables, unkept = whole_tables(lambda k: fitted.table(asked[k]), asked, release.column_names, progress)
-        before, read = read, _reader(batch, fitting, lambda own: _margin_of(tables, asked, own))
+        before, read = read, read_tables(batch, fitting, lambda own: margin_of(tables, asked, own))
         rounding = Rounding.of((np.abs(read(t) - before(t)) for t in range(len(batch.tables))), unkept)
     return Consistent(release, read, fitted.status, rounding, fitted.gap, fitted.lifted)
 
 
-def _reader(batch: KroneckerWorkload, fitting: Sequence[int], cells: Callable[[Columns], Dense]) -> Read:
+def read_tables(batch: KroneckerWorkload, fitting: Sequence[int], cells: Callable[[Columns], Dense]) -> Read:
     """Whole tables as they are, others as what they ask of the whole table of their columns."""
     known = set(fitting)
 
@@ -310,7 +310,7 @@ def _reader(batch: KroneckerWorkload, fitting: Sequence[int], cells: Callable[[C
     return read
 
 
-def _margin_of(tables: Sequence[Indices], asked: Sequence[Columns], own: Columns) -> Dense:
+def margin_of(tables: Sequence[Indices], asked: Sequence[Columns], own: Columns) -> Dense:
     """A table of whole numbers, or the margin of the first that has its columns."""
     k = asked.index(own) if own in asked else next(k for k, A in enumerate(asked) if set(own) <= set(A))
     return np.asarray(project(tables[k], asked[k], own), dtype=np.float64)

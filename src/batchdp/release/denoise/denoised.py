@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, singledispatch
+from functools import cached_property, partial, singledispatch
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,8 +18,7 @@ from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.residual.tables import TableReader
 from batchdp.progress import Outcome, Progress
 from batchdp.release.beside import Beside
-from batchdp.release.consistency.faces import project
-from batchdp.release.consistency.release import estimates, whole_tables
+from batchdp.release.consistency.release import counting_queries, estimates, margin_of, read_tables, whole_tables
 from batchdp.release.consistency.rounding import round_controlled
 from batchdp.release.denoise.cells import DenoisedCells, Problem, denoise_cells, runs_of
 from batchdp.release.denoise.tables import DenoisedTables, denoise_tables
@@ -202,7 +201,7 @@ def _from_cells(
     answers = units * found.answers
     if whole:
         W = sparse.csr_array(sparse.diags_array(units) @ problem.queries)
-        answers = np.asarray(W @ round_controlled(found.cells, _counting(W))[0].astype(np.float64))
+        answers = np.asarray(W @ round_controlled(found.cells, counting_queries(W))[0].astype(np.float64))
     squares = np.square(units)
     raw, ours = squares * found.raw_risks, None if found.risks is None else squares * found.risks
 
@@ -232,14 +231,6 @@ def _from_cells(
         whole,
         tuple(notes),
     )
-
-
-def _counting(W: sparse.csr_array) -> sparse.csr_array:
-    """The queries that count records, each cell once or not at all."""
-    W.eliminate_zeros()
-    lengths = np.diff(W.indptr)
-    others = np.bincount(np.repeat(np.arange(len(lengths)), lengths), W.data != 1, len(lengths))
-    return sparse.csr_array(W[np.flatnonzero((others == 0) & (lengths > 0))])
 
 
 # ── Tables over many columns.
@@ -281,27 +272,16 @@ def _from_tables(
     cells: Callable[[tuple[int, ...]], Dense] = made.fitted.table
     if whole:
         rounded, unkept = whole_tables(lambda k: made.fitted.table(asked[k]), asked, release.column_names, progress)
-        by_columns = {own: np.asarray(table, dtype=np.float64) for own, table in zip(asked, rounded, strict=True)}
-
-        def rounded_cells(own: tuple[int, ...]) -> Dense:
-            holder = own if own in by_columns else next(A for A in asked if set(own) <= set(A))
-            return np.asarray(project(by_columns[holder], holder, own))
-
-        cells = rounded_cells
+        cells = partial(margin_of, rounded, asked)
         if unkept:
             notes.append(f"In whole numbers tables no longer agree on {len(unkept):,} shared margins.")
     known = set(fitting)
     inside = {t for t in range(len(batch.tables)) if any(set(batch.tables[t].columns) <= set(A) for A in asked)}
 
+    of_tables = read_tables(batch, fitting, cells)
+
     def read(table: int) -> Dense:
-        if table not in inside:
-            return release.linear_values(table)
-        found = cells(batch.tables[table].columns)
-        if table not in known:
-            for axis, factor in enumerate(batch.factors_of(table).values()):
-                if factor.given is not None:
-                    found = np.moveaxis(np.tensordot(factor.matrix, found, axes=(1, axis)), 0, axis)
-        return np.asarray(found)
+        return of_tables(table) if table in inside else release.linear_values(table)
 
     def risks_of(table: int, places: Any) -> tuple[float, float]:
         size = int(reader.sizes[table])
