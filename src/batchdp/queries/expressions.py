@@ -22,8 +22,8 @@ LARGEST = 1e100
 """Number in an expression, as in SQL."""
 MOST_STEPS = 2.0**53
 """Between the ends of a column."""
-SUM, QUANTILE = "sum", "quantile"
-"""The two kinds of expressions, in files."""
+SUM, QUANTILE, MOMENT = "sum", "quantile", "moment"
+"""The kinds of expressions, in files."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Affine(Generic[Part]):
 
     @property
     def parts(self) -> Iterator[Part]:
-        """Whatever is multiplied."""
+        """The parts that are multiplied by numbers."""
         return (part for _, part in self.terms)
 
     def mapped(self, to: Callable[[Part], Other]) -> Affine[Other]:
@@ -104,37 +104,89 @@ class Crossing(Generic[Part]):
         return Crossing(self.share, self.edges, below, to(self.total), self.step, self.start)
 
 
+MOMENTS = ("variance", "deviation", "covariance", "correlation")
+
+
+@dataclass(frozen=True)
+class Moments(Generic[Part]):
+    """A variance, its root, a covariance or a correlation, from a count, sums, and sums of squares and products.
+
+    Args:
+        what: one of `MOMENTS`.
+        sample: whether one less than the count is divided by.
+        count: the records that have a number, or both.
+        sums: of x, and of y where there are two.
+        products: of x with x; or of x with y, and for a correlation of x with x and of y with y.
+    """
+
+    what: str
+    sample: bool
+    count: Part
+    sums: tuple[Part, ...]
+    products: tuple[Part, ...]
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """The count, the sums, and the sums of products."""
+        yield from (self.count, *self.sums, *self.products)
+
+    def mapped(self, to: Callable[[Part], Other]) -> Moments[Other]:
+        """The same of other parts."""
+        sums, products = tuple(map(to, self.sums)), tuple(map(to, self.products))
+        return Moments(self.what, self.sample, to(self.count), sums, products)
+
+    def of(self, numbers: Sequence[complex]) -> complex:
+        """What it is where the parts are these numbers, in their order; a deviation as its square."""
+        n, sums, products = numbers[0], numbers[1 : 1 + len(self.sums)], numbers[1 + len(self.sums) :]
+        by = n - self.sample
+
+        def product(which: int, a: int, b: int) -> complex:
+            return (products[which] - sums[a] * sums[b] / n) / by
+
+        if self.what != "correlation":
+            return product(0, 0, len(self.sums) - 1)
+        return product(0, 0, 1) / (product(1, 0, 0) * product(2, 1, 1)) ** 0.5
+
+
+DERIVED = (Combination, Crossing, Moments)
+"""What is computed from parts."""
+
+
 @dataclass(frozen=True)
 class Asked(Generic[Part]):
     """An answer that somebody asked for: a part as it is, or something computed from parts."""
 
     name: str
-    of: Part | Combination[Part] | Crossing[Part]
+    of: Part | Combination[Part] | Crossing[Part] | Moments[Part]
 
     @property
     def derived(self) -> bool:
         """Whether it is computed from parts."""
-        return isinstance(self.of, Combination | Crossing)
+        return isinstance(self.of, DERIVED)
 
 
-def parts_of(of: int | Combination[int] | Crossing[int]) -> Iterator[int]:
+def parts_of(of: int | Combination[int] | Crossing[int] | Moments[int]) -> Iterator[int]:
     """The queries that an answer is computed from."""
-    if isinstance(of, Combination | Crossing):
+    if isinstance(of, DERIVED):
         yield from of.parts
     else:
         yield of
 
 
 def written(asked: Sequence[Asked[int]]) -> list[dict[str, Any]]:
-    """For files."""
+    """What is asked, as files have it."""
     return [{"name": one.name, "of": write_expression(one.of) if one.derived else one.of} for one in asked]  # type: ignore[arg-type]
 
 
-def write_expression(of: Combination[Any] | Crossing[Any]) -> dict[str, Any]:
+def write_expression(of: Combination[Any] | Crossing[Any] | Moments[Any]) -> dict[str, Any]:
     """For files; its parts stand there as they are."""
     if isinstance(of, Combination):
         ratios = [[_affine(one.numerator), _affine(one.denominator)] for one in of.ratios]
         return {"kind": SUM, "plain": _affine(of.plain), "ratios": ratios}
+    if isinstance(of, Moments):
+        sums, products = list(of.sums), list(of.products)
+        held = {"what": of.what, "sample": of.sample, "count": of.count, "sums": sums, "products": products}
+        return {"kind": MOMENT, **held}
     written = {field.name: getattr(of, field.name) for field in fields(of)}
     return {"kind": QUANTILE, **written, "edges": list(of.edges), "below": list(of.below)}
 
@@ -161,7 +213,7 @@ def read(content: Any, queries: int) -> tuple[Asked[int], ...]:
     return tuple(asked(one["name"], one["of"]) for one in content)
 
 
-def read_expression(of: Any, part: Callable[[Any], Part]) -> Combination[Part] | Crossing[Part]:
+def read_expression(of: Any, part: Callable[[Any], Part]) -> Combination[Part] | Crossing[Part] | Moments[Part]:
     """From a file, where anything can stand, with its parts read by a function; a `ValueError` if it is none."""
     if of["kind"] == SUM:
         ratios = tuple(Ratio(_read_affine(above, part), _read_affine(below, part)) for above, below in of["ratios"])
@@ -170,6 +222,12 @@ def read_expression(of: Any, part: Callable[[Any], Part]) -> Combination[Part] |
         if any(not ratio.denominator.terms for ratio in ratios):
             raise ValueError("a ratio divides by a constant")
         return Combination(_read_affine(of["plain"], part), ratios)
+    if of["kind"] == MOMENT:
+        shapes = {"variance": (1, 1), "deviation": (1, 1), "covariance": (2, 1), "correlation": (2, 3)}
+        sums, products = tuple(map(part, of["sums"])), tuple(map(part, of["products"]))
+        if shapes.get(of["what"]) != (len(sums), len(products)) or not isinstance(of["sample"], bool):
+            raise ValueError("a moment that is none")
+        return Moments(of["what"], of["sample"], part(of["count"]), sums, products)
     if of["kind"] != QUANTILE:
         raise ValueError("an expression of another kind")
     edges, share = tuple(map(_number, of["edges"])), _number(of["share"])

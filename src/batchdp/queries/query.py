@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from fractions import Fraction
 
 Value = str | int | bool
 """A declared value of a column that lists its values."""
@@ -77,8 +78,36 @@ class Negation:
     condition: Condition
 
 
+@dataclass(frozen=True)
+class Term:
+    """A multiple of the number in a column, or of the place of its value among some where it lists its values."""
+
+    column: str
+    factor: Fraction
+    values: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The sum of some terms lies between two whole numbers, both included, each open-ended if left out.
+
+    Factors are such that every sum is a whole number. It is unknown where a column is NULL or has an undeclared value.
+    """
+
+    terms: tuple[Term, ...]
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Each:
+    """Every declared value of a column is told apart."""
+
+    column: str
+
+
 Leaf = OneOf | Within | Missing
-Condition = Leaf | All | Any | Negation | Truth
+Condition = Leaf | Compared | All | Any | Negation | Truth
 
 
 @dataclass(frozen=True)
@@ -121,7 +150,28 @@ class Total:
     amounts: tuple[Amount, ...]
 
 
-Amount = Constant | ValueOf | Choice | Scaled | Total
+@dataclass(frozen=True)
+class Computed:
+    """The sum of some terms; 0 where one of their columns is NULL or has an undeclared value."""
+
+    terms: tuple[Term, ...]
+    divisor: int = 1
+    """Of the sum, which is a whole number as in `Compared`."""
+    counted: bool = False
+    """1 in the place of the number: how many numbers a sum has."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """1 for a person with at least one record that fulfils a condition, nothing more for further ones.
+
+    No record adds this by itself: persons are rows of a relation of their own (`domain.relations.Persons`).
+    """
+
+    condition: Condition | None = None
+
+
+Amount = Constant | ValueOf | Choice | Scaled | Total | Computed | Person
 
 
 _NOTHING = Constant(0.0)
@@ -147,6 +197,24 @@ class Group:
         for holds, here in reversed(self.cases):
             found = Choice(holds, amount if here else _NOTHING, found)
         return found
+
+
+@dataclass(frozen=True)
+class Over:
+    """An amount of all groups together but for those of some keys: what a window function adds up."""
+
+    amount: Amount
+    keys: frozenset[str]
+    """By whose groups it is told apart, as PARTITION BY says."""
+
+
+def union(groups: Sequence[Group]) -> Group:
+    """The records in any of a key's groups."""
+    if all(group.condition is not None for group in groups):
+        conditions = tuple(group.cases[0][0] for group in groups)
+        return Group(ALL, ((conditions[0] if len(conditions) == 1 else Any(conditions), True),))
+    cases = tuple((own[0][0], any(here for _, here in own)) for own in zip(*(g.cases for g in groups), strict=True))
+    return Group(ALL, cases, any(group.rest for group in groups))
 
 
 def restricted(amount: Amount, groups: Sequence[Group], where: Condition | None) -> Amount:
@@ -192,6 +260,8 @@ class Query:
     """Of which it is a group; itself if left out."""
     also: tuple[Item, ...] = field(default=(), compare=False)
     """Further items that need the same: parts of derived answers."""
+    table: str = ""
+    """Whose rows add to it, where a domain has several tables."""
     asked: bool = field(default=True, compare=False)
     """Whether somebody asked for it; if not, it is a part of a derived answer and no more."""
 
@@ -200,6 +270,8 @@ GROUPED = re.compile(r"(?P<name>.+?)\[(?P<groups>[^=\]]+=.*)\]", re.DOTALL)
 """What plans call a query of a statement with GROUP BY: name[column=group, …]."""
 ALL = "all"
 """What a name says of a key that a row adds up over, where SQL engines have NULL."""
+OTHER, MISSING = "anything else", "NULL"
+"""What the groups beside the declared ones are called, in parentheses."""
 QUERY = "query"
 """The group column of queries whose names say no more."""
 SINGLE = "answers"

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import pairwise
-from math import ceil, floor, log10
+from typing import Any
 
 from sqlglot import exp
 
-from batchdp.domain import Integers, Numbers
-from batchdp.domain.columns import Grid, exact
+from batchdp.domain import Integers, Listed, Numbers
+from batchdp.domain.columns import Grid, fold
 from batchdp.queries.expressions import MOST_RATIOS, Affine, Combination, Crossing, Ratio
-from batchdp.queries.query import (
-    Amount,
-    Choice,
-    Condition,
-    Constant,
-    Cut,
-    Missing,
-    Negation,
-    Scaled,
-    Total,
-    ValueOf,
-    Within,
-)
-from batchdp.sql.conditions import branches, check_branches, condition, exact_number
+from batchdp.queries.query import Amount, Choice, Constant, Missing, Negation, Over, Person, Scaled, Total, ValueOf
+from batchdp.sql.conditions import branches, check_branches, condition
+from batchdp.sql.constants import checked, constant_of, is_constant, number_of
+from batchdp.sql.functions import function, is_function, kind_of, refused_at
+from batchdp.sql.pieces import FIRST, LAST, Function, Line
+from batchdp.sql.quantiles import QUANTILES, crossing, filtered
 from batchdp.sql.refusals import Node
-from batchdp.sql.syntax import ARITHMETIC, Scope, unwrapped
+from batchdp.sql.regions import ends_of, where
+from batchdp.sql.relations import computed, is_related
+from batchdp.sql.sources import PersonCount
+from batchdp.sql.syntax import FUNCTIONS, Scope, unwrapped
 
-LONGEST_FRACTION = 4096
-"""Bits."""
-QUANTILES = (exp.Median, exp.WithinGroup, exp.PercentileCont, exp.ApproxQuantile, exp.Quantile)
-MOST_BINS = 128
-"""Of a grid that nobody declared; a column with no more values than that has a bin for each."""
-_STEPS = (Fraction(1), Fraction(2), Fraction(5, 2), Fraction(5), Fraction(10))
-"""Widths that people read easily, times a power of ten."""
 _COMBINE = "ask for both and combine the answers: that costs no privacy"
 
 _NOTHING = Constant(0.0)
-_COMPUTE: dict[type, Callable[[Fraction, Fraction], Fraction]] = dict(
-    zip(ARITHMETIC, (operator.add, operator.sub, operator.mul, operator.truediv), strict=True)
-)
 _OPERATION = {exp.Mul: "product", exp.Div: "ratio"}
 _REAL = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
 """Types that every answer has: a CAST to them changes nothing."""
@@ -91,9 +74,14 @@ def aggregate(scope: Scope, node: Node, factor: Fraction) -> Amount:
     if isinstance(node, exp.Filter):
         if type(node.this) not in AGGREGATES:
             raise scope.refusal(node, "FILTER of anything but COUNT or SUM", "write COUNT(*) FILTER (WHERE …)")
+        if isinstance(node.this, PersonCount):
+            return Person(condition(scope, node.expression.this))
         return Choice(condition(scope, node.expression.this), aggregate(scope, node.this, factor), _NOTHING)
     if type(node) in AGGREGATES:
         return AGGREGATES[type(node)](scope, node, factor)
+    if isinstance(node, exp.Window):
+        remedy = "write COUNT(*) / SUM(COUNT(*)) OVER () by itself, or with PARTITION BY"
+        raise scope.refusal(node, "a window function in a sum", remedy)
     if isinstance(node, exp.Column):
         name, _ = scope.column(node)
         raise scope.refusal(node, "a column that is neither counted nor grouped by", f"add GROUP BY {name}")
@@ -104,6 +92,8 @@ def aggregate(scope: Scope, node: Node, factor: Fraction) -> Amount:
         raise scope.refusal(node, "CASE outside SUM", remedy)
     if isinstance(node, exp.Cast):
         raise scope.refusal(node, "a CAST of an answer", "leave it out and convert the answer")
+    if isinstance(node, FUNCTIONS) and any(node.find_all(exp.AggFunc)):
+        raise scope.refusal(node, "a function of an answer is not supported", _COMBINE)
     raise scope.refusal(node, "neither a count nor a sum", "write COUNT(*), COUNT(*) FILTER (WHERE …) or SUM(…)")
 
 
@@ -122,7 +112,11 @@ def _sum_of(scope: Scope, node: Node, factor: Fraction) -> Amount:
     return summed(scope, node.this, factor)
 
 
-AGGREGATES: dict[type, Callable[[Scope, Node, Fraction], Amount]] = {exp.Count: _count, exp.Sum: _sum_of}
+AGGREGATES: dict[type, Callable[[Scope, Node, Fraction], Amount]] = {
+    exp.Count: _count,
+    exp.Sum: _sum_of,
+    PersonCount: lambda scope, node, factor: Person(),
+}
 """What a record adds to a multiple of every linear aggregate; `syntax.PARTS` lists the parts that its node may have."""
 
 
@@ -132,6 +126,14 @@ def summed(scope: Scope, node: Node, factor: Fraction) -> Amount:
     factor = checked(scope, node, factor * multiple)
     if isinstance(inner, exp.Case):
         return _case(scope, inner, lambda result: summed(scope, result, factor))
+    if isinstance(inner, (exp.Add, exp.Sub)) and is_related(inner):
+        amount, constant, _ = computed(scope, inner)
+        parts = [Scaled(number_of(scope, inner, factor), amount)]
+        if constant:
+            parts.append(Scaled(number_of(scope, inner, factor * constant), replace(amount, counted=True)))
+        return parts[0] if len(parts) == 1 else Total(tuple(parts))
+    if _is_computed(inner) or _is_listed(scope, inner):
+        return amount_of(scope, inner, number_function(scope, inner), factor)
     if isinstance(inner, exp.Column):
         name, _ = summable(scope, inner, "a sum")
         return ValueOf(name) if factor == 1 else Scaled(number_of(scope, inner, factor), ValueOf(name))
@@ -139,28 +141,95 @@ def summed(scope: Scope, node: Node, factor: Fraction) -> Amount:
         return _NOTHING
     if is_constant(inner):
         return Constant(number_of(scope, inner, factor * constant_of(scope, inner)))
-    if isinstance(inner, (exp.Add, exp.Sub)):
-        raise scope.refusal(inner, "a sum of several things inside SUM is not supported", "write SUM(…) + SUM(…)")
     raise scope.refusal(inner, "not a number for every record", "write SUM(CASE WHEN … THEN number ELSE number END)")
 
 
 def present(scope: Scope, node: Node) -> Amount:
     """1 for every record for which `summed` has a number, nothing where SQL has NULL."""
     inner, _ = stripped(scope, node)
-    if isinstance(inner, exp.Column):
+    if isinstance(inner, exp.Column) and not _is_listed(scope, inner):
         return ValueOf(summable(scope, inner, "a sum")[0], counted=True)
     if isinstance(inner, exp.Case):
         return _case(scope, inner, lambda result: present(scope, result))
+    if isinstance(inner, (exp.Add, exp.Sub)) and is_related(inner):
+        return replace(computed(scope, inner)[0], counted=True)
+    if _is_computed(inner) or isinstance(inner, exp.Column):
+        return counted_of(scope, inner, number_function(scope, inner))
     return _NOTHING if isinstance(inner, exp.Null) else Constant(1.0)
 
 
 def stripped(scope: Scope, node: Node) -> tuple[Node, Fraction]:
     """What is summed without its constant factors, and these."""
     inner, factor = unwrapped(node), Fraction(1)
-    while isinstance(inner, (exp.Neg, exp.Mul, exp.Div)) and not is_constant(inner):
+    while isinstance(inner, (exp.Neg, exp.Mul, exp.Div)) and not is_constant(inner) and not _is_product(inner):
         inner, multiple = (inner.this, Fraction(-1)) if isinstance(inner, exp.Neg) else _scaled(scope, inner)
         inner, factor = unwrapped(inner), checked(scope, inner, factor * multiple)
     return inner, factor
+
+
+def _is_product(node: Node) -> bool:
+    """Whether both sides depend on a column."""
+    return isinstance(node, (exp.Mul, exp.Div)) and not (
+        is_constant(node.expression) or (isinstance(node, exp.Mul) and is_constant(node.this))
+    )
+
+
+def _is_computed(node: Node) -> bool:
+    """Whether a node is a function of columns, and not a constant."""
+    return is_function(node) and any(node.find_all(exp.Column))
+
+
+def _is_listed(scope: Scope, node: Node) -> bool:
+    """Whether a node is a column that lists whole numbers, which are summed value by value."""
+    column = scope.column(node)[1] if isinstance(node, exp.Column) else None
+    return isinstance(column, Listed) and column.kind == "integer"
+
+
+def number_function(scope: Scope, node: Node) -> Function:
+    """A function of one column whose results are numbers, or NULL."""
+    own = function(scope, node)
+    if kind_of(own) not in (Fraction, None):
+        raise scope.refusal(node, "not a number for every record", "write SUM(CASE WHEN … THEN number ELSE number END)")
+    return own
+
+
+def amount_of(scope: Scope, node: Node, own: Function, factor: Fraction, less: Fraction = Fraction(0)) -> Amount:
+    """What a record adds to a multiple of the sum of a function, from which a number is taken each time."""
+
+    def one(result: Fraction | Line) -> Amount:
+        if not isinstance(result, Line):
+            return Constant(number_of(scope, node, checked(scope, node, factor * (result - less))))
+        at = next(one for one in node.find_all(exp.Column) if scope.column(one)[0] == own.column)
+        name, _ = summable(scope, at, "a sum")
+        slope, start = (checked(scope, node, factor * part) for part in (result.slope, result.start - less))
+        along = ValueOf(name) if slope == 1 else Scaled(number_of(scope, node, slope), ValueOf(name))
+        return Total((along, Scaled(number_of(scope, node, start), ValueOf(name, counted=True)))) if start else along
+
+    return _pieced(scope, node, own, one)
+
+
+def counted_of(scope: Scope, node: Node, own: Function) -> Amount:
+    """1 for every record for which a function has a number."""
+    name = own.column
+    return _pieced(
+        scope, node, own, lambda result: ValueOf(name, counted=True) if isinstance(result, Line) else Constant(1.0)
+    )
+
+
+def _pieced(scope: Scope, node: Node, own: Function, one: Callable[[Fraction | Line], Amount]) -> Amount:
+    """An amount for every result, where the function has it."""
+    found: dict[Any, list[Any]] = {}
+    for region, result in own.pieces:
+        if result is not None:
+            found.setdefault(result, []).append(region)
+    if list(found.values()) == [[(FIRST, LAST)]] and isinstance(next(iter(found)), Line):
+        amounts = [one(next(iter(found)))]
+    else:
+        with refused_at(scope, node):
+            amounts = [Choice(where(own, regions), one(result), _NOTHING) for result, regions in found.items()]
+    if isinstance(own.missing, Fraction):
+        amounts.append(Choice(Missing(own.column), one(own.missing), _NOTHING))
+    return amounts[0] if len(amounts) == 1 else Total(tuple(amounts))
 
 
 def summable(scope: Scope, node: Node, what: str) -> tuple[str, Grid]:
@@ -182,20 +251,6 @@ def _case(scope: Scope, node: Node, amount_of: Callable[[Node], Amount]) -> Amou
     return amount
 
 
-def is_constant(node: Node) -> bool:
-    """Whether a node is made of numbers alone."""
-    pending = [node]
-    while pending:
-        part = unwrapped(pending.pop())
-        if isinstance(part, ARITHMETIC):
-            pending += [part.this, part.expression]
-        elif isinstance(part, exp.Neg):
-            pending.append(part.this)
-        elif not isinstance(part, exp.Literal):
-            return False
-    return True
-
-
 def _scaled(scope: Scope, node: Node) -> tuple[Node, Fraction]:
     """A product or quotient as the part that is not constant, and its multiple."""
     if is_constant(node.expression):
@@ -211,135 +266,10 @@ def _scaled(scope: Scope, node: Node) -> tuple[Node, Fraction]:
     raise scope.refusal(node, problem, _COMBINE)
 
 
-def constant_of(scope: Scope, node: Node) -> Fraction:
-    """The exact value of arithmetic on numbers; recursive in parentheses only."""
-    chain = []
-    node = unwrapped(node)
-    while isinstance(node, ARITHMETIC):
-        chain.append(node)
-        node = unwrapped(node.this)
-    if isinstance(node, exp.Neg):
-        value = -constant_of(scope, node.this)
-    elif isinstance(node, exp.Literal) and not node.is_string:
-        value = exact_number(scope, node)
-    else:
-        raise scope.refusal(node, "not a number", "write numbers like 1000, 0.5 or 1e3")
-    for step in reversed(chain):
-        other = constant_of(scope, step.expression)
-        if isinstance(step, exp.Div) and other == 0:
-            raise scope.refusal(step, "a division by zero", "divide by another number")
-        value = checked(scope, step, _COMPUTE[type(step)](value, other))
-    return value
-
-
-def checked(scope: Scope, node: Node, number: Fraction) -> Fraction:
-    """Refuse numbers whose exact fraction takes too long to compute with."""
-    if max(number.numerator.bit_length(), number.denominator.bit_length()) > LONGEST_FRACTION:
-        raise scope.refusal(node, "arithmetic with numbers that are too long", "write the result as one number")
-    return number
-
-
-def number_of(scope: Scope, node: Node, number: Fraction) -> float:
-    """A factor as a float; refused where it is beyond what can be computed with."""
-    size = abs(number)
-    if number != 0 and not Fraction(1, 10**100) < size < 10**100:
-        raise scope.refusal(node, "a factor that is too large or too small", "use factors from 1e-100 to 1e100")
-    return float(number)
-
-
-# ── quantiles ──
-
-
-def crossing(scope: Scope, node: Node) -> Crossing[Amount]:
-    """The running totals of a column over its bins, and the share that they are to cross."""
-    whole, (node, holds) = node, _filtered(scope, node)
-    inner, share = _asked(scope, node)
-    if not isinstance(inner, exp.Column):
-        raise scope.refusal(whole, "a quantile of anything but a column", "write MEDIAN(column)")
-    name, column = scope.column(inner)
-    if not isinstance(column, Integers | Numbers):
-        remedy = "declare it as integers = [lowest, highest] or as range"
-        raise scope.refusal(whole, f"a quantile of {name}, which is no number", remedy)
-    fine = column.grid is None or (column.grid.steps > MOST_BINS and isinstance(column, Numbers))
-    step = None if fine or column.grid is None else column.grid.step
-    edges = grid(column)
-
-    def counted(high: Cut) -> Amount:
-        found = Choice(Within(name, Cut(column.ends()[0]), high), Constant(1.0), _NOTHING)
-        return found if holds is None else Choice(holds, found, _NOTHING)
-
-    low, high = (exact(end) for end in column.ends())
-    half = Fraction(0) if step is None else step / 2
-    places = (*(float(edge - half) for edge in edges), float(high + half))
-    if any(below >= above for below, above in pairwise(places)):
-        problem = f"a quantile of {name}, whose bins are too narrow to be told apart as floats"
-        raise scope.refusal(whole, problem, "declare coarser bins, or a range nearer to 0")
-    return Crossing(
-        share=float(share),
-        edges=places,
-        # As the declared edges are: a whole number where it is one.
-        below=tuple(counted(Cut(int(edge) if edge.denominator == 1 else float(edge))) for edge in edges[1:]),
-        total=counted(Cut(column.ends()[1], after=True)),
-        step=None if step is None else float(step),
-        start=float(low),
-    )
-
-
-def _filtered(scope: Scope, node: Node) -> tuple[Node, Condition | None]:
-    """An aggregate without its FILTER, and the condition of that."""
-    return (node.this, condition(scope, node.expression.this)) if isinstance(node, exp.Filter) else (node, None)
-
-
-def grid(column: Integers | Numbers) -> list[Fraction]:
-    """The lower edges of a column's bins: as declared, else one for each of a few values, else of an even width."""
-    low, high = (exact(end) for end in column.ends())
-    if column.bins is not None:
-        declared = column.bins.values() if isinstance(column.bins, dict) else column.bins
-        return [exact(edge) for edge in declared]
-    steps = column.grid
-    if steps is not None and steps.steps < MOST_BINS:
-        return [steps.value(place) for place in range(steps.steps + 1)]
-    if low == high:
-        return [low]
-    width = (high - low) / MOST_BINS
-    power = Fraction(10) ** floor(log10(width))
-    even = next(step * power for step in _STEPS if step * power >= width)
-    if steps is not None:
-        even = max(steps.step, ceil(even / steps.step) * steps.step)
-    return [low + place * even for place in range(ceil((high - low) / even))]
-
-
-def _asked(scope: Scope, node: Node) -> tuple[Node, Fraction]:
-    """The column, and the share of its records that lies below."""
-    if isinstance(node, exp.Median):
-        return unwrapped(node.this), Fraction(1, 2)
-    if isinstance(node, exp.ApproxQuantile | exp.Quantile):
-        if node.args.get("quantile") is None:
-            raise scope.refusal(node, "a quantile without its share", "write APPROX_QUANTILE(column, 0.5)")
-        return unwrapped(node.this), _share(scope, node, node.args["quantile"])
-    if not isinstance(node, exp.WithinGroup) or not isinstance(node.this, exp.PercentileCont):
-        remedy = "write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY column)"
-        raise scope.refusal(node, "a quantile without an order", remedy)
-    ordered = node.expression.expressions
-    if len(ordered) != 1:
-        raise scope.refusal(node, "a quantile of several columns", "ORDER BY one column")
-    share = _share(scope, node, node.this.this, descending=bool(ordered[0].args.get("desc")))
-    return unwrapped(ordered[0].this), share
-
-
-def _share(scope: Scope, node: Node, given: Node, *, descending: bool = False) -> Fraction:
-    share = constant_of(scope, given)
-    share = 1 - share if descending else share
-    if not 0 < float(share) < 1:
-        remedy = "give a number above 0 and below 1; the least and the largest value cannot be kept private"
-        raise scope.refusal(node, f"a quantile of the share {float(share):g}", remedy)
-    return share
-
-
 # ── items ──
 
 
-def measured(scope: Scope, node: Node) -> Amount | Combination[Amount] | Crossing[Amount]:
+def measured(scope: Scope, node: Node) -> Amount | Combination[Any] | Crossing[Amount]:
     """What an item asks for: a linear query, ratios added up, or a quantile."""
     inner = unwrapped(node)
     if isinstance(inner.this if isinstance(inner, exp.Filter) else inner, QUANTILES):
@@ -351,13 +281,16 @@ def measured(scope: Scope, node: Node) -> Amount | Combination[Amount] | Crossin
             raise scope.refusal(part, "a quantile in arithmetic is not supported", remedy)
     if not found.terms and not found.ratios:
         raise scope.refusal(node, "no count or sum is asked for", "write COUNT(*) or SUM(…)")
-    if not found.ratios and found.rest == 0:
+    if len(found.terms) == 1 and isinstance(found.terms[0][0], exp.Window) and not found.ratios:
+        return Combination(_affine(scope, node, Fraction(1)))
+    alone = len(found.terms) == 1 and found.terms[0][1] == 1
+    if not found.ratios and found.rest == 0 and (alone or not any(is_person(part) for part, _ in found.terms)):
         return _together(scope, found.terms)
-    constant = found.rest
-    ratios: list[Ratio[Amount]] = []
+    rest = found.rest
+    ratios: list[Ratio[Any]] = []
     for part, factor in found.ratios:
         one, more = _ratio(scope, part, factor)
-        constant = checked(scope, part, constant + more)
+        rest = checked(scope, part, rest + more)
         same = next((i for i, other in enumerate(ratios) if other.denominator == one.denominator), None)
         if same is None:
             ratios.append(one)
@@ -368,13 +301,13 @@ def measured(scope: Scope, node: Node) -> Amount | Combination[Amount] | Crossin
     if len(ratios) > MOST_RATIOS:
         problem = f"more than {MOST_RATIOS} ratios with denominators of their own, added up"
         raise scope.refusal(node, problem, _COMBINE)
-    plain = ((1.0, _together(scope, found.terms)),) if found.terms else ()
-    return Combination(Affine(number_of(scope, node, constant), plain), tuple(ratios))
+    plain = _apart(scope, found.terms)
+    return Combination(Affine(number_of(scope, node, rest), plain), tuple(ratios))
 
 
-def _ratio(scope: Scope, node: Node, factor: Fraction) -> tuple[Ratio[Amount], Fraction]:
+def _ratio(scope: Scope, node: Node, factor: Fraction) -> tuple[Ratio[Any], Fraction]:
     """A multiple of an average or of a quotient, and what is added to it."""
-    node, holds = _filtered(scope, node)
+    node, holds = filtered(scope, node)
     if not isinstance(node, exp.Avg):
         below = unwrapped(node.expression)
         if isinstance(below, exp.Nullif):  # a division by 0 is not determined anyway
@@ -401,6 +334,14 @@ def _averaged(scope: Scope, node: Node) -> tuple[Amount, Amount, Fraction]:
     A column is summed from the middle of its range: N − θ D is then as small as can be whatever the average θ is, and
     so is what one record can change.
     """
+    if isinstance(node, (exp.Add, exp.Sub)) and is_related(node):
+        amount, constant, middle = computed(scope, node)
+        counted, middle = replace(amount, counted=True), Fraction(float(middle))
+        return Total((amount, Scaled(-float(middle), counted))), counted, middle + constant
+    if _is_computed(node) or _is_listed(scope, node):
+        own = number_function(scope, node)
+        middle = Fraction(float(sum(ends_of(own), Fraction(0)) / 2)) if kind_of(own) is not None else Fraction(0)
+        return amount_of(scope, node, own, Fraction(1), middle), counted_of(scope, node, own), middle
     if not isinstance(node, exp.Column):
         return summed(scope, node, Fraction(1)), present(scope, node), Fraction(0)
     name, grid = summable(scope, node, "an average")
@@ -412,20 +353,60 @@ def _averaged(scope: Scope, node: Node) -> tuple[Amount, Amount, Fraction]:
     return Total((ValueOf(name), Scaled(-float(middle), count))), count, middle
 
 
-def _affine(scope: Scope, node: Node, factor: Fraction) -> Affine[Amount]:
+def _affine(scope: Scope, node: Node, factor: Fraction) -> Affine[Any]:
     """One side of a quotient: a single aggregate and its factor, so that others may share it, or a sum of several."""
     found = collected(scope, node)
     if found.ratios:
         raise scope.refusal(found.ratios[0][0], "a ratio inside a ratio is not supported", _COMBINE)
-    constant = number_of(scope, node, checked(scope, node, factor * found.rest))
+    rest = number_of(scope, node, checked(scope, node, factor * found.rest))
     if not found.terms:
-        return Affine(constant)
+        return Affine(rest)
     if len(found.terms) == 1:
         (part, own), *_ = found.terms
-        amount, factor = aggregate(scope, part, Fraction(1)), checked(scope, node, factor * own)
+        factor = checked(scope, node, factor * own)
+        amount = over(scope, part) if isinstance(part, exp.Window) else aggregate(scope, part, Fraction(1))
+    elif any(is_person(part) for part, _ in found.terms):
+        return Affine(rest, _apart(scope, [(part, checked(scope, node, factor * own)) for part, own in found.terms]))
     else:
         amount = _together(scope, found.terms)
-    return Affine(constant, ((number_of(scope, node, factor), amount),))
+    return Affine(rest, ((number_of(scope, node, factor), amount),))
+
+
+def over(scope: Scope, node: Node) -> Over:
+    """A sum of an aggregate over the rows of a statement, or over those that share some keys."""
+    inner, by = node.this, [unwrapped(one) for one in node.args.get("partition_by") or ()]
+    if not isinstance(inner, exp.Sum) or not isinstance(unwrapped(inner.this), exp.Count | exp.Sum | exp.Filter):
+        remedy = "write SUM(COUNT(*)) OVER (), which adds up the counts of all groups"
+        raise scope.refusal(node, "a window function of anything but SUM of a count or sum", remedy)
+    keys = {key.name: key.node for key in scope.keys.keys}
+    if len(scope.keys.sets) != 1:
+        raise scope.refusal(node, "a window function beside totals", "ask for the totals in a query of their own")
+    named: set[str] = set()
+    for one in by:
+        by_name = fold(one.name) if isinstance(one, exp.Column) else None
+        found = [name for name, own in keys.items() if own == one or fold(name) == by_name]
+        if not found:
+            raise scope.refusal(one, "PARTITION BY something that is not grouped by", "add it to GROUP BY")
+        named.add(found[0])
+    if is_person(unwrapped(inner.this)):
+        remedy = "ask for the persons of all groups in a query of their own"
+        raise scope.refusal(node, "persons of groups added up, who may be in several", remedy)
+    return Over(aggregate(scope, unwrapped(inner.this), Fraction(1)), frozenset(named))
+
+
+def is_person(node: Node) -> bool:
+    """Whether an aggregate counts persons."""
+    return isinstance(node.this if isinstance(node, exp.Filter) else node, PersonCount)
+
+
+def _apart(scope: Scope, terms: list[tuple[Node, Fraction]]) -> tuple[tuple[float, Amount], ...]:
+    """Terms with persons by themselves: they are rows of other relations than all the rest."""
+    rest = [(part, factor) for part, factor in terms if not is_person(part)]
+    found = [(1.0, _together(scope, rest))] if rest else []
+    for part, factor in terms:
+        if is_person(part):
+            found.append((number_of(scope, part, factor), aggregate(scope, part, Fraction(1))))
+    return tuple(found)
 
 
 def _together(scope: Scope, terms: list[tuple[Node, Fraction]]) -> Amount:

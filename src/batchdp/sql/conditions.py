@@ -10,13 +10,16 @@ from sqlglot import exp
 
 from batchdp.domain import Column, Dates, Integers, Listed, Numbers
 from batchdp.domain.columns import day_cut, label
-from batchdp.errors import QueryError
 from batchdp.queries.query import All, Any, Condition, Cut, Missing, Negation, OneOf, Place, Truth, Value, Within
+from batchdp.sql import relations
+from batchdp.sql.constants import exact_number
+from batchdp.sql.functions import check_columns, columns_in, comparison, function, is_function, refused_at
+from batchdp.sql.pieces import Function
 from batchdp.sql.refusals import Node
+from batchdp.sql.regions import condition_of, labels_of, where
+from batchdp.sql.script import RefusalError
 from batchdp.sql.syntax import ARITHMETIC, Scope, listed, unwrapped
 
-LONGEST_NUMBER = 60
-"""Characters."""
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -69,15 +72,6 @@ def place(scope: Scope, name: str, column: Numbers | Integers | Dates, node: Nod
         ends = column.dates if isinstance(column, Dates) else (low, high)
         raise scope.refusal(node, f"beyond the declared range of {name}", f"it goes from {ends[0]} to {ends[1]}")
     return at
-
-
-def exact_number(scope: Scope, node: Node) -> Fraction:
-    """The number that a literal writes, exactly."""
-    text = str(node.this)
-    exponent = re.search(r"[eE]([+-]?[0-9]+)$", text)
-    if len(text) > LONGEST_NUMBER or (exponent and abs(int(exponent[1])) > 300):
-        raise scope.refusal(node, "a number that is too large or too long", "write numbers like 1000, 0.5 or 1e3")
-    return Fraction(text)
 
 
 def _number(scope: Scope, name: str, node: Node) -> Fraction:
@@ -135,15 +129,22 @@ def condition(scope: Scope, node: Node) -> Condition:
     node = unwrapped(node)
     match node:
         case exp.And():
-            return All(tuple(condition(scope, part) for part in _operands(node, exp.And)))
+            return All(_conditions(scope, _operands(node, exp.And)))
         case exp.Or():
-            return Any(tuple(condition(scope, part) for part in _operands(node, exp.Or)))
+            return Any(_conditions(scope, _operands(node, exp.Or)))
         case exp.Not():
             return Negation(condition(scope, node.this))
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
             return _comparison(scope, node)
+        case exp.Like() | exp.ILike() | exp.Escape():
+            return _by_values(scope, node)
+        case exp.NullSafeEQ() | exp.NullSafeNEQ():
+            return _null_safe(scope, node)
         case exp.Between():
             return _between(scope, node)
+        case exp.In() if any(_is_computed(each) for each in (node.this, *node.expressions)):
+            check_columns(scope, node)
+            return Any(tuple(_holding(scope, node, node.this, each, "=") for each in node.expressions))
         case exp.In():
             name, column = _column(scope, node.this, node)
             if not node.expressions:
@@ -153,6 +154,8 @@ def condition(scope: Scope, node: Node) -> Condition:
         case exp.Is():
             if not isinstance(node.expression, exp.Null):
                 raise scope.refusal(node, "IS is only for NULL", "write IS NULL, IS NOT NULL, or column = TRUE")
+            if _is_computed(node.this):
+                return _is_null(scope, node.this)
             return Missing(_column(scope, node.this, node)[0])
         case exp.Boolean():
             return Truth.TRUE if node.this else Truth.FALSE
@@ -162,6 +165,15 @@ def condition(scope: Scope, node: Node) -> Condition:
                 raise scope.refusal(node, "a column by itself is no condition", f"compare {name} with a constant")
             return OneOf(name, frozenset([True]))
     raise _no_condition(scope, node)
+
+
+def _conditions(scope: Scope, nodes: list[Node]) -> tuple[Condition, ...]:
+    """One for every node; what is wrong with each is said."""
+    found = []
+    for node in nodes:
+        with scope.taking():
+            found.append(condition(scope, node))
+    return tuple(found)
 
 
 def check_branches(scope: Scope, node: Node) -> None:
@@ -196,15 +208,76 @@ def one_of(scope: Scope, name: str, column: Column, constants: list[Node]) -> Co
     return each_one[0] if len(each_one) == 1 else Any(each_one)
 
 
+def _is_computed(node: Node) -> bool:
+    """Whether a side of a comparison is neither a column nor a constant as it stands."""
+    return is_function(node) and not is_literal(node)
+
+
+def _by_values(scope: Scope, node: Node) -> Condition:
+    """A condition on a function of one column, by the declared values for which it holds."""
+    if not any(node.find_all(exp.Column)):
+        raise scope.refusal(node, "a comparison without a column", "compare a column with a constant")
+    own = function(scope, node)
+    if True not in (*own.results, own.missing):
+        raise _never_true(scope, node, own, node.this, node.args.get("expression"))
+    with refused_at(scope, node):
+        return condition_of(own)
+
+
+def _holding(scope: Scope, node: Node, one: Node, other: Node, sign: str) -> Condition:
+    """The same for one comparison of several that a node stands for."""
+    own = comparison(scope, node, one, other, sign)
+    if True not in (*own.results, own.missing):
+        raise _never_true(scope, node, own, one, other)
+    with refused_at(scope, node):
+        return condition_of(own)
+
+
+def _never_true(scope: Scope, node: Node, own: Function, *sides: Node) -> RefusalError:
+    """So that a misspelt constant cannot count nothing by mistake; says what the computed side can be."""
+    remedy = "compare it with a value that it can have"
+    computed = next((side for side in sides if side is not None and any(side.find_all(exp.Column))), None)
+    if computed is not None and (known := labels_of(function(scope, computed))):
+        remedy = f"it is one of {listed(known)}"
+    return scope.refusal(node, f"a condition that no declared value of {own.column} fulfils", remedy)
+
+
+def _is_null(scope: Scope, node: Node) -> Condition:
+    """Whether a function is NULL: where its column is, and for declared values that it has nothing for."""
+    own = function(scope, node)
+    regions = [region for region, result in own.pieces if result is None] if own.column else []
+    with refused_at(scope, node):
+        found: list[Condition] = [All((Negation(Missing(own.column)), where(own, regions)))] if regions else []
+    found += [Missing(own.column)] if own.missing is None and own.column else []
+    return Truth.FALSE if not found else found[0] if len(found) == 1 else Any(tuple(found))
+
+
+def _null_safe(scope: Scope, node: Node) -> Condition:
+    """IS NOT DISTINCT FROM: equal, or both NULL; never unknown. IS DISTINCT FROM is the opposite."""
+    left, right = unwrapped(node.this), unwrapped(node.expression)
+    left, right = (right, left) if is_literal(left) else (left, right)
+    if _is_computed(left) or _is_computed(right):
+        check_columns(scope, node)
+        null = Missing(columns_in(scope, node)[0])
+        same = _holding(scope, node, left, right, "=")
+    else:
+        name, column = _column(scope, left, node)
+        null = Missing(name)
+        _check_constants(scope, right)
+        same = null if isinstance(right, exp.Null) else one_of(scope, name, column, [right])
+    same = same if same is null else All((Negation(null), same))
+    return same if isinstance(node, exp.NullSafeEQ) else Negation(same)
+
+
 def _comparison(scope: Scope, node: Node) -> Condition:
+    if relations.is_related(node.this, node.expression):
+        return relations.comparison(scope, node)
     left, right, kind = unwrapped(node.this), node.expression, type(node)
+    if _is_computed(left) or _is_computed(right):
+        return _by_values(scope, node)
     if is_literal(left) and not is_literal(right):
         left, right, kind = unwrapped(right), left, _MIRRORED[kind]
     name, column = _column(scope, left, node)
-    if isinstance(unwrapped(right), exp.Column):
-        scope.column(unwrapped(right))
-        remedy = "compare each with a constant, or declare a column that holds the comparison"
-        raise scope.refusal(node, "a comparison of two columns is not supported", remedy)
     _check_constants(scope, right)
     if kind is exp.EQ:
         return one_of(scope, name, column, [right])
@@ -219,15 +292,31 @@ def _comparison(scope: Scope, node: Node) -> Condition:
 
 
 def _between(scope: Scope, node: Node) -> Condition:
+    sides = node.this, node.args["low"], node.args["high"]
+    if relations.is_related(*sides):
+        return relations.between(scope, node)
+    if any(map(_is_computed, sides)):
+        return _between_values(scope, node, *sides)
     name, column = _column(scope, node.this, node)
     ends = node.args["low"], node.args["high"]
     _check_constants(scope, *ends)
     if isinstance(column, Listed):
         raise _no_order(scope, node, name, column)
     low, high = (place(scope, name, column, end) for end in ends)
+    if node.args.get("symmetric"):
+        low, high = min(low, high), max(low, high)
     if low > high:
         raise scope.refusal(node, "BETWEEN with the higher end first, which is never true", "give the lower end first")
     return _within(name, Cut(low), Cut(high, after=True), isinstance(column, Dates))
+
+
+def _between_values(scope: Scope, node: Node, this: Node, low: Node, high: Node) -> Condition:
+    check_columns(scope, node)
+
+    def one(low: Node, high: Node) -> Condition:
+        return All((_holding(scope, node, this, low, ">="), _holding(scope, node, this, high, "<=")))
+
+    return Any((one(low, high), one(high, low))) if node.args.get("symmetric") else one(low, high)
 
 
 def _within(name: str, low: Cut | None, high: Cut | None, days: bool) -> Within:
@@ -254,6 +343,8 @@ def _column(scope: Scope, node: Node, whole: Node) -> tuple[str, Column]:
         raise scope.refusal(whole, "a comparison without a column", "compare a column with a constant")
     if isinstance(inner, (*ARITHMETIC, exp.Neg)):
         raise scope.refusal(inner, "arithmetic in a condition is not supported", "compare the column itself")
+    if isinstance(inner, (exp.AggFunc, exp.Filter)):
+        raise _no_condition(scope, inner)
     raise scope.refusal(inner, "not a column", "compare a column with a constant")
 
 
@@ -265,7 +356,7 @@ def _check_constants(scope: Scope, *nodes: Node) -> None:
             raise scope.refusal(node, "not a constant", "compare a column with a constant")
 
 
-def _no_order(scope: Scope, node: Node, name: str, column: Listed) -> QueryError:
+def _no_order(scope: Scope, node: Node, name: str, column: Listed) -> RefusalError:
     remedy = f"list the values, {name} IN (…)"
     if column.kind == "integer":
         remedy += f", or declare {name} as integers or range"
@@ -274,9 +365,10 @@ def _no_order(scope: Scope, node: Node, name: str, column: Listed) -> QueryError
     return scope.refusal(node, f"an order comparison of {name}, whose values have no declared order", remedy)
 
 
-def _no_condition(scope: Scope, node: Node) -> QueryError:
-    if isinstance(node, (exp.Count, exp.Sum, exp.Filter)):
-        return scope.refusal(node, "an aggregate in a condition", "conditions are about single records")
+def _no_condition(scope: Scope, node: Node) -> RefusalError:
+    if isinstance(node, (exp.AggFunc, exp.Filter)):
+        remedy = "conditions are about single records; of answers, write HAVING COUNT(*) >= 100"
+        return scope.refusal(node, "an aggregate in a condition", remedy)
     if isinstance(node, exp.Null):
         return scope.refusal(node, "NULL as a condition, which is never true", "write column IS NULL")
     return scope.refusal(node, "not a condition", "compare a column with a constant, like age >= 18")

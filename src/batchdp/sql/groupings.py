@@ -10,12 +10,15 @@ from math import prod
 
 from sqlglot import exp
 
-from batchdp.domain import Column, Dates, Integers, Listed
-from batchdp.domain.columns import MOST_VALUES, check_name, check_text, fold, label
+from batchdp.domain import Column, Dates, Integers, Listed, Numbers
+from batchdp.domain.columns import MOST_VALUES, check_name, check_text, fold, label, plain_name
 from batchdp.errors import QueryError
-from batchdp.queries.query import ALL, Group
+from batchdp.queries.query import ALL, MISSING, OTHER, Condition, Group, Missing, Negation, union
 from batchdp.sql.conditions import branches, check_branches
+from batchdp.sql.functions import function, is_function, kind_of, refused_at
 from batchdp.sql.refusals import Node, Statement
+from batchdp.sql.regions import groups_of, label_of
+from batchdp.sql.sources import LookedUp
 from batchdp.sql.syntax import Scope, unwrapped
 
 MOST_QUERIES = 10_000
@@ -37,6 +40,11 @@ class Key:
     def groups(self) -> tuple[Group, ...]:
         """In the declared order."""
         return self.make()
+
+    @cached_property
+    def everything(self) -> Group:
+        """The records that are in any of them."""
+        return union(self.groups)
 
 
 @dataclass(frozen=True)
@@ -123,9 +131,9 @@ def _together(scope: Scope, nodes: list[Node], keys: dict[str, Key]) -> frozense
         if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
             raise scope.refusal(node, "sets of columns inside ROLLUP or CUBE", "use GROUPING SETS around them")
         key = _key(scope, node)
-        if isinstance(key.node, exp.Case) and keys.get(key.name, key).node != key.node:
-            problem = f"the name {key.name} is taken by another CASE"
-            raise scope.refusal(node, problem, "give every CASE its own name with AS")
+        if not isinstance(key.node, exp.Column) and keys.get(key.name, key).node != key.node:
+            problem = f"the name {key.name} is taken by another CASE or function"
+            raise scope.refusal(node, problem, "give each its own name with AS")
         names.append(keys.setdefault(key.name, key).name)
     return frozenset(names)
 
@@ -135,6 +143,8 @@ def _key(scope: Scope, node: Node) -> Key:
     inner = _meant(scope, node)
     if isinstance(inner, exp.Case):
         return _labelled(scope, inner)
+    if is_function(inner) and any(inner.find_all(exp.Column)):
+        return _computed(scope, inner)
     if not isinstance(inner, exp.Column):
         raise scope.refusal(node, "GROUP BY something that is no column", "GROUP BY a declared column")
     named = scope.grouping(inner)
@@ -147,10 +157,28 @@ def _key(scope: Scope, node: Node) -> Key:
 
 
 def _of_column(column: Column, name: str, grouping: str | None, node: Node) -> Key:
-    def make() -> tuple[Group, ...]:
-        return tuple(Group(title, ((holds, True),)) for title, holds in column.groups(name, grouping) or ())
+    extra = _kept(column)
 
-    return Key(grouping or name, node, _size(column, grouping), make)
+    def make() -> tuple[Group, ...]:
+        found = [Group(title, ((holds, True),)) for title, holds in column.grouped(name, grouping) or ()]
+        beside: dict[str, Condition] = {OTHER: Negation(union(found).cases[0][0]), MISSING: Missing(name)}
+        for title in extra:
+            called = f"({title})"
+            while any(group.title == called for group in found):
+                called = f"({called})"
+            found.append(Group(called, ((beside[title], True),)))
+        return tuple(found)
+
+    return Key(grouping or name, node, _size(column, grouping) + len(extra), make)
+
+
+def _kept(column: Column) -> tuple[str, ...]:
+    """What there is beside the declared groups, where it is to have groups too."""
+    if column.groups is None or column.other == "drop":
+        return ()
+    whole = isinstance(column, Listed) and column.kind == "boolean" and len(column.values) == 2
+    whole = whole or (isinstance(column, Numbers) and column.outside is not None)
+    return (MISSING,) if whole else (OTHER, MISSING)
 
 
 def _size(column: Column, grouping: str | None) -> int:
@@ -172,14 +200,21 @@ def _meant(scope: Scope, node: Node) -> Node:
         if not (text.isdecimal() and len(text) < 6 and 1 <= int(text) <= len(items)):
             raise scope.refusal(node, "not the position of an item", f"positions go from 1 to {len(items)}")
         inner = item_of(items[int(text) - 1])
-        if not isinstance(inner, exp.Column | exp.Case):
+        if not _is_groupable(inner):
             raise scope.refusal(node, "the position of an item that is no column", "GROUP BY a declared column")
     elif isinstance(inner, exp.Column) and not scope.knows(inner) and inner.args.get("table") is None:
         meant = [item for item in items if isinstance(item, exp.Alias) and fold(item.alias) == fold(inner.name)]
-        if meant and not isinstance(item_of(meant[0]), exp.Column | exp.Case):
+        if meant and not _is_groupable(item_of(meant[0])):
             raise scope.refusal(node, "an alias of something that is no column", "GROUP BY a declared column")
         inner = item_of(meant[0]) if meant else inner
     return inner
+
+
+def _is_groupable(node: Node) -> bool:
+    """Whether an item may be what is grouped by: a column, a CASE, or a function of a column."""
+    if isinstance(node, exp.Column | exp.Case):
+        return True
+    return is_function(node) and any(node.find_all(exp.Column)) and not any(node.find_all(exp.AggFunc))
 
 
 def item_of(item: Node) -> Node:
@@ -208,6 +243,29 @@ def _labelled(scope: Scope, case: Node) -> Key:
         Group(title, tuple((holds, title == one) for holds, one in labelled), rest == title) for title in titles
     )
     return Key(name, case, len(groups), lambda: groups)
+
+
+def _computed(scope: Scope, node: Node) -> Key:
+    """The groups of a function: its results, each with the declared values that have it."""
+    alias = next((i for i in scope.statement.tree.expressions if isinstance(i, exp.Alias) and item_of(i) == node), None)
+    if alias is not None and scope.knows(alias.args["alias"]):
+        remedy = "call the function something else"
+        raise scope.refusal(alias.args["alias"], "the name of a declared column or grouping", remedy)
+    plain = str(node.args["name"].this).partition(".")[2] if isinstance(node, LookedUp) else plain_name(node.sql())
+    name = plain if alias is None else alias_name(scope, alias)
+    own = function(scope, node)
+    if kind_of(own) is bool:
+        raise scope.refusal(node, "GROUP BY a condition", "write CASE WHEN … THEN 'label' ELSE 'label' END")
+    with refused_at(scope, node):
+        groups = tuple(Group(label_of(one), ((holds, True),)) for one, holds in groups_of(own).items())
+    for group in groups:
+        try:
+            check_text(group.title)
+        except ValueError as error:
+            raise scope.refusal(node, f"a group that cannot be used: {error}", "label it with CASE") from None
+    if len(groups) > MOST_VALUES:
+        raise scope.refusal(node, f"{len(groups):,} groups", f"at most {MOST_VALUES:,} are allowed")
+    return Key(name, node, len(groups), lambda: groups)
 
 
 def _label(scope: Scope, node: Node) -> str | None:

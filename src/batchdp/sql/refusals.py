@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from batchdp.errors import QueryError
-from batchdp.sql.script import EXAMPLE, Script, nesting
+from batchdp.domain.relations import Relation
+from batchdp.sql.script import EXAMPLE, RefusalError, Script, nesting
 
 _OPENERS: dict[type, tuple[str, ...]] = {
     exp.Not: ("NOT",),
@@ -17,6 +17,7 @@ _OPENERS: dict[type, tuple[str, ...]] = {
     exp.Tuple: ("(",),
     exp.Case: ("WHEN", "CASE"),
     exp.Cast: ("(", "CAST", "DATE"),
+    exp.Interval: ("INTERVAL",),
     exp.Query: ("DISTINCT", "SELECT", "("),
 }
 """What a node begins with, before its first name or constant."""
@@ -36,13 +37,21 @@ class Statement:
     """The number of its first lexeme."""
     last: int
     """The number behind its last lexeme."""
+    relation: Relation | None = None
+    """What it counts, where that is not a declared table."""
+    refused: frozenset[int] = frozenset()
+    """The nodes that are not understood, by their id; what holds one of them is not looked at."""
 
     @property
     def weight(self) -> float:
         """How much it matters, by its hint."""
-        return self.script.weights.get(self.first, 1.0)
+        return self.script.weights.get(self.script.lexemes[self.first].start, 1.0)
 
-    def refusal(self, node: Node, problem: str, remedy: str) -> QueryError:
+    def understands(self, node: Node) -> bool:
+        """Whether nothing in a node was refused before."""
+        return not self.refused or all(id(part) not in self.refused for part in node.walk())
+
+    def refusal(self, node: Node, problem: str, remedy: str) -> RefusalError:
         """The error for a node."""
         start, end = self._stretch(node)
         if isinstance(node, (exp.Boolean, exp.Null)):
@@ -51,7 +60,7 @@ class Statement:
                     start, end = lexeme.start, lexeme.end
         return self.script.refusal(start, end, problem, remedy)
 
-    def refusal_at(self, words: str, problem: str, remedy: str, node: Node = None) -> QueryError:
+    def refusal_at(self, words: str, problem: str, remedy: str, node: Node = None) -> RefusalError:
         """The error for the first of these keywords; for the node or the statement if none is there."""
         lexemes = self.script.lexemes
         i = next((i for i in range(self.first, self.last) if lexemes[i].word in words.split()), None)
@@ -86,6 +95,8 @@ class Statement:
     def _opened(self, node: Node, low: int) -> int:
         """The lexeme that the node begins with, which stands before the first one that knows its place."""
         words = self.script.lexemes
+        while isinstance(node, exp.Extract) and low > self.first and words[low].word != "EXTRACT":
+            low -= 1
         openers = next((opening for kind, opening in _OPENERS.items() if isinstance(node, kind)), ())
         while low > self.first and words[low - 1].word in openers:
             low -= 1
@@ -110,16 +121,25 @@ class Statement:
         return low, high
 
 
-_RANGES = "count in ranges instead, with bins and GROUP BY, or with CASE"
+_NEAR = "one record may decide it; near it is PERCENTILE_CONT({}) WITHIN GROUP (ORDER BY column)"
+_ROWS = (
+    "one record may add a value; COUNT(*) counts rows, COUNT(DISTINCT unit) persons, and GROUP BY a declared column "
+    "counts each of its values"
+)
 _PLAIN = "compare a column with constants: =, <>, <, <=, >, >=, BETWEEN, IN, IS NULL"
+_FUNCTIONS = (
+    "COUNT, SUM, AVG and MEDIAN are; and of a column LIKE, LOWER, UPPER, SUBSTR, LENGTH, ||, COALESCE, ABS, FLOOR, "
+    "CEIL, ROUND, EXTRACT and DATE_TRUNC"
+)
 _SUM_OF_CASE = "write SUM(CASE WHEN … THEN 1 ELSE 0 END), or COUNT(*) FILTER (WHERE …)"
 _DAYS = "compare the column with days, like visited >= DATE '2024-01-01'"
 _LIST = "list the values: column IN ('a', 'b')"
 _CONSTANT = "write the constant itself"
 _DECLARED = "write the condition on the columns of the declared table"
 _JOINING = ("Union", "Except", "Intersect")
-_PICK = "leave it out and pick from the answers: that costs no privacy"
-_ONE_TABLE = "every query reads the declared table alone; join before counting"
+_ONE_TABLE = (
+    "every query reads one declared table: in a join one person could change other people's rows; join before counting"
+)
 
 _NODES = {
     **{name: (name.upper(), "write the queries one after another, separated by ;") for name in _JOINING},
@@ -127,20 +147,16 @@ _NODES = {
     "Exists": ("EXISTS", _DECLARED),
     "Join": ("a join", _ONE_TABLE),
     "Lateral": ("LATERAL", _ONE_TABLE),
-    **{name: (name.upper(), _RANGES) for name in ("Min", "Max", "Stddev", "Variance")},
+    "Min": ("MIN", _NEAR.format(0.01)),
+    "Max": ("MAX", _NEAR.format(0.99)),
     "PercentileDisc": ("PERCENTILE_DISC", "write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY column)"),
-    "Distinct": ("DISTINCT", "GROUP BY the column counts every declared value"),
-    "Window": ("a window function", "GROUP BY gives one count a group"),
+    "Distinct": ("DISTINCT", _ROWS),
     "CountIf": ("COUNT_IF", "write COUNT(*) FILTER (WHERE …)"),
     "If": ("IF", _SUM_OF_CASE),
-    "Coalesce": ("COALESCE", "ask for IS NULL in a condition"),
-    **{name: (name.upper(), _LIST) for name in ("Like", "ILike", "Glob", "Any", "All")},
+    **{name: (name.upper(), _LIST) for name in ("Glob", "Any", "All")},
     "SimilarTo": ("SIMILAR TO", _LIST),
     **dict.fromkeys(("RegexpLike", "RegexpILike"), ("a regular expression", _LIST)),
-    "NullSafeEQ": ("IS NOT DISTINCT FROM", "write column = constant, or column IS NULL"),
-    "NullSafeNEQ": ("IS DISTINCT FROM", "write column <> constant OR column IS NULL"),
     **dict.fromkeys(("Placeholder", "Parameter"), ("a parameter", _CONSTANT)),
-    **{name: (name.upper(), _DAYS) for name in ("Interval", "Extract", "Year", "Month", "Day")},
     "CurrentDate": ("CURRENT_DATE", "write the day itself, like DATE '2024-01-31'"),
     "CurrentTimestamp": ("the current time", "write the day itself, like DATE '2024-01-31'"),
     "Date": ("the function DATE", "write DATE '2024-01-31'"),
@@ -157,13 +173,11 @@ _NODES = {
 """By the name of sqlglot's class: what it is called, and what to write instead."""
 
 _PARTS = {
-    **dict.fromkeys(("with", "with_"), ("WITH", "write the condition into the query itself", "WITH")),
+    **dict.fromkeys(("with", "with_"), ("WITH", "write WITH name AS (SELECT columns FROM table WHERE …)", "WITH")),
     "joins": ("a second table", _ONE_TABLE, "FROM"),
     "laterals": ("LATERAL", _ONE_TABLE, "LATERAL"),
-    "distinct": ("DISTINCT", "GROUP BY the column counts every declared value", "DISTINCT"),
-    **{name: (name.upper(), _PICK, name.upper()) for name in ("having", "offset", "qualify")},
-    "order": ("ORDER BY", "leave it out: answers come in the order of the queries", "ORDER"),
-    "limit": ("LIMIT", _PICK, "LIMIT FETCH TOP"),
+    "distinct": ("DISTINCT", _ROWS, "DISTINCT"),
+    "qualify": ("QUALIFY", "write HAVING with a condition on answers", "QUALIFY"),
     "windows": ("WINDOW", "GROUP BY gives one count a group", "WINDOW"),
     "into": ("INTO", "queries only read", "INTO"),
     "locks": ("a lock", "queries only read; leave it out", "FOR"),
@@ -172,7 +186,6 @@ _PARTS = {
     "db": ("a table of another schema", "write the declared table's name alone", ""),
     "catalog": ("a table of another catalog", "write the declared table's name alone", ""),
     "query": ("a subquery", _DECLARED, ""),
-    "symmetric": ("SYMMETRIC", "give the lower end first", "SYMMETRIC"),
     "all": ("GROUP BY ALL", "name the columns", "GROUP"),
     **{name: (f"WITH {(word := name.upper())}", f"write GROUP BY {word} (a, b)", word) for name in ("rollup", "cube")},
     "totals": ("WITH TOTALS", "write GROUP BY ROLLUP (a, b)", "TOTALS"),
@@ -180,7 +193,6 @@ _PARTS = {
 """By the name of the part: what it is called, what to write instead, and the keyword to point at."""
 
 _STATEMENTS = {
-    "WITH": ("WITH", "write the condition into the query itself"),
     "FROM": ("FROM before SELECT", EXAMPLE),
     "(": ("a statement in parentheses", "begin with SELECT"),
     "EXPLAIN": ("EXPLAIN", "the plan shows what a batch costs; begin with SELECT"),
@@ -198,7 +210,7 @@ def advice_on_node(node: Any) -> tuple[str, str, str]:
     if isinstance(node, exp.Query):
         return "a subquery is not supported", _DECLARED, ""
     if isinstance(node, exp.Func):
-        return "a function is not supported", f"only COUNT, SUM, AVG and MEDIAN are; {_PLAIN}", ""
+        return "a function is not supported", _FUNCTIONS, ""
     if isinstance(node, exp.Binary):
         return "this operator is not supported", _PLAIN, ""
     return "this is not supported", EXAMPLE, ""

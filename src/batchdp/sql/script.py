@@ -6,6 +6,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import nan
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING
 from batchdp.archive import read_text
 from batchdp.domain import Domain
 from batchdp.domain.columns import fold, skeleton
+from batchdp.domain.relations import Relation
 from batchdp.errors import QueryError
 from batchdp.queries.expressions import Asked
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT, Query
+from batchdp.queries.views import View
 
 if TYPE_CHECKING:
     from batchdp.sql.selections import Selection
@@ -26,6 +29,8 @@ MOST_CHARACTERS = 1_000_000
 DEEPEST = 20
 """Parentheses and CASEs inside one another. The parser of sqlglot gives up at 33."""
 LONGEST_SNIPPET = 60
+MOST_REFUSALS = 200
+"""That are said at once."""
 
 EXAMPLE = "a query looks like SELECT COUNT(*) AS adults FROM patients WHERE age >= 18"
 
@@ -37,7 +42,7 @@ _LEXEME = re.compile(
     | (?P<quoted>"(?:[^"]|"")+")
     | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
     | (?P<word>[^\W\d]\w*)
-    | (?P<symbol><>|!=|<=|>=|::|/(?!\*)|[-+*=<>(),.;])
+    | (?P<symbol><>|!=|<=|>=|::|\|\||/(?!\*)|[-+*=<>(),.;])
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -84,6 +89,43 @@ class Lexeme:
         return self.text.upper() if self.kind in ("word", "symbol") else ""
 
 
+class RefusalError(QueryError):
+    """The error for a stretch of the text."""
+
+    def __init__(self, message: str, place: int) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+class Refusals:
+    """What is refused so far, to be said at once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, int] = {}
+
+    def add(self, *refusals: RefusalError) -> None:
+        """One more, or several; with very many it is enough."""
+        self._found |= {str(refusal): refusal.place for refusal in refusals}
+        if len(self._found) >= MOST_REFUSALS:
+            self.check()
+
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        """What is refused within is kept, and the rest of it left."""
+        try:
+            yield
+        except RefusalError as refusal:
+            self.add(refusal)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def check(self) -> None:
+        """Raise one error for all, in the order of the text, if there is any."""
+        if self._found:
+            raise QueryError(*sorted(self._found, key=lambda message: self._found[message]))
+
+
 class Script:
     """A text of SQL under a name, and its lexemes."""
 
@@ -95,16 +137,26 @@ class Script:
                 f"{name} holds {len(text)} characters, more than {MOST_CHARACTERS}; split it into several batches"
             )
         self.weights: dict[int, float] = {}
-        """By the number of the SELECT that has a hint behind it."""
-        self._hints: list[tuple[int, int]] = []
+        """By the place of the SELECT that has a hint behind it."""
+        self._blanks: list[tuple[int, int]] = []
+        self.refusals = Refusals()
+        """What is wrong with the statements so far; a statement that cannot be cut into words is left out."""
         self.lexemes = tuple(self._cut())
-        self._check_nesting()
 
-    def refusal(self, start: int, end: int, problem: str, remedy: str) -> QueryError:
+    def refusal(self, start: int, end: int, problem: str, remedy: str) -> RefusalError:
         """The error for this stretch of text."""
         line, column = self.text.count("\n", 0, start) + 1, start - self.text.rfind("\n", 0, start)
         said = f"{problem} ({shown(self.text[start:end])}); {remedy}"
-        return QueryError(f"{self.name} line {line}, column {column}: {said}")
+        return RefusalError(f"{self.name} line {line}, column {column}: {said}", start)
+
+    def leave_out(self, place: int) -> None:
+        """Go on without the statement at a place, which is refused."""
+        ends = [one.start for one in self.lexemes if one.text == ";"]
+        first = max((end + 1 for end in ends if end < place), default=0)
+        last = min((end for end in ends if end >= place), default=len(self.text))
+        self.lexemes = tuple(one for one in self.lexemes if not first <= one.start < last)
+        self._blanks.append((first, last))
+        self.__dict__.pop("plain", None)
 
     def statements(self) -> list[tuple[int, int]]:
         """The first and the last lexeme (excluded) of every statement that is not empty."""
@@ -118,32 +170,60 @@ class Script:
 
     @cached_property
     def plain(self) -> str:
-        """With blanks in the place of hints: what sqlglot is to read."""
+        """With blanks in the place of hints and of what is left out: what sqlglot is to read."""
         pieces, place = [], 0
-        for start, end in self._hints:
-            pieces += [self.text[place:start], " " * (end - start)]
-            place = end
+        for start, end in sorted(self._blanks):
+            if end > place:
+                pieces += [self.text[place:start], " " * (end - max(start, place))]
+                place = end
         return "".join([*pieces, self.text[place:]])
 
     def _cut(self) -> Iterator[Lexeme]:
-        place, before, number = 0, None, 0
+        """The lexemes of all statements that can be cut into some, the semicolons between them included."""
+        place = 0
+        while place < len(self.text):
+            start = place
+            own: list[Lexeme] = []
+            try:
+                while place < len(self.text):
+                    match = _LEXEME.match(self.text, place)
+                    if match is None:
+                        raise self._odd(place)
+                    lexeme, place = self._taken(match, own[-1] if own else None), match.end()
+                    own += [] if lexeme is None else [lexeme]
+                    if lexeme is not None and lexeme.text == ";":
+                        break
+                self._check_nesting(own)
+                yield from own
+            except RefusalError as refusal:
+                self.refusals.add(refusal)
+                place = place if own and own[-1].text == ";" else self._end(place)
+                self._blanks.append((start, place))
+
+    def _end(self, place: int) -> int:
+        """Behind the statement at a place; the end of the text where a text or comment there is not closed."""
         while place < len(self.text):
             match = _LEXEME.match(self.text, place)
-            if match is None:
-                raise self._odd(place)
-            kind = str(match.lastgroup)
-            if kind == "hint":
-                self._take_hint(match, before, number - 1)
-            elif kind != "blank":
-                lexeme = Lexeme(kind, match.group(), place)
-                if before is not None:
-                    self._check_neighbours(before, lexeme)
-                yield lexeme
-                before = lexeme
-                number += 1
-            place = match.end()
+            if match is None and self.text[place] in "'\"/":
+                return len(self.text)
+            place = place + 1 if match is None else match.end()
+            if match is not None and match.group() == ";":
+                break
+        return place
 
-    def _take_hint(self, hint: re.Match[str], before: Lexeme | None, select: int) -> None:
+    def _taken(self, match: re.Match[str], before: Lexeme | None) -> Lexeme | None:
+        """A match as a lexeme; None for blanks and hints."""
+        kind = str(match.lastgroup)
+        if kind == "hint":
+            self._take_hint(match, before)
+        if kind in ("hint", "blank"):
+            return None
+        lexeme = Lexeme(kind, match.group(), match.start())
+        if before is not None:
+            self._check_neighbours(before, lexeme)
+        return lexeme
+
+    def _take_hint(self, hint: re.Match[str], before: Lexeme | None) -> None:
         """The weight in a hint; any other hint, and one in any other place, is refused."""
         found = _WEIGHT.fullmatch(hint.group())
         try:
@@ -153,15 +233,15 @@ class Script:
         if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
             problem = "a hint that is not known, or a weight that cannot be used"
             remedy = f"write /*+ weight(3) */, with a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
-        elif before is None or before.word != "SELECT" or select in self.weights:
+        elif before is None or before.word != "SELECT" or before.start in self.weights:
             problem, remedy = "a hint in a place where it means nothing", "write it once, right behind SELECT"
         else:
-            self.weights[select] = weight
-            self._hints.append(hint.span())
+            self.weights[before.start] = weight
+            self._blanks.append(hint.span())
             return
         raise self.refusal(hint.start(), hint.end(), problem, remedy)
 
-    def _odd(self, place: int) -> QueryError:
+    def _odd(self, place: int) -> RefusalError:
         beginning = next((odd for odd in ("/*+", "/*") if self.text.startswith(odd, place)), self.text[place])
         problem, remedy = _ODD.get(beginning, (f"the character U+{ord(beginning[0]):04X}", "leave it out"))
         return self.refusal(place, place + 20, problem, remedy)
@@ -184,11 +264,11 @@ class Script:
             return
         raise self.refusal(before.start, lexeme.end, problem, remedy)
 
-    def _check_nesting(self) -> None:
+    def _check_nesting(self, lexemes: Sequence[Lexeme]) -> None:
         depth = prefixes = 0
-        for lexeme in self.lexemes:
+        for lexeme in lexemes:
             word = lexeme.word
-            depth = 0 if word == ";" else max(depth + nesting(word), 0)
+            depth = max(depth + nesting(word), 0)
             prefixes = prefixes + 1 if word in ("NOT", "-", "+") else 0
             if depth > DEEPEST or prefixes > 3:
                 remedy = f"at most {DEEPEST} parentheses and CASEs inside one another, and 3 signs or NOTs in a row"
@@ -216,6 +296,18 @@ class Batch:
     asked: tuple[Asked[int], ...]
     selections: tuple[Selection, ...] = field(default=(), repr=False, compare=False)
     """The statements that ask for them."""
+    relations: tuple[Relation, ...] = field(default=(), repr=False, compare=False)
+    """What they count that is no declared table."""
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """What statements show of their answers, where that is not all."""
+        return views_of(self.selections)
+
+
+def views_of(selections: Sequence[Selection]) -> tuple[View, ...]:
+    """Of the statements that have one."""
+    return tuple(selected.view for selected in selections if selected.view is not None)
 
 
 def load_text(path: str | os.PathLike[str]) -> str:
@@ -241,8 +333,12 @@ def read_selections(sql: str, domain: Domain, *, source: str = "queries") -> tup
     from batchdp.sql.selections import selection
     from batchdp.sql.syntax import Declared, parsed
 
-    declared = Declared(domain)
-    return tuple(selection(statement, declared) for statement in parsed(script))
+    declared, found = Declared(domain), []
+    for statement in parsed(script, domain):
+        with script.refusals.taking():
+            found.append(selection(statement, declared))
+    script.refusals.check()
+    return tuple(found)
 
 
 def batch_of(selections: Sequence[Selection]) -> Batch:
@@ -255,10 +351,12 @@ def batch_of(selections: Sequence[Selection]) -> Batch:
         size += selected.size
         if size > MOST_QUERIES:
             raise too_many(selected.statement, size)
-    parts = Parts()
+    parts, refusals = Parts(), Refusals()
     for selected in selections:
         for item in selected.counted:
-            parts.add_plain(selected, item)
+            with refusals.taking():
+                parts.add_plain(selected, item)
+    refusals.check()
     return parts.batch(selections)
 
 

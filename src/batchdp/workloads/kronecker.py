@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -25,25 +25,31 @@ MOST_QUERIES = 20_000
 """Of either: each has a name."""
 MOST_TABLES = 5_000_000
 MOST_VALUES = 1_000_000
-"""Of a column."""
+"""Of a column, and of columns that one factor looks at together."""
+
+Term = Sequence[ArrayLike | None] | Mapping[int | tuple[int, ...], ArrayLike]
+"""A table: one factor or None a column; or factors by the column, or by the columns, that each looks at."""
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """The queries that a table has on one column: rows of numbers, or each value by itself where there is no matrix."""
+    """The queries that a table has on one axis: rows of numbers, or each value by itself where there is no matrix.
+
+    An axis is a column, or several columns together, whose values are then their combinations, the last column fastest.
+    """
 
     size: int
-    """How many values the column has."""
+    """How many values the axis has."""
     given: Dense | None = None
 
     @property
     def rows(self) -> int:
-        """How many queries."""
+        """How many queries it has."""
         return self.size if self.given is None else len(self.given)
 
     @property
     def matrix(self) -> Dense:
-        """Query × value."""
+        """Its matrix, query × value."""
         return np.eye(self.size) if self.given is None else self.given
 
     @property
@@ -68,12 +74,13 @@ class KroneckerWorkload(Workload):
 
     Args:
         sizes: how many values every column has.
-        factors: for every column the distinct factors that tables have on it.
-        starts, columns, chosen: table t looks at columns[starts[t]:starts[t + 1]], in ascending order, each with the
-            factor of this number.
+        factors: for every axis the distinct factors that tables have on it: the columns, then the joint ones.
+        starts, columns, chosen: table t has the axes columns[starts[t]:starts[t + 1]], in the order of their first
+            columns, each with the factor of this number. No two of them look at the same column.
         weights: how much the squared error of each of a table's queries counts when a strategy is chosen.
         names: one distinct name a table; made from the columns' names if left out.
         column_names: what the columns are called; a1, a2, … if left out.
+        joint: sets of columns, each in ascending order, that factors look at together; joint[j] is axis len(sizes) + j.
     """
 
     sizes: tuple[int, ...]
@@ -84,6 +91,7 @@ class KroneckerWorkload(Workload):
     weights: Dense
     names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
+    joint: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         for array in (self.starts, self.columns, self.chosen, self.weights):
@@ -101,9 +109,22 @@ class KroneckerWorkload(Workload):
 
     def _table(self, number: int) -> Table:
         own = self.factors_of(number)
-        called = (f"a{c + 1}" if self.column_names is None else self.column_names[c] for c in own)
+        looked = tuple(sorted(c for axis in own for c in self.looked_at(axis)))
+        called = (f"a{c + 1}" if self.column_names is None else self.column_names[c] for c in looked)
         name = (" × ".join(called) or "total") if self.names is None else self.names[number]
-        return Table(name, tuple(own), tuple(factor.rows for factor in own.values()))
+        return Table(name, looked, tuple(factor.rows for factor in own.values()))
+
+    def looked_at(self, axis: int) -> tuple[int, ...]:
+        """The columns of an axis."""
+        return (axis,) if axis < len(self.sizes) else self.joint[axis - len(self.sizes)]
+
+    def values_of(self, axis: int, records: Indices) -> Indices:
+        """The value on an axis of every record, which are given by their codes, record × column."""
+        own = self.looked_at(axis)
+        if len(own) == 1:
+            return np.asarray(records[:, axis])
+        shape = [self.sizes[c] for c in own]
+        return np.asarray(np.ravel_multi_index([records[:, c] for c in own], shape), dtype=np.int64)
 
     @cached_property
     def queries(self) -> int:
@@ -140,7 +161,7 @@ class KroneckerWorkload(Workload):
         return found
 
     def factors_of(self, table: int) -> dict[int, Factor]:
-        """The factor of every column that a table looks at."""
+        """The factor of every axis of a table."""
         span = slice(self.starts[table], self.starts[table + 1])
         return {int(c): self.factors[c][k] for c, k in zip(self.columns[span], self.chosen[span], strict=True)}
 
@@ -148,7 +169,7 @@ class KroneckerWorkload(Workload):
         """Whether another batch has the same tables, by the same names, over the same columns; weights may differ."""
         if self is other:
             return True
-        if self.sizes != other.sizes or list(self.tables) != list(other.tables):
+        if self.sizes != other.sizes or self.joint != other.joint or list(self.tables) != list(other.tables):
             return False
         factors = (
             zip(*(one.factors_of(t).values() for one in (self, other)), strict=True) for t in range(len(self.tables))
@@ -159,17 +180,63 @@ class KroneckerWorkload(Workload):
         """One table's answers on a single record, given by its codes, as an array of the table's shape."""
         found: Dense = np.ones(())
         for i, factor in self.factors_of(table).items():
-            found = np.multiply.outer(found, factor.matrix[:, record[i]])
+            found = np.multiply.outer(found, factor.matrix[:, int(self.values_of(i, record[None])[0])])
         return found
+
+    def ask(self, table: int, cells: Dense) -> Dense:
+        """A table's answers from the whole table of its columns."""
+        found, left = cells, list(self.tables[table].columns)
+        for axis, factor in self.factors_of(table).items():
+            looked = self.looked_at(axis)
+            found = np.moveaxis(found, [left.index(c) for c in looked], range(-len(looked), 0))
+            found = found.reshape(*found.shape[: -len(looked)], -1)
+            found = found if factor.given is None else found @ factor.given.T
+            left = [c for c in left if c not in looked]
+        return np.asarray(found)
 
     def matrix_of(self, table: int) -> sparse.csr_array:
         """One table's queries over all cells."""
+        return self.matrix_on(table, [np.arange(n) for n in self.sizes])
+
+    def matrix_on(self, table: int, kept: Sequence[Indices]) -> sparse.csr_array:
+        """One table's queries over the cells of some values of every column."""
         own = self.factors_of(table)
+        asked = {c for axis in own for c in self.looked_at(axis)}
+        # Axes in the order of their first columns: cells are where they should be, unless joint axes interleave.
+        beside = (c for c in range(len(self.sizes)) if c not in asked)
+        axes = sorted([*own, *beside], key=lambda axis: self.looked_at(axis)[0])
         found = sparse.csr_array(np.ones((1, 1)))
-        for i, n in enumerate(self.sizes):
-            part = own[i].entries if i in own else sparse.csr_array(np.ones((1, n)))
+        for axis in axes:
+            values = self._among(axis, kept)
+            part = own[axis].entries[:, values] if axis in own else sparse.csr_array(np.ones((1, len(values))))
             found = sparse.csr_array(sparse.kron(found, part, format="csr"))
-        return found
+        order = [c for axis in axes for c in self.looked_at(axis)]
+        if order == sorted(order):
+            return found
+        places = np.arange(found.shape[1]).reshape([len(kept[c]) for c in order])
+        return sparse.csr_array(found[:, places.transpose(np.argsort(order)).reshape(-1)])
+
+    def asking(
+        self, tables: Sequence[Mapping[int, Dense]], names: tuple[str, ...] | None, weights: Dense
+    ) -> KroneckerWorkload:
+        """Other tables over the same axes, each with a matrix for every axis that it has, in their order."""
+        factors: list[list[Factor]] = [[] for _ in self.factors]
+        known: dict[tuple[int, int, bytes], int] = {}
+        axes: list[tuple[int, int]] = []
+        for axis, matrix in (one for table in tables for one in table.items()):
+            n = matrix.shape[1]
+            each = axis < len(self.sizes) and matrix.shape == (n, n) and np.array_equal(matrix, np.eye(n))
+            key = axis, len(matrix), b"each" if each else np.ascontiguousarray(matrix).tobytes()
+            if key not in known:
+                known[key] = len(factors[axis])
+                factors[axis].append(Factor(n, None if each else matrix))
+            axes.append((axis, known[key]))
+        columns, chosen = np.array(axes, dtype=np.int64).reshape(-1, 2).T.copy()
+        starts = np.concatenate([[0], np.cumsum(list(map(len, tables)))]).astype(np.int64)
+        given = tuple(map(tuple, factors))
+        return KroneckerWorkload(
+            self.sizes, given, starts, columns, chosen, weights, names, self.column_names, self.joint
+        )
 
     @property
     def matrix(self) -> sparse.csr_array:
@@ -189,16 +256,30 @@ class KroneckerWorkload(Workload):
 
     @cached_property
     def _filled(self) -> int:
-        """Non-zero coefficients."""
-        return sum(
-            prod(int(own[i].entries.count_nonzero()) if i in own else n for i, n in enumerate(self.sizes))
-            for own in map(self.factors_of, range(len(self.tables)))
+        """How many coefficients are not zero."""
+        every = [np.arange(n) for n in self.sizes]
+        return sum(self.entries_on(t, every) for t in range(len(self.tables)))
+
+    def entries_on(self, table: int, kept: Sequence[Indices]) -> int:
+        """How many coefficients of one table's queries are not 0, over the cells of some values of every column."""
+        own = self.factors_of(table)
+        asked = {c for axis in own for c in self.looked_at(axis)}
+        beside = prod(len(values) for c, values in enumerate(kept) if c not in asked)
+        return beside * prod(
+            len(kept[axis]) if factor.given is None else int(np.count_nonzero(factor.given[:, self._among(axis, kept)]))
+            for axis, factor in own.items()
         )
+
+    def _among(self, axis: int, kept: Sequence[Indices]) -> Indices:
+        """The values of an axis for some values of each of its columns."""
+        looked = self.looked_at(axis)
+        shape = [self.sizes[c] for c in looked]
+        return np.asarray(np.ravel_multi_index(np.ix_(*(kept[c] for c in looked)), shape)).reshape(-1)
 
     def query_names(self) -> Iterator[str]:
         """A name for every query: the table's, and which of its cells."""
         for table in self.tables:
-            if not table.columns:
+            if not table.shape:
                 yield table.name
             else:
                 for place in np.ndindex(*table.shape):
@@ -236,19 +317,18 @@ def _many(number: int) -> str:
 
 
 def products(
-    sizes: Iterable[int],
-    terms: Iterable[Sequence[ArrayLike | None]],
-    *,
-    names: Iterable[str] | None = None,
-    weights: ArrayLike | None = None,
+    sizes: Iterable[int], terms: Iterable[Term], *, names: Iterable[str] | None = None, weights: ArrayLike | None = None
 ) -> Workload:
     """A batch of tables, each a product of factors; never multiplied out beyond what fits.
 
     Args:
         sizes: how many values every column has.
         terms: the tables. A table has one factor a column: a 2-D array whose rows are queries on that column, or None
-            where the column does not matter. Its queries are all combinations of its factors' rows, the first column
-            slowest. A table that is asked twice is answered twice, and its error counts twice.
+            where the column does not matter. Or it is a dictionary of factors by column, `{0: F, 2: G}`, where a factor
+            may look at several columns together, `{(0, 1): F, 2: G}`: its rows are then queries on the combinations of
+            their values, the last column fastest, a million at most. A table's queries are all combinations of its
+            factors' rows, those of the first column slowest. A table that is asked twice is answered twice, and its
+            error counts twice.
         names: one distinct name a table, by which its answers are found.
         weights: how much the squared error of each of a table's queries counts; 1 if left out.
 
@@ -259,27 +339,22 @@ def products(
 
 
 def in_factors(
-    sizes: Iterable[int],
-    terms: Iterable[Sequence[ArrayLike | None]],
-    *,
-    names: Iterable[str] | None = None,
-    weights: ArrayLike | None = None,
+    sizes: Iterable[int], terms: Iterable[Term], *, names: Iterable[str] | None = None, weights: ArrayLike | None = None
 ) -> KroneckerWorkload:
     """The same, kept in factors whatever its size."""
     shape = column_sizes("sizes", sizes)
-    found, tables = _Factors(shape), []
+    found = _Factors(shape)
     try:
-        listed = [list(term) for term in terms]
+        listed = [term if isinstance(term, Mapping) else list(term) for term in terms]
     except TypeError as error:
         raise WorkloadError("terms must be a list of tables, each a list with a factor or None a column") from error
     if not listed:
         raise WorkloadError("terms is empty; give at least one table, a factor or None a column")
-    for t, term in enumerate(listed):
-        if len(term) != len(shape):
-            raise WorkloadError(f"terms[{t}] has {len(term)} factors for {len(shape)} columns; give None where none is")
-        own = ((i, found.number(t, i, factor)) for i, factor in enumerate(term))
-        tables.append([(i, k) for i, k in own if k >= 0])
-    columns, chosen = np.array([one for own in tables for one in own], dtype=np.int64).reshape(-1, 2).T.copy()
+    tables = [found.table(t, term) for t, term in enumerate(listed)]
+    first = [own[0] for own in found.axes]
+    # Joint axes are numbered as they are met: columns first.
+    ordered = [sorted(own, key=lambda axis: first[axis[0]]) for own in tables]
+    columns, chosen = np.array([one for own in ordered for one in own], dtype=np.int64).reshape(-1, 2).T.copy()
     return KroneckerWorkload(
         shape,
         tuple(map(tuple, found.distinct)),
@@ -287,35 +362,68 @@ def in_factors(
         columns,
         chosen,
         np.ones(len(listed)) if weights is None else checked_weights(weights, len(listed), "table"),
-        _table_names(names, tables),
+        _table_names(names, [[c for axis, _ in own for c in found.axes[axis]] for own in ordered]),
+        joint=tuple(found.axes[len(shape) :]),
     )
 
 
 class _Factors:
-    """The distinct factors of every column, found by what they hold."""
+    """The axes, and the distinct factors of every one, found by what they hold."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self._sizes = sizes
+        self.axes: list[tuple[int, ...]] = [(i,) for i in range(len(sizes))]
         self.distinct: list[list[Factor]] = [[] for _ in sizes]
-        self._known: list[dict[bytes, int]] = [{} for _ in sizes]
-        self._seen: dict[tuple[int, int], tuple[Any, int]] = {}  # holds on to what it has seen, so that ids stay taken
+        self._numbers: dict[tuple[int, ...], int] = {own: axis for axis, own in enumerate(self.axes)}
+        self._known: dict[tuple[int, bytes], int] = {}
+        self._seen: dict[tuple[tuple[int, ...], int], tuple[Any, tuple[int, int] | None]] = {}  # holds on to the ids
 
-    def number(self, table: int, column: int, factor: ArrayLike | None) -> int:
-        """Which of the column's factors it is; −1 where the column does not matter."""
+    def table(self, number: int, term: Sequence[Any] | Mapping[Any, Any]) -> list[tuple[int, int]]:
+        """The axes of a table that matter, each with the number of its factor."""
+        if not isinstance(term, Mapping):
+            if len(term) != len(self._sizes):
+                raise WorkloadError(
+                    f"terms[{number}] has {len(term)} factors for {len(self._sizes)} columns; give None where none is"
+                )
+            term = dict(enumerate(term))
+        looked: set[int] = set()
+        own = []
+        for key, factor in term.items():
+            columns, name = tuple(key) if isinstance(key, tuple) else (key,), f"terms[{number}][{key}]"
+            for c in columns:
+                if isinstance(c, bool) or not isinstance(c, int | np.integer) or not 0 <= c < len(self._sizes):
+                    raise WorkloadError(
+                        f"{name}: {c!r} is no column; columns are numbered from 0 to {len(self._sizes) - 1}"
+                    )
+                if c in looked:
+                    raise WorkloadError(
+                        f"{name} looks at column {c} once more; give one factor for all columns together"
+                    )
+                looked.add(int(c))
+            if not columns:
+                raise WorkloadError(f"{name} names no column; name the columns that the factor looks at, like (0, 1)")
+            own.append(self._number(name, columns, factor))
+        return [one for one in own if one is not None]
+
+    def _number(self, name: str, columns: tuple[int, ...], factor: ArrayLike | None) -> tuple[int, int] | None:
+        """The axis, and which of its factors it is; None where it does not matter."""
         if factor is None:
-            return -1
-        if (column, id(factor)) not in self._seen:
-            self._seen[column, id(factor)] = factor, self._checked(f"terms[{table}][{column}]", column, factor)
-        return self._seen[column, id(factor)][1]
+            return None
+        if (columns, id(factor)) not in self._seen:
+            self._seen[columns, id(factor)] = factor, self._checked(name, columns, factor)
+        return self._seen[columns, id(factor)][1]
 
-    def _checked(self, name: str, column: int, factor: ArrayLike) -> int:
-        n = self._sizes[column]
+    def _checked(self, name: str, columns: tuple[int, ...], factor: ArrayLike) -> tuple[int, int] | None:
+        n = prod(self._sizes[c] for c in columns)
+        called = f"column {columns[0]} has" if len(columns) == 1 else f"columns {', '.join(map(str, columns))} have"
+        if n > MOST_VALUES:
+            raise WorkloadError(f"{name}: {called} {n:,} combinations of values, more than {MOST_VALUES:,}; group them")
         try:
             F = np.array(factor.toarray() if sparse.issparse(factor) else factor, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise WorkloadError(f"{name} is not a matrix of numbers ({error}); give rows of {n} numbers") from error
         if F.ndim != 2 or F.shape[1] != n:
-            raise WorkloadError(f"{name} has shape {F.shape}; column {column} has {n} values, so give rows of {n}")
+            raise WorkloadError(f"{name} has shape {F.shape}; {called} {n} values, so give rows of {n}")
         if len(F) == 0:
             raise WorkloadError(f"{name} has no rows, so the table is empty; leave it out, or give None")
         if not np.all(np.isfinite(F)):
@@ -323,18 +431,41 @@ class _Factors:
         sizes = np.abs(F[F != 0])
         if sizes.size and (sizes.max() > LARGEST or sizes.min() < SMALLEST):
             raise WorkloadError(f"{name} has entries beyond {SMALLEST:g} to {LARGEST:g} in magnitude; rescale it")
+        columns, F = _as_few_columns(columns, F, self._sizes)
         if len(F) == 1 and np.all(F == 1):
-            return -1
-        each = F.shape == (n, n) and bool(np.all(F.diagonal() == 1)) and np.count_nonzero(F) == n
+            return None
+        return self.number(columns, F)
+
+    def number(self, columns: tuple[int, ...], F: Dense) -> tuple[int, int]:
+        """The axis of these columns, and which of its factors this is."""
+        n = F.shape[1]
+        each = len(columns) == 1 and F.shape == (n, n) and bool(np.all(F.diagonal() == 1)) and np.count_nonzero(F) == n
         F.flags.writeable = False
-        key = b"each" if each else np.int64(len(F)).tobytes() + F.tobytes()
-        if key not in self._known[column]:
-            self._known[column][key] = len(self.distinct[column])
-            self.distinct[column].append(Factor(n, None if each else F))
-        return self._known[column][key]
+        axis = self._numbers.setdefault(columns, len(self.axes))
+        if axis == len(self.axes):
+            self.axes.append(columns)
+            self.distinct.append([])
+        key = axis, b"each" if each else np.int64(len(F)).tobytes() + F.tobytes()
+        if key not in self._known:
+            self._known[key] = len(self.distinct[axis])
+            self.distinct[axis].append(Factor(n, None if each else F))
+        return axis, self._known[key]
 
 
-def _table_names(names: Iterable[str] | None, tables: list[list[tuple[int, int]]]) -> tuple[str, ...]:
+def _as_few_columns(columns: tuple[int, ...], F: Dense, sizes: Sequence[int]) -> tuple[tuple[int, ...], Dense]:
+    """The columns that a factor tells values of apart, in ascending order, and the factor on these; one at least."""
+    order = np.argsort(columns)
+    wide = F.reshape(-1, *(sizes[c] for c in columns)).transpose(0, *(1 + order))
+    left = [columns[place] for place in order]
+    for c in left[::-1]:
+        axis = 1 + left.index(c)
+        if len(left) > 1 and np.all(wide == np.take(wide, [0], axis=axis)):
+            wide = np.take(wide, 0, axis=axis)
+            left.remove(c)
+    return tuple(int(c) for c in left), np.ascontiguousarray(wide.reshape(len(F), -1))
+
+
+def _table_names(names: Iterable[str] | None, tables: list[list[int]]) -> tuple[str, ...]:
     if names is not None:
         given = tuple(map(str, names))
         if len(given) != len(tables):
@@ -343,7 +474,7 @@ def _table_names(names: Iterable[str] | None, tables: list[list[tuple[int, int]]
             twice = next(name for name in given if given.count(name) > 1)
             raise WorkloadError(f"names has {twice!r} more than once; give every table a name of its own")
         return given
-    return distinct(" × ".join(f"a{i + 1}" for i, _ in own) or "total" for own in tables)
+    return distinct(" × ".join(f"a{i + 1}" for i in sorted(own)) or "total" for own in tables)
 
 
 def distinct(names: Iterable[str]) -> tuple[str, ...]:

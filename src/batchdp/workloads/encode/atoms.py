@@ -23,14 +23,18 @@ from batchdp.queries.query import (
     Amount,
     Any,
     Choice,
+    Compared,
+    Computed,
     Condition,
     Cut,
+    Each,
     Missing,
     Negation,
     OneOf,
     Place,
     Query,
     Scaled,
+    Term,
     Total,
     Truth,
     Value,
@@ -118,6 +122,10 @@ class LineAtoms:
     def numbers(self) -> Iterator[tuple[int, Place]]:
         """The atoms that hold a single number."""
         return ((i, low.value) for i, (low, high) in enumerate(pairwise(self.cuts), 1) if low.value == high.value)
+
+    def days(self) -> Iterator[tuple[int, Place]]:
+        """The atoms that hold a single day."""
+        return ((i, low.value) for i, (low, high) in enumerate(pairwise(self.cuts), 1) if high.value == low.value + 1)
 
 
 @dataclass(frozen=True)
@@ -226,7 +234,7 @@ MOST_SUMMED = 20_000
 
 APART = "write them as two queries and add the answers, which costs no privacy"
 
-Part = OneOf | Within | Missing | ValueOf
+Part = OneOf | Within | Missing | ValueOf | Each
 """What looks at a column."""
 
 
@@ -236,6 +244,8 @@ def parts_of(node: Amount | Condition) -> Iterator[Part]:
     match node:
         case OneOf() | Within() | Missing() | ValueOf():
             yield node
+        case Compared(terms) | Computed(terms):
+            yield from (Each(term.column) for term in terms)
         case All(conditions) | Any(conditions):
             children = conditions
         case Choice(condition, then, otherwise):
@@ -281,6 +291,8 @@ def _split_column(name: str, column: Column, parts: tuple[Part, ...], *, ends: b
     dropping = column.other == "drop"
     if isinstance(column, Listed):
         chosen: dict[Value, list[int]] = {}  # in which of the lists every value is
+        if any(isinstance(part, Each) for part in parts):
+            chosen = {value: [-1 - i] for i, value in enumerate(column.values)}
         for i, part in enumerate(part for part in parts if isinstance(part, OneOf)):
             for value in part.values:
                 chosen.setdefault(value, []).append(i)
@@ -292,18 +304,21 @@ def _split_column(name: str, column: Column, parts: tuple[Part, ...], *, ends: b
     low, high = column.ends()
     cuts = {cut for part in parts if isinstance(part, Within) for cut in (part.low, part.high) if cut is not None}
     summed = any(isinstance(part, ValueOf) for part in parts)
+    each = any(isinstance(part, Each) for part in parts)
     grid = None if isinstance(column, Dates) else column.grid
     rounded = not isinstance(column, (Dates, Integers)) and grid is not None
     clipped = not isinstance(column, Dates) and column.outside is not None
     if grid is not None and (rounded or clipped or (summed and ends)):
-        if summed and not ends and not every_step:
+        if summed and not ends and not every_step and not each:
             raise QueryError(f"SUM({name}) and the sum of another column in one query: {APART}")
         cuts |= {Cut(low), Cut(high, after=True)}
-        if summed and not ends:
+        if (summed and not ends) or each:
             cuts |= _between_steps(name, grid)
         whole, by_ends = isinstance(column, Integers), summed and ends
         return AmountAtoms(name, grid, (low, high), tuple(sorted(cuts)), dropping, whole, clipped, by_ends)
-    if summed:
+    if each and isinstance(column, Dates):
+        cuts |= {Cut(day) for day in range(int(low), int(high) + 2)}
+    elif summed or each:
         if high - low >= MOST_SUMMED:
             raise QueryError(_too_many_to_sum(name, int(high - low) + 1, every_step=every_step))
         cuts.update(Cut(value, after) for value in range(int(low), int(high) + 1) for after in (False, True))
@@ -340,7 +355,22 @@ def _too_many_to_sum(name: str, values: int, *, every_step: bool) -> str:
     )
 
 
-def outcomes(part: Part, atoms: Atoms) -> Dense:
+def numbers_of(term: Term, atoms: Atoms) -> Dense:
+    """What a term is on every atom, each of which has one number; infinite where there is none."""
+    results = np.full(atoms.size, np.inf)
+    if isinstance(atoms, ListedAtoms):
+        for atom, group in enumerate(atoms.groups):
+            if term.values and group[0] in term.values:
+                results[atom] = float(term.factor * term.values.index(group[0]))
+            elif not term.values and atoms.kind == "integer":
+                results[atom] = float(term.factor * int(group[0]))
+        return results
+    for atom, number in atoms.days() if isinstance(atoms, LineAtoms) and atoms.kind == "date" else atoms.numbers():
+        results[atom] = float(term.factor * Fraction(number))
+    return results
+
+
+def outcomes(part: OneOf | Within | Missing | ValueOf, atoms: Atoms) -> Dense:
     """What the part is on every atom: the value of a `Truth`, or the number in the column."""
     results = np.zeros(atoms.size)
     if isinstance(part, Missing):

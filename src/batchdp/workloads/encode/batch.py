@@ -2,7 +2,8 @@
 
 A table is a product of factors where its keys, its condition and its amount look at different columns, or at one column
 together. Columns that a condition or an amount ties together (an OR across them, a sum over several) are taken as one,
-whose values are the combinations of theirs. Atoms that nothing tells apart are one value.
+whose values are the combinations of theirs; or, where these are many and a factor may look at several columns, they
+stay apart. Atoms that nothing tells apart are one value.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,11 @@ from batchdp.errors import QueryError
 from batchdp.linalg.matrix import Dense, Indices
 from batchdp.queries.expressions import parts_of
 from batchdp.queries.query import Item
+from batchdp.queries.views import View
 from batchdp.workloads.encode.atoms import Atoms
 from batchdp.workloads.encode.demands import Computed, Orders, RowsOf, TableSpec, TableSpecs, demands
 from batchdp.workloads.encode.tables import MOST_TOGETHER, AskedTables, Legend, Part, Rows, Run, strides_of
-from batchdp.workloads.kronecker import Factor, KroneckerWorkload, distinct, in_factors
+from batchdp.workloads.kronecker import MOST_VALUES, Factor, KroneckerWorkload, distinct
 
 if TYPE_CHECKING:
     from batchdp.sql.script import Batch
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES = 50_000_000
 """Of one factor that is not each value by itself."""
+MOST_MERGED = 1000
+"""Combinations of tied columns' values that are always taken as one column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +64,8 @@ class TableBatch:
     """What is shown: tables as they are, and what is computed from tables."""
     statements: tuple[tuple[Item, tuple[int, ...]], ...] = ()
     """Every item of a SELECT, or part of a derived one, with its tables; other tables are statements of their own."""
+    views: tuple[View, ...] = ()
+    """What statements show of their answers, where that is not all."""
 
     @cached_property
     def asked(self) -> AskedTables:
@@ -79,11 +85,19 @@ class TableBatch:
 
 
 def tables_of(
-    selections: Sequence[Selection], orders: Orders | None, domain: Domain, *, text: str | None = None
+    selections: Sequence[Selection],
+    orders: Orders | None,
+    domain: Domain,
+    *,
+    text: str | None = None,
+    joint: bool = False,
 ) -> TableBatch:
-    """The tables of some statements and of a domain; a `QueryError` where one is no product of small factors."""
+    """The tables of some statements and of a domain; a `QueryError` where one is no product of small factors.
+
+    `joint` says whether a factor may look at several columns together.
+    """
     asked = demands(selections, orders, domain)
-    columns, homes = _columns(asked)
+    columns, homes = _columns(asked, joint=joint)
     values = [_Values(asked, own) for own in columns or [()]]
     builder = _Builder(asked, values, homes)
     named = tuple(" & ".join(asked.atoms[i].column for i in own.own) or next(iter(domain.columns)) for own in values)
@@ -92,19 +106,19 @@ def tables_of(
     batch = builder.products(named, plain=not selections and named == tuple(domain.columns))
     found = tuple(own.column(name) for own, name in zip(values, named, strict=True))
     items = tuple((item, tuple(own)) for item, own in asked.items.values())
-    return TableBatch(batch, asked.atoms, found, builder.legend(fingerprint), builder.runs(batch), items)
+    views = tuple(selected.view for selected in selections if selected.view is not None)
+    return TableBatch(batch, asked.atoms, found, builder.legend(fingerprint), builder.runs(batch), items, views)
 
 
-def _columns(asked: TableSpecs) -> tuple[list[tuple[int, ...]], dict[int, int]]:
+def _columns(asked: TableSpecs, *, joint: bool) -> tuple[list[tuple[int, ...]], dict[int, int]]:
     """The columns of atoms that something looks at, tied ones together; and the column that each belongs to."""
     looked = [one.looked for one in asked.amounts] + [partition.looked for _, partition in asked.keys]
-    ties = [one.looked for one in asked.amounts if one.rows is None] + [partition.looked for _, partition in asked.keys]
-    home = {i: {i} for own in looked for i in own}
-    for own in ties:
-        joined = set().union(*(home[i] for i in own))
-        for i in joined:
-            home[i] = joined
-    columns = sorted({tuple(sorted(own)) for own in home.values()})
+    every = {i for own in looked for i in own}
+    keys, amounts = [partition.looked for _, partition in asked.keys], [one.tied for one in asked.amounts]
+    columns = _joined(every, [*keys, *amounts])
+    if joint and any(prod(len(asked.alive[i]) for i in own) > MOST_MERGED for own in columns if len(own) > 1):
+        few = [own for own in columns if prod(len(asked.alive[i]) for i in own) <= MOST_MERGED]
+        columns = _joined(every, [*keys, *few])
     for own in columns:
         size = prod(len(asked.alive[i]) for i in own)
         if len(own) > 1 and size > MOST_TOGETHER:
@@ -116,6 +130,16 @@ def _columns(asked: TableSpecs) -> tuple[list[tuple[int, ...]], dict[int, int]]:
     return columns, {i: c for c, own in enumerate(columns) for i in own}
 
 
+def _joined(columns: set[int], ties: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """The columns, those together that are tied, however far the ties reach."""
+    home = {i: {i} for i in columns}
+    for own in ties:
+        joined = set().union(*(home[i] for i in own))
+        for i in joined:
+            home[i] = joined
+    return sorted({tuple(sorted(own)) for own in home.values()})
+
+
 class _Values:
     """The values of a column: combinations of its atoms, as far as anything tells them apart."""
 
@@ -125,11 +149,12 @@ class _Values:
         here = [k for k, (_, partition) in enumerate(asked.keys) if set(partition.looked) <= set(own)]
         rows = [a for a, one in enumerate(asked.amounts) if set(one.looked) & set(own)]
         self._groups = {k: self._spread(asked.keys[k][1].looked, asked.keys[k][1].group) for k in here}
-        self._rows = {a: self._row(asked.amounts[a]) for a in rows}
+        self._rows = {a: asked.amounts[a].on(own, self.shape).reshape(-1) for a in rows}
+        told = [self._told_apart(asked.amounts[a]) for a in rows if not set(asked.amounts[a].tied) <= set(own)]
         # In the order of a key that has a group for everybody, so that its table is each value by itself; else as atoms
         # come.
         complete = [group for group in self._groups.values() if group.min(initial=0) >= 0]
-        seen = [*complete, *self._groups.values(), *self._rows.values()] or [np.zeros(prod(self.shape))]
+        seen = [*complete, *self._groups.values(), *self._rows.values(), *told] or [np.zeros(prod(self.shape))]
         _, first, value = np.unique(np.stack(seen, axis=1), axis=0, return_index=True, return_inverse=True)
         order = np.arange(len(first)) if complete else np.argsort(first)
         self.first, self.value = first[order], np.argsort(order)[value.reshape(-1)]
@@ -140,11 +165,13 @@ class _Values:
         wide = part.reshape([n if i in looked else 1 for i, n in zip(self.own, self.shape, strict=True)])
         return np.broadcast_to(wide, self.shape).reshape(-1)
 
-    def _row(self, one: Rows) -> NDArray[Any]:
-        if one.rows is None:
-            return self._spread(one.looked, one.whole)
-        own = [one.rows.get(i, np.ones(n)) for i, n in zip(self.own, self.shape, strict=True)]
-        return np.asarray(reduce(np.multiply.outer, own, np.ones(()))).reshape(-1)
+    def _told_apart(self, one: Rows) -> NDArray[Any]:
+        """A number for every combination of values that a query ties to other columns, the same for the same."""
+        here = [place for place, i in enumerate(one.tied) if i in self.own]
+        wide = np.moveaxis(one.whole, here, range(len(here)))
+        shape = wide.shape[: len(here)]
+        _, number = np.unique(wide.reshape(prod(shape), -1), axis=0, return_inverse=True)
+        return self._spread([i for i in self.own if i in one.tied], number.reshape(shape))
 
     def factor(self, keys: tuple[int, ...], amount: int | None) -> Factor:
         """The queries of a table on this column: one a combination of its keys' groups."""
@@ -190,10 +217,15 @@ class _Builder:
         self._asked, self._values = asked, values
         self._key_home = [homes[partition.looked[0]] for _, partition in asked.keys]
         self._amount_homes = [sorted({homes[i] for i in one.looked}) for one in asked.amounts]
+        tied = ({homes[i] for i in one.tied} for one in asked.amounts)
+        self._tied = [tuple(sorted(own)) if len(own) > 1 else () for own in tied]
         self._factors: list[list[Factor]] = [[] for _ in values]
+        self._joint: dict[tuple[int, ...], int] = {}  # sets of columns, and the number of the axis that each is
         self._known: dict[tuple[int, tuple[int, ...], int | None], int] = {}
         self._kinds: dict[tuple[int, ...], int] = {}
         own = [self._axes_of(table) for table in asked.tables]
+        kinds = list(self._kinds)
+        self._orders = [tuple(k for _, _, kind in axes for k in kinds[kind]) for axes in own]
         self._lengths = [len(axes) for axes in own]
         # Of every axis the column, the factor and the kind.
         self._axes = np.array([axis for axes in own for axis in axes], dtype=np.int64).reshape(-1, 3).T.copy()
@@ -203,16 +235,59 @@ class _Builder:
         own: dict[int, tuple[int, ...]] = dict.fromkeys(homes, ())
         for k in table.keys:
             own[self._key_home[k]] = (*own.get(self._key_home[k], ()), k)
-        kinds = self._kinds
+        kinds, joint = self._kinds, () if table.amount is None else self._tied[table.amount]
+        first = [] if not joint else [(self._axis(joint), tuple(k for c in joint for k in own[c]))]
+        axes = [*first, *((c, keys) for c, keys in own.items() if c not in joint)]
         return [
-            (c, self._factor(c, keys, table.amount if c in homes else None), kinds.setdefault(keys, len(kinds)))
-            for c, keys in sorted(own.items())
+            (
+                c,
+                self._factor(c, keys, table.amount if c in homes or c >= len(self._values) else None),
+                kinds.setdefault(keys, len(kinds)),
+            )
+            for c, keys in sorted(axes, key=lambda axis: joint[0] if axis in first else axis[0])
         ]
+
+    def _axis(self, joint: tuple[int, ...]) -> int:
+        """The number of the axis of these columns together."""
+        axis = self._joint.setdefault(joint, len(self._factors))
+        if axis == len(self._factors):
+            self._factors.append([])
+        return axis
+
+    def _joint_factor(self, columns: tuple[int, ...], keys: tuple[int, ...], amount: int) -> Factor:
+        """The queries of a table on columns that its amount ties."""
+        values = [self._values[c] for c in columns]
+        by_column = [tuple(k for k in keys if self._key_home[k] == c) for c in columns]
+        parts = [own.factor(by, amount) for own, by in zip(values, by_column, strict=True)]
+        cells = prod(own.size for own in values)
+        if cells > MOST_VALUES or prod(part.rows for part in parts) * cells > MOST_ENTRIES:
+            named = ", ".join(self._asked.atoms[i].column for own in values for i in own.own)
+            raise QueryError(
+                f"the columns {named} are tied together and have {cells:,} combinations of values that are told apart, "
+                "too many for their groups; compare fewer values in them, or use coarser groups"
+            )
+        one = self._asked.amounts[amount]
+        at: dict[int, Indices] = {}
+        for place, own in enumerate(values):
+            along = [-1 if other == place else 1 for other in range(len(values))]
+            every = np.unravel_index(own.first, own.shape)
+            at |= {i: here.reshape(along) for i, here in zip(own.own, every, strict=True)}
+        tied = one.whole[tuple(at[i] for i in one.tied)].reshape(-1)
+        made: Dense = np.ones((1, 1))
+        for part in parts:
+            made = np.asarray(np.kron(made, part.matrix), dtype=np.float64)
+        made = np.ascontiguousarray(made * tied)
+        made.flags.writeable = False
+        return Factor(cells, made)
 
     def _factor(self, column: int, keys: tuple[int, ...], amount: int | None) -> int:
         known = column, keys, amount
         if known not in self._known:
-            made = self._values[column].factor(keys, amount)
+            if column < len(self._values):
+                made = self._values[column].factor(keys, amount)
+            else:
+                assert amount is not None
+                made = self._joint_factor(next(own for own, c in self._joint.items() if c == column), keys, amount)
             listed = self._factors[column]
             same = next((n for n, other in enumerate(listed) if made.asks_as(other)), len(listed))
             listed += [made] * (same == len(listed))
@@ -240,11 +315,11 @@ class _Builder:
 
     def _part(self, part: RowsOf, keys: tuple[int, ...], starts: Indices) -> Part:
         """Where the rows of a table lie that are a part of the answers with these keys."""
-        own = self._ordered(self._asked.tables[part.table].keys)
+        own = self._orders[part.table]
         stride = dict(zip(own, strides_of([len(self._asked.keys[k][0].titles) for k in own]), strict=True))
         extra = next((k for k in own if k not in keys), None)
         first = 0 if extra is None or part.row is None else part.row * stride[extra]
-        return Part(int(starts[part.table]) + first, tuple(stride[k] for k in keys))
+        return Part(int(starts[part.table]) + first, tuple(stride.get(k, 0) for k in keys))
 
     def products(self, named: tuple[str, ...], *, plain: bool) -> KroneckerWorkload:
         """The batch; `plain` where tables are called by the names of their columns."""
@@ -257,6 +332,7 @@ class _Builder:
             np.ones(len(self._lengths)),
             None if plain else distinct(table.name for table in self._asked.tables),
             named,
+            tuple(self._joint),
         )
 
     def legend(self, asked: str) -> Legend:
@@ -303,7 +379,7 @@ def weigh_answers(workload: KroneckerWorkload, weights: Dense) -> tuple[Kronecke
 
     Returns: the tables, and for every answer its table there and its place in it.
     """
-    terms: list[list[Dense | None]] = []
+    terms: list[dict[int, Dense]] = []
     places: list[tuple[int, int]] = []
     names, own_weights, start = [], [], 0
     for t, table in enumerate(workload.tables):
@@ -312,14 +388,13 @@ def weigh_answers(workload: KroneckerWorkload, weights: Dense) -> tuple[Kronecke
         for rows in _alike(own, [np.arange(n) for n in table.shape]):
             here, shape = np.ix_(*rows), tuple(map(len, rows))
             at[here] = np.stack([np.full(shape, len(terms)), np.arange(prod(shape)).reshape(shape)], axis=-1)
-            chosen = {c: factors[c].matrix[place] for c, place in zip(factors, rows, strict=True)}
-            terms.append([chosen.get(c) for c in range(len(workload.sizes))])
+            terms.append({axis: factors[axis].matrix[place] for axis, place in zip(factors, rows, strict=True)})
             names.append(table.name)
             own_weights.append(float(own[here].flat[0]))
         places += ((int(table_at), int(place)) for table_at, place in at.reshape(-1, 2))
     if len(terms) == len(workload.tables):
         return replace(workload, weights=np.array(own_weights)), places
-    return in_factors(workload.sizes, terms, names=distinct(names), weights=own_weights), places
+    return workload.asking(terms, distinct(names), np.array(own_weights)), places
 
 
 def _alike(weights: Dense, rows: list[Indices]) -> Iterator[list[Indices]]:

@@ -22,6 +22,8 @@ from batchdp.queries.query import (
     All,
     Amount,
     Choice,
+    Compared,
+    Computed,
     Condition,
     Constant,
     Missing,
@@ -35,7 +37,7 @@ from batchdp.queries.query import (
     Within,
 )
 from batchdp.queries.query import Any as AnyOf
-from batchdp.workloads.encode.atoms import Atoms, outcomes, parts_of
+from batchdp.workloads.encode.atoms import Atoms, numbers_of, outcomes, parts_of
 
 States = NDArray[np.integer]
 Transitions = Sequence[States | None]
@@ -129,6 +131,8 @@ Operation = Callable[[Any, Any], Any]
 
 def _classes(node: Expression, atoms: Sequence[Atoms], most: int) -> tuple[Transitions, Dense]:
     """How records get to the classes that an expression tells apart, and what it is for a record of each."""
+    if isinstance(node, Compared | Computed):
+        return _of_terms(node, atoms)
     columns = {part.column for part in parts_of(node)}
     if len(columns) <= 1:
         return _of_column(node, next((i for i, one in enumerate(atoms) if one.column in columns), None), atoms)
@@ -138,6 +142,38 @@ def _classes(node: Expression, atoms: Sequence[Atoms], most: int) -> tuple[Trans
         return _fewest(other if len(amounts) == 1 else one, operation(amounts, more))
     transitions, pairs = _paired(one, other, atoms, most)
     return _fewest(transitions, operation(amounts[pairs[:, 0]], more[pairs[:, 1]]))
+
+
+def _of_terms(node: Compared | Computed, atoms: Sequence[Atoms]) -> tuple[Transitions, Dense]:
+    """The same for a sum over columns: records whose sums are the same so far are one."""
+    transitions: list[States | None] = [None] * len(atoms)
+    places = [i for i, one in enumerate(atoms) if one.column in {term.column for term in node.terms}]
+    sums: Dense = np.zeros(1)
+    for place in places:
+        column = atoms[place]
+        (term,) = (term for term in node.terms if term.column == column.column)
+        own = numbers_of(term, column)
+        alive = np.flatnonzero(column.possible)
+        reached = sums[:, None] + own[alive]
+        reached = _judged(node, reached) if place == places[-1] else reached
+        if reached.size > MOST_ENTRIES:
+            raise TooManyClassesError
+        sums, states = np.unique(reached + 0.0, return_inverse=True)
+        table = np.zeros((len(reached), column.size), dtype=np.int32)
+        table[:, alive] = states.reshape(reached.shape)
+        transitions[place] = table
+    return _fewest(transitions, sums)
+
+
+def _judged(node: Compared | Computed, sums: Dense) -> Dense:
+    """What a sum makes of the node; an infinite one is no number."""
+    known = np.isfinite(sums)
+    if isinstance(node, Computed):
+        return np.where(known, 1.0 if node.counted else sums / node.divisor, 0.0)
+    holds = np.ones(sums.shape, dtype=bool)
+    holds &= True if node.low is None else sums >= node.low
+    holds &= True if node.high is None else sums <= node.high
+    return np.where(known, holds.astype(np.float64), LOGIC[Truth.UNKNOWN.value])
 
 
 def _of_column(node: Expression, place: int | None, atoms: Sequence[Atoms]) -> tuple[Transitions, Dense]:

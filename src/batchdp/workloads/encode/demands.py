@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import combinations, pairwise
 from math import comb, prod
 from typing import TYPE_CHECKING
@@ -15,9 +15,23 @@ from numpy.typing import NDArray
 from batchdp import errors
 from batchdp.domain import Dates, Domain, Listed
 from batchdp.errors import QueryError
-from batchdp.linalg.matrix import Dense, Indices
-from batchdp.queries.expressions import Combination, Crossing
-from batchdp.queries.query import Amount, Choice, Condition, Constant, Item, Missing, OneOf, Query, Within, restricted
+from batchdp.linalg.matrix import Indices
+from batchdp.queries.expressions import DERIVED, Combination, Crossing, Moments
+from batchdp.queries.query import (
+    MISSING,
+    OTHER,
+    Amount,
+    Choice,
+    Condition,
+    Constant,
+    Item,
+    Missing,
+    OneOf,
+    Over,
+    Query,
+    Within,
+    restricted,
+)
 from batchdp.sql.script import comparable
 from batchdp.sql.selections import BELOW, edge_titles, parts_in
 from batchdp.workloads.encode.atoms import Atoms, ListedAtoms, Part, parts_of, split_by
@@ -60,7 +74,9 @@ def checked_orders(marginals: int | Iterable[int], domain: Domain) -> Orders:
 
 def _check_groups(domain: Domain) -> None:
     """Refuse columns without groups, by name."""
-    without = [name for name, column in domain.columns.items() if not 0 < len(column.groups(name) or ()) <= MOST_GROUPS]
+    without = [
+        name for name, column in domain.columns.items() if not 0 < len(column.grouped(name) or ()) <= MOST_GROUPS
+    ]
     if not without:
         return
     name, column = without[0], domain.columns[without[0]]
@@ -116,18 +132,14 @@ def of_cases(
     for holds, group in reversed(cases):
         amount = Choice(holds, Constant(float(group + 1)), amount)
     one = rows_of(Query("CASE", amount), atoms, alive)
-    whole: Dense = one.whole
-    if one.rows is not None and one.looked:
-        if prod(len(alive[i]) for i in one.looked) > MOST_TOGETHER:
-            raise QueryError(
-                f"a CASE looks at {len(one.looked)} columns with more than {MOST_TOGETHER:,} combinations; "
-                "use fewer columns in it"
-            )
-        whole = reduce(np.multiply.outer, (one.rows[i] for i in one.looked), np.ones(()))
+    if prod(len(alive[i]) for i in one.looked) > MOST_TOGETHER:
+        raise QueryError(
+            f"a CASE looks at {len(one.looked)} columns with more than {MOST_TOGETHER:,} combinations; "
+            "use fewer columns in it"
+        )
+    whole = one.on(one.looked, [len(alive[i]) for i in one.looked])
     return Partition(one.looked, np.rint(whole).astype(np.int64).reshape(-1) - 1)
 
-
-OTHER, MISSING = "anything else", "NULL"
 
 _ONE, _NOTHING = Constant(1.0), Constant(0.0)
 
@@ -155,7 +167,7 @@ class Computed:
 
     name: str
     keys: tuple[int, ...]
-    of: Combination[RowsOf] | Crossing[RowsOf]
+    of: Combination[RowsOf] | Crossing[RowsOf] | Moments[RowsOf]
 
 
 @dataclass(eq=False)
@@ -195,7 +207,7 @@ class TableSpecs:
             self._amounts[amount] = None
             return None
         if not found.looked:  # a constant needs a column to stand on
-            found = Rows({0: np.full(len(self.alive[0]), float(found.whole))}, (0,), found.whole)
+            found = Rows({0: np.full(len(self.alive[0]), float(found.whole))}, (0,), (), found.whole)
         self._amounts[amount] = len(self.amounts)
         self.amounts.append(found)
         return self._amounts[amount]
@@ -230,8 +242,8 @@ class TableSpecs:
 def demands(selections: Sequence[Selection], orders: Orders | None, domain: Domain) -> TableSpecs:
     """What the statements ask, then all tables of so many columns."""
     whole = orders is not None and max(orders) > 0
-    looking = [*_looking(selections, domain if whole else None)] or [Missing(next(iter(domain.columns)))]
-    atoms = split_by(looking, domain, every_step=True)
+    looks = [*looking(selections, domain if whole else None)] or [Missing(next(iter(domain.columns)))]
+    atoms = split_by(looks, domain, every_step=True)
     found = TableSpecs(atoms, tuple(map(alive_of, atoms)))
     taken: dict[tuple[str, frozenset[str]], None] = {}
     statements = [_Statement(found, selected, taken) for selected in selections]
@@ -251,7 +263,7 @@ def demands(selections: Sequence[Selection], orders: Orders | None, domain: Doma
     return found
 
 
-def _looking(selections: Sequence[Selection], domain: Domain | None) -> Iterator[Part]:
+def looking(selections: Sequence[Selection], domain: Domain | None) -> Iterator[Part]:
     """Everything that looks at a column."""
     for selected in selections:
         for item in selected.counted:
@@ -261,7 +273,7 @@ def _looking(selections: Sequence[Selection], domain: Domain | None) -> Iterator
             for holds, _ in (case for group in key.groups for case in group.cases):
                 yield from parts_of(holds)
     for name, column in (domain.columns if domain is not None else {}).items():
-        for _, holds in column.groups(name) or ():
+        for _, holds in column.grouped(name) or ():
             yield holds
 
 
@@ -269,7 +281,7 @@ def _domain_keys(found: TableSpecs, domain: Domain) -> list[int]:
     """For every column the key with all of its groups, and with what is left of it."""
     keys = []
     for name, column in domain.columns.items():
-        groups, i = column.groups(name) or (), found.place[name]
+        groups, i = column.grouped(name) or (), found.place[name]
         declared = of_column(i, found, [holds for _, holds in groups]).group
         missing = found.alive[i] == found.atoms[i].size - 1
         other = (declared < 0) & ~missing
@@ -302,7 +314,7 @@ class _Statement:
         """Ask for the tables of items that are no derived ones; the numbers of these, by item."""
         found = {}
         for number, item in enumerate(self._selected.counted):
-            if isinstance(item.amount, Combination | Crossing):
+            if isinstance(item.amount, DERIVED):
                 continue
             start = len(self._found.tables)
             for by, keys in self._sets:
@@ -314,15 +326,15 @@ class _Statement:
     def answers(self, plain: dict[int, range]) -> Iterator[range | Computed]:
         """What is shown of every item, and over every set of keys where it is computed."""
         for number, item in enumerate(self._selected.counted):
-            if isinstance(item.amount, Combination | Crossing):
+            if isinstance(item.amount, DERIVED):
                 for by, keys in self._sets:
                     yield Computed(item.name + by, keys, item.amount.mapped(self._parts(item, by, keys).__getitem__))
             else:
                 yield plain[number]
 
-    def _parts(self, item: Counted, by: str, keys: tuple[int, ...]) -> dict[Amount, RowsOf]:
+    def _parts(self, item: Counted, by: str, keys: tuple[int, ...]) -> dict[Amount | Over, RowsOf]:
         """The tables of a derived item's parts, which are asked for."""
-        parts: dict[Amount, RowsOf] = {}
+        parts: dict[Amount | Over, RowsOf] = {}
         for amount, (own, cut) in parts_in(self._selected, item).items():
             if amount in parts:
                 continue
@@ -331,10 +343,19 @@ class _Statement:
                 table = self._found.part(own.name + by, (*keys, key), self._amount(own.name, counted))
                 parts |= {one: RowsOf(table, row) for row, one in enumerate(item.amount.below)}
             else:
-                table = self._found.part(own.name + by, keys, self._amount(own.name, amount))
+                table = self._found.part(own.name + by, *self._over(own.name, amount, keys))
                 parts[amount] = RowsOf(table)
             self._found.item(own, table)
         return parts
+
+    def _over(self, name: str, part: Amount | Over, keys: tuple[int, ...]) -> tuple[tuple[int, ...], int | None]:
+        """What the table of a part is grouped by, and what it adds up."""
+        if not isinstance(part, Over):
+            return keys, self._amount(name, part)
+        own = self._selected.grouping.keys  # in one set, so these are the keys
+        within = [key.everything for key in own if key.name not in part.keys]
+        kept = tuple(number for key, number in zip(own, keys, strict=True) if key.name in part.keys)
+        return kept, self._found.amount(name, restricted(part.amount, within, self._selected.where))
 
     def _running(self, of: Crossing[Amount]) -> tuple[int, Amount]:
         """The key of a quantile's running totals, and what a record adds to those that it is in."""
@@ -365,9 +386,12 @@ def _sql_key(found: TableSpecs, key: Grouped) -> int:
     holding = [group.condition for group in groups if isinstance(group.condition, OneOf | Within)]
     if len(holding) == len(groups) and len({holds.column for holds in holding}) == 1:
         return found.key(titled, of_column(found.place[holding[0].column], found, holding))
-    cases = [
-        (holds, next((g for g, group in enumerate(groups) if group.cases[j][1]), -1))
-        for j, (holds, _) in enumerate(groups[0].cases)
-    ]
+    if all(group.condition is not None for group in groups):
+        cases = [(group.cases[0][0], g) for g, group in enumerate(groups)]
+    else:
+        cases = [
+            (holds, next((g for g, group in enumerate(groups) if group.cases[j][1]), -1))
+            for j, (holds, _) in enumerate(groups[0].cases)
+        ]
     rest = next((g for g, group in enumerate(groups) if group.rest), -1)
     return found.key(titled, of_cases(cases, rest, found.atoms, found.alive))

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from batchdp.errors import QueryError, WorkloadError
 from batchdp.linalg.matrix import Dense, Indices
-from batchdp.queries.expressions import Asked, Combination, Crossing, read_expression, write_expression
+from batchdp.queries.expressions import Asked, Combination, Crossing, Moments, read_expression, write_expression
 from batchdp.queries.query import Query
 from batchdp.workloads.encode.atoms import Atoms
 from batchdp.workloads.encode.classes import Classes, TooManyClassesError, classes_of
@@ -150,7 +150,7 @@ class Run:
     """Of the item that is computed."""
     keys: tuple[int, ...] = ()
     """What it is grouped by: numbers of the legend's keys, the last varying fastest."""
-    of: Combination[Part] | Crossing[Part] | None = None
+    of: Combination[Part] | Crossing[Part] | Moments[Part] | None = None
     """How it is computed; None where tables are shown whole."""
 
 
@@ -199,7 +199,7 @@ class AskedTables(Sequence[Asked[int]]):
         keys = self.legend.keys_of(self.workload, table)
         return Part(int(self.starts[table]), strides_of([len(key.titles) for key in keys]))
 
-    def numbers(self, run: Run) -> Combination[Indices] | Crossing[Indices]:
+    def numbers(self, run: Run) -> Combination[Indices] | Crossing[Indices] | Moments[Indices]:
         """How an item is computed, with the numbers of the linear answers for all of its groups at once."""
         assert run.of is not None
         shape = self.shape(run)
@@ -234,7 +234,7 @@ class AskedTables(Sequence[Asked[int]]):
 
 
 def write_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For files."""
+    """The runs of tables as files have them."""
     return [
         {"tables": [run.tables.start, run.tables.stop]}
         if run.of is None
@@ -290,11 +290,25 @@ MOST_TOGETHER = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A query on the columns of atoms that it looks at: as a product of rows, or as one array where it is none."""
+    """A query on the columns of atoms that it looks at: a product of rows, and of an array over tied columns."""
 
-    rows: dict[int, Dense] | None
+    rows: dict[int, Dense]
     looked: tuple[int, ...]
+    tied: tuple[int, ...]
+    """None, or more than one."""
     whole: Dense
+    """Over the tied columns; a number if there are none."""
+
+    def on(self, columns: Sequence[int], sizes: Sequence[int]) -> Dense:
+        """The factor on these columns, of these sizes, as an array; all tied ones must be among them, or none."""
+        found = np.ones(list(sizes)) if self.rows or self.tied else np.full(list(sizes), float(self.whole))
+        if self.tied and set(self.tied) <= set(columns):
+            shape = [n if i in self.tied else 1 for i, n in zip(columns, sizes, strict=True)]
+            found = found * self.whole.reshape(shape)
+        for place, i in enumerate(columns):
+            if i in self.rows:
+                found = found * self.rows[i].reshape([-1 if j == place else 1 for j in range(len(columns))])
+        return np.asarray(found)
 
 
 def rows_of(query: Query, atoms: Sequence[Atoms], alive: Sequence[Indices]) -> Rows:
@@ -313,10 +327,10 @@ def rows_of(query: Query, atoms: Sequence[Atoms], alive: Sequence[Indices]) -> R
         _, first, inverse = np.unique(table[:, alive[i]], axis=1, return_index=True, return_inverse=True)
         kinds.append(alive[i][first])
         groups.append(inverse.reshape(-1))
-    whole = _values(classes, looked, kinds)
-    rows = _product(whole)
-    spread = None if rows is None else {i: row[own] for i, row, own in zip(looked, rows, groups, strict=True)}
-    return Rows(spread, looked, whole[np.ix_(*groups)] if spread is None else whole)
+    rows, places, whole = _product(_values(classes, looked, kinds))
+    spread = {looked[place]: row[groups[place]] for place, row in rows.items()}
+    tied = tuple(looked[place] for place in places)
+    return Rows(spread, looked, tied, whole[np.ix_(*(groups[place] for place in places))] if tied else whole)
 
 
 def _values(classes: Classes, looked: tuple[int, ...], kinds: list[Indices]) -> Dense:
@@ -335,15 +349,25 @@ def _values(classes: Classes, looked: tuple[int, ...], kinds: list[Indices]) -> 
     return np.asarray(amounts[np.broadcast_to(states, shape)])
 
 
-def _product(whole: Dense) -> list[Dense] | None:
-    """Rows whose product the array is; None if it is not one. The first has the size, the others 1 at the pivot."""
-    pivot = np.unravel_index(int(np.argmax(np.abs(whole))), whole.shape)
-    top = float(whole[pivot])
+def _product(whole: Dense) -> tuple[dict[int, Dense], tuple[int, ...], Dense]:
+    """Rows along axes and an array over the other ones whose product the array is; as many rows as there can be.
+
+    Where there is nothing but rows, the first has the size, the others 1 at the pivot, and the array is a number.
+    """
+    pivot = [int(place) for place in np.unravel_index(int(np.argmax(np.abs(whole))), whole.shape)]
+    top = float(whole[tuple(pivot)])
     if top == 0:
-        return [np.zeros(n) for n in whole.shape]
-    rows = []
-    for axis in range(whole.ndim):
-        at = tuple(slice(None) if other == axis else int(place) for other, place in enumerate(pivot))
-        rows.append(np.asarray(whole[at]) / (top if axis else 1.0))
-    found = reduce(np.multiply.outer, rows, np.array(1.0 if whole.ndim else top))
-    return rows if np.allclose(found, whole, rtol=1e-13, atol=0) else None
+        return {axis: np.zeros(n) for axis, n in enumerate(whole.shape)}, (), np.zeros(())
+    left, rest = list(range(whole.ndim)), whole
+    rows: dict[int, Dense] = {}
+    for axis in range(whole.ndim)[::-1]:
+        place = left.index(axis)
+        at = tuple(slice(None) if other == axis else pivot[other] for other in left)
+        row, others = np.asarray(rest[at]) / top, np.take(rest, pivot[axis], axis=place)
+        along = [-1 if other == axis else 1 for other in left]
+        if np.allclose(np.expand_dims(others, place) * row.reshape(along), rest, rtol=1e-13, atol=0):
+            rows[axis], rest = row, others
+            left.remove(axis)
+    if not left and rows:  # of which the first has the size
+        rows[min(rows)] = rows[min(rows)] * top
+    return dict(sorted(rows.items())), tuple(left), np.asarray(rest) if left else np.array(top)
