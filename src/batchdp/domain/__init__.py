@@ -2,11 +2,12 @@
 
 from batchdp.domain.columns import Column, Dates, Integers, Listed, Numbers
 from batchdp.domain.counted import Counted
-from batchdp.domain.domain import Domain, Protection, as_domain, load_domain, read_domain
+from batchdp.domain.domain import Database, Domain, Protection, as_domain, load_domain, read_domain
 
 __all__ = [
     "Column",
     "Counted",
+    "Database",
     "Dates",
     "Domain",
     "Integers",

@@ -297,7 +297,7 @@ class Constraints(Part):
 
 
 class FrictionlessColumn(Part):
-    """A field."""
+    """A field of a Frictionless schema."""
 
     name: Name
     type: StrictStr = "any"

@@ -19,6 +19,7 @@ from batchdp.archive import read_text
 from batchdp.domain.codebook_formats import csvw_columns, frictionless_columns
 from batchdp.domain.columns import LONGEST, fold, plain_name
 from batchdp.domain.draft import ColumnType, Described
+from batchdp.domain.snowflake import snowflake_tables
 from batchdp.errors import DomainError
 from batchdp.text import shorten
 
@@ -41,16 +42,17 @@ class Codebook:
 
 
 def read_codebook(given: str, *, table: str | None = None) -> Codebook:
-    """The codebook in a JSON file.
+    """The codebook in a JSON file, or in a .sql file of Snowflake's DDL with PRIVACY DOMAIN.
 
     Args:
         given: the path; `package.json#visits` for one of several tables.
         table: what the table is called otherwise, to choose among several.
     """
     path, asked = (given, None) if "#" not in given or Path(given).exists() else given.rsplit("#", 1)
-    content = _read_json(Path(path).expanduser())
+    file = Path(path).expanduser()
     try:
-        name, columns = _choose_table(list(_find_tables(content)), asked, table)
+        tables = _ddl_tables(file) if file.suffix.lower() == ".sql" else list(_find_tables(_read_json(file)))
+        name, columns = _choose_table(tables, asked, table)
         return Codebook(name, tuple(_check_distinct(columns())))
     except ValidationError as error:
         raise DomainError(f"{path}: {_explain(error)}") from None
@@ -58,6 +60,12 @@ def read_codebook(given: str, *, table: str | None = None) -> Codebook:
         raise DomainError(f"{path}: {error}") from None
     except RecursionError:
         raise DomainError(f"{path} is nested too deeply; a codebook is {EXPECTED}") from None
+
+
+def _ddl_tables(path: Path) -> list[Table]:
+    """The tables of Snowflake's DDL with PRIVACY DOMAIN."""
+    text = read_text(path, "the codebook ", LARGEST_FILE, "keep the table that you ask about", DomainError)
+    return [(name, lambda own=columns: own) for name, columns in snowflake_tables(text)]  # type: ignore[misc]
 
 
 def _read_json(path: Path) -> Any:
@@ -169,8 +177,11 @@ def join_codebook(columns: Iterable[Described], codebook: Codebook) -> list[Desc
 def _join_column(column: Described, entry: Described | None) -> Described:
     if entry is None or column.kind == "other":
         return column
+    silent = not entry.values and entry.low is None and entry.high is None
+    if silent and entry.kind in ("unknown", "other", column.kind):  # what the schema says is kept
+        return replace(column, missing=entry.missing, notes=entry.notes, also=entry.also, documented=True)
     found = replace(entry, name=column.name, step=column.step)
-    if entry.kind in ("unknown", "other") or (column.kind == "boolean" and len(entry.values) == 2):
+    if column.kind == "boolean" and len(entry.values) == 2:
         return replace(found, kind=column.kind, values=())
     numeric = {column.kind, entry.kind} <= {"number", "whole"}
     if column.kind == "unknown" or column.kind == entry.kind or numeric:

@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -94,7 +94,7 @@ class Grid:
 
     @property
     def high(self) -> Fraction:
-        """The last value."""
+        """The last value of the grid."""
         return self.low + self.steps * self.step
 
     def value(self, place: int) -> Fraction:
@@ -134,6 +134,7 @@ def grid_of(low: Number, high: Number, step: Number) -> Grid:
 
 
 MOST_VALUES = 100_000
+MOST_MONTHS = 12_000
 LARGEST = 2**53
 """Beyond it, float64 skips whole numbers."""
 
@@ -158,6 +159,21 @@ def _check_day(value: Any) -> Any:
     return value
 
 
+def _months(value: Any) -> Any:
+    """The first and the last day of `{first = "2024-01-01", months = 24}`; other values as they are."""
+    if not isinstance(value, dict):
+        return value
+    if set(value) != {"first", "months"}:
+        raise ValueError('dates in months have two keys: dates = {first = "2024-01-01", months = 24}')
+    first, months = _check_day(value["first"]), value["months"]
+    if isinstance(months, bool) or not isinstance(months, int) or not 1 <= months <= MOST_MONTHS:
+        raise ValueError(f"dates: months = {months!r} must be a whole number from 1 to {MOST_MONTHS}")
+    year, month = divmod(12 * first.year + first.month - 1 + months, 12)
+    if first.day > 28 or year > date.max.year:
+        raise ValueError(f"dates: first = {first} must be a day that every month has, with an end before 10000")
+    return first, date(year, month + 1, first.day) - timedelta(days=1)
+
+
 def _check_text(value: Any) -> Any:
     return check_text(value) if isinstance(value, str) else value
 
@@ -176,8 +192,9 @@ class _Column(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     other: Literal["keep", "drop"] = "keep"
+    groups: Literal["all"] | None = Optional
 
-    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, OneOf | Within], ...] | None:
+    def grouped(self, name: str, grouping: str | None = None) -> tuple[tuple[str, OneOf | Within], ...] | None:
         """What GROUP BY gives: every group's title with what a record must fulfil; None if there are no groups."""
         raise NotImplementedError
 
@@ -207,7 +224,7 @@ class Listed(_Column):
         first = self.values[0]
         return "boolean" if isinstance(first, bool) else "integer" if isinstance(first, int) else "text"
 
-    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, OneOf], ...]:
+    def grouped(self, name: str, grouping: str | None = None) -> tuple[tuple[str, OneOf], ...]:
         """Every declared value, or the lists of a grouping."""
         if grouping is not None and self.groupings is not None:
             return tuple((title, OneOf(name, frozenset(values))) for title, values in self.groupings[grouping].items())
@@ -221,7 +238,7 @@ class _Line(_Column):
         bins: Any
         groupings: Any
 
-    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
+    def grouped(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
         """The bins, or those of a grouping; None if there are none."""
         bins = self.bins if grouping is None or self.groupings is None else self.groupings[grouping]
         return None if bins is None else self._binned(name, _edges(bins), label)
@@ -295,18 +312,18 @@ class Integers(_Line):
 
     @property
     def grid(self) -> Grid:
-        """The whole numbers."""
+        """The whole numbers between both ends."""
         return grid_of(*self.integers, 1)
 
     def ends(self) -> tuple[Place, Place]:
         """The lowest and the highest declared value."""
         return self.integers
 
-    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
+    def grouped(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
         """The bins, those of a grouping, or every number; None if these are too many to list."""
         low, high = self.integers
         if grouping is not None or self.bins is not None:
-            return super().groups(name, grouping)
+            return super().grouped(name, grouping)
         if high - low >= MOST_VALUES:
             return None
         return tuple((label(value), Within(name, Cut(value), Cut(value, after=True))) for value in range(low, high + 1))
@@ -315,7 +332,7 @@ class Integers(_Line):
 class Dates(_Line):
     """Days from one end to the other, both included; a time of day is cut off."""
 
-    dates: tuple[Day, Day]
+    dates: Annotated[tuple[Day, Day], BeforeValidator(_months)]
     bins: tuple[Day, ...] | dict[str, Day] | None = None
     groupings: dict[str, tuple[Day, ...] | dict[str, Day]] | None = Optional
 
@@ -329,7 +346,7 @@ class Dates(_Line):
         first, last = self.dates
         return first.toordinal(), last.toordinal()
 
-    def groups(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
+    def grouped(self, name: str, grouping: str | None = None) -> tuple[tuple[str, Within], ...] | None:
         """The bins, or those of a grouping; None if there are none."""
         bins = self.bins if grouping is None or self.groupings is None else self.groupings[grouping]
         if bins is None:

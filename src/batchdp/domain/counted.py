@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from batchdp.domain.columns import Column, Dates, Integers, Listed, Numbers
-from batchdp.domain.domain import Domain
+from batchdp.domain.domain import Database, Domain
 
 Given = Literal["rows", "codes", "counts"]
 End = int | float | str
@@ -84,6 +84,7 @@ class Counted:
         rows_per_unit: how many.
         own_rows: whether tables have rows for anything else and for NULL.
         columns: those that queries look at, or that decide which rows are left out.
+        tables: of several tables, the cap of each.
     """
 
     __pydantic_config__ = CHECKED
@@ -93,6 +94,8 @@ class Counted:
     rows_per_unit: Annotated[int, Field(ge=1)] = 1
     own_rows: bool = False
     columns: tuple[ColumnRule, ...] = ()
+    tables: tuple[tuple[str, Annotated[int, Field(ge=1)]], ...] = ()
+    """Where several tables are counted: their names, and how many rows of a person in each."""
 
     def sentences(self, cap: int | None = None) -> tuple[str, ...]:
         """The rules in words, only those that apply, and that intervals do not cover them; none where there are none.
@@ -103,13 +106,17 @@ class Counted:
         found = self._rows() if self.given == "rows" else [CODES if self.given == "codes" else COUNTS]
         if cap is not None and cap < LARGE:
             what = "rows" if self.given == "rows" else "records"
-            found.append(f"If more than {cap:,} {what} are counted, answers may be far off.")
+            # Of several tables, a row is counted up to rows_per_unit times.
+            most = f"{cap // self.rows_per_unit:,} {what} of a table" if self.tables else f"{cap:,} {what}"
+            found.append(f"If more than {most} are counted, answers may be far off.")
         return (*found, ALONE) if found else ()
 
     def _unit(self, *, after: bool) -> str:
         """The cap on a person's rows, `after` others were left out."""
-        most, many = f"{self.rows_per_unit:,}", self.rows_per_unit > 1
-        most = f"Of the rows that remain, at most {most}" if after else f"At most {most} row{'s' * many}"
+        caps = [f"{cap:,} row{'s' * (cap > 1)} of {name}" for name, cap in self.tables]
+        many = self.rows_per_unit > 1 or len(caps) > 1
+        most = ", ".join(caps) or f"{self.rows_per_unit:,}" + f" row{'s' * many}" * (not after)
+        most = f"Of the rows that remain, at most {most}" if after else f"At most {most}"
         return (
             f"{most} of each {self.unit} {'are' if many else 'is'} counted, whatever a query asks for; where there are "
             "more, a fixed rule that works like a lot picks them, the same ones every time. So counts may be too low, "
@@ -144,7 +151,10 @@ class Counted:
                 f"Counted{apart} group, sum, average or quantile of that column are rows {_join_words(keeping, '; ')}."
             )
         if not self.own_rows and any(not (one.drop or one.clip) for one in asked):
-            found.append("Conditions such as WHERE take a value that is not declared as it is.")
+            found.append(
+                "Conditions such as WHERE take a value that is not declared as it is; functions such as LIKE know "
+                "declared ones alone."
+            )
         if fractions:
             found.append(
                 "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or "
@@ -185,8 +195,14 @@ def what_is_counted(domain: Domain, asked: Collection[str], *, own_rows: bool = 
         if name in asked or column.other == "drop"
     )
     privacy = domain.privacy
-    rows = privacy.rows_per_unit
-    return Counted(unit=privacy.unit, rows_per_unit=rows, own_rows=own_rows and bool(rules), columns=rules)
+    caps = domain.declared.items() if isinstance(domain, Database) else ()
+    return Counted(
+        unit=privacy.unit,
+        rows_per_unit=privacy.rows_per_unit,
+        own_rows=own_rows and bool(rules),
+        columns=rules,
+        tables=tuple((name, own.privacy.rows_per_unit) for name, own in caps),
+    )
 
 
 def describe_counted(counted: Counted | None, cap: int | None = None) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ End = int | float | date
 
 @dataclass(frozen=True)
 class Described:
-    """A column by its name and type. The rest is a codebook's, or the type's own; nothing is looked up in the data."""
+    """A column by its name and type. The rest is a codebook's or the schema's; nothing is looked up in the data."""
 
     name: str
     kind: ColumnType
@@ -38,6 +38,8 @@ class Described:
     high: End | None = None
     step: float | None = None
     """The last digit that a decimal type keeps."""
+    origin: str = "the codebook"
+    """Who says which values there are, or where they end."""
     missing: tuple[str, ...] = ()
     """What stands for a missing value."""
     notes: tuple[str, ...] = ()
@@ -113,7 +115,9 @@ def _draft_values(column: Described, kind: ColumnType, grouping: str | None) -> 
     values = column.values or ((True, False) if kind == "boolean" else ("A", "B"))
     said = {"boolean": "", "unknown": "EDIT: the values that can occur, or range, integers, dates"}
     origin = said.get(kind, "EDIT: the values that can occur")
-    yield from _write_array("values", list(map(_write_value, values)), "from the codebook" if column.values else origin)
+    yield from _write_array(
+        "values", list(map(_write_value, values)), f"from {column.origin}" if column.values else origin
+    )
     if grouping is not None and len(values) > 1 and kind in ("text", "whole"):
         first, second = _write_inline(values[:1]), _write_inline(values[1:2])
         yield _draft_grouping(grouping, f"{{ first = {first}, second = {second} }}")
@@ -131,7 +135,8 @@ def _draft_line(column: Described, kind: ColumnType, grouping: str | None) -> It
     if grouping is not None and "," in halves:
         yield _draft_grouping(grouping, halves)
     if kind == "number" and (step := _draft_step(column, low, high)) is not None:
-        yield _comment(f"# step = {step}", "SUM is allowed: values are rounded to the step")
+        own = "# " * (column.step is None or float(step) != column.step)
+        yield _comment(f"{own}step = {step}", "SUM is allowed: values are rounded to the step")
         yield _comment('# outside = "clip"', "values beyond the range count as its nearer end")
 
 
@@ -140,9 +145,9 @@ def _say_origin(column: Described, kind: ColumnType) -> str:
     what = ("the first", "the last day") if kind == "date" else ("the lowest", "the highest value")
     unknown = [word for word, end in zip(what, (column.low, column.high), strict=True) if end is None]
     if not unknown:
-        return "from the codebook"
+        return f"from {column.origin}"
     asked = " and ".join(unknown)
-    return f"EDIT: {asked}" + "; the other end is from the codebook" * (len(unknown) == 1)
+    return f"EDIT: {asked}" + f"; the other end is from {column.origin}" * (len(unknown) == 1)
 
 
 def _draft_edges(low: Any, high: Any, parts: int, whole: bool) -> list[Any]:
@@ -242,14 +247,16 @@ max_rows = 10_000_000            # a public cap on the number of rows
 # Anything else in the data counts as "anything else" (other = "keep") or is left out (other = "drop").
 """
 NO_UNIT = """\
-# unit = "person_id"             # whose privacy: one value = one person; left out, every row is a person
+# unit = {name:<23} # whose privacy: one value = one person; left out, every row is a person
 # rows_per_unit = 1              # at most this many rows of one person are counted"""
 UNIT = """\
 unit = {name:<25} # EDIT: whose privacy: one value = one person; left out, every row is a person
 rows_per_unit = 1                # at most this many rows of one person are counted"""
-CODEBOOK = """\
-# The codebook is {name}. Make sure that what it says was known without these data: values and ends that
-# were looked up in them give people away.
+CODEBOOK = "The codebook is {name}. "
+SCHEMA = "What is from an ENUM type or a CHECK stands in the schema. "
+SURE = """\
+# {sources}
+# Make sure that it was known without these data: values and ends that were looked up in them give people away.
 """
 RESERVED = frozenset(
     re.findall(
@@ -271,7 +278,7 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True)
 class Draft:
-    """Both files."""
+    """The texts of both drafted files."""
 
     domain: str
     queries: str
@@ -286,11 +293,13 @@ def draft(table: str, columns: Iterable[Described] = EXAMPLE, *, codebook: str |
         codebook: what the file is called that some of it is from.
     """
     given = list(columns)
-    unit = next((column.name for column in given if PERSON.fullmatch(column.name)), None)
+    ids = [column.name for column in given if _is_own(column) and not problem_of_name(column.name)]
+    unit = next((name for name in ids if PERSON.fullmatch(name)), None)
     kept, left_out = _sort_out(given, unit)
     if not kept:
         raise DomainError(f"the table has no column that can be declared: {'; '.join(left_out[:3]) or 'it has none'}")
-    return Draft(_draft_domain(table, kept, left_out, unit, codebook), _draft_queries(table, kept))
+    domain = _draft_domain(table, kept, left_out, unit, [*ids, "person_id"][0], codebook)
+    return Draft(domain, _draft_queries(table, kept))
 
 
 def _sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Described], list[str]]:
@@ -306,10 +315,14 @@ def _sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Descri
             reason = "no kind of column below fits its type; cast it in a view"
         elif taken[fold(column.name)] > 1:
             reason = "several columns have this name, upper or lower case; rename all but one"
+        elif _is_own(column):
+            reason = "it is called like an id; if it tells persons apart, make it the unit"
+        elif column.kind in ("text", "unknown") and not column.values and is_free_text(column.name):
+            reason = "it is called like names or free text; declare it if it has a few values that are public"
         elif len(kept) == MOST_COLUMNS:
             reason = f"more than {MOST_COLUMNS} columns; declare those that you ask about"
         else:
-            reason = _problem(column.name) or _problem_of_codebook(column)
+            reason = problem_of_name(column.name) or _problem_of_values(column)
         if reason is None:
             kept.append(column)
         else:
@@ -317,7 +330,35 @@ def _sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Descri
     return kept, left_out
 
 
-def _problem(name: str) -> str | None:
+IDENTIFIER = re.compile(r"(.*[\W_])?(id|uuid|guid|ssn)|.*[a-z0-9](Id|ID|Uuid|UUID|Guid|GUID)|(id|ID|Id)[A-Z0-9]*")
+"""Names of columns in which every record, or every person, has a value of its own."""
+
+
+def is_identifier(name: str) -> bool:
+    """Whether a column is called like an id, of whatever it be."""
+    return bool(IDENTIFIER.fullmatch(name) or IDENTIFIER.fullmatch(name.lower()) or PERSON.fullmatch(name))
+
+
+def _is_own(column: Described) -> bool:
+    """Whether a column is called like an id, and nothing else speaks against it."""
+    return is_identifier(column.name) and column.kind not in ("boolean", "date") and not column.values
+
+
+FREE_TEXT = re.compile(
+    rf"((.*[\W_])?((first|last|middle|given|family|full|maiden|nick|user|sur|fore)[\W_]?name|e[\W_]?mail|address(es)?|"
+    r"phone|telephone|mobile|fax|street|comments?|notes?|remarks?|descriptions?|messages?|text|url)|name|"
+    rf"{PERSON.pattern}[\W_]?name)([\W_]?(no|nr|number|\d+))?",
+    re.IGNORECASE,
+)
+"""Names of columns that hold names, ways to reach somebody, or sentences."""
+
+
+def is_free_text(name: str) -> bool:
+    """Whether a column is called like what hardly two records have in common."""
+    return FREE_TEXT.fullmatch(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)) is not None
+
+
+def problem_of_name(name: str) -> str | None:
     """Why a name cannot be declared."""
     if len(name) > LONGEST:
         return f"its name is longer than {LONGEST} characters; rename it"
@@ -328,22 +369,29 @@ def _problem(name: str) -> str | None:
     return None
 
 
-def _problem_of_codebook(column: Described) -> str | None:
-    """Why what a codebook says of a column cannot be declared."""
+def _problem_of_values(column: Described) -> str | None:
+    """Why what is known of a column cannot be declared."""
     try:
         read_domain(f"table = 't'\n{draft_section(column, None)}")
     except DomainError as error:
-        return f"what the codebook says of it cannot be declared: {sanitise(error)}"
+        return f"what {column.origin} says of it cannot be declared: {sanitise(error)}"
     return None
 
 
 def _draft_domain(
-    table: str, columns: Sequence[Described], left_out: Sequence[str], unit: str | None, codebook: str | None
+    table: str,
+    columns: Sequence[Described],
+    left_out: Sequence[str],
+    unit: str | None,
+    proposed: str,
+    codebook: str | None,
 ) -> str:
-    named = NO_UNIT if unit is None or _problem(unit) else UNIT.format(name=quote(unit))
+    named = NO_UNIT.format(name=quote(proposed)) if unit is None else UNIT.format(name=quote(unit))
     parts = [HEAD.format(table=quote(table), unit=named)]
-    if codebook is not None:
-        parts[0] += CODEBOOK.format(name=f"'{shorten(codebook)}'")
+    sources = CODEBOOK.format(name=f"'{shorten(codebook)}'") if codebook is not None else ""
+    sources += SCHEMA if any(column.origin != Described.origin for column in columns) else ""
+    if sources:
+        parts[0] += SURE.format(sources=sources.strip())
     taken = {fold(column.name) for column in columns} | ({fold(unit)} if unit is not None else set())
     parts += [draft_section(column, _name_grouping(column.name, taken)) for column in columns]
     if left_out:
@@ -355,7 +403,7 @@ def _draft_domain(
 def _name_grouping(name: str, taken: set[str]) -> str | None:
     """A name for a grouping of a column that nothing else has."""
     grouping = f"{name}_groups"
-    if fold(grouping) in taken or _problem(grouping):
+    if fold(grouping) in taken or problem_of_name(grouping):
         return None
     taken.add(fold(grouping))
     return grouping
