@@ -11,13 +11,19 @@ engine that cannot promise this is refused by its schema, or its records are rea
     columns    do the table's types fit the declared columns? a column as declared; who is one person
     codes      the same for whole numbers without a domain, one a column, of whatever type
     coding     a record -> the numbers of its atoms, packed into few integers of 64 bits
+    relations  joins, persons: the rows of capped tables become others, which are counted like a table's
+    derived    columns that are computed from others, for `discover`
+    values     how many units have each value of texts that nobody declared: these alone come out as they are
     counting   Source + atoms -> how many records there are of every combination, of all columns or of sets of them
 
-Of databases only counts come into Python. No error says anything that depends on records.
+Of databases only counts come into Python, and values of texts that are looked for. No error says anything that depends
+on records.
 """
 
 from batchdp.engines.counting import count, prepare_count
 from batchdp.engines.opening import open_table
+from batchdp.engines.relations import prepare_relation
 from batchdp.engines.source import Source
+from batchdp.engines.values import prepare_values
 
-__all__ = ["Source", "count", "open_table", "prepare_count"]
+__all__ = ["Source", "count", "open_table", "prepare_count", "prepare_relation", "prepare_values"]

@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
+from fractions import Fraction
 from functools import lru_cache
+from itertools import groupby, pairwise
 from typing import Any
 
 import ibis  # type: ignore[import-untyped]
@@ -24,7 +26,7 @@ import sqlglot.expressions as sge
 from ibis.backends.sql.datatypes import DuckDBType, PostgresType, PySparkType  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from batchdp.domain.columns import Grid
+from batchdp.domain.columns import Column, Dates, Grid, Integers, Listed, Numbers, exact
 from batchdp.engines.columns import BYTES, engine_function, floor, is_missing, is_whole
 from batchdp.queries.query import Cut, Place, Value
 from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, LineAtoms, ListedAtoms
@@ -110,8 +112,40 @@ def constant(value: int) -> Any:
     return ibis.literal(value).cast("int64") if value < 2**31 else ibis.literal(value)
 
 
+LONG = 8
+"""Whole numbers or days in a row, each an atom by itself, from which their atom is counted and not searched for."""
+
+
 def _line_code(column: Any, atoms: LineAtoms, stride: int) -> Any:
-    return _search(len(atoms.cuts), lambda i: constant(stride * i), lambda i: is_before(column, atoms.cuts[i]))
+    """By halves; within a long row of single whole numbers or days, by how many are before the value."""
+    if not atoms.cuts:
+        return constant(0)
+    starts = _whole_starts(atoms.cuts, column.type())
+    single = [False] + [start is not None and end == start + 1 for start, end in pairwise(starts)] + [False]
+    rows = [list(own) for _, own in groupby(range(len(single)), lambda i: (single[i], 0 if single[i] else i))]
+    rows = [part for own in rows for part in ([own] if len(own) >= LONG else [[i] for i in own])]
+
+    def found(place: int) -> Any:
+        first, last = rows[place][0], rows[place][-1]
+        if first == last:
+            return constant(stride * first)
+        inside = ~is_before(column, atoms.cuts[first - 1]) & is_before(column, atoms.cuts[last])
+        # What cannot be computed with is NULL before: no value may raise.
+        value, start = ibis.ifelse(inside, column, ibis.null(column.type())), starts[first - 1]
+        if column.type().is_date():
+            passed = value.delta(ibis.literal(date.fromordinal(start)), unit="day").cast("int64")
+        else:
+            passed = value.cast("int64") - constant(start)
+        return (passed + constant(first)) * constant(stride)
+
+    return _search(len(rows) - 1, found, lambda place: is_before(column, atoms.cuts[rows[place][-1]]))
+
+
+def _whole_starts(cuts: Sequence[Cut], dtype: Any) -> list[Any]:
+    """The first whole number or day after every cut; None where a column of this type can have others."""
+    if not (dtype.is_date() or dtype.is_integer()):
+        return [None] * len(cuts)
+    return [math.floor(cut.value) + 1 if cut.after else math.ceil(cut.value) for cut in cuts]
 
 
 def _search(last: int, found: Callable[[int], Any], is_up_to: Callable[[int], Any], first: int = 0) -> Any:
@@ -321,6 +355,41 @@ def _nearest_step(inside: Any, grid: Grid, dialect: str) -> Any:
 
 def _float_literal(number: Any) -> Any:
     return ibis.literal(repr(float(number))).cast("float64")
+
+
+FINEST = 2**40
+"""Steps that a range without any is cut into where a value is spelled."""
+LEAST_STEP = Fraction(1, 10**290)
+
+
+def spell_declared(column: Any, declared: Column, dialect: str) -> Any:
+    """What a record has in a declared column, as a text that is alike in every engine and never NULL."""
+    if isinstance(declared, Listed) and declared.kind != "integer":
+        told = ibis.ifelse(column, "1", "0") if declared.kind == "boolean" else column
+    elif isinstance(declared, Dates):
+        first, last = declared.ends()
+        inside = ~is_before(column, Cut(first)) & is_before(column, Cut(last + 1))
+        day = ibis.ifelse(inside, column, ibis.null("date"))
+        told = (day.year() * 10_000 + day.month() * 100 + day.day()).cast("int64").cast("string")
+    else:
+        told = place_on_grid(column, finest(declared), dialect).cast("string")
+    return ibis.ifelse(is_missing(column), "-", ibis.coalesce("=" + told, "?"))
+
+
+def finest(declared: Listed | Numbers | Integers) -> AmountAtoms:
+    """A column of numbers as one of amounts, each step by itself."""
+    if isinstance(declared, Listed):
+        declared = Integers(integers=(min(map(int, declared.values)), max(map(int, declared.values))))
+    low, high = declared.ends()
+    grid = declared.grid or _finest_grid(exact(low), exact(high))
+    whole, clip = isinstance(declared, Integers), declared.outside is not None
+    return AmountAtoms("", grid, (low, high), (), dropping=False, whole=whole, clip=clip, summed=False)
+
+
+def _finest_grid(low: Fraction, high: Fraction) -> Grid:
+    """A range in many steps, none so small that what a float of 32 bits is off by would not fit when divided by it."""
+    step = max((high - low) / FINEST, max(abs(low), abs(high)) / 2**60, LEAST_STEP)
+    return Grid(low, step, int((high - low) / step))
 
 
 def count_limbs(grid: Grid) -> int:

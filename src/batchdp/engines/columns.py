@@ -92,7 +92,7 @@ def find_name(name: str, available: Iterable[str], description: str, *, secret: 
     raise TableError(f"{description} has no column {name!r}{meant}; its columns are {list_names(names)}")
 
 
-def list_names(names: Collection[str]) -> str:
+def list_names(names: Collection[str | int]) -> str:
     """The first names, and how many more there are."""
     shown = ", ".join(repr(name) for name in list(names)[:MOST_NAMES_SHOWN]) or "none"
     return shown if len(names) <= MOST_NAMES_SHOWN else f"{shown} and {len(names) - MOST_NAMES_SHOWN} more"
@@ -103,6 +103,12 @@ def declared_kind(domain: Domain, name: str) -> Kind:
     declared = domain.column(name)
     assert declared is not None
     return kind_of(domain.columns[declared])
+
+
+def declared_columns(domain: Domain, names: Iterable[str | None]) -> dict[str, Column]:
+    """What the domain says of some columns, in its own order and spelling."""
+    asked = {fold(name) for name in names if name is not None}
+    return {name: column for name, column in domain.columns.items() if fold(name) in asked}
 
 
 def refuse_type(name: str, kind: Kind | None, dtype: Any, description: str) -> NoReturn:
@@ -215,6 +221,11 @@ def spell(column: Any, dialect: str) -> Any:
 def is_missing(column: Any) -> Any:
     """NULL or not a number."""
     return column.isnull() | column.isnan() if column.type().is_floating() else column.isnull()
+
+
+def known(column: Any) -> Any:
+    """The column with NULL for what is not a number."""
+    return ibis.ifelse(is_missing(column), ibis.null(column.type()), column) if column.type().is_floating() else column
 
 
 def is_whole(column: Any) -> Any:

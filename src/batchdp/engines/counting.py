@@ -1,9 +1,9 @@
 """How many records there are of every combination of atoms: one query in the engine.
 
-When a unit has too many records, every record draws a lot and the least ones win. The lot depends on the unit and
-on the record's atoms and summed amounts alone, so it is the same every time and in every engine, and one unit's
-records never decide about another's. It takes no side: of two combinations of atoms, each wins for about half of
-the units that have both.
+When a unit has too many records, every record draws a lot and the least ones win. The lot depends on the unit and on
+what the record has in the declared columns, never on what is asked: so it is the same for every plan of a domain, every
+time and in every engine, and one unit's records never decide about another's. It takes no side: of two records with
+different values, each wins for about half of the units that have both.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batchdp.engines.coding import (
+    Lookup,
     build_lookup,
     code,
     constant,
@@ -29,29 +31,24 @@ from batchdp.engines.coding import (
     keeps,
     pack,
     place_on_grid,
+    spell_declared,
     sum_limbs,
     take_limb,
     unpack,
 )
-from batchdp.engines.columns import engine_function, identify, is_missing, read_column, spell
-from batchdp.engines.source import Query, Source, shield, shield_all
+from batchdp.engines.columns import engine_function, identify, is_missing, kind_of, known, read_column, spell
+from batchdp.engines.source import Engine, Query, Source, shield, shield_all
 from batchdp.errors import TableError
 from batchdp.progress import Progress
 from batchdp.workloads.encode.atoms import AmountAtoms, Atoms
-
-DIGITS = 12
-"""Of the digest: 48 bits tell nearly all of a unit's records apart."""
-
 
 _md5 = engine_function("md5", lambda text: None, (str,), str)
 """A digest that all engines have and agree on; it only has to spread, not to withstand anybody."""
 
 
-def draw_lot(spelled_unit: Any, codes: Sequence[Any]) -> Any:
-    """What decides between a unit's records."""
-    own = reduce(add, (":" + code.cast("string") for code in codes))
-    # The codes behind the digits decide where these are the same, so that the records' order never does.
-    return _md5(spelled_unit + own).substr(0, DIGITS) + own
+def draw_lot(spelled_unit: Any, keys: Sequence[Any]) -> Any:
+    """What decides between a unit's records: a digest of who it is and of what the record has."""
+    return _md5(reduce(add, (":" + key for key in keys), spelled_unit))
 
 
 POLL_SECONDS = 0.2
@@ -85,21 +82,30 @@ def prepare_count(
     columns are summed by their ends, the counts have a column more for each: the sum of the records' steps.
     By `sets` of columns instead of all of them, each set is a table that is counted in the engine; codes are −1 in the
     columns that a row is not counted by: they tell the set.
-    With a unit, at most `rows_per_unit` records of each are counted, drawn by a lot that depends on the unit and the
-    record's atoms alone. Records that the domain drops are dropped before; so are records whose unit is NULL.
+    With a unit, at most `rows_per_unit` records of each are counted, drawn by a lot that depends on the unit and on the
+    columns that the source was opened with. Records that the domain drops are dropped before; so are records whose unit
+    is NULL.
 
     The counts are exact, hence secret: add noise before anybody sees them.
     """
     packs = pack([one.size for one in atoms])
-    task = f"counting in {source.description}"
-    query = shield(lambda: _query(source, atoms, packs, unit, rows_per_unit, sets), task)
-    shield(lambda: source.engine.check(query), f"preparing the count in {source.description}")
+    made = shield(lambda: _query(source, atoms, packs, unit, rows_per_unit, sets), f"counting in {source.description}")
+    return ready(source.engine, source.description, made, atoms, sets)
+
+
+def ready(
+    engine: Engine, description: str, query: Query, atoms: Sequence[Atoms], sets: Sequence[Sequence[int]] = ()
+) -> Callable[[Progress | None], Iterator[Counted]]:
+    """What runs a counting query, once the engine has accepted it."""
+    packs = pack([one.size for one in atoms])
+    task = f"counting in {description}"
+    shield(lambda: engine.check(query), f"preparing the count in {description}")
     wanted = sorted({i for own in sets for i in own})
     sizes = [atoms[i].size + 1 for i in wanted]
 
     def run(progress: Progress | None) -> Iterator[Counted]:
-        with _report(source, progress):
-            for columns in shield_all(source.engine.batches(query), task):
+        with _report(engine, description, progress):
+            for columns in shield_all(engine.batches(query), task):
                 if sets:
                     codes = np.full((len(columns[-1]), len(atoms)), -1, dtype=np.int32)
                     codes[:, wanted] = unpack(columns[:-1], pack(sizes), sizes) - 1
@@ -140,82 +146,136 @@ def _query(
 
     By sets, columns g0, g1, … with single codes.
     """
-    engine = source.engine
-    columns = {f"c{i}": read_column(source.column(one.column), one.kind, engine.dialect) for i, one in enumerate(atoms)}
+    dialect = source.engine.dialect
+    columns = {f"c{i}": read_column(source.column(one.column), one.kind, dialect) for i, one in enumerate(atoms)}
+    who: list[str] = []
     if unit is not None:
         if source.unit is None:
             raise TableError(f"the privacy unit {unit!r} was not asked for when {source.description} was opened")
-        columns["unit"] = identify(source.unit, engine.dialect, engine.collates)
-        columns["spelled"] = spell(source.unit, engine.dialect)
+        drawn = lots(source)
+        who = ["unit", *drawn]
+        columns |= {"unit": identify(source.unit, dialect, source.engine.collates), **drawn}
     rows = source.table.select(**columns) if columns else source.table
-    tables = {
-        i: table
-        for i, one in enumerate(atoms)
-        if (table := build_lookup(one, f"batchdp_values_{i}", rows[f"c{i}"].type(), engine.dialect, engine.collates))
-    }
-    for i, table in tables.items():
-        rows = join_lookup(rows, f"c{i}", table, f"a{i}", engine.collates)
-    amounts = {i: one for i, one in enumerate(atoms) if isinstance(one, AmountAtoms)}
-    if amounts:
-        rows = rows.mutate(**{f"a{i}": place_on_grid(rows[f"c{i}"], one, engine.dialect) for i, one in amounts.items()})
-    looked_up = {i: rows[f"a{i}"] for i in (*tables, *amounts)}
-    conditions = [keeps(rows[f"c{i}"], one, looked_up.get(i)) for i, one in enumerate(atoms)]
-    conditions = [condition for condition in conditions if condition is not None]
+    told = tell_apart(rows, [f"c{i}" for i in range(len(atoms))], atoms, source.engine)
     if unit is not None:
-        conditions.append(~is_missing(rows["unit"]))
-    if conditions:
-        rows = rows.filter(*conditions)
-        looked_up = {i: rows[f"a{i}"] for i in looked_up}
+        told = told.where(~is_missing(told.rows["unit"]))
     names = [f"p{i}" for i in range(len(packs))]
-    codes = {
-        name: reduce(add, (code(rows[f"c{i}"], atoms[i], stride, looked_up.get(i)) for i, stride in pack), constant(0))
-        for name, pack in zip(names, packs, strict=True)
-    }
-    steps = {f"s{i}": ibis.coalesce(looked_up[i], constant(0)) for i in find_summed(atoms)}
     wanted = sorted({i for own in sets for i in own})
-    single = {f"g{i}": code(rows[f"c{i}"], atoms[i], 1, looked_up.get(i)) for i in wanted}
-    who = {} if unit is None else {"unit": rows["unit"], "spelled": rows["spelled"]}
-    rows = rows.select(**codes, **single, **steps, **who)
+    single = {f"g{i}": told.code(i) for i in wanted}
+    steps = told.steps()
+    rows = told.rows.select(**told.packed(packs), **single, **steps, **{name: told.rows[name] for name in who})
     if unit is not None:
-        rows = _bound_units(rows, [*names, *steps], rows_per_unit, whole=bool(sets))
+        rows = bound_units(rows, [*who[1:], *names, *steps], rows_per_unit)
     if sets:
         named = tuple(tuple(f"g{i}" for i in own) for own in sets)
         packed = pack([atoms[i].size + 1 for i in wanted])
         inside = tuple(tuple((f"g{wanted[place]}", stride) for place, stride in pack) for pack in packed)
-        return Query(rows.select(*(single or names)), tuple(tables.values()), named, inside)
+        return Query(rows.select(*(single or names)), told.tables, named, inside)
+    return Query(counted_by(rows, names, atoms), told.tables)
+
+
+def lots(source: Source) -> dict[str, Any]:
+    """What decides between the records of a unit, in this order, of a source that was opened with all columns."""
+    dialect, declared = source.engine.dialect, source.declared
+    read = {name: read_column(source.column(name), kind_of(own), dialect) for name, own in declared.items()}
+    keys = [spell_declared(read[name], own, dialect) for name, own in declared.items()]
+    assert source.unit is not None
+    # Lots are the same for values beyond what is declared, which a condition may tell apart.
+    apart = [name for name, own in declared.items() if kind_of(own) in ("number", "date")]
+    return {
+        "lot": draw_lot(spell(source.unit, dialect), keys),
+        **{f"v{i}": known(read[name]) for i, name in enumerate(apart)},
+    }
+
+
+@dataclass(frozen=True)
+class Told:
+    """Rows in which the atoms of some columns can be told, without those that the domain drops."""
+
+    rows: Any
+    columns: Sequence[str]
+    """What the rows call the column of every atoms."""
+    atoms: Sequence[Atoms]
+    looked: dict[int, str]
+    """Where the number of a listed value's atom or of an amount's step stands, by place."""
+    tables: tuple[Lookup, ...]
+
+    def _looked(self, i: int) -> Any:
+        return self.rows[self.looked[i]] if i in self.looked else None
+
+    def code(self, i: int, stride: int = 1) -> Any:
+        """The number of a column's atom, times a stride."""
+        return code(self.rows[self.columns[i]], self.atoms[i], stride, self._looked(i))
+
+    def packed(self, packs: Sequence[Sequence[tuple[int, int]]]) -> dict[str, Any]:
+        """All numbers of atoms in few integers."""
+        return {
+            f"p{place}": reduce(add, (self.code(i, stride) for i, stride in own), constant(0))
+            for place, own in enumerate(packs)
+        }
+
+    def steps(self) -> dict[str, Any]:
+        """The steps of every summed column."""
+        return {f"s{i}": ibis.coalesce(self._looked(i), constant(0)) for i in find_summed(self.atoms)}
+
+    def where(self, *conditions: Any) -> Told:
+        """Only the rows that fulfil conditions on them."""
+        return replace(self, rows=self.rows.filter(*conditions)) if conditions else self
+
+    def kept(self) -> Told:
+        """Without the rows that the domain drops."""
+        found = (keeps(self.rows[self.columns[i]], one, self._looked(i)) for i, one in enumerate(self.atoms))
+        return self.where(*(condition for condition in found if condition is not None))
+
+
+def tell_apart(rows: Any, columns: Sequence[str], atoms: Sequence[Atoms], engine: Engine, mark: str = "") -> Told:
+    """Rows with columns that are read as declared, ready to be told apart; a mark keeps names of stages apart."""
+    dialect, collates = engine.dialect, engine.collates
+    tables, looked = [], {}
+    for i, (name, one) in enumerate(zip(columns, atoms, strict=True)):
+        table = build_lookup(one, f"batchdp_values_{mark}{i}", rows[name].type(), dialect, collates)
+        if table is not None:
+            looked[i] = f"a{mark}{i}"
+            rows = join_lookup(rows, name, table, looked[i], collates)
+            tables.append(table)
+    amounts = {i: one for i, one in enumerate(atoms) if isinstance(one, AmountAtoms)}
+    looked |= {i: f"a{mark}{i}" for i in amounts}
+    if amounts:
+        rows = rows.mutate(**{looked[i]: place_on_grid(rows[columns[i]], one, dialect) for i, one in amounts.items()})
+    return Told(rows, columns, atoms, looked, tuple(tables)).kept()
+
+
+def counted_by(rows: Any, names: Sequence[str], atoms: Sequence[Atoms]) -> Any:
+    """How many rows there are of every combination of codes, and the sums of the pieces of their steps."""
     sums = {
-        f"{name}_{i}": sum_limbs(take_limb(rows[name], i))
-        for name, one in zip(steps, find_summed(atoms).values(), strict=True)
+        f"s{place}_{i}": sum_limbs(take_limb(rows[f"s{place}"], i))
+        for place, one in find_summed(atoms).items()
         for i in range(count_limbs(one.grid))
     }
-    return Query(rows.group_by(names).aggregate(n=rows.count(), **sums), tuple(tables.values()))
+    return rows.group_by(names).aggregate(n=rows.count(), **sums)
 
 
-def _bound_units(rows: Any, names: Sequence[str], rows_per_unit: int, *, whole: bool) -> Any:
-    """At most so many rows of each unit, `whole` or these columns, by lot: the same every time, and in every engine."""
-    rows = rows.mutate(lot=draw_lot(rows["spelled"], [rows[name] for name in names]))
-    if rows_per_unit == 1 and len(names) == 1 and not whole:
-        return rows.group_by("unit").aggregate(**{names[0]: rows[names[0]].argmin(rows["lot"])})
-    order = [rows["lot"], *(rows[name] for name in names)]
-    place = ibis.row_number().over(group_by=rows["unit"], order_by=order)
-    placed = rows.mutate(place=place)
+def bound_units(rows: Any, names: Sequence[str], rows_per_unit: int) -> Any:
+    """At most so many rows of each unit, by these columns, the lot first: the same every time, and in every engine."""
+    order = [rows[name] for name in names]
+    placed = rows.mutate(place=ibis.row_number().over(group_by=rows["unit"], order_by=order))
     return placed.filter(placed["place"] < rows_per_unit)
 
 
 @contextmanager
-def _report(source: Source, progress: Progress | None) -> Iterator[None]:
+def _report(engine: Engine, description: str, progress: Progress | None) -> Iterator[None]:
     """Tell how far the engine is, from a thread, until the block ends. Says nothing about the records."""
     if progress is None:
         yield
         return
     ended = threading.Event()
-    text = f"counting in {source.description}"
+    text = f"counting in {description}"
 
     def report() -> None:
         while not ended.wait(POLL_SECONDS):
-            progress(source.engine.progress(), text)
+            progress(engine.progress(), text)
 
-    progress(source.engine.progress(), text)
+    progress(engine.progress(), text)
     thread = threading.Thread(target=report, daemon=True)
     thread.start()
     try:

@@ -22,12 +22,13 @@ from ibis.backends.sql.datatypes import DuckDBType  # type: ignore[import-untype
 from batchdp.domain import Domain
 from batchdp.domain.columns import fold
 from batchdp.engines import cleaning
-from batchdp.engines.columns import Wanted, declared_kind, list_names, refuse_type
+from batchdp.engines.columns import Wanted, declared_columns, declared_kind, list_names, refuse_type
 from batchdp.engines.source import (
     Columns,
     Engine,
     Opened,
     Query,
+    Said,
     Source,
     Units,
     as_columns,
@@ -69,6 +70,16 @@ TABLES = """
           UNION ALL SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT internal)
 """
 
+LABELS = "SELECT labels FROM duckdb_types() WHERE database_name = ? AND labels IS NOT NULL AND NOT internal"
+ENUMS = """
+    SELECT column_name, data_type FROM duckdb_columns()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? AND data_type LIKE 'ENUM(%'
+"""
+CHECKS = """
+    SELECT expression FROM duckdb_constraints()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
+"""
+
 
 class DuckEngine(Engine):
     """A DuckDB connection. What is changed there, `undo` changes back."""
@@ -79,14 +90,36 @@ class DuckEngine(Engine):
         super().__init__(undo)
         self._connection = connection
 
+    @property
+    def place(self) -> Any:
+        """The connection."""
+        return "DuckDB", id(self._connection)
+
     def check(self, query: Query) -> None:
-        """Bound, not run."""
+        """Have the query bound, not run."""
         self._connection.sql(compile_query(query, self.dialect)).types  # noqa: B018
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
         with _allow_interrupt(self._connection.interrupt):
             yield from map(as_columns, _reader(self._connection.execute(compile_query(query, self.dialect))))
+
+    def rows(self, query: Query) -> Iterator[Sequence[Any]]:
+        """The rows of a query's result."""
+        with _allow_interrupt(self._connection.interrupt):
+            yield from _each_row(self._connection.execute(compile_query(query, self.dialect)))
+
+    def said(self, catalog: str | None, schema: str | None, name: str) -> Said:
+        """What the schema says; a column made of a dictionary has an ENUM type, too, but none with a name."""
+        place = [catalog, schema, name]
+        labels = [tuple(row[0]) for row in self._connection.execute(LABELS, [catalog]).fetchall()]
+        named = {f"ENUM({', '.join(map(_quote, each))})": each for each in labels}
+        enums = self._connection.execute(ENUMS, place).fetchall()
+        checks = self._connection.execute(CHECKS, place).fetchall()
+        return Said(
+            labels={column: named[spelled] for column, spelled in enums if spelled in named},
+            checks=[(None, row[0]) for row in checks],
+        )
 
     def progress(self) -> float:
         """DuckDB counts in per cent and says −1 where it does not know."""
@@ -119,6 +152,14 @@ class RelationEngine(Engine):
             set_session(self._run, undo)
             with _allow_interrupt(lambda: None):  # only the connection could be told to stop
                 yield from map(as_columns, _reader(self._run(compile_query(query, self.dialect))))
+
+    def rows(self, query: Query) -> Iterator[Sequence[Any]]:
+        """The rows of a query's result; the view that DuckDB makes for it is dropped."""
+        with ExitStack() as undo:
+            undo.callback(self._run, f"DROP VIEW {self._name}")
+            set_session(self._run, undo)
+            with _allow_interrupt(lambda: None):
+                yield from _each_row(self._run(compile_query(query, self.dialect)))
 
 
 def own_database(path: Path | None = None) -> duckdb.DuckDBPyConnection:
@@ -155,7 +196,7 @@ def find_table(
 
 
 def open_relation(relation: duckdb.DuckDBPyRelation) -> Opened:
-    """The user's relation."""
+    """Open the user's relation, on its own connection."""
     name = f"batchdp_{secrets.token_hex(8)}"
     types = dict(zip(relation.columns, map(str, relation.types), strict=True))
     return Opened("the DuckDB relation", *_table(types, name=name), RelationEngine(relation, name))
@@ -175,22 +216,40 @@ def open_connection(connection: duckdb.DuckDBPyConnection, domain: Domain) -> Op
         return Opened(description, *found, DuckEngine(connection, undo.pop_all()))
 
 
-def open_database(path: Path, name: str | None, domain: Domain) -> Opened:
-    """A table in a database file."""
+@dataclass(frozen=True)
+class DuckFile:
+    """A database file that is open, for several tables in it: DuckDB opens a locked file once in a process."""
+
+    path: Path
+    connection: duckdb.DuckDBPyConnection
+
+    def table(self, name: str | None, domain: Domain, undo: ExitStack | None = None) -> Opened:
+        """One of them; `undo` is what closes the file, where nobody else does."""
+        description = f"the DuckDB file {self.path}"
+        schema, _, table_name = (name or domain.table).rpartition(".")
+        task = f"looking into {description}"
+        found = shield(lambda: find_table(self.connection, table_name, schema or None, description), task)
+        return Opened(description, *found, DuckEngine(self.connection, ExitStack() if undo is None else undo.pop_all()))
+
+
+def open_file(path: Path, undo: ExitStack) -> DuckFile:
+    """A database file, for reading only, until undone."""
     if not path.is_file():
         raise TableError(f"there is no DuckDB file {path}")
-    description = f"the DuckDB file {path}"
-    schema, _, table_name = (name or domain.table).rpartition(".")
+
+    def connect() -> duckdb.DuckDBPyConnection:
+        connection = own_database(path)
+        undo.callback(connection.close)
+        lock(connection)
+        return connection
+
+    return DuckFile(path, shield(connect, f"opening the DuckDB file {path}"))
+
+
+def open_database(path: Path, name: str | None, domain: Domain) -> Opened:
+    """A table in a database file."""
     with ExitStack() as undo:
-
-        def bind() -> tuple[duckdb.DuckDBPyConnection, tuple[Any, Units]]:
-            connection = own_database(path)
-            undo.callback(connection.close)
-            lock(connection)
-            return connection, find_table(connection, table_name, schema or None, description)
-
-        connection, found = shield(bind, f"opening {description}")
-        return Opened(description, *found, DuckEngine(connection, undo.pop_all()))
+        return open_file(path, undo).table(name, domain, undo)
 
 
 def set_session(run: Callable[[str], Any], undo: ExitStack) -> None:
@@ -217,6 +276,10 @@ def narrow(table: Any, huge: Sequence[str]) -> tuple[Any, Units]:
     )
 
 
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _type(spelled: str) -> Any:
     if spelled in HUGE:
         return ibis.expr.datatypes.unknown
@@ -238,6 +301,11 @@ def _allow_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         raise KeyboardInterrupt from None
 
 
+def _each_row(result: Any) -> Iterator[Sequence[Any]]:
+    while rows := result.fetchmany(BATCH):
+        yield from rows
+
+
 def _reader(result: Any) -> Any:
     fetch = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch  # its name before DuckDB 1.4
     return fetch(BATCH)
@@ -245,7 +313,6 @@ def _reader(result: Any) -> Any:
 
 # ── files and frames ──
 
-PLACE = "records"
 UNIT = "unit"
 
 
@@ -314,9 +381,11 @@ def open_stream(
         connection = own_database()
         undo.callback(connection.close)
         lock(connection)
-        engine = StreamEngine(connection, undo.pop_all(), schema, reader, progress or Reading())
-    table = ibis.table(ibis.expr.schema.Schema.from_pyarrow(schema), name=PLACE)
-    return Source(description, table, engine, names, places, table[UNIT] if None in names else None)
+        name = f"records_{secrets.token_hex(8)}"
+        engine = StreamEngine(connection, undo.pop_all(), {name: (schema, reader)}, progress or Reading())
+    table = ibis.table(ibis.expr.schema.Schema.from_pyarrow(schema), name=name)
+    unit = table[UNIT] if None in names else None
+    return Source(description, table, engine, names, places, unit, declared_columns(domain, names))
 
 
 class StreamEngine(DuckEngine):
@@ -325,22 +394,42 @@ class StreamEngine(DuckEngine):
     collates = False
 
     def __init__(
-        self, connection: Any, undo: ExitStack, schema: Any, reader: Callable[[], Any], progress: Reading
+        self, connection: Any, undo: ExitStack, streams: Mapping[str, tuple[Any, Callable[[], Any]]], progress: Reading
     ) -> None:
         super().__init__(connection, undo)
-        self._schema = schema
-        self._reader = reader
+        self._streams = streams
         self._progress = progress
+
+    @property
+    def place(self) -> Any:
+        """Streams can be read in any database of our own."""
+        return StreamEngine
+
+    def beside(self, others: Sequence[Engine]) -> Engine:
+        """All streams in this one's database."""
+        streams = dict(self._streams)
+        for one in others:
+            assert isinstance(one, StreamEngine)
+            streams |= one._streams
+        return StreamEngine(self._connection, ExitStack(), streams, self._progress)
 
     def check(self, query: Query) -> None:
         """Refused by the engine without a record."""
-        self._connection.register(PLACE, self._schema.empty_table().to_reader())
+        for name, (schema, _) in self._streams.items():
+            self._connection.register(name, schema.empty_table().to_reader())
         super().check(query)
 
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch."""
-        self._connection.register(PLACE, self._reader())
+        for name, (_, reader) in self._streams.items():
+            self._connection.register(name, reader())
         yield from super().batches(query)
+
+    def rows(self, query: Query) -> Iterator[Sequence[Any]]:
+        """The rows of a query's result."""
+        for name, (_, reader) in self._streams.items():
+            self._connection.register(name, reader())
+        yield from super().rows(query)
 
     def progress(self) -> float:
         """The share of the file that was read."""

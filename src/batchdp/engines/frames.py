@@ -138,6 +138,44 @@ def open_frame(frame: Any, domain: Domain, columns: Collection[str] | None) -> S
     )
 
 
+def frame_types(frame: Any, library: str) -> list[tuple[str, Any]]:
+    """Names and ibis types of a frame's columns; None for what pandas has guessed from the values."""
+    if library == "pandas":
+        columns = [(name, dtype) for name, dtype in zip(frame.columns, frame.dtypes, strict=True)]
+        fixed = {name: _pandas_type(dtype) if _is_fixed(dtype) else None for name, dtype in columns}
+        return [
+            (name, None if fixed[name] is None else ibis_type(fixed[name]))
+            for name, _ in columns
+            if isinstance(name, str)
+        ]
+    if library == "polars":
+        import polars as pl
+
+        schema = frame.collect_schema()
+        arrow = pl.DataFrame(schema={name: dtype for name, dtype in schema.items() if dtype != pl.Object}).to_arrow()
+        return [(field.name, ibis_type(field.type)) for field in arrow.schema]
+    return [(field.name, ibis_type(field.type)) for field in frame.schema]
+
+
+def _is_fixed(dtype: Any) -> bool:
+    """Whether a pandas type is one that somebody chose: a missing number makes floats of NumPy's whole ones."""
+    import pandas as pd
+
+    return isinstance(dtype, pd.ArrowDtype | pd.DatetimeTZDtype) or getattr(dtype, "kind", "O") == "M"
+
+
+def ibis_type(dtype: Any) -> Any:
+    """Of an Arrow type; what is in a dictionary is data, and so of the type of its values."""
+    import ibis  # type: ignore[import-untyped]
+
+    while pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    try:
+        return ibis.expr.datatypes.DataType.from_pyarrow(dtype)
+    except Exception:  # types that ibis does not know
+        return ibis.expr.datatypes.unknown
+
+
 def _find_names(names: Wanted, available: Sequence[str], description: str) -> Wanted:
     return {key: find_name(name, available, description) for key, name in names.items()}
 

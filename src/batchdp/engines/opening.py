@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,18 @@ from typing import Any
 import ibis  # type: ignore[import-untyped]
 
 from batchdp.domain import Domain
-from batchdp.engines.columns import PARSING, check_schema, refuse_type
-from batchdp.engines.duck import DuckEngine, narrow, open_connection, open_database, open_relation, set_session
+from batchdp.engines.columns import PARSING, check_schema, declared_columns, refuse_type
+from batchdp.engines.derived import Derived, open_derived
+from batchdp.engines.duck import (
+    DuckEngine,
+    DuckFile,
+    narrow,
+    open_connection,
+    open_database,
+    open_file,
+    open_relation,
+    set_session,
+)
 from batchdp.engines.postgres import PostgresEngine, drop_nan, open_postgres
 from batchdp.engines.source import Engine, Opened, Source, Units, replace_columns, shield
 from batchdp.engines.spark import SparkEngine, open_spark
@@ -82,6 +92,8 @@ def open_table(table: Any, domain: Domain, *, columns: Collection[str] | None = 
     Looks for all declared columns, or only for those in `columns`, and for the privacy unit's. What is opened here is
     closed with the source; the user's own connections and sessions stay open, and as they were.
     """
+    if isinstance(table, Derived):
+        return open_derived(open_table, table, domain, columns)
     if isinstance(table, (str, os.PathLike)) and not is_database(table):
         from batchdp.engines.files import open_files
 
@@ -104,7 +116,8 @@ def _check_fit(opened: Opened, domain: Domain, columns: Collection[str] | None) 
         engine.close()
         raise
     unit = None if None not in names else opened.units.get(names[None], opened.table[names[None]])
-    return Source(opened.description, opened.table, engine, names, names, unit)
+    declared = declared_columns(domain, names)
+    return Source(opened.description, opened.table, engine, names, names, unit, declared)
 
 
 def is_database(table: str | os.PathLike[str]) -> bool:
@@ -115,8 +128,40 @@ def is_database(table: str | os.PathLike[str]) -> bool:
     return path.suffix.lower() in DATABASES and not path.is_dir()
 
 
+def is_one_database(table: Any) -> bool:
+    """Whether this is a database, with no table of it named."""
+    if isinstance(table, (str, os.PathLike)):
+        return is_database(table) and split_address(str(table))[1] is None
+    return "DuckDBPyConnection" in {kind.__name__ for kind in type(table).__mro__}
+
+
+def open_files_once(tables: Mapping[str, Any], undo: ExitStack) -> dict[str, Any]:
+    """The tables by name, with every DuckDB file that several of them are in opened once, until undone."""
+    files: dict[Path, DuckFile] = {}
+    found = {}
+    for name, table in tables.items():
+        path = _duckdb_file(table)
+        if path is not None and path not in files:
+            files[path] = open_file(path, undo)
+        found[name] = table if path is None else (files[path], split_address(str(table))[1])
+    return found
+
+
+def _duckdb_file(table: Any) -> Path | None:
+    """The file of a path or address of DuckDB's, as it can be compared."""
+    if not isinstance(table, (str, os.PathLike)) or not is_database(table):
+        return None
+    where = split_address(str(table))[0] if isinstance(table, str) else str(table)
+    scheme, mark, rest = where.partition("://")
+    if mark and scheme.lower() != "duckdb":
+        return None
+    return Path(rest if mark else where).expanduser().resolve()
+
+
 def open_database_table(table: Any, domain: Domain) -> Opened:
     """A table that an engine holds."""
+    if isinstance(table, tuple) and isinstance(table[0], DuckFile):
+        return table[0].table(table[1], domain)
     if isinstance(table, str) and "://" in table:
         return _open_address(table, domain)
     if isinstance(table, (str, os.PathLike)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from batchdp.domain import Domain
 from batchdp.domain.columns import fold
 from batchdp.engines.columns import list_names
-from batchdp.engines.source import Columns, Engine, Opened, Query, Units, compile_query, replace_columns, shield
+from batchdp.engines.source import Columns, Engine, Opened, Query, Said, Units, compile_query, replace_columns, shield
 from batchdp.errors import TableError
 
 SETTINGS = ("SET default_transaction_read_only = on", "SET standard_conforming_strings = on", "SET TimeZone = 'UTC'")
@@ -33,6 +33,27 @@ COLUMNS = """
     SELECT w.attname, t.typname, t.typcategory
     FROM within w JOIN pg_catalog.pg_type t ON t.oid = w.type WHERE t.typtype <> 'd'
     ORDER BY w.attnum
+"""
+SAID = """
+    WITH RECURSIVE within AS (
+        SELECT a.attname, a.atttypid AS type, a.atttypmod AS digits
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = format('%%I.%%I', %(schema)s::text, %(name)s::text)::regclass
+            AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL
+        SELECT w.attname, t.typbasetype, t.typtypmod
+        FROM within w JOIN pg_catalog.pg_type t ON t.oid = w.type WHERE t.typtype = 'd'
+    )
+    SELECT w.attname,
+        CASE WHEN t.typname = 'numeric' AND w.digits >= 4 THEN (((w.digits - 4) & 2047) # 1024) - 1024 END,
+        ARRAY(SELECT e.enumlabel::text FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder),
+        ARRAY(SELECT pg_catalog.pg_get_expr(c.conbin, 0) FROM pg_catalog.pg_constraint c
+              WHERE c.contypid = t.oid AND c.contype = 'c')
+    FROM within w JOIN pg_catalog.pg_type t ON t.oid = w.type
+"""
+CHECKS = """
+    SELECT pg_catalog.pg_get_expr(c.conbin, c.conrelid) FROM pg_catalog.pg_constraint c
+    WHERE c.conrelid = format('%%I.%%I', %(schema)s::text, %(name)s::text)::regclass AND c.contype = 'c'
 """
 TYPES = {
     "int2": "int16",
@@ -64,8 +85,14 @@ class PostgresEngine(Engine):
         super().__init__(undo)
         self._connection = connection
 
+    @property
+    def place(self) -> Any:
+        """The server, the database and who asks."""
+        info = self._connection.info
+        return "PostgreSQL", info.host, info.port, info.dbname, info.user
+
     def check(self, query: Query) -> None:
-        """Planned, not run."""
+        """Have the query planned, not run."""
         self._connection.execute(f"EXPLAIN {compile_query(query, self.dialect)}")
 
     def batches(self, query: Query) -> Iterator[Columns]:
@@ -88,6 +115,22 @@ class PostgresEngine(Engine):
                 if len(buffer) >= BATCH_BYTES:
                     yield _take_records(buffer, record, width)
         yield _take_records(buffer, record, width)
+
+    def rows(self, query: Query) -> Iterator[Sequence[Any]]:
+        """The rows of a query's result."""
+        with self._connection.cursor(binary=True) as cursor:
+            yield from cursor.execute(compile_query(query, self.dialect))
+
+    def said(self, catalog: str | None, schema: str | None, name: str) -> Said:
+        """What the schema says, and the types that are domains."""
+        place = {"schema": schema, "name": name}
+        rows = self._connection.execute(SAID, place).fetchall()
+        checks = [(None, row[0]) for row in self._connection.execute(CHECKS, place).fetchall()]
+        return Said(
+            labels={column: tuple(labels) for column, _, labels, _ in rows if labels},
+            digits={column: digits for column, digits, _, _ in rows if digits is not None},
+            checks=checks + [(column, check) for column, _, _, own in rows for check in own],
+        )
 
 
 def _take_records(buffer: bytearray, record: np.dtype[Any], width: int) -> Columns:

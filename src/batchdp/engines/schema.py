@@ -1,17 +1,23 @@
-"""The names and types of a table's columns, to draft a domain from. No record is read."""
+"""What a schema says of a table's columns, to draft a domain from. No record is read."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
+
+import ibis  # type: ignore[import-untyped]
 
 from batchdp.domain import as_domain
 from batchdp.domain.columns import check_name, plain_name
 from batchdp.domain.draft import ColumnType, Described
 from batchdp.engines.columns import list_names
+from batchdp.engines.constraints import describe_said
 from batchdp.engines.files import find_files, read_header, read_parquet_schema
-from batchdp.engines.opening import is_database, open_database_table, split_address
+from batchdp.engines.frames import frame_types, ibis_type
+from batchdp.engines.opening import FRAMES, is_database, open_database_table, split_address
+from batchdp.engines.source import Opened, Said, shield
 from batchdp.errors import TableError
 
 Schema = list[Described]
@@ -25,7 +31,7 @@ VALUES = frozenset(["true", "false", "t", "f", "yes", "no", "y", "n", "na", "n/a
 
 
 def read_schema(table: str, *, has_header: bool = False) -> tuple[str, Schema]:
-    """A name for the table, and the name and type of every column; CSV files have names only.
+    """A name for the table, and of every column the name, type and constraints; CSV files have names only.
 
     Args:
         table: a file or folder, or the address of a database.
@@ -38,6 +44,7 @@ def read_schema(table: str, *, has_header: bool = False) -> tuple[str, Schema]:
         name = plain_name(path.resolve().name.split(".")[0])
         if kind == "CSV":
             titles, _ = read_header(files[0])
+            _check_apart(titles, files[0])
             if not has_header and not _are_names(titles):
                 raise TableError(
                     f"the first line of {files[0]} does not look like names of columns, so it may be a record, which "
@@ -45,13 +52,41 @@ def read_schema(table: str, *, has_header: bool = False) -> tuple[str, Schema]:
                 )
             return name, [Described(column, "unknown") for column in titles]
         types = zip((schema := read_parquet_schema(files[0])).names, schema.types, strict=True)
-        return name, [_describe(column, _ibis_type(dtype)) for column, dtype in types]
+        return name, [_describe(column, ibis_type(dtype)) for column, dtype in types]
     name = _name_table(table)
     opened = open_database_table(table, as_domain({"table": name, "columns": {"any": {"values": [True]}}}))
     try:
-        return name, [_describe(column, dtype) for column, dtype in opened.table.schema().items()]
+        return name, _describe_opened(opened)
     finally:
         opened.engine.close()
+
+
+def describe_table(table: Any, name: str, *, has_header: bool = False) -> Schema:
+    """The names and types of the columns of whatever `answer` takes as a table; `has_header` as in `read_schema`.
+
+    pandas guesses a column's type from all of its values, so that one record can decide it: what it has guessed is as
+    unknown as in a CSV file.
+    """
+    if isinstance(table, os.PathLike) or (isinstance(table, str) and not is_database(table)):
+        return read_schema(str(table), has_header=has_header)[1]
+    library = type(table).__module__.partition(".")[0].lstrip("_")
+    if {kind.__name__ for kind in type(table).__mro__} & FRAMES.get(library, set()):
+        types = shield(lambda: frame_types(table, library), f"looking at the {library} frame")
+        return [Described(column, "unknown") if dtype is None else _describe(column, dtype) for column, dtype in types]
+    opened = open_database_table(table, as_domain({"table": name, "columns": {"any": {"values": [True]}}}))
+    try:
+        return _describe_opened(opened)
+    finally:
+        opened.engine.close()
+
+
+def name_table(table: Any) -> str:
+    """What a table is called where nobody says: as its file or its place in a database; records, in memory."""
+    if not isinstance(table, str | os.PathLike):
+        return "records"
+    if is_database(table):
+        return _name_table(str(table))
+    return plain_name(Path(table).expanduser().resolve().name.split(".")[0])
 
 
 def is_csv(table: str) -> bool:
@@ -59,18 +94,22 @@ def is_csv(table: str) -> bool:
     return not is_database(table) and find_files(Path(table).expanduser())[1] == "CSV"
 
 
+def _check_apart(titles: list[str], file: Path) -> None:
+    """Refuse a header that says the same twice; it is not shown, since it may be a record."""
+    words = [title.strip().casefold() for title in titles]
+    for word in dict.fromkeys(filter(None, words)):
+        places = [place for place, other in enumerate(words, start=1) if other == word]
+        if len(places) > 1:
+            raise TableError(
+                f"the first line of {file} has the same text in columns {list_names(places)} (upper or lower case), so "
+                "it may be a record, which must not be written down; add a line with names, or rename all of these but "
+                "one"
+            )
+
+
 def _are_names(titles: list[str]) -> bool:
     words = [title.strip().casefold() for title in titles]
-    return len(set(words)) == len(words) and all(NAME.fullmatch(word) and word not in VALUES for word in words)
-
-
-def _ibis_type(dtype: Any) -> Any:
-    import ibis  # type: ignore[import-untyped]
-
-    try:
-        return ibis.expr.datatypes.DataType.from_pyarrow(dtype)
-    except Exception:  # types that ibis does not know
-        return ibis.expr.datatypes.unknown
+    return all(NAME.fullmatch(word) and word not in VALUES for word in words)
 
 
 def _name_table(address: str) -> str:
@@ -91,7 +130,6 @@ def _name_table(address: str) -> str:
 
 def _find_only_table(path: Path, shown: str) -> str:
     from batchdp.engines.duck import TABLES, own_database
-    from batchdp.engines.source import shield
 
     if not path.is_file():
         raise TableError(f"there is no DuckDB file {path}")
@@ -106,14 +144,30 @@ def _find_only_table(path: Path, shown: str) -> str:
     return found[0]
 
 
-def _describe(name: str, dtype: Any) -> Described:
+def _describe_opened(opened: Opened) -> Schema:
+    """The columns of a database's table, with what its schema says about their values."""
+    types, found = opened.table.schema(), opened.table.op().find(ibis.expr.operations.UnboundTable)
+    said = Said()
+    if len(found) == 1:
+        place = found[0].namespace
+        said = shield(
+            lambda: opened.engine.said(place.catalog, place.database, found[0].name),
+            f"reading the schema of {opened.description}",
+        )
+    beside = {unit.get_name() for unit in opened.units.values()}  # which the table itself does not have
+    columns = [_describe(name, dtype, said.digits.get(name)) for name, dtype in types.items() if name not in beside]
+    return describe_said(columns, said, opened.engine.dialect)
+
+
+def _describe(name: str, dtype: Any, digits: int | None = None) -> Described:
+    """A column by its type; `digits` are behind the point of a decimal."""
+    digits = dtype.scale if digits is None and dtype.is_decimal() else digits
     kinds: dict[ColumnType, bool] = {
         "boolean": dtype.is_boolean(),
-        "whole": dtype.is_integer(),
+        "whole": dtype.is_integer() or (digits is not None and digits <= 0),
         "number": dtype.is_numeric(),
         "date": dtype.is_date() or dtype.is_timestamp(),
         "text": dtype.is_string(),
     }
-    digits = dtype.scale if dtype.is_decimal() else None
     kind: ColumnType = next((kind for kind, fits in kinds.items() if fits), "other")
-    return Described(name, kind, step=10.0**-digits if digits else None)
+    return Described(name, kind, step=10.0**-digits if digits is not None and digits > 0 else None)

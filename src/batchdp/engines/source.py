@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ import ibis  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
-from batchdp.domain.columns import fold
+from batchdp.domain.columns import Column, fold
 from batchdp.engines.coding import Lookup
 from batchdp.errors import TableError
 
@@ -57,6 +57,8 @@ class Query:
     """Where given, the expression's rows are counted by each of these sets of its columns."""
     packs: tuple[tuple[tuple[str, int], ...], ...] = ()
     """How these columns go into few integers: for each integer the columns in it, with their strides."""
+    persons: str | None = None
+    """Where given, the expression's columns are values, and their rows are counted by this SQL, column by column."""
     spelled: dict[str, str] = field(default_factory=dict)
     """What it was compiled to, by dialect: it is checked before it is run."""
 
@@ -81,7 +83,9 @@ def _write_query(query: Query, dialect: str) -> str:
         sql = str(ibis.to_sql(query.expression, dialect=dialect, pretty=False))
     finally:
         ibis.options.sql.fuse_selects = fused
-    if query.sets:
+    if query.persons is not None:
+        sql = _group_by_values(sql, query)
+    elif query.sets:
         sql = _group_by_sets(sql, query)
     if not query.lookups:
         return sql
@@ -104,6 +108,14 @@ def _group_by_sets(sql: str, query: Query) -> str:
     return f"SELECT {listed} FROM ({sql}) AS coded GROUP BY GROUPING SETS ({sets})"
 
 
+def _group_by_values(sql: str, query: Query) -> str:
+    """How many rows, or units, every value of each column has; all other columns are NULL in its row."""
+    names = [name for name, *_ in query.sets]
+    sets = ", ".join(f"({name})" for name in names)
+    counted = f"CAST({query.persons} AS BIGINT) AS n"
+    return f"SELECT {', '.join(names)}, {counted} FROM ({sql}) AS listed GROUP BY GROUPING SETS ({sets})"
+
+
 # ── an open table ──
 
 Columns = list[npt.NDArray[np.int64]]
@@ -113,6 +125,18 @@ Columns = list[npt.NDArray[np.int64]]
 def as_columns(batch: Any) -> Columns:
     """An Arrow record batch of integers."""
     return [np.asarray(column, np.int64) for column in batch.columns]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a schema says about the values of a table."""
+
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By column: those of an ENUM type with a name. Others may be a dictionary, which is data."""
+    digits: Mapping[str, int] = field(default_factory=dict)
+    """By column: behind the point of a decimal, where the type that is read does not say."""
+    checks: Sequence[tuple[str | None, str]] = ()
+    """Conditions of CHECK constraints; before each the column, where it is the constraint of a type."""
 
 
 class Engine(ABC):
@@ -134,9 +158,26 @@ class Engine(ABC):
     def batches(self, query: Query) -> Iterator[Columns]:
         """The columns of a query's result, batch by batch; the query is over the source's table."""
 
+    @abstractmethod
+    def rows(self, query: Query) -> Iterator[Sequence[Any]]:
+        """The rows of a query's result, of any types."""
+
+    @property
+    def place(self) -> Any:
+        """What is equal for two tables that one query can look at."""
+        return self
+
+    def beside(self, others: Sequence[Engine]) -> Engine:
+        """What runs queries over tables of several engines of the same place."""
+        return self
+
     def progress(self) -> float:
         """The share of the running query that is done; NaN, as most engines do not say."""
         return math.nan
+
+    def said(self, catalog: str | None, schema: str | None, name: str) -> Said:
+        """What the schema says about the values of a table; nothing is looked up in them."""
+        return Said()
 
     def close(self) -> None:
         """Close what was opened, and drop what was made."""
@@ -181,6 +222,8 @@ class Source:
     """The same as `table` calls it."""
     unit: Any = None
     """Who a record belongs to, as an expression over `table`; None where nobody asked."""
+    declared: Mapping[str, Column] = field(default_factory=dict)
+    """What the domain says of the columns that are wanted."""
 
     def column(self, name: str) -> Any:
         """The table's column of a declared name."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -28,8 +28,13 @@ class SparkEngine(Engine):
         super().__init__(undo)
         self._session, self.collates = session, collates
 
+    @property
+    def place(self) -> Any:
+        """The session."""
+        return "Spark", id(getattr(self._session, "_jsparkSession", self._session))
+
     def check(self, query: Query) -> None:
-        """Analysed, not run."""
+        """Have the query analysed, not run."""
         with _silence():
             self._session.sql(compile_query(query, self.dialect)).schema  # noqa: B018
 
@@ -44,6 +49,11 @@ class SparkEngine(Engine):
                 found = [[frame[name].to_numpy() for name in frame.columns]]
         yield from found
 
+    def rows(self, query: Query) -> Iterator[Sequence[Any]]:
+        """The rows of a query's result."""
+        with _silence():
+            yield from self._session.sql(compile_query(query, self.dialect)).collect()
+
 
 @contextmanager
 def _silence() -> Iterator[None]:
@@ -57,7 +67,7 @@ def _silence() -> Iterator[None]:
 
 
 def open_spark(frame: Any) -> Opened:
-    """The user's frame."""
+    """Open the user's frame, in its own session."""
     try:
         schema = ibis.pyspark and _schema(frame)
     except (ImportError, AttributeError):
