@@ -7,22 +7,29 @@ and `rho` where they give a budget. Behind the doors a `Noise` says what follows
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from batchdp.accounting import epsilon_within, gaussian_mu2, laplace_rho, rho_within, root_below
 from batchdp.errors import PrivacyParameterError, StrategyError
 
 Privacy = Literal["pure", "zcdp"]
 """The kind of privacy, as people, files and the command line name it."""
 Unit = Literal["epsilon", "rho"]
 """The argument that a budget is given by."""
+Currency = Literal["epsilon", "rho", "mu2"]
+"""What adds up over releases: Σε, Σρ, or Σμ² of Gaussian noise alone."""
+CURRENCIES: tuple[Currency, ...] = get_args(Currency)
+LETTERS: dict[str, str] = {"epsilon": "ε", "rho": "ρ", "mu2": "μ²"}
+"""The currencies, for people."""
 Amount = float | Decimal | Fraction
 
 MOST_PLACES = 1000
@@ -70,9 +77,23 @@ class Noise:
         """What noise of this scale loses, exactly: Δ / λ, or Δ² / 2 σ²; `moved` is Δ to the power of the norm."""
         return Fraction(moved) / (self.norm * Fraction(scale) ** self.norm)
 
-    def charge(self, amount: Fraction, unit: Unit) -> Fraction | None:
-        """What a release with this budget costs where `unit` is counted, exactly; None where it promises none of it."""
+    def charge(self, amount: Fraction, unit: Currency, scale: float | None = None) -> Fraction | None:
+        """What a release with this budget costs where `unit` is counted; None where it promises none of it.
+
+        Args:
+            amount: the budget.
+            unit: the currency.
+            scale: `least_scale` of the noise that is drawn; None where nobody knows.
+        """
         return amount if unit == self.unit else None
+
+    def least_scale(self, scales: Iterable[float]) -> float | None:
+        """The least λ or σ that is drawn, in lattice steps, where the charge depends on it; None of other noise."""
+        return None
+
+    def affordable(self, left: Fraction, unit: Currency, scale: float | None = None) -> Fraction:
+        """The largest budget, rounded down, whose charge is at most so much."""
+        return left if unit == self.unit else Fraction(0)
 
     @property
     def is_pure(self) -> bool:
@@ -107,13 +128,33 @@ class Noise:
 class Pure(Noise):
     """Noise that promises ε-differential privacy."""
 
-    def charge(self, amount: Fraction, unit: Unit) -> Fraction | None:
+    def charge(self, amount: Fraction, unit: Currency, scale: float | None = None) -> Fraction | None:
         """ε itself, or ρ = ε²/2, which ε-differential privacy implies."""
-        return amount**2 / 2 if unit == "rho" else super().charge(amount, unit)
+        return amount**2 / 2 if unit == "rho" else super().charge(amount, unit, scale)
+
+    def affordable(self, left: Fraction, unit: Currency, scale: float | None = None) -> Fraction:
+        """ε itself, or √2ρ."""
+        return root_below(2 * left) if unit == "rho" else super().affordable(left, unit, scale)
 
 
 class Laplace(Pure):
     """Independent discrete Laplace noise on every measurement."""
+
+    def charge(self, amount: Fraction, unit: Currency, scale: float | None = None) -> Fraction | None:
+        """ε itself, or the ρ of what is drawn: about ε + e^−ε − 1."""
+        if unit == "rho" and scale is not None:
+            return laplace_rho(amount, Fraction(scale))
+        return super().charge(amount, unit, scale)
+
+    def affordable(self, left: Fraction, unit: Currency, scale: float | None = None) -> Fraction:
+        """ε itself, or the one that costs so much ρ."""
+        if unit == "rho" and scale is not None:
+            return epsilon_within(left, Fraction(scale))
+        return super().affordable(left, unit, scale)
+
+    def least_scale(self, scales: Iterable[float]) -> float | None:
+        """The least λ that is drawn."""
+        return min(filter(None, scales), default=None)
 
 
 class KNorm(Pure):
@@ -125,6 +166,22 @@ class KNorm(Pure):
 
 class Gaussian(Noise):
     """Independent discrete Gaussian noise on every measurement."""
+
+    def charge(self, amount: Fraction, unit: Currency, scale: float | None = None) -> Fraction | None:
+        """ρ itself, or the μ² of what is drawn: a little above 2ρ."""
+        if unit == "mu2" and scale is not None:
+            return gaussian_mu2(amount, Fraction(scale))
+        return super().charge(amount, unit, scale)
+
+    def affordable(self, left: Fraction, unit: Currency, scale: float | None = None) -> Fraction:
+        """ρ itself, or the one that costs so much μ²."""
+        if unit == "mu2" and scale is not None:
+            return rho_within(left, Fraction(scale))
+        return super().affordable(left, unit, scale)
+
+    def least_scale(self, scales: Iterable[float]) -> float | None:
+        """The least σ that is drawn."""
+        return min(filter(None, scales), default=None)
 
 
 LAPLACE = Laplace("pure", "Laplace", 1, "epsilon", "ε", "Laplace (pure ε)", 2.0, 2, 2.0, 3.0, bound_is_tight=False)

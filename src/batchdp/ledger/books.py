@@ -11,10 +11,12 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
+from batchdp.ledger.account import Account
 from batchdp.ledger.chain import BrokenChainError, Entry, Event
-from batchdp.mechanism.conversion import by_theorem, epsilons_at
-from batchdp.privacy import MOST, UNITS, Budget
+from batchdp.mechanism.conversion import add_up, least_epsilon
+from batchdp.privacy import CURRENCIES, UNITS, Budget, Currency, round_up, shortest
 
 DELTAS = tuple(10.0**-power for power in range(3, 13))
 MOST_CURVES = 20
@@ -29,34 +31,41 @@ class Curve:
     epsilons: tuple[float, ...]
 
 
+def together(entries: Sequence[Entry]) -> tuple[dict[Currency, Fraction | None], Fraction]:
+    """What a fixed sequence of spends guarantees in every currency, and the δ that its thresholds need beside."""
+    each = [guarantee_of(entry) for entry in entries]
+    amounts = {unit: add_up(one[unit] for one in each) for unit in CURRENCIES}
+    return amounts, sum(map(_delta_of, entries), Fraction(0))
+
+
 def list_curves(entries: Sequence[Entry], deltas: Sequence[float] = DELTAS) -> tuple[Curve, ...]:
     """One curve for each of the latest spends, and the last one for all together; none where nothing was spent."""
     if not entries:
         return ()
-    guarantees = [_guarantee(entry) for entry in entries]
-    shown = [
-        Curve(entry.release_id, _curve(*guarantee, deltas))
-        for entry, guarantee in list(zip(entries, guarantees, strict=True))[-MOST_CURVES:]
-    ]
-    epsilon, rho = (math.fsum(one) for one in zip(*guarantees, strict=True))
-    return (*shown, Curve(f"all {len(entries):,}", _curve(epsilon, rho, deltas)))
+    shown = [Curve(entry.release_id, _curve(*together([entry]), deltas)) for entry in entries[-MOST_CURVES:]]
+    return (*shown, Curve(f"all {len(entries):,}", _curve(*together(entries), deltas)))
 
 
-def _guarantee(entry: Entry) -> tuple[float, float]:
-    """The ε, infinite where there is none, and the ρ of a spend."""
+def guarantee_of(entry: Entry) -> dict[Currency, Fraction | None]:
+    """What a spend guarantees in every currency."""
     asked = Budget(UNITS[entry.unit], entry.requested)
-    if asked.noise.is_pure:
-        return float(asked), float(asked.noise.charge(asked.amount, "rho") or 0)
-    return math.inf, float(asked)
+    return {unit: asked.noise.charge(asked.amount, unit, entry.scale) for unit in CURRENCIES}
 
 
-def _curve(epsilon: float, rho: float, deltas: Sequence[float]) -> tuple[float, ...]:
-    converted = epsilons_at if rho <= MOST else by_theorem
-    return tuple(min(epsilon, one) for one in converted(rho, deltas))
+def _delta_of(entry: Entry) -> Fraction:
+    """The δ of values that a spend finds by thresholds."""
+    return Fraction(0) if entry.delta is None else shortest(entry.delta)
+
+
+def _curve(guarantee: dict[Currency, Fraction | None], found: Fraction, deltas: Sequence[float]) -> tuple[float, ...]:
+    """No number for a δ that thresholds have used up."""
+    return tuple(
+        round_up(least_epsilon(guarantee, delta, found)) if shortest(delta) > found else math.nan for delta in deltas
+    )
 
 
 APPLICATION = 0x62647031  # "bdp1"
-VERSION = 4
+VERSION = 6
 FIRST_TABLE = """CREATE TABLE event (
     number INTEGER PRIMARY KEY,
     kind TEXT NOT NULL CHECK (kind IN ('create', 'reserve', 'release')),
@@ -77,7 +86,9 @@ FIRST_TABLE = """CREATE TABLE event (
 ADDED = {
     2: ("privacy_unit TEXT", "output_bytes INTEGER"),
     3: ("answers_digest TEXT",),
-    VERSION: ("exact_charged TEXT", "exact_remaining TEXT"),
+    4: ("exact_charged TEXT", "exact_remaining TEXT"),
+    5: ("scale REAL", "relation TEXT", "share TEXT", "charges TEXT", "account TEXT"),
+    VERSION: ("snapshot TEXT",),
 }
 """Columns by the version that added them; NULL in the entries of earlier ones, and where there is nothing to say."""
 GUARDS = (
@@ -88,9 +99,15 @@ GUARDS = (
 SEAL = "CREATE TABLE seal (one INTEGER PRIMARY KEY CHECK (one = 1), head TEXT NOT NULL)"
 
 
+KINDS = "'create', 'reserve', 'release'", "'create', 'carry', 'share', 'reserve', 'release'"
+"""Of entries, before version 5 and since."""
+
+
 def schema(version: int) -> tuple[str, ...]:
     """The statements that make the tables of a version and what guards them."""
     table = ", ".join((FIRST_TABLE[:-1], *added_columns(version))) + ")"
+    if version >= 5:
+        table = table.replace(*KINDS)
     return (table, *GUARDS, *((SEAL,) if version > 1 else ()))
 
 
@@ -158,8 +175,19 @@ class Books:
         self._connection, self._fields = connection, _fields(VERSION, "hash")
 
     def first(self) -> Event:
-        """The entry that says the total."""
+        """The entry that made the ledger."""
         return self._one("number = 0")
+
+    def terms(self) -> Event:
+        """The entry that says what the ledger promises: the first, or the one that carried it over to (ε, δ)."""
+        carried = self._connection.execute(
+            "SELECT number FROM event WHERE release_id = '' AND kind = 'carry'"
+        ).fetchone()
+        return self.first() if carried is None else self._one("release_id = '' AND kind = 'carry'")
+
+    def account(self, last: Event | None = None) -> Account:
+        """What was spent, and what may be, after the last entry."""
+        return Account.read(self.terms(), last or self.last())
 
     def last(self) -> Event:
         """The entry that says what remains."""
@@ -170,7 +198,9 @@ class Books:
 
     def about(self, release_id: str) -> list[Event]:
         """Nothing for a new id; its reserve entry; or that and its release entry."""
-        query = f"SELECT {self._fields} FROM event WHERE release_id = ? AND kind != 'create' ORDER BY number"
+        query = (
+            f"SELECT {self._fields} FROM event WHERE release_id = ? AND kind IN ('reserve', 'release') ORDER BY number"
+        )
         return [Event.read(row) for row in self._connection.execute(query, (release_id,))]
 
     def output(self, event: Event) -> bytes | None:

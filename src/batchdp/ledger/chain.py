@@ -6,10 +6,11 @@ missing from the chain shows that the ledger was edited or put back to an earlie
 
 Costs are exact: decimal numbers, and a float is the shortest one that it stands for.
 
-| asked for | ledger in epsilon | ledger in rho |
-|---|---|---|
-| epsilon | epsilon: pure guarantees add up | epsilon²/2: epsilon-DP implies (epsilon²/2)-zCDP |
-| rho | refused: zCDP implies no pure guarantee | rho: zCDP guarantees add up |
+| asked for | in epsilon | in rho | in mu2 |
+|---|---|---|---|
+| epsilon, discrete Laplace noise | epsilon | epsilon − c (1 − e^−epsilon), c just below 1 | refused |
+| epsilon, other noise | epsilon | epsilon²/2, which epsilon-DP implies | refused |
+| rho, discrete Gaussian noise | refused: zCDP implies no pure guarantee | rho | 2 rho / (1 − 4/σ²) |
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from batchdp.errors import BudgetError
-from batchdp.privacy import UNITS, Budget, Noise, Unit
+from batchdp.accounting import LEAST_SCALE
+from batchdp.mechanism.measurement import Relation
+from batchdp.privacy import UNITS, Currency, Unit
 
 # ── what a spend costs ──
 
@@ -33,45 +36,52 @@ PLACES = 650
 """Decimal places that are counted: half the square of any float has fewer. Only a fraction such as 1/3 is rounded."""
 BILLION = 10**9
 """Earlier versions counted whole billionths; `privacy.MOST` in them still fits SQLite's 64-bit integers."""
-SHOWN = 30
-"""Decimal places that are written out for people."""
+SHOWN = 10
+"""Digits that are written out for people, where they tell amounts apart."""
+MOST_SHOWN = 40
+"""Digits, also where more would tell them apart."""
 EXACT = re.compile(rf"[0-9]{{1,10}}\.[0-9]{{1,{PLACES}}}")
 
 
-def grant(budget: Budget) -> Fraction:
-    """What a ledger with this total grants: never more than it says."""
-    return Fraction(math.floor(budget.amount * 10**PLACES), 10**PLACES)
+def as_decimal(amount: Fraction) -> str:
+    """An amount as a decimal number, cut off behind the places that are counted."""
+    whole, rest = divmod(math.floor(amount * 10**PLACES), 10**PLACES)
+    return f"{whole}.{rest:0{PLACES}d}".rstrip("0").rstrip(".")
 
 
-def charge(budget: Budget, ledger: Noise) -> Fraction:
-    """What a release with this guarantee costs, in the unit of a ledger that counts in `ledger.unit`: never less."""
-    due = budget.noise.charge(budget.amount, ledger.unit)
-    if due is None:
-        raise BudgetError(
-            f"rho={float(budget)!r} cannot be charged to a ledger in epsilon: zCDP gives no pure epsilon guarantee; "
-            "ask for epsilon= (Laplace noise), or create a ledger with rho="
-        )
-    return Fraction(math.ceil(due * 10**PLACES), 10**PLACES)
+def as_text(amount: Fraction, *others: Fraction) -> str:
+    """An amount for people: exact, or cut off with dots, behind as many digits as tell it from these others, or 40."""
+    digits, told_from = SHOWN, [other for other in others if other != amount]
+    while (shown := _cut(amount, digits)) in [_cut(other, digits) for other in told_from] and digits < MOST_SHOWN:
+        digits += 1
+    number, e, power = f"{shown:f}".partition("e") if shown.adjusted() > -7 else f"{shown:e}".partition("e")
+    return f"{number}{'' if Fraction(shown) == amount else '…'}{e}{power}"
 
 
-def as_decimal(amount: Fraction, places: int = PLACES) -> str:
-    """An amount as a decimal number, cut off behind so many places."""
-    whole, rest = divmod(math.floor(amount * 10**places), 10**places)
-    return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".")
-
-
-def as_text(amount: Fraction) -> str:
-    """An amount for people: exact, or with dots where it is cut off."""
-    shown = as_decimal(amount, SHOWN)
-    return shown if Fraction(shown) == amount else f"{shown}…"
+def _cut(amount: Fraction, digits: int) -> Decimal:
+    context = Context(prec=digits, rounding=ROUND_DOWN)
+    return context.divide(Decimal(amount.numerator), Decimal(amount.denominator)).normalize(context)
 
 
 # ── entries ──
 
-Kind = Literal["create", "reserve", "release"]
+Kind = Literal["create", "carry", "share", "reserve", "release"]
+"""What an entry does: say the promise, say a new one, move a share, charge a spend, store its output."""
 
 LONGEST_TEXT = 1000
-LATER = ("privacy_unit", "output_bytes", "answers_digest", "exact_charged", "exact_remaining")
+LATER = (
+    "privacy_unit",
+    "output_bytes",
+    "answers_digest",
+    "exact_charged",
+    "exact_remaining",
+    "scale",
+    "relation",
+    "share",
+    "charges",
+    "account",
+    "snapshot",
+)
 """Fields that version 1 did not have."""
 START = "0" * 64
 """What stands for the previous hash in the first entry."""
@@ -109,11 +119,25 @@ class Event:
     exact_charged: str | None = None
     """As a decimal number, where `charged` is rounded; None where it is not, as with the next."""
     exact_remaining: str | None = None
+    scale: float | None = None
+    """The least λ or σ that was drawn, in lattice steps; None where nobody said."""
+    relation: Relation | None = None
+    """What all spends of the ledger are about, as far as anybody said."""
+    share: str | None = None
+    """Which one was spent from, or moved."""
+    charges: str | None = None
+    """What was charged in every currency; in the first entry of a ledger of (ε, δ), what it promises."""
+    account: str | None = None
+    """What every share has, and has spent in every currency; None where `remaining` says it all, as with `charges`."""
+    snapshot: str | None = None
+    """Which state of the table was read, such as a month; None where nobody said."""
 
     @classmethod
-    def create(cls, unit: Unit, requested: float, total: Fraction) -> Event:
+    def create(
+        cls, unit: Unit, requested: float, left: Fraction, *, cost: Fraction = Fraction(0), **more: Any
+    ) -> Event:
         """The entry that a ledger begins with."""
-        return cls(0, "create", _now(), "", "", "", unit, requested, 0, 0, "", START)._with(Fraction(0), total)
+        return cls(0, "create", _now(), "", "", "", unit, requested, 0, 0, "", START, **more)._with(cost, left)
 
     @property
     def cost(self) -> Fraction:
@@ -125,11 +149,16 @@ class Event:
         """What remains, in the ledger's unit; in the first entry, the total."""
         return Fraction(self.remaining, BILLION) if self.exact_remaining is None else Fraction(self.exact_remaining)
 
+    def follow(self, kind: Kind, *, cost: Fraction, left: Fraction | None = None, **said: Any) -> Event:
+        """The entry that follows this one, with these fields; those of which nothing is said are empty."""
+        unsaid: dict[str, Any] = dict.fromkeys((*LATER, "charges", "account"))
+        unsaid |= {"output_sha256": "", "relation": self.relation}
+        follows: dict[str, Any] = {"number": self.number + 1, "kind": kind, "time": _now(), "previous": self.hash}
+        return replace(self, **(unsaid | said | follows))._with(cost, self.left - cost if left is None else left)
+
     def reserve(self, *, cost: Fraction, **asked: Any) -> Event:
-        """The spend that follows this entry, with these fields; those of which nothing is said are empty."""
-        unsaid = {"output_sha256": "", "privacy_unit": None, "output_bytes": None, "answers_digest": None}
-        follows: dict[str, Any] = {"number": self.number + 1, "kind": "reserve", "time": _now(), "previous": self.hash}
-        return replace(self, **follows, **(unsaid | asked))._with(cost, self.left - cost)
+        """The spend that follows this entry."""
+        return self.follow("reserve", cost=cost, **asked)
 
     def release(self, reserved: Event, output: bytes, *, beside: bool = False) -> Event:
         """The completion, following this entry, of one reserved earlier; its output in the ledger, or `beside` it."""
@@ -141,6 +170,9 @@ class Event:
             output_sha256=sha256(output),
             previous=self.hash,
             output_bytes=len(output) if beside else None,
+            relation=self.relation,
+            charges=None,
+            account=self.account,
         )._with(Fraction(0), self.left)
 
     def _with(self, cost: Fraction, left: Fraction) -> Event:
@@ -180,11 +212,17 @@ class Event:
         return (
             all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts)
             and all(isinstance(count, int) and count >= 0 for count in wholes)
-            and self.kind in ("create", "reserve", "release")
+            and self.kind in get_args(Kind)
             and self.unit in UNITS
             and isinstance(self.requested, float)
             and 0 < self.requested < math.inf
             and all(said is None or isinstance(said, str) for said in (self.privacy_unit, self.answers_digest))
+            and all(
+                said is None or isinstance(said, str)
+                for said in (self.share, self.charges, self.account, self.snapshot)
+            )
+            and self.relation in (None, *get_args(Relation))
+            and (self.scale is None or (isinstance(self.scale, float) and LEAST_SCALE <= self.scale < math.inf))
             and all(
                 said is None or (isinstance(said, str) and EXACT.fullmatch(said))
                 for said in (self.exact_charged, self.exact_remaining)
@@ -193,39 +231,8 @@ class Event:
         )
 
 
-def check_chain(entries: Iterable[tuple[Event, str]]) -> list[str]:
-    """The hash of every entry, first to last, once each is found to follow from those before it.
-
-    Args:
-        entries: each with the SHA-256 of its stored output, "" where there is none; all as `Event.read` gave them.
-    """
-    hashes: list[str] = []
-    open_ids: set[str] = set()
-    before: Event | None = None
-    for event, digest in entries:
-        if event.number != len(hashes) or event.previous != (hashes[-1] if hashes else START):
-            raise BrokenChainError(f"entry {event.number} does not follow the one before it; entries are missing")
-        if event.kind == "reserve":
-            open_ids.add(event.release_id)
-        elif event.kind == "release":
-            if event.release_id not in open_ids:
-                raise BrokenChainError(f"entry {event.number} releases {event.release_id!r}, which was never charged")
-            open_ids.remove(event.release_id)
-        if (before is None) != (event.kind == "create"):
-            raise BrokenChainError(f"entry {event.number} is out of place; only the first one creates a ledger")
-        if before is not None and before.left - event.cost != event.left:
-            raise BrokenChainError(f"entry {event.number} does not add up with the one before it")
-        if digest != event.output_sha256:
-            raise BrokenChainError(f"the output stored with entry {event.number} was changed after it was written")
-        hashes.append(event.hash)
-        before = event
-    if not hashes:
-        raise BrokenChainError("its entries are missing")
-    return hashes
-
-
 def sha256(content: bytes) -> str:
-    """In hexadecimal digits."""
+    """The SHA-256 of some bytes, in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -258,13 +265,27 @@ class Entry:
     answers_digest: str | None = None
     """SHA-256 of what the answers are: their names and queries; None where nobody said, and of tables,
     whose plan digest covers it."""
+    scale: float | None = None
+    """The least λ or σ of the discrete noise, in lattice steps, which its charge depends on; None where nobody said."""
+    relation: Relation | None = None
+    """"add-remove" or "replace", as in the whole ledger; None where nobody said until then."""
+    share: str | None = None
+    """Which share it was taken from; None where from what no share has."""
+    snapshot: str | None = None
+    """Which state of the table was read, such as a month; None where nobody said."""
+    delta: float | None = None
+    """Of values that it finds by thresholds; None where it finds none."""
 
 
 @dataclass(frozen=True)
 class Standing:
     """A ledger at one moment: what was spent until then, and on what."""
 
-    unit: Unit
+    promise: str
+    """What all of it keeps, for people: the ledger's ε, ρ, or (ε, δ)."""
+    unit: Currency
+    """Of the next three figures and of what entries say was charged: in a ledger of (ε, δ), the currency of the filter
+    that admits all and has most left."""
     total: float
     spent: float
     remaining: float

@@ -84,7 +84,7 @@ class LedgerFile:
             create_schema(new)
             Books(new).append(first)
 
-    def carry_over(self, new: LedgerFile, check: Callable[[Books], None]) -> None:
+    def carry_over(self, new: LedgerFile, check: Callable[[Books], None], *, again: bool = False) -> None:
         """Make a new file with every entry of this one, which is of an earlier version and then marked as spent.
 
         Both change in one transaction, whose two journals SQLite ties together: whoever is killed, at every moment
@@ -92,11 +92,12 @@ class LedgerFile:
 
         Args:
             new: where there is no file yet.
-            check: looks at the new entries before anything counts.
+            check: looks at the new entries before anything counts, and may add one.
+            again: this file may also be of the present version.
         """
         with self._explain(), _ONE_AT_A_TIME:
             self._look(writable=True)
-            self._convert()
+            self._convert(again=again)
             with new._new_file(), new._open() as connection:
                 connection.execute("ATTACH ? AS old", (f"{self.path.as_uri()}?mode=rw",))
                 connection.execute("PRAGMA old.synchronous = EXTRA")
@@ -106,7 +107,7 @@ class LedgerFile:
                     }
                     if modes != {"delete"}:  # else a crash could finish one file alone
                         raise LedgerError(f"{self._named} {_LOCKED.format(timeout=f'{self.timeout:g}')}")
-                    self._recognise(connection, earlier="old")
+                    self._recognise(connection, earlier="old", again=again)
                     carry_over(connection, str(new.path))
                     check(Books(connection))
 
@@ -188,12 +189,12 @@ class LedgerFile:
                 connection.execute("ROLLBACK")
             raise
 
-    def _convert(self) -> None:
+    def _convert(self, *, again: bool) -> None:
         """From a write-ahead log, which holds nothing, to a journal; SQLite does not wait for others that use it."""
 
         def convert() -> None:
             with self._open() as connection:
-                self._recognise(connection, earlier="main")
+                self._recognise(connection, earlier="main", again=again)
                 connection.execute("PRAGMA journal_mode = DELETE")
 
         self._wait_for(convert)
@@ -249,11 +250,15 @@ class LedgerFile:
         with self.path.open("rb") as file:
             return file.read(20)[18:] == LOGGED
 
-    def _recognise(self, connection: sqlite3.Connection, *, earlier: str | None = None) -> None:
-        """Refuse what is no ledger of this version; or in the database `earlier`, of an earlier one."""
+    def _recognise(self, connection: sqlite3.Connection, *, earlier: str | None = None, again: bool = False) -> None:
+        """Refuse what is no ledger of this version; or in the database `earlier`, of an earlier one, or of any."""
         database = earlier or "main"
         difference = difference_from_schema(connection, database)
-        if difference is None and (schema_version(connection, database) == VERSION) == (earlier is not None):
+        if (
+            difference is None
+            and not again
+            and (schema_version(connection, database) == VERSION) == (earlier is not None)
+        ):
             difference = EARLIER if earlier is None else "is a ledger of this version already; use it as it is"
         if difference is not None:
             raise LedgerError(f"{self._named} {difference}")

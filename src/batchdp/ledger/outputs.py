@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import fields
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from batchdp.archive import open_regular, replace_file
 from batchdp.errors import BudgetError, LedgerError
+from batchdp.ledger.account import DELTA, Account, Charges, carried_over, charges_of, check_chain, delta_of
 from batchdp.ledger.books import Books
-from batchdp.ledger.chain import (
-    BrokenChainError,
-    Entry,
-    Event,
-    Reservation,
-    StoredRelease,
-    as_text,
-    check_chain,
-    sha256,
-)
+from batchdp.ledger.chain import BrokenChainError, Entry, Event, Reservation, StoredRelease, as_text, sha256
 from batchdp.ledger.file import LedgerFile, sync_folder
-from batchdp.privacy import round_up
+from batchdp.mechanism.conversion import exact_delta
+from batchdp.privacy import Amount, round_up
 
 LARGEST_ROW = 1_000_000
 """Bytes of an output that is kept in the ledger itself."""
@@ -109,21 +105,25 @@ def find_paid(books: Books, reservation: Reservation) -> Event:
     return earlier[0]
 
 
-def repeat(books: Books, earlier: list[Event], asked: Event, path: Path) -> StoredRelease:
+def repeat(books: Books, earlier: list[Event], asked: Event, due: Charges, path: Path) -> StoredRelease:
     """The output of an id that was used before, if it has one and the same thing is asked."""
     reserved, named = earlier[0], f"release_id={asked.release_id!r}"
-    for field_name in ("plan_digest", "table", "unit", "requested", "privacy_unit", "answers_digest"):
+    for field_name in ("plan_digest", "table", "unit", "requested", "privacy_unit", "answers_digest", "snapshot"):
         before, now = getattr(reserved, field_name), getattr(asked, field_name)
         if before != now:
             raise BudgetError(
                 f"{named} was used at {reserved.time} with {field_name}={before!r}, not {now!r}; "
                 "choose a new release_id"
             )
-    if reserved.cost < asked.cost:  # earlier versions rounded up, and may have charged more
-        raise BudgetError(
-            f"{named} was charged {as_text(reserved.cost)} at {reserved.time}, not {as_text(asked.cost)}; "
-            "choose a new release_id"
-        )
+    if delta_of(reserved) != due.get(DELTA):
+        raise BudgetError(f"{named} was used at {reserved.time} with another delta; choose a new release_id")
+    for unit, paid in charges_of(reserved, books.account(), books.first()).items():
+        now = due[unit]
+        if paid is not None and now is not None and paid < now:  # earlier versions may have charged more
+            raise BudgetError(
+                f"{named} was charged {as_text(paid, now)} at {reserved.time}, not {as_text(now, paid)}; "
+                "choose a new release_id"
+            )
     if len(earlier) == 1:
         raise BudgetError(
             f"{named} was charged at {reserved.time} but has no output (interrupted, or still running elsewhere); "
@@ -138,7 +138,13 @@ def find_output(books: Books, earlier: list[Event], path: Path) -> StoredRelease
     output = books.output(released) if released.output_bytes is None else load_output(path, released)
     if output is None or sha256(output) != released.output_sha256:
         raise BrokenChainError(f"the output stored with entry {released.number} was changed after it was written")
-    return StoredRelease(released.release_id, output, round_up(reserved.cost), reserved.hash)
+    return StoredRelease(released.release_id, output, charged_as(reserved, books), reserved.hash)
+
+
+def charged_as(reserved: Event, books: Books) -> float:
+    """What a spend was charged, in the currency that the ledger's figures are in."""
+    account = books.account()
+    return round_up(charges_of(reserved, account, books.first())[account.leading] or Fraction(0))
 
 
 def check_entries(books: Books, path: Path) -> list[str]:
@@ -155,18 +161,39 @@ def _digest(books: Books, event: Event, path: Path) -> str:
     return "" if event.output_bytes is None else digest_file(path, event)
 
 
-def as_entry(reserved: Event, released: bool) -> Entry:
+def as_entry(reserved: Event, charged: Fraction, released: bool) -> Entry:
     """A spend as a ledger hands it out."""
-    own = {one.name: getattr(reserved, one.name) for one in fields(Entry) if one.name not in ("state", "head")}
-    own["charged"] = round_up(reserved.cost)  # in the ledger's unit, not in billionths
+    apart = ("state", "head", "delta")
+    own = {one.name: getattr(reserved, one.name) for one in fields(Entry) if one.name not in apart}
+    own["charged"] = round_up(charged)  # in the ledger's unit, not in billionths
+    delta = delta_of(reserved)
+    own["delta"] = None if delta is None else round_up(delta)
     return Entry(**own, state="released" if released else "reserved", head=reserved.hash)
 
 
-# ── A ledger of an earlier version, carried over to a new file: the same total, spends, outputs and chain of hashes.
+def divided(books: Books, last: Event, delta: Amount | None) -> tuple[Event, Account]:
+    """The last entry, not yet written where it divides δ for the first spend, and what may be spent after it."""
+    account = books.account(last)
+    if delta is None or books.terms().kind != "create":
+        return last, account
+    roomy = account.with_room(exact_delta(delta))
+    if roomy is account:
+        return last, account
+    said: dict[str, Any] = dict.fromkeys(("release_id", "plan_digest", "table"), "")
+    terms = {**roomy.terms(), "unit": roomy.unit, "requested": float(roomy.total)}
+    return last.follow("carry", **said, **terms), roomy
 
 
-def migrate(old: LedgerFile, new: LedgerFile) -> None:
-    """Carry everything over, unless anything in the old ledger is not what it was when it was written."""
+# ── A ledger carried over to a new file: the same spends, outputs and hashes; of an earlier version, or into (ε, δ).
+
+
+def migrate(old: LedgerFile, new: LedgerFile, promised: Callable[[Account], Account] | None = None) -> None:
+    """Carry everything over, unless anything in the old ledger is not what it was when it was written.
+
+    Args:
+        old, new: the files.
+        promised: from what an ε or ρ ledger has promised to a promise of (ε, δ); the same one if left out.
+    """
 
     def look(books: Books) -> None:
         books.check_whole()
@@ -174,5 +201,18 @@ def migrate(old: LedgerFile, new: LedgerFile) -> None:
         for event in books.all():
             if event.output_bytes is not None and is_here(old.path, event):
                 store_output(new.path, load_output(old.path, event))
+        if promised is not None:
+            account, last = carried_over(books.all(), promised(books.account())), books.last()
+            said: dict[str, Any] = {
+                "release_id": "",
+                "plan_digest": "",
+                "table": "",
+                "privacy_unit": None,
+                "answers_digest": None,
+            }
+            books.append(
+                last.follow("carry", **account.terms(), **said, unit=account.unit, requested=float(account.total))
+            )
+            check_entries(books, old.path)  # what nobody could read again must not take the old ledger's place
 
-    old.carry_over(new, look)
+    old.carry_over(new, look, again=promised is not None)

@@ -83,10 +83,14 @@ class AmountLattice(OneGroup):
         level, slope = self.level(low), self.slopes[pair]
         return {i: level.get(i, 0) + steps * slope.get(i, 0) for i in level.keys() | slope.keys()}
 
+    @cached_property
+    def uppers(self) -> tuple[Column, ...]:
+        """The same for every pair."""
+        return tuple(self.upper(pair) for pair in range(len(self.slopes)))
+
     def by_cell(self, power: int) -> NDArray[Any]:
         """For every cell the most that Σ |z|^power is of a record in it, or between it and another."""
-        uppers = [self.upper(pair) for pair in range(len(self.slopes))]
-        return np.array(amount_changes(self.levels, uppers, self.workload.ends, self.shift, power), dtype=object)
+        return np.array(amount_changes(self.levels, self.uppers, self.workload.ends, self.shift, power), dtype=object)
 
     @property
     def rows(self) -> sparse.csr_array:
@@ -112,15 +116,14 @@ class AmountLattice(OneGroup):
         entries = [(i, j, q) for j, column in enumerate(columns) for i, q in column.items() if q]
         rows, places, values = zip(*entries, strict=True) if entries else ((), (), ())
         shape = (self.measurements, len(columns))
-        # Divided by whole numbers: exact, or rounded once.
-        data = np.array([value / (1 << bits) for value in values], dtype=np.float64)
+        # A whole number of any size is rounded once as it becomes a float; a power of two divides it exactly.
+        data = np.ldexp(np.array(values, dtype=object).astype(np.float64), -bits)
         return sparse.csr_array(sparse.coo_array((data, (np.array(rows, int), np.array(places, int))), shape=shape))
 
     @cached_property
     def extremes(self) -> tuple[sparse.csr_array, sparse.csr_array, tuple[int, ...]]:
         """W and L of records at every cell and at the upper end of every pair, and the block of each."""
-        uppers = [self.upper(pair) for pair in range(len(self.slopes))]
-        L = self._matrix([*self.levels, *uppers], self.fine)
+        L = self._matrix([*self.levels, *self.uppers], self.fine)
         W = sparse.csc_array(plain(self.workload.matrix))
         nothing = sparse.csc_array((W.shape[0], 1))
         places = [high if high >= 0 else W.shape[1] for _, high, _ in self.workload.ends]
@@ -163,7 +166,7 @@ def quantise_amounts(strategy: PairStrategy, *, largest_total: int, cut: bool = 
     L = sparse.csc_array(plain(strategy.measurement)).astype(np.float64)
     L.sum_duplicates()
     top = float(np.abs(L.data).max(initial=0.0)) or 1.0
-    data = [_scale(value, fine) for value in (L.data / top).tolist()]  # entries of at most 1, as elsewhere
+    data = _scaled(L.data / top, fine)  # entries of at most 1, as elsewhere
     levels: list[Column] = []
     for start, end in zip(L.indptr[:-1], L.indptr[1:], strict=True):
         levels.append(dict(zip(L.indices[start:end].tolist(), data[start:end], strict=True)))
@@ -186,13 +189,17 @@ def _refit(lattice: AmountLattice) -> AmountLattice:
     if better is None:
         return lattice
     better[~np.any(wanted, axis=1)] = 0.0  # no record adds to these: rounding would be more than their noise
-    return replace(lattice, reconstruct=better)
+    found = replace(lattice, reconstruct=better)
+    found.__dict__.update(uppers=lattice.uppers, extremes=lattice.extremes)  # which do not look at B
+    return found
 
 
-def _scale(value: float, bits: int) -> int:
-    """value · 2^bits, toward zero, exactly."""
-    top, bottom = value.as_integer_ratio()
-    return _cut_by(top << bits, bottom)
+def _scaled(values: Dense, bits: int) -> list[int]:
+    """Every value · 2^bits, toward zero, exactly: a float is a whole number of 53 bits times a power of two."""
+    parts, powers = np.frexp(values)
+    whole, shifts = np.ldexp(parts, 53).astype(np.int64), powers.astype(np.int64) + (bits - 53)
+    pairs = zip(whole.tolist(), shifts.tolist(), strict=True)
+    return [number << by if by >= 0 else _cut(number, -by) for number, by in pairs]
 
 
 def _cut(number: int, bits: int) -> int:

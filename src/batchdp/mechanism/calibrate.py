@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from batchdp.accounting import LEAST_SCALE
 from batchdp.errors import LatticeError, PrivacyParameterError
 from batchdp.mechanism.measurement import NOTHING, GroupNoise, IntegerMeasurement, total_loss
-from batchdp.privacy import Budget, Gaussian, KNorm, Laplace, Noise
+from batchdp.privacy import LAPLACE, Budget, Gaussian, KNorm, Laplace, Noise
 
-LEAST_SCALE = 64.0
-"""Of the noise in lattice steps: above it, discrete noise has the law of continuous noise to many digits."""
 LARGEST_SCALE = 2.0**55
 """Noise beyond this could leave 64 bits."""
 LARGEST_BODIES = 2**100
@@ -103,13 +102,18 @@ def _check_whole(moved: int) -> int:
     return moved
 
 
-def _certify(noise: Noise, moved: int, change: float, budget: Fraction) -> GroupNoise:
+def calibrate_counts(values: int, epsilon: Fraction) -> GroupNoise:
+    """The least discrete Laplace noise on counts that one unit moves by `values` in all; they are no lattice."""
+    return _certify(LAPLACE, _check_whole(values), values, epsilon, least=0)
+
+
+def _certify(noise: Noise, moved: int, change: float, budget: Fraction, least: float = LEAST_SCALE) -> GroupNoise:
     """The least scale at which OpenDP's map of the change is within the budget, checked against its theorem."""
     most = float_below(budget)
     if not 0 < most < math.inf:
         raise PrivacyParameterError(f"{noise.unit}={most!r} must be finite and above 0")
     scale = noise.scale(change, most)
-    if scale < LEAST_SCALE:
+    if scale < least:
         raise _refuse_budget(noise, most, scale)
     for _ in range(ATTEMPTS):
         if not scale <= LARGEST_SCALE:

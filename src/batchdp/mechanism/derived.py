@@ -18,7 +18,7 @@ from scipy import sparse
 from batchdp.linalg.matrix import Dense, Plain
 from batchdp.mechanism.law import NoiseLaw, checked_confidence
 from batchdp.privacy import GAUSSIAN
-from batchdp.queries.expressions import Affine, Asked, Combination, Crossing
+from batchdp.queries.expressions import Affine, Asked, Combination, Crossing, Moments
 from batchdp.queries.intervals import combined_intervals, quantile
 
 AT_ONCE = 256
@@ -83,6 +83,8 @@ def estimates(
             by_terms.setdefault(len(_sides(one.of)), []).append(i)
         elif isinstance(one.of, Crossing):
             found[:, i] = _crossed(one.of, values, noise)
+        elif isinstance(one.of, Moments):
+            found[:, i] = _moment(one.of, values, noise)
     for places in by_terms.values():
         for start in range(0, len(places), AT_ONCE):
             some = places[start : start + AT_ONCE]
@@ -95,7 +97,7 @@ def evaluated(asked: Sequence[Asked[int]], values: Dense) -> Dense:
     return np.array([_value(one.of, values) for one in asked], dtype=np.float64)
 
 
-def _value(of: int | Combination[int] | Crossing[int], values: Dense) -> float:
+def _value(of: int | Combination[int] | Crossing[int] | Moments[int], values: Dense) -> float:
     if isinstance(of, Combination):
         below = [_of(ratio.denominator, values) for ratio in of.ratios]
         if 0.0 in below:
@@ -106,7 +108,49 @@ def _value(of: int | Combination[int] | Crossing[int], values: Dense) -> float:
         totals = _totals(of, values)
         found = quantile(totals, of.edges, of.share, np.zeros(len(totals)), margin_of_total=0.0)
         return math.nan if found is None else _snapped(of, found.value, round)
+    if isinstance(of, Moments):
+        numbers = [float(values[part]) for part in of.parts]
+        if not numbers[0] - of.sample > 0 or not _has_spread(of, numbers):
+            return math.nan
+        moment = of.of(numbers).real
+        return math.sqrt(max(moment, 0.0)) if of.what == "deviation" else moment
     return float(values[of])
+
+
+def _has_spread(one: Moments[int], numbers: Sequence[float]) -> bool:
+    """Whether a correlation divides by something: both variances are above 0."""
+    n, (sums, products) = numbers[0], (numbers[1:3], numbers[4:])
+    return one.what != "correlation" or all(p > s * s / n for s, p in zip(sums, products, strict=True))
+
+
+def _moment(one: Moments[int], values: Dense, noise: _Noise) -> tuple[float, float, float, float]:
+    """The moment, its standard error, low and high: by its slope in every part (the delta method).
+
+    The interval of a deviation is that of the variance, in roots; a correlation ends at −1 and 1.
+    """
+    parts = list(one.parts)
+    numbers = [float(values[part]) for part in parts]
+    steps = [1e-20 * max(1.0, abs(number)) for number in numbers]
+    if not numbers[0] - one.sample > 0 or not _has_spread(one, numbers):
+        return (math.nan,) * 4
+    slopes = [
+        one.of([z + 1j * step * (k == i) for i, z in enumerate(numbers)]).imag / step for k, step in enumerate(steps)
+    ]
+    sums = [Affine(0.0, tuple(zip(slopes, parts, strict=True))), Affine(0.0, ((1.0, one.count),))]
+    (half, of_count), (error, _) = noise.margins(sums), noise.errors(sums)
+    value = one.of(numbers).real
+    if not of_count < numbers[0] - one.sample or not math.isfinite(half):
+        return (math.nan,) * 4
+    low, high = value - half, value + half
+    if one.what == "correlation":
+        return min(max(value, -1.0), 1.0), error, max(low, -1.0), min(high, 1.0)
+    if one.what == "covariance":
+        return value, error, low, high
+    low, value, high = max(low, 0.0), max(value, 0.0), max(high, 0.0)
+    if one.what == "variance":
+        return value, error, low, high
+    root = math.sqrt(value)
+    return root, error / (2 * root) if root else math.nan, math.sqrt(low), math.sqrt(high)
 
 
 def _sides(one: Combination[int]) -> list[tuple[Affine[int], Affine[int]]]:
@@ -193,6 +237,11 @@ class _Noise:
         step = max(1, MOST_WEIGHTS // max(1, B.shape[1]))
         laws = (self.law((weights[own : own + step] @ B).toarray()) for own in range(0, len(sums), step))
         return np.concatenate([one.half_widths(self.confidence) for one in laws])
+
+    def errors(self, sums: Sequence[Affine[int]]) -> Dense:
+        """The standard error of each, of a few."""
+        weights, B = self._weights(sums)
+        return self.law((weights @ B).toarray()).standard_errors
 
     def _packed(self, sums: tuple[Affine[int], ...]) -> tuple[Dense, Dense]:
         """The weights of sums that are looked at together, sum × kind of draw, and how many are of each kind."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky
 
 from batchdp.errors import LatticeError
 from batchdp.linalg.matrix import (
@@ -66,7 +67,7 @@ class OneGroup(ABC):
 
     @cached_property
     def column_squares(self) -> int:
-        """Δ₂², likewise."""
+        """Δ₂², the largest squared L2 norm of a column, likewise."""
         return over_blocks(self.workload, self.by_cell(2), self.rows)
 
     @abstractmethod
@@ -186,7 +187,7 @@ class Lattice(OneGroup):
 
     @property
     def rows(self) -> sparse.csr_array:
-        """Q."""
+        """The integers Q, one row a measurement."""
         return self.integers
 
     @property
@@ -273,6 +274,10 @@ def _merges(merging: sparse.csc_array, cells: int) -> bool:
     )
 
 
+LEAST_SINGULAR = 1e-4
+"""Relative to the largest singular value: where none is smaller, Gram matrices lose nothing that refining misses."""
+
+
 def _refit(lattice: Lattice, exactly: bool) -> Lattice:
     """With B + (W − B L) L⁺ for the L that Q stands for; as it is where B L is exact or too large to solve for."""
     W, B, L = plain(lattice.workload.matrix), lattice.reconstruct, lattice.measure
@@ -291,9 +296,30 @@ def refit(W: Dense, B: Plain, L: sparse.csr_array, rounding: float = 0.0) -> Den
     if not np.any(E):
         return None
     M = np.asarray(L.toarray(), np.float64)
+    solved = _solve_well(M, E, rounding)
+    if solved is not None:
+        return np.asarray(dense(B) + solved, np.float64)
     largest = sqrt(float(np.linalg.norm(M @ M.T, 2)))
     correction = np.linalg.lstsq(M.T, E.T, rcond=max(1e-13, rounding / largest if largest else 0.0))[0].T
     return np.asarray(dense(B) + correction, np.float64)
+
+
+def _solve_well(M: Dense, E: Dense, rounding: float) -> Dense | None:
+    """E M⁺ by the smaller Gram matrix, refined once; None where M has small singular values, or such by rounding."""
+    wide = M.shape[0] <= M.shape[1]
+    G = M @ M.T if wide else M.T @ M
+    bound = float(np.abs(G).sum(axis=1).max())  # at least the largest eigenvalue
+    try:
+        cholesky(G - max(LEAST_SINGULAR**2 * bound, rounding**2) * np.eye(len(G)), check_finite=False)
+        factor = cho_factor(G, check_finite=False)
+    except LinAlgError:
+        return None
+
+    def solve(left: Dense) -> Dense:
+        return np.asarray(cho_solve(factor, M @ left.T).T if wide else cho_solve(factor, left.T).T @ M.T)
+
+    found = solve(E)
+    return found + solve(E - found @ M)
 
 
 def _refit_by_block(lattice: Lattice, exactly: bool) -> sparse.csr_array:

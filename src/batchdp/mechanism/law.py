@@ -52,7 +52,7 @@ class NoiseLaw:
 
     @property
     def standard_errors(self) -> Dense:
-        """Of every answer."""
+        """The standard error of every answer."""
         factor = np.sqrt(self.noise.variance_at_one)
         B, often = self.reconstruct, self.times
         squares = row_squares(B) if often is None else (np.square(dense(B)) * often).sum(axis=1)

@@ -138,11 +138,16 @@ class Neighbours:
     rows_per_unit: int = 1
     column: str | None = None
     """With one value a unit, or `EVERY_ROW`; None where the caller counted, who alone knows."""
+    tables: tuple[tuple[str, int], ...] = ()
+    """Of several tables, how many rows a unit has in each; `rows_per_unit` is the least number that all of these
+    divide, and a row of a table counts as often as its own goes into it (`domain.Database`)."""
 
     def __post_init__(self) -> None:
         if self.relation not in ("add-remove", "replace"):
             raise PrivacyParameterError(f'neighbours={self.relation!r} must be "add-remove" or "replace"')
         rows = self.rows_per_unit
+        if any(rows % cap for _, cap in self.tables):
+            raise PrivacyParameterError(f"rows_per_unit={rows!r} must be a multiple of every table's")
         if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= 2**20:
             raise PrivacyParameterError(f"rows_per_unit={rows!r} must be a whole number from 1 to {2**20}")
 
@@ -160,4 +165,6 @@ class Neighbours:
 
     def __str__(self) -> str:
         change = "replacing" if self.relation == "replace" else "adding or removing"
-        return f"{change} one unit of at most {self.rows_per_unit} row{'s' if self.rows_per_unit > 1 else ''}"
+        most = f"{change} one unit of at most {self.rows_per_unit} row{'s' if self.rows_per_unit > 1 else ''}"
+        apart = ", ".join(f"{cap} of {name}" for name, cap in self.tables)
+        return f"{most} ({apart})" if apart else most

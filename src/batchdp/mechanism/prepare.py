@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, singledispatch
 from itertools import product
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -80,8 +81,13 @@ MOST_BIAS = 0.01
 
 MOST_EXCESS = 0.002
 """Of variances on the lattice over those of the strategy, for which a lower cap is tried."""
+MOST_MEASUREMENTS = 2**32
+"""Of a release that is charged by the noise that was drawn."""
 LOOKED_AT = 5
 """Tables that are looked at for it."""
+MOST_KEPT = 4
+"""Mechanisms that are kept for a strategy."""
+_PREPARED: WeakKeyDictionary[Any, dict[Any, Mechanism]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +118,12 @@ class Mechanism:
         """λ or σ of every group, in lattice steps."""
         return np.array([noise.scale for noise in self.noises])
 
+    @property
+    def least_scale(self) -> float | None:
+        """The least of them, where what is charged depends on it, and there are not too many for that."""
+        few = self.measurement.sizes.sum() <= MOST_MEASUREMENTS
+        return self.noise.least_scale(self.scales.tolist()) if few else None
+
     @cached_property
     def reader(self) -> Any:
         """How answers are read from noisy measurements."""
@@ -137,7 +149,22 @@ def prepare(
         exactly: answers exactly, at the price of noise, or not; if left out, only where nothing else keeps the bias
             small.
         drawn: the noise was drawn before, for a release that is asked for again: no bias is a reason to refuse then.
+
+    What was prepared for a strategy is kept as long as the strategy is: it follows from these arguments alone.
     """
+    known = _PREPARED.setdefault(strategy, {})
+    asked = neighbours, budget, max_rows, exactly, drawn
+    made = known.get(asked)
+    if made is None:
+        made = known[asked] = _prepared(strategy, *asked)
+        for one in list(known)[:-MOST_KEPT]:
+            known.pop(one, None)
+    return replace(made)  # with a reader of its own
+
+
+def _prepared(
+    strategy: Any, neighbours: Neighbours, budget: Budget, max_rows: int | None, exactly: bool | None, drawn: bool
+) -> Mechanism:
     problem, kept = "", None
     for exact, cap in product((False, True) if exactly is None else (exactly,), caps_of(strategy, max_rows)):
         if exact and kept is not None:

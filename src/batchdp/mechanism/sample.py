@@ -72,7 +72,7 @@ def sample_independent(
 @sample_independent.register(Laplace)
 @sample_independent.register(Gaussian)
 def _(noise: Noise, scales: NDArray[np.float64], sizes: Integers, progress: Progress | None = None) -> Integers:
-    """By OpenDP."""
+    """Drawn by OpenDP, in threads where there is much."""
     total = int(np.sum(sizes))
     drawn = np.zeros(total, dtype=np.int64)
     if total <= CHUNK:  # threads would take longer, and a process that was forked cannot start any

@@ -143,7 +143,7 @@ class Change:
 
     @property
     def largest(self) -> int:
-        """Of all records."""
+        """The largest change that any record can make."""
         return self.weight * prod(int(norms.max()) for _, norms in self.norms)
 
 

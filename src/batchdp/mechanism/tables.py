@@ -45,7 +45,7 @@ class IntegerAxis:
 
     @property
     def rows(self) -> int:
-        """Measurements."""
+        """How many measurements it makes."""
         return prod(self.sizes) if self.integers is None else len(self.integers)
 
     @property
@@ -81,12 +81,12 @@ class IntegerPart:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """In ascending order."""
+        """The columns that it looks at, in ascending order."""
         return tuple(sorted(i for axis in self.axes for i in axis.columns))
 
     @property
     def size(self) -> int:
-        """Measurements."""
+        """How many measurements it makes."""
         return prod(axis.rows for axis in self.axes)
 
     @property

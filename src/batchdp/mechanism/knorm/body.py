@@ -179,7 +179,7 @@ class Body:
 
     @property
     def rank(self) -> int:
-        """k."""
+        """The dimension k of the space."""
         return len(self.vertices)
 
     @cached_property

@@ -55,7 +55,7 @@ class BodyGroup:
 
     @property
     def share(self) -> Fraction:
-        """Of ε."""
+        """What part of ε it has."""
         return self.shaped.share
 
     @property

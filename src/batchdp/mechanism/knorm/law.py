@@ -38,7 +38,7 @@ class ShapedLaw(NoiseLaw):
 
     @property
     def standard_errors(self) -> Dense:
-        """Of every answer."""
+        """The standard error of every answer."""
         return np.asarray(self.scale * np.sqrt(self.noise.variance_at_one * self.shape.row_squares(self.reconstruct)))
 
     @property

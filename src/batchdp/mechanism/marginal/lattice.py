@@ -57,7 +57,7 @@ class IntegerInside:
 
     @property
     def rows(self) -> int:
-        """Measurements."""
+        """How many measurements it makes."""
         return self.values if self.integers is None else len(self.integers)
 
     @property
@@ -338,7 +338,7 @@ class WeightedLattice(TableLattice):
 
     @cached_property
     def groups(self) -> tuple[OneNoise, ...]:
-        """The one noise."""
+        """The one noise that all measurements have."""
         looked = {i for own in self.measures for part in own.parts for i in part.columns}
         return (OneNoise(self.sensitivity, self.bits, 1.0, tuple(sorted(looked))),)
 

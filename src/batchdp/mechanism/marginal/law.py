@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
@@ -98,6 +99,39 @@ class Looked:
         return values if F is None else np.moveaxis(np.moveaxis(values, axis, -1) @ F.T, -1, axis)
 
 
+class Reading(Protocol):
+    """How asked tables are read from the noisy measurements of one group."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing is rounded."""
+        ...
+
+    def values(self, table: int, noisy: Integers) -> Dense:
+        """The private answers of a table."""
+        ...
+
+    def weights(self, table: int, at: dict[int, Integers], places: int) -> Iterator[tuple[int, Dense]]:
+        """What some answers make of the measurements, as `LatticeReader.weights`, for noise of scale 1."""
+        ...
+
+    def squared(self, table: int) -> Dense:
+        """The variance of a table's answers where that of the noise is 1, to be broadcast to its shape."""
+        ...
+
+    def half_widths(self, table: int, confidence: float) -> Dense:
+        """The h with |noise| ≤ h, for noise of scale 1."""
+        ...
+
+    def missed(self, table: int) -> Dense:
+        """How much of every answer is off, per record, because numbers are rounded; to be broadcast."""
+        ...
+
+    def length(self, table: int) -> int:
+        """How long the sums are in which answers are made."""
+        ...
+
+
 @dataclass(eq=False)
 class TablesReading:
     """Reads asked tables from the noisy measurements of one group of weighted tables."""
@@ -112,7 +146,7 @@ class TablesReading:
     def looked(self, table: int) -> dict[int, Looked]:
         """How a table looks at its columns."""
         axes = axes_of(self.workload, table, self.measure.columns)
-        return {i: Looked(axis, self.measure.insides[i]) for i, axis in axes.items()}
+        return {i: Looked(axis, self.measure.insides[i]) for i, axis in axes.items() if isinstance(axis, Axis)}
 
     def values(self, table: int, noisy: Integers) -> Dense:
         """The private answers of a table."""

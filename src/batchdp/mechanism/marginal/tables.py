@@ -10,7 +10,7 @@ import numpy as np
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.law import laplace_quantiles
 from batchdp.mechanism.marginal.lattice import IntegerResults, WeightedLattice
-from batchdp.mechanism.marginal.law import TablesReading
+from batchdp.mechanism.marginal.law import Reading, TablesReading
 from batchdp.mechanism.measurement import Integers
 from batchdp.mechanism.tables import ROUNDING, LatticeReader
 from batchdp.strategies.marginal.strategy import Results
@@ -59,7 +59,7 @@ class WeightedReader(LatticeReader):
 
     def __init__(self, lattice: WeightedLattice, scales: Dense) -> None:
         super().__init__(lattice, scales)
-        self._readings = [
+        self._readings: list[Reading] = [
             ResultsReading(own, starts)
             if isinstance(own, IntegerResults)
             else TablesReading(own, starts, lattice.workload)
@@ -80,7 +80,7 @@ class WeightedReader(LatticeReader):
                 found.setdefault(t, g)
         return found
 
-    def _reading(self, table: int) -> TablesReading | ResultsReading:
+    def _reading(self, table: int) -> Reading:
         return self._readings[self._serving.get(table, 0)]
 
     def values(self, table: int, noisy: Integers) -> Dense:

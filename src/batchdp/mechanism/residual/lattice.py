@@ -65,7 +65,7 @@ class IntegerGroup:
         return tuple(sorted({i for own in self.lists for piece in own for i in piece.columns}))
 
     def largest(self, columns: tuple[Column, ...]) -> int:
-        """The largest |Q_ij|."""
+        """The largest |Q_ij| of its measurements."""
         return prod(max((_largest(p, columns) for p in own), default=0) for own in self.lists)
 
 
@@ -204,12 +204,13 @@ def quantise_components(
 ) -> ComponentLattice:
     """The strategy in integers, fine enough for noise of 64 steps and more at this ρ and for these neighbours."""
     cap = check_cap(largest_total)
-    if isinstance(strategy.parts, WholeParts):
-        groups: WholeGroups | tuple[IntegerGroup, ...] = _quantise_whole(
-            strategy, strategy.parts, float(budget), factor
-        )
+    parts = strategy.parts
+    groups: WholeGroups | tuple[IntegerGroup, ...]
+    if isinstance(parts, WholeParts):
+        groups = _quantise_whole(strategy, parts, float(budget), factor)
     else:
-        groups = _quantise_listed(strategy, strategy.parts, cap)
+        assert isinstance(parts, ListedParts)
+        groups = _quantise_listed(strategy, parts, cap)
     lattice = ComponentLattice(strategy.workload, strategy.columns, strategy.averages, cap, groups)
     _check_room(lattice)
     return lattice

@@ -33,6 +33,8 @@ class IntegerView(TableView):
 
         It is the sum of all products over pieces with at least one piece's missing part.
         """
+        if self._is_parted(part):
+            return 0 * self.one
         kept = self.one
         for i, average in self._averages(part).items():
             kept = kept * along(self.axes, i, np.abs(average))
