@@ -95,7 +95,7 @@ def _arrays(matrix: sparse.csr_array | sparse.csc_array) -> Iterator[NDArray[Any
 
 
 def identity(size: int) -> Plain:
-    """The identity, sparse."""
+    """The identity of this size, sparse."""
     return sparse.eye_array(size, format="csr")
 
 
@@ -312,7 +312,7 @@ WELL_CONDITIONED = 1e-5
 
 
 def independent_rows(W: Plain) -> tuple[Plain, Dense]:
-    """U and R."""
+    """U and R with W = U R, and orthonormal columns in U."""
     if W.shape[0] == 0 or W.shape[1] == 0:
         return np.zeros((W.shape[0], 0)), np.zeros((0, W.shape[1]))
     least, found = min(W.shape), None

@@ -57,7 +57,7 @@ class CellMap:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """left @ right."""
+    """The product left @ right, never multiplied out."""
 
     left: Plain
     right: Plain
@@ -66,7 +66,7 @@ class Product:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """How many rows and columns it has."""
         return int(self.left.shape[0]), int(self.right.shape[1])
 
     @cached_property

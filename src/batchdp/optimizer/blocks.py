@@ -167,7 +167,7 @@ def _assembled(workload: MatrixWorkload, groups: list[_Group]) -> PairStrategy |
         workload,
         sparse.csr_array(sparse.vstack(measurements)),
         B,
-        method=f"{len(groups)} groups of rows: p-identity" if len(groups) > 1 else "p-identity",
+        method=f"{len(groups)} groups of queries: p-identity" if len(groups) > 1 else "p-identity",
         status=Outcome.BEST_OF_STARTS,
     )
 

@@ -39,10 +39,14 @@ from batchdp.workloads.matrix import MatrixWorkload, Workload, as_workload
 ShapeChoice = Literal["pair", "any"]
 TIE = 1e-12
 """Errors that differ by less, relative, are the same but for rounding."""
-SECONDS_A_COLUMN = 2.0
-"""For the strategy of one column by itself."""
+SECONDS_A_COLUMN, SECONDS_AN_ENTRY = 2.0, 1e-4
+"""For the strategy of one column by itself: at most, and for each entry of its queries' Gram matrix."""
 MOST_ENTRIES = 20_000_000
 """Of weighted tables that are multiplied out for a batch that came as a matrix too."""
+MOST_SEARCHED = 500_000
+"""Queries times cells of a batch that came in factors from which other methods must show something beside these."""
+BESIDE_FACTORS, PROMISING = 0.3, 2.0
+"""Nominal seconds, and the error that they must come to, as a multiple of that in factors."""
 PART = 0.3
 """Of the caller's seconds, for weighted tables beside all other methods."""
 NEAREST = 1e-5
@@ -105,7 +109,7 @@ def optimize(
         seconds: the time to spend, in nominal seconds: work is counted by what it takes on one core of a usual machine,
             so that the result does not depend on how busy yours is. If left out, it follows from the problem's size
             (seconds for hundreds of cells), every registered mechanism that can win is run, and the result is never
-            worse than any of these.
+            worse than any of these, unless a large batch came in factors and a short search stays far from these.
         seed: the same seed and class of budget give the same strategy.
         epsilon, delta: what "auto" compares at; not used otherwise.
         tolerance: the relative duality gap at which the searches for an exact optimum end: that under Gaussian noise,
@@ -178,17 +182,27 @@ def _of_one_block(workload: MatrixWorkload, noise: Noise, options: Options) -> P
         return optimize_max(workload, noise, options)
     if noise != LAPLACE:
         return _best_optimum(workload, noise, options)
+    tables = _as_tables(workload, options)
     if large := is_large(workload):  # what takes no search and no copy of the workload
         closed = (family.plainly(workload) for family in families_for(LAPLACE))
         best = min((one for one in closed if one is not None), key=lambda one: error_of(one, "sum"))
     else:
-        best = optimize_sum(workload, options.seconds, options.seed, options.progress)
-    others = (by_rows(workload) if large or may_group(workload) else None, _as_tables(workload, options))
+        best = _searched(workload, options, tables)
+    others = (by_rows(workload) if tables is None and (large or may_group(workload)) else None, tables)
     for other in others:
         # By more than rounding: what was found on the merged cells can be kept in factors.
         if other is not None and error_of(other, "sum") < (1 - TIE) * error_of(best, "sum"):
             best = other
     return best
+
+
+def _searched(workload: MatrixWorkload, options: Options, tables: PairStrategy | None) -> PairStrategy:
+    """The best of all families; of a large batch that came in factors at length only if a short search comes near."""
+    if options.seconds is None and tables is not None and workload.queries * workload.cells > MOST_SEARCHED:
+        short = optimize_sum(workload, BESIDE_FACTORS, options.seed, options.progress)
+        if error_of(short, "sum") > PROMISING * error_of(tables, "sum"):
+            return short
+    return optimize_sum(workload, options.seconds, options.seed, options.progress)
 
 
 def _best_optimum(workload: MatrixWorkload, noise: Noise, options: Options) -> PairStrategy:
@@ -215,8 +229,9 @@ class _ColumnStrategies:
         gram = np.round(queries.T @ queries / size**2, 9)
         key = gram.tobytes()
         if key not in self.known:
-            account.charge(self.seconds)
-            found = optimize_sum(MatrixWorkload(queries / size), self.seconds, self.seed, None)
+            seconds = min(self.seconds, SECONDS_AN_ENTRY * gram.size)
+            account.charge(seconds)
+            found = optimize_sum(MatrixWorkload(queries / size), seconds, self.seed, None)
             self.known[key] = dense(found.measurement)
         return self.known[key]
 
@@ -224,7 +239,7 @@ class _ColumnStrategies:
 def _as_tables(workload: MatrixWorkload, options: Options) -> PairStrategy | None:
     """Weighted tables for a batch that came as products, multiplied out; None where it did not, or they do not fit."""
     batch, seconds = workload.structure, options.seconds
-    if batch is None or len(workload.blocks) > 1 or len(batch.sizes) < 2:
+    if batch is None or batch.joint or len(workload.blocks) > 1 or len(batch.sizes) < 2:
         return None
     part = replace(options, objective="sum", seconds=None if seconds is None else PART * seconds)
     found = marginal.optimize_products(batch, part)

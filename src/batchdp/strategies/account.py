@@ -50,7 +50,7 @@ class Account:
 
     @property
     def left(self) -> float:
-        """Nominal seconds."""
+        """The nominal seconds that are left."""
         return self.budget - self.spent
 
     def share(self, seconds: float) -> Account:
@@ -62,7 +62,7 @@ class Account:
         return Account(within=self, lasting=True)
 
     def charge(self, seconds: float) -> None:
-        """Enter work."""
+        """Enter work that was done."""
         self.spent += seconds
         if self.within is not None:
             self.within.charge(seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -360,6 +360,13 @@ class PairStrategy(Strategy, Shown):
     def optimality_of_largest(self) -> OptimalityBound:
         """The convex bound behind `largest_variance_bound`: the one that the search has proven, or computed once."""
         return self._bound("max", certify_worst)
+
+    def know_limit(self, limit: float) -> None:
+        """Take note of a limit on the total, in its unit, that somebody has proven; the larger one is kept."""
+        if self.shape is None and limit > self.limit:
+            better = replace(self.optimality, lower_bound=limit)
+            object.__setattr__(self, "proven", (better, *(one for one in self.proven if one.objective != "sum")))
+            self.__dict__.pop("limit", None)
 
     def _bound(self, objective: Objective, prove: Callable[[MatrixWorkload], OptimalityBound]) -> OptimalityBound:
         known = next((bound for bound in self.proven if bound.objective == objective), None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -97,6 +99,10 @@ class Strategy(ABC):
     def simulation_error(self) -> float:
         """The standard error of the expected squared error, relative to it: 0 where that has a closed form."""
         return 0.0
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the strategy and its batch as one file without pickle, under a digest; `load_strategy` reads it."""
+        import_module("batchdp.plans.strategy_file").save_strategy(self, path)  # files are above what they hold
 
     def expected_squared_error(self, *, epsilon: float | None = None, rho: float | None = None) -> float:
         """The total over all queries, each times its weight."""

@@ -21,8 +21,7 @@ from math import prod
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
-from batchdp.optimizer.residual.groups import Kinds, TableWeights
-from batchdp.optimizer.residual.search import Batch
+from batchdp.optimizer.residual.splits import Batch, Kinds, TableWeights
 from batchdp.strategies.marginal.columns import ColumnProblem, ColumnStrategy
 from batchdp.strategies.marginal.weights import Flags, MarginalProblem, Tables, plain, seen
 from batchdp.workloads.kronecker import KroneckerWorkload
@@ -187,6 +186,9 @@ def largest_change(batch: Batch, terms: TableWeights) -> float:
     """The largest Σ_t Π_i Σ |F_ti| over all records, each table as often as it is asked; an upper bound where the
     records are too many kinds to be looked at one by one: then the tables' own largest add up.
     """
+    if batch.joint:
+        change = batch.workload.products_of(lambda own: float(np.abs(own.matrix).sum(axis=0).max(initial=0.0)))
+        return float(sum(change[own].sum() for kinds, own in batch.tables.items() if kinds in terms))
     sums = []  # for every column, factor × value that is told apart: Σ |F| over the factor's queries
     for column, factors in zip(batch.columns, batch.workload.factors, strict=True):
         first = np.unique(column.value, return_index=True)[1]

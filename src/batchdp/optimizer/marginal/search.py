@@ -9,6 +9,7 @@ from itertools import count
 import numpy as np
 from scipy.linalg import LinAlgError
 
+from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.optimizer.marginal.problem import (
@@ -21,10 +22,11 @@ from batchdp.optimizer.marginal.problem import (
     sub_batch,
 )
 from batchdp.optimizer.options import USUAL, Options
-from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError
-from batchdp.optimizer.residual.measures import limit_of
+from batchdp.optimizer.residual.groups import TooManyClassesError
+from batchdp.optimizer.residual.limits import limit_of
 from batchdp.optimizer.residual.optimizing import DEFAULT_SECONDS, added_up, equalised
-from batchdp.optimizer.residual.search import Batch, split_by
+from batchdp.optimizer.residual.search import split_by
+from batchdp.optimizer.residual.splits import Batch, TableWeights
 from batchdp.privacy import LAPLACE
 from batchdp.progress import Outcome
 from batchdp.strategies.account import Account
@@ -38,7 +40,7 @@ from batchdp.strategies.marginal.columns import (
     shared_of,
     shared_starts,
 )
-from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results, TableGroup
 from batchdp.strategies.marginal.weights import (
     Fitted,
     MarginalProblem,
@@ -232,7 +234,7 @@ class _Found:
     """A strategy and its error, before anything is known about limits."""
 
     total: float
-    groups: tuple[MarginalGroup | Results, ...]
+    groups: tuple[TableGroup, ...]
     method: str
 
 
@@ -241,6 +243,11 @@ def optimize_products(
     workload: KroneckerWorkload, options: Options = USUAL, solver: ColumnSolver | None = None
 ) -> MarginalStrategy:
     """The best strategy with Laplace noise, by the (weighted) sum of squared errors or the largest variance."""
+    if workload.joint:
+        raise StrategyError(
+            "some factors look at several columns together, which beyond what fits into a matrix is planned with "
+            'Gaussian noise only; ask for privacy="zcdp", or for factors of one column each'
+        )
     account = Account(options.seconds or DEFAULT_SECONDS, options.progress)
     work = NOMINAL_SECONDS if options.seconds is None else 0.6 * options.seconds
     search = _Search(workload, account, work, options.seed, solver)

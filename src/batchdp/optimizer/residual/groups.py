@@ -4,29 +4,28 @@ Some columns are split: a query is averaged over them by a measure, or keeps wha
 same split columns form a group; a record has a class in it, the combination of its orbits in these columns and in
 those that are not split. Within a group the functions that add up to 0 on an orbit part from the others by themselves,
 with no loss, so that blocks remain that are small. A column on which all tables of the group have the same
-factor is solved by itself: the optimum of a product is the product of the optima.
+factor is solved by itself: the optimum of a product is the product of the optima. So are columns that are tied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.optimizer.residual.solver import Block, solve, solve_one
+from batchdp.optimizer.residual.splits import LOST, GroupTerms, JointView, Left, Where, weighed
 from batchdp.strategies.account import FLOPS, UNLIMITED, Account
-from batchdp.strategies.residual.columns import Column, ColumnView, without_rounding
+from batchdp.strategies.residual.columns import ColumnView
 from batchdp.strategies.residual.terms import ResidualFactor, kron
 
-Kinds = tuple[tuple[int, int], ...]
-"""The columns that a table looks at, each with the number of its factor, from 1."""
-TableWeights = dict[Kinds, float]
-"""Tables without their repetitions, each with its weight."""
+Views = Mapping[Where, ColumnView | JointView]
 
 MOST_CLASSES = 4000
 """Combinations of orbits that are solved together."""
@@ -35,14 +34,12 @@ MOST_WORK = 5e10
 """Blocks times the cube of the classes, beyond which blocks are not solved together."""
 SPANNED = 1e-9
 """How much of a query may be missing from what is measured, relative to its size."""
-LOST = (
-    "the tables' weights or factors are of so different sizes that some queries would be lost in rounding; "
-    "give weights closer to one another, or rescale the factors"
-)
 GROUP_SECONDS = 3e-5
 """Nominal seconds of a group, for each of its tables and columns; measured, as the next is."""
 ASSEMBLY_SECONDS = 8e-4
 """Nominal seconds of the matrix of a block whatever its size."""
+DIGITS = 12
+"""To which weights are told apart."""
 SMALLEST_MATRIX = 1000
 """Classes of a single block from which the solver for one matrix is the quicker one."""
 
@@ -58,58 +55,61 @@ class Answer:
     weights: Dense | None = None
     """On the classes that were solved together."""
 
+    def renamed(self, names: Mapping[int, int]) -> Answer:
+        """The same for columns that are alike, by their numbers, which are in the same order."""
+
+        def moved(piece: ResidualFactor) -> ResidualFactor:
+            spread = tuple((names[i], o) for i, o in piece.spread)
+            return ResidualFactor(tuple(names[i] for i in piece.matrix), spread, piece.measure, piece.recover)
+
+        return replace(self, choices=tuple(tuple(map(moved, own)) for own in self.choices))
+
 
 class TooManyClassesError(Exception):
     """The group's classes are too many to be solved together."""
 
 
-def group_terms(
-    terms: TableWeights,
-    columns: Sequence[Column],
-    measures: Mapping[int, Dense],
-    nudged: Mapping[tuple[int, int], float] | None = None,
-) -> Iterator[tuple[tuple[int, ...], TableWeights]]:
-    """The groups, each by the split columns that it keeps, and its tables with their weights.
-
-    `nudged` multiplies the squared averages of some factors, by column and factor.
-    """
-    means = {i: [_mean(F, mu) for F in columns[i].rows] for i, mu in measures.items()}
-    for (i, kind), factor in (nudged or {}).items():
-        means[i][kind] *= factor
-    groups: dict[tuple[int, ...], TableWeights] = {}
-    for kinds, weight in terms.items():
-        split = [(i, kind) for i, kind in kinds if i in measures]
-        for keep in product((False, True), repeat=len(split)):
-            kept = tuple(i for (i, _), there in zip(split, keep, strict=True) if there)
-            averaged = [means[i][kind] for (i, kind), there in zip(split, keep, strict=True) if not there]
-            own = tuple((i, kind) for i, kind in kinds if i not in measures or i in kept)
-            into = groups.setdefault(kept, {})
-            into[own] = into.get(own, 0.0) + _weighed(weight, averaged)
-    return iter(groups.items())
+Likeness = tuple[tuple[bytes, ...], frozenset[tuple[Any, float]]]
+"""What groups have in common that are the same but for the names of their columns."""
 
 
-def _mean(F: Dense, measure: Dense) -> float:
-    """The squared norm of a factor's average."""
-    return float(np.square(without_rounding((F @ measure)[:, None], np.abs(F).max(axis=1))).sum())
+def likeness(terms: GroupTerms, views: Views) -> tuple[Likeness, list[int]]:
+    """What a group is but for the names of its columns; and these, in ascending order."""
+    columns = [i for i in views if isinstance(i, int)]
+    place = {c: k for k, c in enumerate(columns)}
+    told: dict[Any, float] = {}
+    for left, weight in terms.items():
+        one = tuple(sorted((tuple(place[c] for c in columns_in(w)), views[w].token(kind)) for w, kind in left))
+        told[one] = told.get(one, 0.0) + weight
+    rounded = frozenset((one, float(f"{weight:.{DIGITS}g}")) for one, weight in told.items())
+    return (tuple(view_of(views, c).shape_token for c in columns), rounded), columns
 
 
-def _weighed(weight: float, factors: Iterable[float]) -> float:
-    """The weight times all factors: 0 where one of them is 0, and nowhere else."""
-    known = list(factors)
-    found = weight * prod(known)
-    if found == 0 and weight > 0 and all(known):
-        raise StrategyError(LOST)
-    return found
+class Memory:
+    """The answers for groups: one for all that are the same but for the names of their columns."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[float, Likeness], tuple[Answer, list[int]]] = {}
+
+    def solve(self, terms: GroupTerms, views: Views, tolerance: float, account: Account) -> Answer:
+        """As `solve_group`."""
+        alike, columns = likeness(terms, views)
+        if (tolerance, alike) not in self._known:
+            answer = solve_group(terms, views, tolerance=tolerance, account=account)
+            if account.over():  # which may have ended it early
+                return answer
+            self._known[tolerance, alike] = answer, columns
+        answer, own = self._known[tolerance, alike]
+        return answer if own == columns else answer.renamed(dict(zip(own, columns, strict=True)))
 
 
-def solve_group(
-    terms: TableWeights, views: Mapping[int, ColumnView], *, tolerance: float = 1e-3, account: Account = UNLIMITED
-) -> Answer:
+def solve_group(terms: GroupTerms, views: Views, *, tolerance: float = 1e-3, account: Account = UNLIMITED) -> Answer:
     """The best strategy for the tables of a group; `views` has the columns that the group looks at."""
     account.charge(GROUP_SECONDS * (1 + len(views) + len(terms)))
     terms, apart = separate(terms, views)
-    answers = [solve_column(i, {kind: 1.0}, views[i], tolerance, account) for i, kind in apart]
-    shared = sorted(i for i, own in views.items() if own.rows is not None and i not in dict(apart))
+    answers = [solve_where(where, kind, views, tolerance, account) for where, kind in apart]
+    gone = {c for where, _ in apart for c in columns_in(where)}
+    shared = sorted(i for i in views if isinstance(i, int) and views[i].rows is not None and i not in gone)
     rest = _solve_rest(terms, views, shared, tolerance, account)
     answers.append(rest)
     return Answer(
@@ -120,29 +120,67 @@ def solve_group(
     )
 
 
-def separate(terms: TableWeights, views: Mapping[int, ColumnView]) -> tuple[TableWeights, list[tuple[int, int]]]:
-    """The columns on which all tables have the same factor, but for a multiple; and the tables without them."""
-    apart: dict[int, tuple[int, dict[int, float]]] = {}
-    used: dict[int, set[int]] = {i: set() for i in views}
-    times: dict[int, int] = dict.fromkeys(views, 0)
-    for kinds in terms:
-        for i, kind in kinds:
-            used[i].add(kind)
-            times[i] += 1
-    for i, own in views.items():
-        there = used[i] | ({0} if times[i] < len(terms) else set())
-        if there == {0} and own.rows is None:
-            continue
-        ratios = own.alike(there)
+def columns_in(where: Where) -> tuple[int, ...]:
+    """The columns of what a factor is left on."""
+    return where if isinstance(where, tuple) else (where,)
+
+
+def separate(terms: GroupTerms, views: Views) -> tuple[GroupTerms, list[tuple[Where, int]]]:
+    """The columns on which all tables have the same factor, but for a multiple; and the tables without them.
+
+    Columns that are tied are taken together, if no table looks at them in another way.
+    """
+    apart: dict[Where, tuple[int, dict[int, float]]] = {}
+    used: dict[Where, set[int]] = {where: set() for where in views}
+    times: dict[Where, int] = dict.fromkeys(views, 0)
+    for left in terms:
+        for where, kind in left:
+            used[where].add(kind)
+            times[where] += 1
+    tied = {c for where in views if isinstance(where, tuple) and times[where] for c in where}
+    for where, own in views.items():
+        if isinstance(where, tuple):
+            there = used[where]
+            if times[where] < len(terms) or not there:  # then some look at them in another way, or none at all
+                continue
+        else:
+            there = used[where] | ({0} if times[where] < len(terms) else set())
+            if where in tied or (there == {0} and own.rows is None):
+                continue
+        ratios = _alike(own, there)
         if ratios is not None:
-            apart[i] = min(there), ratios
-    rest: TableWeights = {}
+            apart[where] = min(there), ratios
+    rest: GroupTerms = {}
     for kinds, weight in terms.items():
         table = dict(kinds)
-        scaled = _weighed(weight, (ratios[table.get(i, 0)] for i, (_, ratios) in apart.items()))
-        left = tuple((i, kind) for i, kind in kinds if i not in apart)
+        scaled = weighed(weight, (ratios[table.get(where, 0)] for where, (_, ratios) in apart.items()))
+        left = tuple((where, kind) for where, kind in kinds if where not in apart)
         rest[left] = rest.get(left, 0.0) + scaled
-    return rest, [(i, kind) for i, (kind, _) in apart.items()]
+    return rest, [(where, kind) for where, (kind, _) in apart.items()]
+
+
+def _alike(own: ColumnView | JointView, kinds: set[int]) -> dict[int, float] | None:
+    """Every factor as a multiple of the first, if they are."""
+    first, *others = sorted(kinds)
+    ratios = {first: 1.0}
+    if not others:
+        return ratios
+    one = own.gram(first)
+    size = float(np.abs(one).max(initial=0.0))
+    for kind in others:
+        two = own.gram(kind)
+        ratio = float(np.abs(two).max()) / size if size else 0.0
+        if size == 0 or np.abs(two - ratio * one).max() > 1e-13 * ratio * size:
+            return None
+        ratios[kind] = ratio
+    return ratios
+
+
+def solve_where(where: Where, kind: int, views: Views, tolerance: float, account: Account) -> Answer:
+    """The best strategy for one factor on a column, or on columns that are tied."""
+    if not isinstance(where, tuple):
+        return solve_column(where, {kind: 1.0}, view_of(views, where), tolerance, account)
+    return _solve_rest({((where, kind),): 1.0}, views, list(where), tolerance, account)
 
 
 def solve_column(
@@ -157,21 +195,16 @@ def solve_column(
     return _solve_rest(alone(i, weights), {i: own}, [i] * (own.rows is not None), tolerance, account, start)
 
 
-def alone(i: int, weights: Mapping[int, float]) -> TableWeights:
+def alone(i: int, weights: Mapping[int, float]) -> GroupTerms:
     """Tables of one column, by factor."""
     return {((i, kind),) if kind else (): weight for kind, weight in weights.items()}
 
 
 def _solve_rest(
-    terms: TableWeights,
-    views: Mapping[int, ColumnView],
-    shared: list[int],
-    tolerance: float,
-    account: Account,
-    start: Dense | None = None,
+    terms: GroupTerms, views: Views, shared: list[int], tolerance: float, account: Account, start: Dense | None = None
 ) -> Answer:
     """Blocks, each by the spreads that it keeps, solved together over the classes of the shared columns."""
-    classes = prod(views[i].classes for i in shared)
+    classes = prod(view_of(views, i).classes for i in shared)
     if len(shared) > 1 and classes > MOST_CLASSES:
         raise TooManyClassesError(f"{classes:,} classes")
     found = blocks_of(terms, views, shared)
@@ -182,7 +215,7 @@ def _solve_rest(
     made = [assemble(key, own, views, shared) for key, own in found.items()]
     account.charge(sum(map(assembly_price, made)))
     for one, own in zip(made, found.values(), strict=True):
-        _check_spanned(own, [_rows(views[i]) for i in one.matrix], one.R)
+        _check_spanned(own, views, one)
     made = [one for one in made if len(one.R)]
     if not made:  # nothing is left of any query
         return Answer(0.0, 0.0, ((),))
@@ -203,46 +236,49 @@ Key = tuple[tuple[int, int], ...]
 """The spreads that a block keeps: column and orbit."""
 
 
-def blocks_of(
-    terms: TableWeights, views: Mapping[int, ColumnView], shared: list[int]
-) -> dict[Key, dict[tuple[int, ...], float]]:
+def blocks_of(terms: GroupTerms, views: Views, shared: list[int]) -> dict[Key, dict[Left, float]]:
     """For every block the factors of its matrix columns, with the weight of each combination of them."""
-    found: dict[Key, dict[tuple[int, ...], float]] = {}
+    found: dict[Key, dict[Left, float]] = {}
     for kinds, weight in terms.items():
-        there = dict(kinds)
-        options: list[list[tuple[int, int, float]]] = []  # column, orbit (−1: none), factor
+        asked = {c for where, _ in kinds for c in columns_in(where)}
+        beside: Left = tuple((i, 0) for i in shared if i not in asked)
+        options: list[list[tuple[Where, int, float]]] = []  # column, orbit (−1: none), factor
         for i, kind in kinds:
             own = views[i]
+            if isinstance(own, JointView):  # whose columns have no orbits of several values
+                options.append([(i, -1, 1.0)])
+                continue
             plain = 1.0 if own.rows is not None else float(own.mean[kind])
             options.append([(i, -1, plain)] * (plain > 0))
             options[-1] += [(i, int(o), float(own.spread[kind, o])) for o in np.flatnonzero(own.spread[kind] > 0)]
         for choice in product(*options):
-            key = tuple((i, o) for i, o, _ in choice if o >= 0)
+            key = tuple((i, o) for i, o, _ in choice if isinstance(i, int) and o >= 0)
             spreading = {i for i, _ in key}
             into = found.setdefault(key, {})
-            own_kinds = tuple(there.get(i, 0) for i in shared if i not in spreading)
-            into[own_kinds] = into.get(own_kinds, 0.0) + _weighed(weight, (factor for _, _, factor in choice))
+            matrix = (one for one in (*kinds, *beside) if one[0] not in spreading and views[one[0]].rows is not None)
+            left: Left = tuple(sorted(matrix, key=lambda one: columns_in(one[0])))
+            into[left] = into.get(left, 0.0) + weighed(weight, (factor for _, _, factor in choice))
         if len(found) > MOST_BLOCKS:
             raise TooManyClassesError(f"more than {MOST_BLOCKS:,} blocks")
     return found
 
 
-def _closed_form(found: Mapping[Key, Mapping[tuple[int, ...], float]], views: Mapping[int, ColumnView]) -> Answer:
+def _closed_form(found: Mapping[Key, Mapping[Left, float]], views: Views) -> Answer:
     """Blocks of one number each: shares ∝ the roots of their errors."""
-    freedom = {key: _freedom(key, views) for key in found}
-    roots = {key: np.sqrt(sum(own.values()) * freedom[key][0] * freedom[key][1]) for key, own in found.items()}
+    free = {key: freedom(key, views) for key in found}
+    roots = {key: np.sqrt(sum(own.values()) * free[key][0] * free[key][1]) for key, own in found.items()}
     total = float(sum(roots.values()))
     pieces = []
     for key, root in roots.items():
         if sum(found[key].values()) > 0:
-            scale = np.sqrt(root / total / freedom[key][1])
+            scale = np.sqrt(root / total / free[key][1])
             pieces.append(ResidualFactor((), key, np.array([[scale]]), np.array([[1 / scale]])))
     return Answer(total**2, total**2, (tuple(pieces),))
 
 
-def _freedom(key: Key, views: Mapping[int, ColumnView]) -> tuple[float, float]:
+def freedom(key: Key, views: Views) -> tuple[float, float]:
     """Of the spreads: dimensions, and the squared column norm of their projection."""
-    counts = [int(views[i].counts[o]) for i, o in key]
+    counts = [int(view_of(views, i).counts[o]) for i, o in key]
     return float(prod(n - 1 for n in counts)), prod((1 - 1 / n for n in counts), start=1.0)
 
 
@@ -262,28 +298,26 @@ class AssembledBlock:
     block: Block
 
 
-def assemble(
-    key: Key, own: Mapping[tuple[int, ...], float], views: Mapping[int, ColumnView], shared: list[int]
-) -> AssembledBlock:
+def assemble(key: Key, own: Mapping[Left, float], views: Views, shared: list[int]) -> AssembledBlock:
     """A block's matrix from the factors of its matrix columns."""
-    times, norm = _freedom(key, views)
+    times, norm = freedom(key, views)
     spreading = dict(key)
     matrix = tuple(i for i in shared if i not in spreading)
-    shape = [views[i].classes for i in matrix]
-    rows: list[Dense] = [np.zeros((0, int(np.prod(shape))))]
-    for kinds, weight in own.items():
-        factors = [np.asarray(_rows(views[i])[kind]) for i, kind in zip(matrix, kinds, strict=True)]
-        rows.append(np.sqrt(weight) * kron(factors))
+    sizes = {i: view_of(views, i).classes for i in shared}
+    rows: list[Dense] = [np.zeros((0, prod(sizes[i] for i in matrix)))]
+    for left, weight in own.items():
+        rows.append(np.sqrt(weight) * _queries(left, views))
         if sum(map(len, rows)) > 2 * rows[0].shape[1] + 64:
             rows = [rows[0], np.asarray(np.linalg.qr(np.concatenate(rows), mode="r"))]
     _, sigma, Vt = np.linalg.svd(np.concatenate(rows), full_matrices=False)
     rank = int(np.sum(sigma > sigma[0] * 1e-12 * max(1, len(sigma)) ** 0.5)) if sigma.size and sigma[0] > 0 else 0
     R, pseudo = sigma[:rank, None] * Vt[:rank], Vt[:rank].T / sigma[:rank]
-    centred = kron(np.eye(own.classes) if own.centre is None else own.centre for own in map(views.__getitem__, matrix))
-    classes = np.indices([views[i].classes for i in shared]).reshape(len(shared), -1)
+    centres = ((view_of(views, i).centre, sizes[i]) for i in matrix)
+    centred = kron(np.eye(n) if centre is None else centre for centre, n in centres)
+    classes = np.indices([sizes[i] for i in shared]).reshape(len(shared), -1)
     column = np.zeros(classes.shape[1], dtype=np.int64)
     for place, i in enumerate(shared):
-        column = column if i in spreading else column * views[i].classes + classes[place]
+        column = column if i in spreading else column * sizes[i] + classes[place]
     for place, i in enumerate(shared):
         column = np.where(classes[place] == spreading[i], column, -1) if i in spreading else column
     return AssembledBlock(key, matrix, R, pseudo, centred, times, norm, Block(np.sqrt(times * norm) * R, column))
@@ -294,16 +328,33 @@ def assembly_price(one: AssembledBlock) -> float:
     return float(ASSEMBLY_SECONDS + 20.0 * len(one.R) * one.R.shape[1] ** 2 / FLOPS)
 
 
-def _rows(own: ColumnView) -> tuple[Dense, ...]:
-    assert own.rows is not None
-    return own.rows
+def view_of(views: Views, i: int) -> ColumnView:
+    """Of a column."""
+    own = views[i]
+    assert isinstance(own, ColumnView)
+    return own
 
 
-def _check_spanned(own: Mapping[tuple[int, ...], float], rows: list[tuple[Dense, ...]], R: Dense) -> None:
+def _queries(left: Left, views: Views) -> Dense:
+    """What is left of a table on matrix columns: query × combination of their classes, in the order of the columns."""
+    factors = []
+    for where, kind in left:
+        rows = views[where].rows
+        assert rows is not None
+        factors.append(np.asarray(rows[kind]))
+    found, order = kron(factors), [c for where, _ in left for c in columns_in(where)]
+    if order == sorted(order):
+        return found
+    wide = found.reshape(-1, *(view_of(views, c).classes for c in order))
+    return wide.transpose(0, *(1 + np.argsort(order))).reshape(found.shape)
+
+
+def _check_spanned(own: Mapping[Left, float], views: Views, block: AssembledBlock) -> None:
     """Every query must be a combination of what is measured, however little its table weighs beside the others."""
+    R = block.R
     basis = R / np.linalg.norm(R, axis=1, keepdims=True)  # at right angles, as a singular value decomposition has them
-    for kinds in (kinds for kinds, weight in own.items() if weight > 0):
-        Z = kron(factors[kind] for factors, kind in zip(rows, kinds, strict=True))
+    for left in (left for left, weight in own.items() if weight > 0):
+        Z = _queries(left, views)
         sizes = np.linalg.norm(Z, axis=1)
         misses = np.linalg.norm(Z - (Z @ basis.T) @ basis, axis=1)
         if np.any(misses > SPANNED * sizes + 1e-13 * sizes.max(initial=0.0)):

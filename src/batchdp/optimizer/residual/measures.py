@@ -2,189 +2,47 @@
 
 Components add up to (Σ_g √E_g)², and every E_g moves with the measures: a column that is averaged adds s(μ) = ‖F μ‖²
 as a factor, one that is kept E(μ), the optimum for F (I − μ 1ᵀ). How much each of these matters is found by moving it a
-little; then every column's measure is moved for Σ α log s + β log E by a quasi-Newton method. With v the dual weights
-of the column's optimum, S = R diag(v) Rᵀ and R = F (I − μ 1ᵀ), the gradient of E is −2 tr S^½ · Fᵀ S^-½ R v. Where
-columns of a group are tied, no gradient is at hand, and the mass of one orbit after the other is moved by trial.
+little; then every column's measure is moved for the least Σ a s + b E at these prices, which the sum is never above.
+E is the least trace of an ellipsoid about the points f_j − F μ, (f_j − F μ)ᵀ P⁻¹ (f_j − F μ) ≤ 1, which is convex in P
+and μ together, and so is s: with P and the dual weights v the best μ is that of a quadratic form, and all are moved in
+turn. Where columns of a group are tied no form is at hand, and the mass of one orbit after the other is moved by trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
+from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from batchdp.linalg.matrix import Dense
-from batchdp.optimizer.residual.groups import (
-    MOST_CLASSES,
-    TableWeights,
-    TooManyClassesError,
-    alone,
-    assemble,
-    assembly_price,
-    blocks_of,
-    group_terms,
-    separate,
-    solve_column,
-    solve_group,
-)
-from batchdp.optimizer.residual.search import Batch, Found, split_by
-from batchdp.optimizer.residual.solver import certify
+from batchdp.optimizer.residual.groups import Likeness, likeness, separate, solve_column, solve_group, view_of
+from batchdp.optimizer.residual.search import Found, split_by
+from batchdp.optimizer.residual.solver import ROUND_SECONDS, block_price
+from batchdp.optimizer.residual.splits import Batch, Split, TableWeights, squared_mean
 from batchdp.strategies.account import UNLIMITED, Account
-from batchdp.strategies.residual.columns import Column, ColumnView, view, without_rounding
-from batchdp.strategies.residual.terms import kron
-
-ANGLES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, np.pi / 2)
-"""From F μ to what it has outside of the rest's range."""
-RECORDS = 300
-"""That are drawn."""
-SAMPLE_SECONDS = 1.5e-3
-"""Nominal seconds of their inner products, for every factor of a table; measured."""
-MOST_TERMS_ALONE = 2000
-
-
-def limit_of(
-    batch: Batch,
-    terms: TableWeights,
-    measures: Sequence[Mapping[int, Dense]],
-    account: Account = UNLIMITED,
-    seed: int = 0,
-) -> float:
-    """The best limit that is found: by products of each of the measures, by a sample of records, by single tables."""
-    found, lasting = 0.0, account.lasting_share()
-    for mu in measures:
-        best = 0.0
-        for angle in ANGLES:
-            if account.over() and found > 0:
-                return found
-            try:
-                value = by_products(batch, terms, mu, angle, lasting)
-            except TooManyClassesError:
-                break
-            if value < best:  # the angles have one best between them
-                break
-            best = value
-        found = max(found, best)
-    uniform = {i: batch.uniform(i) for i in range(len(batch.columns))}
-    for kinds, weight in list(terms.items())[:MOST_TERMS_ALONE] if found == 0 else []:
-        with suppress(TooManyClassesError):
-            views = {i: batch.view(i, None) for i, _ in kinds}
-            found = max(found, solve_group({kinds: weight}, views, account=lasting).lower)
-    if not account.over() and (found == 0 or len(batch.wide()) > 0):
-        found = max(found, by_sample(batch, terms, {**uniform, **(measures[0] if measures else {})}, seed, lasting))
-    return found
-
-
-def by_products(
-    batch: Batch, terms: TableWeights, measures: Mapping[int, Dense], angle: float, account: Account = UNLIMITED
-) -> float:
-    """The limit of a product of columns' measures; the columns without one are taken uniformly."""
-    wide = {i: measures.get(i, batch.uniform(i)) for i in batch.wide()}
-    turned = {i: _turned(batch.columns[i], mu, angle) for i, mu in wide.items()}
-    total = 0.0
-    ratios = {(i, kind): ratio for i, (_, own) in turned.items() for kind, ratio in own.items()}
-    for kept, own in group_terms(terms, batch.columns, wide, ratios):
-        looked = {i for kinds in own for i, _ in kinds} - set(wide)
-        views = {i: batch.view(i, None) for i in looked} | {i: turned[i][0] for i in kept}
-        rest, apart = separate(own, views)
-        value = 1.0
-        for i, kind in apart:
-            value *= _nuclear(alone(i, {kind: 1.0}), {i: views[i]}, wide, account)
-        value *= _nuclear(rest, {i: one for i, one in views.items() if i not in dict(apart)}, wide, account)
-        total += value
-    return total**2
-
-
-def _turned(column: Column, mu: Dense, angle: float) -> tuple[ColumnView, dict[int, float]]:
-    """What is left of a column's factors, and by what their squared averages are to be multiplied."""
-    rows, ratios = [], {}
-    for kind, F in enumerate(column.rows):
-        mean = F @ mu
-        left = F - mean[:, None]
-        size = float(np.linalg.norm(mean))
-        if kind == 0 or size <= 1e-12 * float(np.abs(F).max(initial=0.0)):
-            rows.append(without_rounding(left, np.abs(F).max(initial=0.0)))
-            continue
-        U, sigma, _ = np.linalg.svd(left * np.sqrt(mu), full_matrices=False)
-        U = U[:, sigma > 1e-10 * sigma[0]] if sigma[0] > 0 else U[:, :0]
-        h = mean / size
-        outside = h - U @ (U.T @ h)
-        outside -= U @ (U.T @ outside)
-        if float(np.linalg.norm(outside)) > 1e-6:
-            h = np.cos(angle) * h + np.sin(angle) * outside / float(np.linalg.norm(outside))
-            h /= float(np.linalg.norm(h))
-        rows.append(without_rounding(left - np.outer(h, h @ left), np.abs(F).max()))
-        ratios[kind] = float(h @ mean) ** 2 / size**2
-    return ColumnView(tuple(rows), np.zeros(0), column.spread, column.counts), ratios
-
-
-def _nuclear(
-    terms: TableWeights, views: Mapping[int, ColumnView], measures: Mapping[int, Dense], account: Account
-) -> float:
-    """The sum of the blocks' nuclear norms at the product measure."""
-    shared = [i for i, own in views.items() if own.rows is not None]
-    if not shared:
-        return float(np.sqrt(solve_group(terms, views, account=account).upper))
-    if np.prod([views[i].classes for i in shared]) > MOST_CLASSES:
-        raise TooManyClassesError
-    v = kron(measures[i][None] for i in shared)[0]
-    total = 0.0
-    for key, own in blocks_of(terms, views, shared).items():
-        made = assemble(key, own, views, shared)
-        account.charge(2 * assembly_price(made))
-        block = made.block
-        there = block.column >= 0
-        weights = np.bincount(block.column[there], v[there], minlength=block.R.shape[1])
-        total += float(np.linalg.svd(block.R * np.sqrt(weights), compute_uv=False).sum())
-    return total
-
-
-def by_sample(
-    batch: Batch, terms: TableWeights, measures: Mapping[int, Dense], seed: int, account: Account = UNLIMITED
-) -> float:
-    """The best distribution on some records that are drawn: every one of these is a distribution on all."""
-    rng = np.random.default_rng(seed)
-    drawn: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    for i, column in enumerate(batch.columns):
-        orbit = rng.choice(column.orbits, size=RECORDS, p=measures[i])
-        drawn.append((orbit, rng.integers(0, column.counts[orbit])))
-    grams: dict[tuple[int, int], Dense] = {}
-    G = np.zeros((RECORDS, RECORDS))
-    for kinds, weight in terms.items():
-        own = np.full((RECORDS, RECORDS), weight)
-        for i, kind in kinds:
-            if (i, kind) not in grams:
-                grams[i, kind] = _inner(batch.columns[i], kind, *drawn[i])
-            own *= grams[i, kind]
-        G += own
-    squares, U = np.linalg.eigh(G)
-    there = squares > 1e-10 * squares[-1]
-    R = np.sqrt(squares[there])[:, None] * U[:, there].T
-    account.charge(SAMPLE_SECONDS * sum(map(len, terms)))
-    return float(certify(R, 1e-2, account, max_rounds=60).bound.lower_bound)
-
-
-def _inner(column: Column, kind: int, orbit: NDArray[np.int64], member: NDArray[np.int64]) -> Dense:
-    """Inner products of the columns that records have in a factor: by orbit, and whether it is the same value."""
-    F = column.rows[kind][:, orbit]
-    together = F.T @ F
-    same = orbit[:, None] == orbit[None, :]
-    alike = same & (member[:, None] == member[None, :])
-    spread = column.spread[kind][orbit]
-    return together + np.where(same, -(spread / column.counts[orbit])[:, None], 0.0) + np.where(alike, spread, 0.0)
-
+from batchdp.strategies.residual.columns import Column
 
 Forces = dict[tuple[int, int], float]
 """By column and factor."""
+Prices = dict[int, float]
+"""By factor: what the whole moves by, for a little of something of it."""
 
-SWEEPS = 4
-ROUNDS = 12
-"""Of the quasi-Newton method for one column."""
-NUDGE = 1e-4
-LOOSE = 5e-4
+SWEEPS = 20
+STEPS = (1.0, 0.5, 0.2)
+ENOUGH = 3e-5
+"""Gained in a sweep, relative, from which another one follows."""
+TURNS, ROUNDS = 15, 2
+"""For one column: of its measure, and of the ellipsoids about its averages in each."""
+STEP = 0.7
+"""Of the way to the measure that would be best if nothing else moved."""
+SETTLED = 3e-3
+"""How far a measure moves, added up, when it is done."""
+NUDGE = 1e-2
+LOOSE = 1e-4
 """Tolerance of the optima on the way."""
+MOST_BESIDE = 400
+"""Classes of columns that are not split, up to which groups are solved again and again."""
 FEWEST_PARTS = 1024
 """That a measure is made of."""
 SMALLEST = 1e-6
@@ -205,7 +63,8 @@ def improve_measures(
     if best is None:
         return None
     start = best
-    alike = _twins(batch, list(measures))
+    alike = [own for own in ([i for i in twins if i in measures] for twins in batch.twins) if own]
+    duals: dict[int, dict[int, Dense]] = {own[0]: {} for own in alike}
     for _ in range(SWEEPS):
         before = best
         beta: Forces = {}
@@ -215,22 +74,26 @@ def improve_measures(
             if account.over():
                 return measures if best < start else None
             i = twins[0]
-            kinds = range(1, len(batch.columns[i].rows))
-            alpha = {}  # how Σ √E_g moves with log s of a factor, on all columns that are alike
-            for kind in kinds:
+            column, mu = batch.columns[i], measures[i]
+            of_means, of_optima = Prices(), Prices()
+            for kind in range(1, len(column.rows)):
+                # How Σ √E_g moves with s and E of a factor, on all columns that are alike.
                 nudged = _total(batch, terms, measures, {(j, kind): 1 + NUDGE for j in twins}, known)
+                mean = squared_mean(column.rows[kind], mu)
                 assert nudged is not None
-                alpha[kind] = (nudged - best) / float(np.log1p(NUDGE))
-            own = {kind: sum(beta.get((j, kind), 0.0) for j in twins) for kind in kinds}
-            kept = {kind: b for kind, b in own.items() if b > 0}
-            found |= dict.fromkeys(twins, _column(batch.columns[i], alpha, kept, i, measures[i], known[0]))
-        for step in (1.0, 0.5, 0.2):  # the forces are those of the start: not so far if it does not pay
+                if nudged > best and mean > 0:
+                    of_means[kind] = (nudged - best) / (NUDGE * mean)
+                force = sum(beta.get((j, kind), 0.0) for j in twins)
+                if force > 0:
+                    of_optima[kind] = force / known[1][i, kind, mu.tobytes()]
+            found |= dict.fromkeys(twins, _balanced(column, of_means, of_optima, mu, duals[i], known[0]))
+        for step in STEPS:  # the forces are those of the start: not so far if it does not pay
             moved = {i: (1 - step) * mu + step * found[i] for i, mu in measures.items()}
             value = _total(batch, terms, moved, {}, known)
             if value is not None and value < best:
                 measures, best = moved, value
                 break
-        if best > before * (1 - 2e-4):
+        if best > before * (1 - ENOUGH):
             break
     return measures if best < start else None
 
@@ -262,85 +125,88 @@ def _total(
 ) -> float | None:
     """Σ √E_g, some averages nudged; `beta` collects how it moves with the logarithm of every kept column's optimum."""
     roots, (account, optima) = 0.0, known
-    first = {j: twins[0] for twins in _twins(batch, list(range(len(batch.columns)))) for j in twins}
-    for kept, own in group_terms(terms, batch.columns, measures, nudged):
-        looked = {i for kinds in own for i, _ in kinds}
-        wide = {i for i, c in enumerate(batch.columns) if c.orbits > 1 and i not in measures}
-        views = {i: batch.view(i, None) for i in (looked | wide) - set(measures)}
-        views |= {i: batch.view(i, measures[i]) for i in kept}
-        rest, apart = separate(own, views)
-        if any(i not in dict(apart) for i in (*kept, *wide)):
-            return None
-        value = 1.0
-        for i, kind in apart:
-            key = first[i], kind, measures[i].tobytes() if i in measures else b""
-            if key not in optima:
-                optima[key] = solve_column(i, {kind: 1.0}, views[i], LOOSE, account).lower
-            value *= optima[key]
-        plain = {i: one for i, one in views.items() if i not in dict(apart)}
-        root = float(np.sqrt(value * solve_group(rest, plain, account=account).upper))
+    first = {j: twins[0] for twins in batch.twins for j in twins}
+    split = Split(batch, measures, nudged)
+    wide = {i for i, c in enumerate(batch.columns) if c.orbits > 1 and i not in measures}
+    seen: dict[Likeness, tuple[float, list[tuple[int, int]]]] = {}  # the root, and what is apart by place and factor
+    for kept, own in split.groups(terms):
+        views = split.views(kept, own)
+        alike, columns = likeness(own, views)
+        if alike not in seen:
+            rest, apart = separate(own, views)
+            alone = {i: kind for i, kind in apart if isinstance(i, int)}
+            if any(i not in alone for i in kept) or prod(batch.columns[i].orbits for i in wide) > MOST_BESIDE:
+                return None
+            value = 1.0
+            for i, kind in alone.items():
+                key = first[i], kind, measures[i].tobytes() if i in measures else b""
+                if key not in optima:
+                    optima[key] = solve_column(i, {kind: 1.0}, view_of(views, i), LOOSE, account).lower
+                value *= optima[key]
+            plain = {i: one for i, one in views.items() if i not in alone}
+            root = float(np.sqrt(value * solve_group(rest, plain, tolerance=LOOSE / 10, account=account).upper))
+            seen[alike] = root, [(columns.index(i), kind) for i, kind in alone.items()]
+        root, places = seen[alike]
         roots += root
         if beta is not None:
-            for pair in apart:
+            for pair in ((columns[place], kind) for place, kind in places):
                 beta[pair] = beta.get(pair, 0.0) + root / 2
     return roots
 
 
-def _twins(batch: Batch, columns: list[int]) -> list[list[int]]:
-    """Columns with the same factors: they get the same measure, which is sought once."""
-    found: dict[tuple[bytes, ...], list[int]] = {}
-    for i in columns:
-        own = batch.columns[i]
-        key = (own.spread.tobytes(), own.counts.tobytes(), *(F.tobytes() for F in own.rows))
-        found.setdefault(key, []).append(i)
-    return list(found.values())
-
-
-def _column(
-    column: Column, alpha: Mapping[int, float], beta: Mapping[int, float], i: int, start: Dense, account: Account
+def _balanced(
+    column: Column, of_means: Prices, of_optima: Prices, start: Dense, duals: dict[int, Dense], account: Account
 ) -> Dense:
-    """The measure of one column for the least Σ α log s + β log E, from a start."""
-    uniform = column.counts / column.counts.sum()
-    warm: dict[int, Dense] = {}
-
-    def measure(x: Dense) -> Dense:
-        mu = np.exp(x - x.max()) + SMALLEST * uniform
-        return np.asarray(mu / mu.sum())
-
-    def value(x: Dense) -> tuple[float, Dense]:
-        mu = measure(x)
-        total, gradient = 0.0, np.zeros(len(mu))
-        for kind, force in alpha.items():
-            F = column.rows[kind]
-            s = float(np.square(F @ mu).sum())
-            if force > 0 and s > 0:
-                total += force * np.log(s)
-                gradient += force * 2 * (F.T @ (F @ mu)) / s
-        for kind, force in beta.items():
-            seen = view(column, mu)
-            answer = solve_column(i, {kind: 1.0}, seen, LOOSE, account, warm.get(kind))
-            assert answer.weights is not None
-            warm[kind] = answer.weights
-            total += force * np.log(answer.lower)
-            gradient += force * _slope(column, kind, mu, answer.weights) / answer.lower
-        return total, mu * (gradient - gradient @ mu)
-
-    x = np.log(np.maximum(start, SMALLEST * uniform))
-    found = minimize(value, x, jac=True, method="L-BFGS-B", options={"maxiter": ROUNDS, "maxfun": 2 * ROUNDS})
-    return measure(found.x)
+    """The measure of one column for the least Σ a s + b E at these prices, from a start; `duals` are the weights v."""
+    mu, uniform = start, column.counts / column.counts.sum()
+    plain = sum((a * column.grams[kind] for kind, a in of_means.items()), np.zeros((len(mu), len(mu))))
+    round_price = ROUND_SECONDS + sum(block_price(*column.rows[kind].shape) for kind in of_optima)
+    for _ in range(TURNS):
+        account.charge(ROUNDS * round_price)
+        H, g = plain, np.zeros(len(mu))
+        for kind, b in of_optima.items():
+            v = duals.get(kind, uniform)
+            for _ in range(ROUNDS):  # the ellipsoid about these averages
+                inverse, v = _ellipsoid(column, kind, mu, v)
+            duals[kind] = v
+            drawn = b * column.rows[kind].T @ inverse @ column.rows[kind]
+            H, g = H + drawn, g + drawn @ v
+        moved = _least_quadratic(H, g)
+        far = float(np.abs(moved - mu).sum())
+        mu = (1 - STEP) * mu + STEP * moved
+        if far < SETTLED:
+            break
+    return np.asarray((mu + SMALLEST * uniform) / (1 + SMALLEST))
 
 
-def _slope(column: Column, kind: int, mu: Dense, v: Dense) -> Dense:
-    """The gradient of the optimum for a factor without its average, by the measure."""
+def _ellipsoid(column: Column, kind: int, mu: Dense, v: Dense) -> tuple[Dense, Dense]:
+    """At weights v of the classes tr P · P⁻¹ for what is left of a factor without its average, and better weights."""
     F = column.rows[kind]
     R = F - (F @ mu)[:, None]
     squares, U = np.linalg.eigh((R * v) @ R.T)
-    there = squares > 1e-12 * squares[-1]
+    there = squares > 1e-12 * max(squares[-1], 0.0)
     l, U = np.sqrt(squares[there]), U[:, there]
-    counts = column.counts
-    spread = np.sqrt(np.maximum(column.spread[kind], 0) * (counts - 1) ** 2 / counts * v)
+    spread = np.sqrt(np.maximum(column.spread[kind], 0) * (column.counts - 1) ** 2 / column.counts * v)
     trace = float(l.sum() + spread.sum())
-    return np.asarray(-2 * trace * (F.T @ (U @ ((U.T @ (R @ v)) / l))))
+    used = np.einsum("ij,ij->j", (U.T @ R) / l[:, None], U.T @ R) + spread / v
+    v = np.maximum(v * used / trace, SMALLEST / len(v))
+    return (U / l) @ U.T * trace, v / v.sum()
+
+
+def _least_quadratic(H: Dense, g: Dense) -> Dense:
+    """The measure μ with the least μᵀ H μ − 2 gᵀ μ among those on as many places as are found to matter."""
+    kept = np.arange(len(g))
+    ridge = 1e-12 * max(float(np.trace(H)) / len(g), np.finfo(float).tiny)
+    while True:
+        K = np.ones((len(kept) + 1, len(kept) + 1))
+        K[:-1, :-1] = H[np.ix_(kept, kept)] + ridge * np.eye(len(kept))
+        K[-1, -1] = 0.0
+        found = np.linalg.solve(K, np.append(g[kept], 1.0))[:-1]
+        if found.min() >= 0:
+            mu = np.zeros(len(g))
+            mu[kept] = found / found.sum()
+            return mu
+        kept = kept[found >= 0]
 
 
 MOST_TRIALS = 40

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
@@ -13,21 +13,23 @@ from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.optimizer.options import USUAL, Options
-from batchdp.optimizer.residual.groups import TableWeights, TooManyClassesError, solve_column
-from batchdp.optimizer.residual.measures import improve_measures, in_fractions, limit_of
+from batchdp.optimizer.residual.groups import TooManyClassesError, solve_column
+from batchdp.optimizer.residual.limits import limit_of
+from batchdp.optimizer.residual.measures import improve_measures, in_fractions
 from batchdp.optimizer.residual.search import (
     GOOD_ENOUGH,
+    HOPELESS,
     MOST_TABLES_APART,
-    Batch,
     Found,
     one_product,
     split_by,
     tables_apart,
 )
+from batchdp.optimizer.residual.splits import Batch, TableWeights
 from batchdp.privacy import GAUSSIAN
 from batchdp.progress import Outcome
 from batchdp.strategies.account import Account
-from batchdp.strategies.residual.columns import column_of
+from batchdp.strategies.residual.columns import columns_of
 from batchdp.strategies.residual.strategy import (
     ListedParts,
     ResidualStrategy,
@@ -74,7 +76,9 @@ def best_sum(batch: Batch, terms: TableWeights, account: Account, tolerance: flo
     with suppress(TooManyClassesError):  # one column by itself is too much: so it is with tables apart
         account.trying = "one product"
         lasting = account.lasting_share()
-        found.append(one_product(batch, terms, tolerance=tolerance, account=lasting))
+        if not batch.joint:  # whose columns no product has
+            enough = HOPELESS * best.total if best is not None else np.inf
+            found.append(one_product(batch, terms, tolerance=tolerance, account=lasting, enough=enough))
         if len(terms) <= MOST_TABLES_APART and not account.over():
             account.trying = "tables apart"
             found.append(tables_apart(batch, terms, tolerance=tolerance, account=lasting))
@@ -88,7 +92,7 @@ def best_sum(batch: Batch, terms: TableWeights, account: Account, tolerance: flo
     best = min(found, key=lambda one: one.total)
     account.trying, account.best = "limit", best.total
     if limit == 0:
-        limit = limit_of(batch, terms, measures, account, seed)
+        limit = limit_of(batch, terms, measures, account, seed, best.total)
     return best, min(limit, best.total)
 
 
@@ -124,14 +128,26 @@ def _components(
             except TooManyClassesError:
                 break  # the time is over
             account.best = min(account.best, found[-1].total)
-    best = min(found, key=lambda one: one.total).measures
+    best = {**{i: batch.uniform(i) for i in wide}, **min(found, key=lambda one: one.total).measures}
     lasting = account.lasting_share()
-    dual = {i: _dual(batch, i, best.get(i, batch.uniform(i)), lasting) for i in wide}
-    return found, [dual, {i: batch.uniform(i) for i in wide}]
+    return found, [dual_measures(batch, own, lasting) for own in (best, {})] + [{i: batch.uniform(i) for i in wide}]
 
 
-def _dual(batch: Batch, i: int, measure: Dense, account: Account) -> Dense:
+def dual_measures(batch: Batch, measures: Mapping[int, Dense], account: Account) -> dict[int, Dense]:
+    """Good measures for limits, given those that columns are split by, if they are; what is alike is solved once."""
+    first = {j: twins[0] for twins in batch.twins for j in twins}
+    found: dict[tuple[int, bytes], Dense] = {}
+    keys = {i: (first[i], measures[i].tobytes() if i in measures else b"") for i in batch.wide()}
+    for i, key in keys.items():
+        if key not in found:
+            found[key] = _dual(batch, i, measures.get(i), account)
+    return {i: found[key] for i, key in keys.items()}
+
+
+def _dual(batch: Batch, i: int, measure: Dense | None, account: Account) -> Dense:
     """The weights of a column's classes in the limit of its first factor: a good measure for limits."""
+    if len(batch.columns[i].rows) == 1:  # which only joint factors look at
+        return batch.uniform(i)
     weights = solve_column(i, {1: 1.0}, batch.view(i, measure), 1e-2, account).weights
     return batch.uniform(i) if weights is None else weights
 
@@ -170,7 +186,7 @@ def _whole(workload: KroneckerWorkload, objective: Literal["sum", "max"], accoun
 
 def of_whole_tables(workload: KroneckerWorkload, parts: WholeParts, says: dict[str, Any]) -> ResidualStrategy:
     """The strategy with these shares of the components of whole tables, and what it says of itself."""
-    columns = tuple(map(column_of, workload.sizes, workload.factors))
+    columns = columns_of(workload)
     averages = tuple(np.full(len(c.orbit), 1 / len(c.orbit)) for c in columns)
     return ResidualStrategy(workload=workload, columns=columns, averages=averages, parts=parts, **says)
 

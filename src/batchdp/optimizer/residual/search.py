@@ -10,25 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from math import prod
 
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
-from batchdp.optimizer.residual.groups import (
-    Answer,
-    Kinds,
-    TableWeights,
-    TooManyClassesError,
-    group_terms,
-    solve_column,
-    solve_group,
-)
+from batchdp.optimizer.residual.groups import Answer, Memory, TooManyClassesError, columns_in, solve_column, solve_group
+from batchdp.optimizer.residual.splits import Batch, Kinds, Split, TableWeights
 from batchdp.strategies.account import UNLIMITED, Account
-from batchdp.strategies.residual.columns import Column, ColumnView, column_of, view
+from batchdp.strategies.residual.columns import Column, ColumnView
 from batchdp.strategies.residual.terms import TermGroup
-from batchdp.workloads.kronecker import KroneckerWorkload
 
 GOOD_ENOUGH = 1.002
 """Found over limit at which nothing else is tried."""
@@ -36,6 +26,8 @@ MOST_TABLES_APART = 500
 """Distinct tables for which groups of one table each are tried."""
 SWEEPS = 8
 """Over the columns, for one product."""
+HOPELESS = 4.0
+"""Times the best error that is known: one product that is above this after one sweep does not come below it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,40 +54,6 @@ class Found:
         return tuple(made)
 
 
-class Batch:
-    """What is known of a batch before any search: its columns, and its tables without repetitions."""
-
-    def __init__(self, workload: KroneckerWorkload) -> None:
-        self.workload = workload
-        self.columns: tuple[Column, ...] = tuple(map(column_of, workload.sizes, workload.factors))
-        self.tables: dict[Kinds, list[int]] = {}
-        starts, columns, chosen = workload.starts.tolist(), workload.columns.tolist(), workload.chosen.tolist()
-        for t, (start, end) in enumerate(pairwise(starts)):
-            kinds = tuple((columns[at], chosen[at] + 1) for at in range(start, end))
-            self.tables.setdefault(kinds, []).append(t)
-        self._views: dict[tuple[int, bytes], ColumnView] = {}
-
-    def terms(self, weights: Dense) -> TableWeights:
-        """The distinct tables, with weights of one a table."""
-        return {kinds: float(weights[own].sum()) for kinds, own in self.tables.items()}
-
-    def uniform(self, i: int) -> Dense:
-        """The measure that has every value that is told apart alike, by orbit."""
-        counts = self.columns[i].counts
-        return np.asarray(counts / counts.sum())
-
-    def view(self, i: int, measure: Dense | None) -> ColumnView:
-        """A column as a group sees it, made once."""
-        key = i, b"" if measure is None else measure.tobytes()
-        if key not in self._views:
-            self._views[key] = view(self.columns[i], measure)
-        return self._views[key]
-
-    def wide(self) -> list[int]:
-        """Columns of more than one orbit, those with the most first."""
-        return sorted((i for i, c in enumerate(self.columns) if c.orbits > 1), key=lambda i: -self.columns[i].orbits)
-
-
 def split_by(
     batch: Batch,
     terms: TableWeights,
@@ -109,39 +67,46 @@ def split_by(
     With all columns split the groups are as small as they get: that is done whatever the work.
     """
     smallest = len(measures) == len(batch.wide())
-    unsplit = {i: batch.view(i, None) for i in range(len(batch.columns)) if i not in measures}
-    answers = []
-    for kept, own in group_terms(terms, batch.columns, measures):
+    split, memory, answers = Split(batch, measures), Memory(), []
+    for kept, own in split.groups(terms):
         if not smallest and account.over():
             raise TooManyClassesError("the work is done")
-        looked = {i for kinds in own for i, _ in kinds}
-        views = {i: one for i, one in unsplit.items() if i in looked or one.rows is not None}
-        views |= {i: batch.view(i, measures[i]) for i in kept}
-        answers.append(solve_group(own, views, tolerance=tolerance, account=account))
+        answers.append(memory.solve(own, split.views(kept, own), tolerance, account))
     total = sum(np.sqrt(answer.upper) for answer in answers) ** 2
     limit = 0.0 if measures else answers[0].lower
     method = "components" if measures or len(answers[0].choices[-1]) > 1 or len(answers[0].choices) == 1 else "product"
     return Found(float(total), limit, method, measures, tuple((answer, None) for answer in answers))
 
 
-def one_product(batch: Batch, terms: TableWeights, *, tolerance: float = 1e-3, account: Account = UNLIMITED) -> Found:
-    """One product of columns' strategies for all tables, each column in turn at its best for the others'."""
+def one_product(
+    batch: Batch, terms: TableWeights, *, tolerance: float = 1e-3, account: Account = UNLIMITED, enough: float = np.inf
+) -> Found:
+    """One product of columns' strategies for all tables, each column in turn at its best for the others'.
+
+    It is given up where one turn of all columns leaves more than `enough`.
+    """
     views = {i: batch.view(i, None) for i in range(len(batch.columns))}
     looked = sorted({i for kinds in terms for i, _ in kinds} | {i for i, one in views.items() if one.rows is not None})
-    cost = {i: _costs_of_data(batch.columns[i]) for i in looked}
+    factor = np.zeros((len(views), len(terms)), dtype=np.int64)  # of every column in every table
+    for t, kinds in enumerate(terms):
+        for i, kind in kinds:
+            factor[i, t] = kind
+    asked = np.array(list(terms.values()))
+    logs = {i: _logs(_costs_of_data(batch.columns[i])) for i in looked}
+    together = sum((logs[i][factor[i]] for i in looked), np.zeros(len(terms)))
     answers: dict[int, Answer] = {}
-    total = _priced(terms, cost)
+    total = float(asked @ np.exp(together))
     for _ in range(SWEEPS):
         for i in looked:
-            weights: dict[int, float] = {}
-            for kinds, weight in terms.items():
-                there = dict(kinds)
-                others = prod(float(cost[j][there.get(j, 0)]) for j in looked if j != i)
-                weights[there.get(i, 0)] = weights.get(there.get(i, 0), 0.0) + weight * others
+            others = together - logs[i][factor[i]]
+            scale = float(others.max())  # which may be beyond what floats hold
+            each = np.bincount(factor[i], asked * np.exp(others - scale))
+            weights = {int(kind): float(each[kind]) for kind in np.flatnonzero(each)}
             answers[i] = solve_column(i, weights, views[i], tolerance, account)
-            cost[i] = _costs(answers[i], views[i])
-        before, total = total, _priced(terms, cost)
-        if total > before * (1 - 1e-4):
+            logs[i] = _logs(_costs(answers[i], views[i]))
+            together = others + logs[i][factor[i]]
+        before, total = total, float(asked @ np.exp(together))
+        if total > before * (1 - 1e-4) or total > enough:
             break
     choices = tuple(choice for i in looked for choice in answers[i].choices)
     return Found(total, 0.0, "product", {}, ((Answer(total, 0.0, choices), None),))
@@ -151,16 +116,26 @@ def tables_apart(batch: Batch, terms: TableWeights, *, tolerance: float = 1e-3, 
     """Every distinct table as a group of its own, at its optimum: a product of the columns' optima."""
     groups = []
     for kinds, weight in terms.items():
-        views = {i: batch.view(i, None) for i, _ in kinds}
-        groups.append((solve_group({kinds: weight}, views, tolerance=tolerance, account=account), frozenset({kinds})))
+        answer = solve_table(batch, kinds, weight, tolerance=tolerance, account=account)
+        groups.append((answer, frozenset({kinds})))
     total = sum(np.sqrt(answer.upper) for answer, _ in groups) ** 2
     return Found(float(total), 0.0, "tables apart", {}, tuple(groups))
 
 
-def _priced(terms: TableWeights, cost: Mapping[int, Dense]) -> float:
-    return sum(
-        weight * prod(float(own[dict(kinds).get(i, 0)]) for i, own in cost.items()) for kinds, weight in terms.items()
-    )
+def solve_table(
+    batch: Batch, kinds: Kinds, weight: float, *, tolerance: float = 1e-3, account: Account = UNLIMITED
+) -> Answer:
+    """The best strategy for one table by itself."""
+    split = Split(batch, {})
+    ((_, own),) = split.groups({kinds: weight})
+    looked = batch.looked(kinds)
+    views = {where: one for where, one in split.views((), own).items() if looked.issuperset(columns_in(where))}
+    return solve_group(own, views, tolerance=tolerance, account=account)
+
+
+def _logs(costs: Dense) -> Dense:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(costs))
 
 
 def _costs_of_data(column: Column) -> Dense:

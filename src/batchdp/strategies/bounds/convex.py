@@ -180,7 +180,7 @@ class _Point:
 
     @cached_property
     def log_q(self) -> Dense:
-        """The plain step."""
+        """The logarithms of q, for the plain step."""
         return np.log(np.maximum(self.q, SMALLEST_RATIO))
 
 

@@ -8,6 +8,7 @@ has cells of its own.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -43,8 +44,60 @@ class Measured:
     weight: float
 
 
+class TableGroup(ABC):
+    """Measured tables that serve some of the asked tables."""
+
+    serves: frozenset[int] | None = None
+    """The asked tables, all if None."""
+
+    @property
+    @abstractmethod
+    def share(self) -> float:
+        """Its part of the sensitivity."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> list[int]:
+        """How many numbers are measured of every table."""
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @abstractmethod
+    def listed(self) -> Iterator[Measured]:
+        """The measured tables, one by one."""
+
+    @abstractmethod
+    def variances(self, workload: KroneckerWorkload, table: int) -> Dense:
+        """Of every answer of a table, where the noise on each measurement has the variance 1; to be broadcast."""
+
+    @abstractmethod
+    def table_variances(self, workload: KroneckerWorkload) -> Dense | None:
+        """For every table the variance that all of its answers have, as `variances` has it; None where they differ."""
+
+    @abstractmethod
+    def reproduced(self, workload: KroneckerWorkload, table: int, records: Indices) -> Iterator[Dense]:
+        """B L of one asked table for each record alone, as an array of the table's shape."""
+
+    @abstractmethod
+    def measure(self) -> Dense:
+        """L over all cells, multiplied out."""
+
+    @abstractmethod
+    def weights(
+        self, workload: KroneckerWorkload, table: int, at: Mapping[int, Indices], places: int
+    ) -> Iterator[tuple[int, Dense]]:
+        """What some answers of an asked table make of every measured one: its number, and answer × measurement.
+
+        Args:
+            workload, table: what is asked.
+            at: for each of the asked table's columns the queries' places along it, one an answer.
+            places: how many answers there are.
+        """
+
+
 @dataclass(frozen=True, eq=False)
-class MarginalGroup:
+class MarginalGroup(TableGroup):
     """Weighted tables that serve some asked tables; Σ θ is the group's share of the sensitivity."""
 
     columns: tuple[Column, ...]
@@ -70,7 +123,7 @@ class MarginalGroup:
 
     @cached_property
     def tau(self) -> Dense:
-        """Of all columns."""
+        """The τ of every column."""
         return np.array([own.tau for own in self.insides])
 
     def eigenvalues(self, needed: Flags) -> Dense:
@@ -146,13 +199,7 @@ class MarginalGroup:
     def weights(
         self, workload: KroneckerWorkload, table: int, at: Mapping[int, Indices], places: int
     ) -> Iterator[tuple[int, Dense]]:
-        """What some answers of an asked table make of every measured one: its number, and answer × measurement.
-
-        Args:
-            workload, table: what is asked.
-            at: for each of the asked table's columns the queries' places along it, one an answer.
-            places: how many answers there are.
-        """
+        """By least squares, component by component."""
         factors = {i: F[at[i]] for i, F in factors_apart(workload, table, self.columns).items()}
         components = self.components(factors)
 
@@ -215,17 +262,14 @@ class MarginalGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class Results:
+class Results(TableGroup):
     """The queries themselves: noise on results, each answer with as much."""
 
     workload: KroneckerWorkload
     scale: float
     """What every query is multiplied by."""
 
-    serves = None
-
-    def __len__(self) -> int:
-        return len(self.workload.tables)
+    share: ClassVar[float] = 1.0
 
     def listed(self) -> Iterator[Measured]:
         """Each asked table, with its factors inside."""
@@ -277,7 +321,7 @@ class MarginalStrategy(FactoredStrategy):
         " For Laplace noise over many tables this limit is loose: the best possible may be far above it."
     )
 
-    groups: tuple[MarginalGroup | Results, ...] = field(repr=False)
+    groups: tuple[TableGroup, ...] = field(repr=False)
     sensitivity: float
     status: Outcome = Outcome.BEST_OF_STARTS
 
@@ -314,7 +358,7 @@ class MarginalStrategy(FactoredStrategy):
         starts = list(accumulate(own.sizes, initial=before))
         return ((starts[k], block) for k, block in own.weights(self.workload, table, at, places))
 
-    def _group_of(self, table: int) -> MarginalGroup | Results:
+    def _group_of(self, table: int) -> TableGroup:
         return next(group for group in self.groups if group.serves is None or table in group.serves)
 
     def __repr__(self) -> str:

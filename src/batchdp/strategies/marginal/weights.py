@@ -86,11 +86,11 @@ class Tables:
         return self.apart | self.difference
 
     def chosen(self, which: Any) -> Tables:
-        """Some of them."""
+        """Some of the tables, in order."""
         return Tables(self.apart[which], self.difference[which])
 
     def with_(self, other: Tables) -> Tables:
-        """Both."""
+        """These tables, then the others."""
         return Tables(np.vstack([self.apart, other.apart]), np.vstack([self.difference, other.difference]))
 
     def distinct(self) -> Indices:
@@ -100,7 +100,7 @@ class Tables:
 
 
 def plain(apart: Flags) -> Tables:
-    """Tables without differences."""
+    """The tables without any differences."""
     return Tables(apart, np.zeros_like(apart))
 
 

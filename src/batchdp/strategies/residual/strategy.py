@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -190,6 +190,27 @@ def least_largest(found: Closure, weights: Dense, account: Account = UNLIMITED) 
     return best, upper, lower
 
 
+class Parts(Protocol):
+    """The measurements of a strategy, however they are held: residual terms in their order."""
+
+    @property
+    def shares(self) -> Dense:
+        """Of the budget, one a group."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[ResidualTerm[ResidualFactor]]: ...
+
+    def of(self, table: int, looked: set[int]) -> Iterator[ResidualTerm[ResidualFactor]]:
+        """Those that may have a share in a table, which looks at these columns."""
+        ...
+
+    def table_variances(self, tables: int) -> Dense | None:
+        """For every table the variance that all of its answers have; None where they differ."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class ListedParts:
     """Parts held group by group."""
@@ -198,7 +219,7 @@ class ListedParts:
 
     @cached_property
     def parts(self) -> tuple[ResidualTerm[ResidualFactor], ...]:
-        """One by one."""
+        """The parts of all groups, one by one."""
         return tuple(part for group in self.groups for part in group.parts())
 
     def __len__(self) -> int:
@@ -267,7 +288,7 @@ class ResidualStrategy(FactoredStrategy):
 
     columns: tuple[Column, ...] = field(repr=False)
     averages: tuple[Dense, ...] = field(repr=False)
-    parts: ListedParts | WholeParts = field(repr=False)
+    parts: Parts = field(repr=False)
 
     sensitivity: float = field(default=1.0, init=False, repr=False)
     """How much one record can change the measurements, in the L2 norm."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.linalg.matrix import Dense, Indices, outer_rows
-from batchdp.strategies.residual.columns import Axis, Column, along
+from batchdp.strategies.residual.columns import Axis, Column, JointAxis, along
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,28 +131,69 @@ class TableView:
         axes: how the table looks at its columns, in ascending order.
     """
 
-    def __init__(self, columns: Sequence[Column], averages: Sequence[Dense], axes: Mapping[int, Axis]) -> None:
+    def __init__(
+        self, columns: Sequence[Column], averages: Sequence[Dense], axes: Mapping[int, Axis | JointAxis]
+    ) -> None:
         self.columns, self.averages, self.axes = columns, averages, axes
         self.one = np.ones((1,) * len(axes))
+        self._axis_of = {c: i for i, axis in axes.items() for c in axis.looked}
 
-    def _on_orbits(self, i: int) -> Dense:
-        return self.axes[i].on_orbits if i in self.axes else np.ones((1, self.columns[i].orbits))
+    def _sides(self, piece: ResidualFactor) -> list[tuple[int, tuple[int, ...], Dense]]:
+        """The axes of a piece's matrix columns, those columns of each, and query × combination of their orbits.
+
+        A column that the table does not ask for is an axis of one query, which sums over it.
+        """
+        kept: dict[int, tuple[int, ...]] = {}
+        for c in piece.matrix:
+            axis = self._axis_of.get(c, c)
+            kept[axis] = (*kept.get(axis, ()), c)
+        order = {axis: place for place, axis in enumerate(self.axes)}
+        found = []
+        for axis in sorted(kept, key=lambda axis: order.get(axis, -1)):
+            own = kept[axis]
+            rows = self.axes[axis].on_orbits(own, self.averages) if axis in order else np.ones((1, self._orbits(own)))
+            found.append((axis, own, rows))
+        return found
+
+    def _is_parted(self, part: ResidualTerm[Any]) -> bool:
+        """Whether several pieces look at one axis: what a table is read from has tied columns in one piece."""
+        seen = [{self._axis_of[c] for c in piece.columns if c in self._axis_of} for piece in part.pieces]
+        return sum(map(len, seen)) > len(set().union(*seen))
+
+    def _orbits(self, columns: Iterable[int]) -> int:
+        return prod(self.columns[c].orbits for c in columns)
+
+    def _in_order(self, rows: Dense, sides: Sequence[tuple[int, tuple[int, ...], Dense]]) -> Dense:
+        """Columns that are combinations of the sides' orbits, as those of the piece's matrix columns in their order."""
+        given = [c for _, own, _ in sides for c in own]
+        if given == sorted(given):
+            return rows
+        wide = rows.reshape(-1, *(self.columns[c].orbits for c in given))
+        return wide.transpose(0, *(1 + np.argsort(given))).reshape(rows.shape)
 
     def _averages(self, part: ResidualTerm[Any]) -> dict[int, Dense]:
-        """What queries make of the averages of columns that a part does not look at."""
-        looked = part.columns
-        return {i: axis.average(self.averages[i]) for i, axis in self.axes.items() if i not in looked}
+        """What queries make of the averages of axes that a part does not look at."""
+        looked = set(part.columns)
+        away = {i: axis for i, axis in self.axes.items() if looked.isdisjoint(axis.looked)}
+        return {i: axis.on_orbits((), self.averages)[:, 0] for i, axis in away.items()}
 
     def recover(self, part: ResidualTerm[Any], measured: Dense) -> Dense:
         """The part's share in the table's answers, to be broadcast to the table's shape."""
+        if self._is_parted(part):
+            return 0 * self.one
         y = measured.reshape(part.shape(self.columns))
-        order: list[int] = []  # the column of every axis
+        order: list[int] = []  # which of the table's axes every axis is
         for piece in part.pieces:
-            axis = len(order)
-            y = _multiply(y, axis, piece.recover)
-            y = y.reshape([*y.shape[:axis], *(self.columns[i].orbits for i in piece.matrix), *y.shape[axis + 1 :]])
-            for i in piece.matrix:
-                y = _multiply(y, len(order), self._on_orbits(i))
+            at, sides = len(order), self._sides(piece)
+            y = _multiply(y, at, piece.recover)
+            given = [c for _, own, _ in sides for c in own]
+            before, behind = y.shape[:at], y.shape[at + 1 :]
+            if given != sorted(given):
+                y = y.reshape([*before, *(self.columns[c].orbits for c in piece.matrix), *behind])
+                y = np.moveaxis(y, [at + piece.matrix.index(c) for c in given], range(at, at + len(given)))
+            y = y.reshape([*before, *(self._orbits(own) for _, own, _ in sides), *behind])
+            for i, _, rows in sides:
+                y = _multiply(y, len(order), rows)
                 order.append(i)
             for i, o in piece.spread:
                 y = y - y.mean(axis=len(order), keepdims=True)
@@ -161,20 +202,22 @@ class TableView:
                 order.append(i)
         y = y.squeeze(axis=tuple(a for a, i in enumerate(order) if i not in self.axes))  # of one row each
         order = [i for i in order if i in self.axes]
-        y = y.transpose(np.argsort(order)) if order else y
-        y = y.reshape([y.shape[sorted(order).index(i)] if i in order else 1 for i in self.axes])
+        place = {i: order.index(i) for i in self.axes if i in order}
+        y = y.transpose(list(place.values())) if order else y
+        y = y.reshape([y.shape[[*place].index(i)] if i in place else 1 for i in self.axes])
         for i, average in self._averages(part).items():
             y = y * along(self.axes, i, average)
         return np.asarray(y, dtype=np.float64)
 
     def weights(self, part: ResidualTerm[Any], at: Mapping[int, Indices], places: int) -> Dense:
         """What `recover` multiplies the part's measurements by, answer × measurement; `at` as in `LatticeReader`."""
-        if any(i not in self.axes for piece in part.pieces for i, _ in piece.spread):
+        if any(i not in self.axes for piece in part.pieces for i, _ in piece.spread) or self._is_parted(part):
             return np.zeros((places, prod(part.shape(self.columns))))
         found = []
         for piece in part.pieces:
-            own = [self._on_orbits(i)[at[i]] if i in self.axes else self._on_orbits(i) for i in piece.matrix]
-            found.append(outer_rows(own, places) @ piece.recover)
+            sides = self._sides(piece)
+            own = [rows[at[i]] if i in self.axes else rows for i, _, rows in sides]
+            found.append(self._in_order(outer_rows(own, places), sides) @ piece.recover)
             for i, o in piece.spread:
                 members = self.axes[i].members(o)
                 rows = np.eye(int(self.columns[i].counts[o]))[at[i]] if members is None else members[at[i]]
@@ -184,6 +227,8 @@ class TableView:
 
     def squares(self, part: ResidualTerm[Any]) -> Dense:
         """The sum of squares of what `recover` multiplies the measurements by, for every answer, to be broadcast."""
+        if self._is_parted(part):
+            return 0 * self.one
         found = self.one
         for i, average in self._averages(part).items():
             found = found * along(self.axes, i, np.square(average))
@@ -195,8 +240,9 @@ class TableView:
 
     def _queries(self, piece: ResidualFactor) -> tuple[Dense, list[int]]:
         """Query × combination of orbits, and the shape of the queries in the table's."""
-        own = {i: self._on_orbits(i) for i in piece.matrix}
-        return kron(list(own.values())), [len(own[i]) if i in own else 1 for i in self.axes]
+        sides = self._sides(piece)
+        own = {i: len(rows) for i, _, rows in sides}
+        return self._in_order(kron(rows for _, _, rows in sides), sides), [own.get(i, 1) for i in self.axes]
 
     def _spread(self, piece: ResidualFactor, size: Callable[[Dense], Dense]) -> Dense:
         """The sizes of what queries make of the values of every spread, apart from their average."""
