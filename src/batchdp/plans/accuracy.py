@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.special import erfinv
 
-from batchdp.errors import PrivacyParameterError
+from batchdp.errors import PrivacyParameterError, check_finite
 from batchdp.linalg.matrix import Dense, plain
+from batchdp.mechanism.conversion import check_delta, epsilon_asking
 from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.measurement import IntegerMeasurement, Relation
 from batchdp.mechanism.prepare import caps_of, lattice_of, quantise
@@ -41,11 +42,13 @@ def epsilon_for(
     neighbours: Relation | None = None,
     rows_per_unit: int | None = None,
     max_rows: int | None = None,
+    delta: float | None = None,
 ) -> float:
     """The least ε (ρ for a zCDP strategy) at which every answer, or a named one, is as accurate as asked.
 
     Args:
         planned: what will be released.
+        delta: with it the ε that `answer` takes beside this δ, also for a zCDP strategy.
         standard_error: the largest standard error that is good enough; or
         half_width: the largest half width of an interval of this `confidence`.
         query: only this one has to be accurate enough; a table's name where the batch has tables.
@@ -54,16 +57,21 @@ def epsilon_for(
     strategy, relation, max_rows = settle(planned, neighbours, rows_per_unit, max_rows)
     if (standard_error is None) == (half_width is None):
         raise PrivacyParameterError("give either standard_error or half_width, the accuracy that is wanted")
-    goal: Any = half_width if standard_error is None else standard_error
-    if isinstance(goal, bool) or not (math.isfinite(goal) and goal > 0):
-        raise PrivacyParameterError(f"the accuracy wanted is {goal!r}; it must be finite and above 0")
+    goal = check_finite(
+        *(("half_width", half_width) if standard_error is None else ("standard_error", standard_error)),
+        above=0,
+        error=PrivacyParameterError,
+    )
+    if delta is not None:
+        check_delta(delta)
     tables = range(len(strategy.workload.tables)) if query is None else [_table(strategy, query)]
     of, slack = widths(strategy, relation.factor, max_rows)
     checked_confidence(confidence)
     worst = float(of(tables, None if half_width is None else confidence).max(initial=0.0))
     if worst == 0:
         raise PrivacyParameterError(NO_NOISE)
-    return float(_enough(worst / goal, strategy.noise, slack))
+    found = float(_enough(worst / goal, strategy.noise, slack))
+    return found if delta is None or strategy.noise.is_pure else epsilon_asking(found, delta)
 
 
 def needed(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, float]]:
@@ -73,7 +81,7 @@ def needed(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, float]]:
 
 def needed_by_table(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]]:
     """The same for each of the tables that it is wanted of; over cells a table is a query."""
-    of, slack = widths(plan.strategy, plan.factor, plan.domain.privacy.max_rows)
+    of, slack = widths(plan.strategy, plan.factor, plan.protected.privacy.max_rows)
 
     def budgets(wanted: Wanted) -> Dense:
         errors = of(wanted.queries, None if wanted.criterion.margin is None else wanted.criterion.confidence)
@@ -84,7 +92,7 @@ def needed_by_table(plan: Plan, criteria: Criteria) -> list[tuple[Wanted, Dense]
 
 def margins(plan: Plan, confidence: float = 0.95) -> Dense:
     """Half the width of the widest interval of every table's answers at an ε or ρ of 1."""
-    of, _ = widths(plan.strategy, plan.factor, plan.domain.privacy.max_rows)
+    of, _ = widths(plan.strategy, plan.factor, plan.protected.privacy.max_rows)
     return of(range(len(plan.tables)), confidence)
 
 

@@ -21,7 +21,7 @@ from batchdp.linalg.matrix import Dense, column_norms, plain, row_squares
 from batchdp.optimizer.families.noise_on_data import noise_on_data
 from batchdp.optimizer.families.noise_on_results import noise_on_results
 from batchdp.optimizer.marginal.problem import largest_change
-from batchdp.optimizer.residual.search import Batch
+from batchdp.optimizer.residual.splits import Batch
 from batchdp.plans.criteria import Statement, describe_parts
 from batchdp.plans.planned import Plan
 from batchdp.privacy import LAPLACE, Budget, Noise
@@ -68,8 +68,13 @@ def asked_for(statements: Sequence[ExpectedStatement]) -> int:
     return round(sum(one.share for one in statements))
 
 
-def explained(statements: Sequence[ExpectedStatement]) -> str:
-    """What "by itself" and "gain" mean, in words."""
+def explained(statements: Sequence[ExpectedStatement], replaced: int = 0) -> str:
+    """What "by itself" and "gain" mean, in words.
+
+    Args:
+        statements: the plan's.
+        replaced: how many rows a replaced unit counts as; 0 where units are added and removed.
+    """
     count = asked_for(statements)
     share = "the whole budget" if count == 1 else f"1/{count:,} of the budget"
     apart = "; a derived answer part by part, each alone with an equal part of that" * any(
@@ -79,6 +84,11 @@ def explained(statements: Sequence[ExpectedStatement]) -> str:
         f"By itself: each statement alone with {share}, by noise on data or on results, whichever is better, with what "
         f"a unit can change bounded as in the plan{apart}. Gain: how many times smaller its error is than that."
     )
+    if replaced:
+        text += (
+            f" A replaced unit counts as one removed and one added, {replaced:,} rows: errors, limits and gains are "
+            "for that, and a statement alone may need less noise, a total half as much."
+        )
     return f"{text} {describe_parts((one.name, one.adds) for one in statements)}".rstrip()
 
 
@@ -154,7 +164,7 @@ def _(workload: KroneckerWorkload, noise: Noise) -> Callable[[Statement], Dense]
     def squared_scales(statement: Statement) -> Dense:
         own = list(statement.queries)
         on_results = np.full(len(own), noise.together(changes[own], at_right_angles=True) ** 2)
-        looked = [set(workload.factors_of(t)) for t in own]
+        looked = [set(workload.tables[t].columns) for t in own]
         beside = set().union(*looked)
         on_data = cells[own] * [math.prod(sizes[c] for c in beside - one) for one in looked]
         return min(on_data, on_results, key=lambda squares: float(np.average(squares, weights=answers[own])))

@@ -20,6 +20,7 @@ from batchdp.plans.baselines import simple_variances
 from batchdp.privacy import GAUSSIAN, LAPLACE
 from batchdp.strategies.shaped import ShapeLimits
 from batchdp.strategies.strategy import Strategy
+from batchdp.text import Shown
 from batchdp.workloads.kronecker import KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload, Workload, as_workload
 from batchdp.workloads.reduction import reduce
@@ -45,7 +46,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """All methods' figures for a workload under Laplace noise, and the bound that none of them can pass."""
 
     m: int

@@ -8,7 +8,7 @@ record has one cell in each. So the plan is an ordinary one, with blocks of its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
@@ -23,14 +23,14 @@ from batchdp.optimizer.options import Options
 from batchdp.optimizer.residual.groups import TooManyClassesError
 from batchdp.optimizer.residual.measures import improve_by_trial, improve_measures
 from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
-from batchdp.optimizer.residual.search import Batch as SearchBatch
 from batchdp.optimizer.residual.search import split_by
+from batchdp.optimizer.residual.splits import Batch as SearchBatch
 from batchdp.privacy import GAUSSIAN
 from batchdp.queries.query import Query, ValueOf
 from batchdp.sql.script import Batch
 from batchdp.strategies.bounds.convex import OptimalityBound
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.residual.columns import Column, column_of
+from batchdp.strategies.residual.columns import Column, averaged, columns_of, joint_array, without_rounding
 from batchdp.strategies.residual.strategy import ResidualStrategy
 from batchdp.strategies.residual.terms import ResidualFactor, ResidualTerm, measured
 from batchdp.strategies.strategy import every_place
@@ -55,8 +55,12 @@ MOST_SUMMED = 1024
 CHECKED = 64
 """Records on which a plan's components are added up."""
 ROUNDING = 1e-9
+LIMIT_SECONDS = 20.0
+"""Nominal ones, for a limit by itself."""
 
 
+MOST_LIMITED = 128
+"""Values of a column that a limit over all blocks is looked for with: beyond, that takes longer than the plan."""
 Weigh = Callable[[Dense], Dense | None]
 """From the most that one record can change every query to the queries' weights."""
 
@@ -92,8 +96,9 @@ def componentwise(
         summed = {part.column for part in looking if isinstance(part, ValueOf)}
         if any(one.size > MOST_SUMMED for one in tables.encoded.atoms if one.column in summed):
             return None
-        found = optimize_products(tables.workload, Options(seconds=seconds, seed=seed))
-        best = _all_split(tables.workload, found.limit)
+        together = stacked(tables.workload)
+        found = optimize_products(together, Options(seconds=seconds, seed=seed))
+        best = replace(_all_split(together, found.limit), workload=tables.workload)
         sets = tuple(sorted({part.columns for part in best.parts}))
         cells = component_cells(batch.queries, tables, sets, best.averages, most)
     except (BatchDPError, TooManyClassesError):  # tied, too wide or too large: blocks of queries are the other way
@@ -101,9 +106,24 @@ def componentwise(
     return None if cells is None else (cells, _as_strategy(cells, tables, best))
 
 
+def limit_over_blocks(batch: Batch, domain: Domain, weigh: Weigh = lambda _: None, seed: int = 0) -> float | None:
+    """What no Gaussian strategy is below at ρ = ½, whatever its blocks; None where it cannot be had in components.
+
+    A record's L1 norm is at least its L2 norm, so that it holds for Laplace noise too, whose variance is that of the
+    budget. Adding up what is proven of blocks of queries is looser: they have records in common.
+    """
+    try:
+        together = stacked(query_tables(batch, domain, weigh).workload)
+        if max(together.sizes) > MOST_LIMITED:
+            return None
+        return optimize_products(together, Options(seconds=LIMIT_SECONDS, seed=seed)).limit
+    except (BatchDPError, TooManyClassesError):
+        return None
+
+
 def query_tables(batch: Batch, domain: Domain, weigh: Weigh = lambda _: None) -> QueryTables:
     """The tables of some SQL, and where its queries are; a `QueryError` where one is no product of small factors."""
-    encoded = tables_of(batch.selections, None, domain)
+    encoded = tables_of(batch.selections, None, domain, joint=True)
     home = query_of_answer(batch, encoded.asked)
     numbers = np.zeros(len(batch.queries), dtype=np.int64)
     numbers[home[::-1]] = np.arange(len(home))[::-1]
@@ -113,6 +133,26 @@ def query_tables(batch: Batch, domain: Domain, weigh: Weigh = lambda _: None) ->
     shared = each[home] / np.bincount(home, minlength=len(batch.queries))[home]
     workload, at = weigh_answers(encoded.workload, shared)
     return QueryTables(encoded, workload, tuple(at[n] for n in numbers.tolist()), weights)
+
+
+def stacked(workload: KroneckerWorkload) -> KroneckerWorkload:
+    """The same queries in fewer tables: those of one axis are one table, whose rows have the roots of their weights.
+
+    What is best for either is best for both, and parts of the one can be read as parts of the other.
+    """
+    alone: dict[int, list[Dense]] = {}
+    tables: list[dict[int, Dense]] = []
+    weights = []
+    for t, weight in enumerate(workload.weights.tolist()):
+        own = {axis: factor.matrix for axis, factor in workload.factors_of(t).items()}
+        if len(own) == 1:
+            ((axis, F),) = own.items()
+            alone.setdefault(axis, []).append(np.sqrt(weight) * F)
+        else:
+            tables.append(own)
+            weights.append(weight)
+    tables += [{axis: np.concatenate(rows)} for axis, rows in alone.items()]
+    return workload.asking(tables, None, np.array(weights + [1.0] * len(alone)))
 
 
 def _tops(workload: KroneckerWorkload) -> Dense:
@@ -132,7 +172,10 @@ def _all_split(workload: KroneckerWorkload, limit: float) -> ResidualStrategy:
     terms = known.terms(workload.weights)
     measures = {i: known.uniform(i) for i in known.wide()}
     better = improve_measures(known, terms, measures) if measures else None
-    best = split_by(known, terms, better) if better is not None else improve_by_trial(known, terms, measures)
+    if better is None and not known.joint:
+        best = improve_by_trial(known, terms, measures)
+    else:
+        best = split_by(known, terms, measures if better is None else better)
     return _strategy(known, best, min(limit, best.total))
 
 
@@ -140,7 +183,7 @@ def component_cells(
     queries: Sequence[Query], batch: QueryTables, sets: Sets, averages: Sequence[Dense], most: int
 ) -> ComponentCells | None:
     """The blocks of these sets of columns; None where one has more than `most` cells."""
-    columns = tuple(map(column_of, batch.workload.sizes, batch.workload.factors))
+    columns = columns_of(batch.workload)
     if len(averages) != len(columns) or any(
         len(mu) != len(c.orbit) or abs(float(mu.sum()) - 1) > 1e-12 for mu, c in zip(averages, columns, strict=True)
     ):
@@ -211,20 +254,24 @@ def _amounts(batch: QueryTables, columns: Sequence[Column], averages: Sequence[D
 def _component(
     batch: QueryTables, columns: Sequence[Column], averages: Sequence[Dense], own: tuple[int, ...], table: int
 ) -> Dense | None:
-    factors = batch.workload.factors_of(table)
-    if not set(own) <= set(factors):
+    workload = batch.workload
+    factors = workload.factors_of(table)
+    if not set(own) <= {c for axis in factors for c in workload.looked_at(axis)}:
         return None
-    rows = np.ones((1, 1))
-    for c, factor in factors.items():
-        F = factor.matrix[:, np.unique(columns[c].value, return_index=True)[1]]
-        mean = F @ averages[c]
-        mean = np.where(np.abs(mean) <= 1e-13 * np.abs(F).max(axis=1), 0.0, mean)
-        part = mean[:, None]
-        if c in own:
-            part = F - part
-            part = np.where((np.abs(part).max(axis=1) <= 1e-13 * np.abs(F).max(axis=1))[:, None], 0.0, part)
-        rows = np.asarray(np.kron(rows, part), dtype=np.float64)
-    return rows
+    rows, order = np.ones((1, 1)), list[int]()
+    for axis, factor in factors.items():
+        looked = workload.looked_at(axis)
+        F = joint_array(factor, looked, columns)
+        sizes = np.abs(F).reshape(len(F), -1).max(axis=1)
+        kept = [c for c in looked if c in own]
+        part = averaged(F, looked, {c: averages[c] for c in looked if c not in own})
+        part = without_rounding(part, sizes).reshape(len(F), *(len(averages[c]) for c in kept))
+        for place, c in enumerate(kept):
+            part = part - np.expand_dims(np.tensordot(part, averages[c], axes=(place + 1, 0)), place + 1)
+        part = without_rounding(part.reshape(len(F), -1), sizes)
+        rows, order = np.asarray(np.kron(rows, part), dtype=np.float64), order + kept
+    wide = rows.reshape(-1, *(len(averages[c]) for c in order))
+    return wide.transpose(0, *(1 + np.argsort(order))).reshape(rows.shape)
 
 
 def _check_sums(cells: ComponentCells, batch: QueryTables) -> None:
@@ -232,7 +279,7 @@ def _check_sums(cells: ComponentCells, batch: QueryTables) -> None:
     rng = np.random.default_rng(0)
     alive = [alive_of(one) for one in cells.atoms]
     atoms = np.column_stack([np.zeros((CHECKED, 0), dtype=np.int64), *(rng.choice(own, CHECKED) for own in alive)])
-    values = batch.encoded.values(atoms)
+    values = batch.encoded.values(atoms).astype(np.int64)
     total = np.zeros((len(cells.names), CHECKED))
     for block in cells.blocks:
         classes = block.classes.of(atoms)
@@ -244,8 +291,8 @@ def _check_sums(cells: ComponentCells, batch: QueryTables) -> None:
         factors = batch.workload.factors_of(table)
         shape = [factor.rows for factor in factors.values()]
         truth = np.ones(CHECKED)
-        for (c, factor), row in zip(factors.items(), np.unravel_index(place, shape) if shape else (), strict=True):
-            truth = truth * factor.matrix[row][values[:, c]]
+        for (axis, factor), row in zip(factors.items(), np.unravel_index(place, shape) if shape else (), strict=True):
+            truth = truth * factor.row(int(row))[batch.workload.values_of(axis, values)]
         if np.abs(total[q] - truth).max() > ROUNDING * max(1.0, float(np.abs(truth).max())):
             raise QueryError(f"query {cells.names[q]!r} is not the sum of its components")
 

@@ -189,7 +189,7 @@ class Criteria(BaseModel):
         return tuple(found[name] for name in self.accuracy if found[name].queries)
 
     def as_dict(self) -> dict[str, Any]:
-        """For files."""
+        """The criteria as files have them."""
         limit = {} if self.at_most is None else {"at_most": self.at_most}
         return {**limit, "accuracy": {name: one.as_written() for name, one in self.accuracy.items()}}
 

@@ -9,25 +9,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from scipy import sparse
 
-from batchdp.domain import Domain
+from batchdp.domain import Database, Domain
+from batchdp.domain.relations import DeclaredTable, Relation, as_counted
 from batchdp.errors import PlanError, QueryError
 from batchdp.linalg.matrix import plain
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.criteria import Statement, statement_of, statements_of
 from batchdp.plans.options import Options
+from batchdp.progress import Progress
 from batchdp.queries.expressions import Asked
 from batchdp.queries.query import QUERY, Query
 from batchdp.queries.query import statements_of as by_name
+from batchdp.queries.views import View
 from batchdp.sql.script import Batch
 from batchdp.workloads.encode import TableBatch
 from batchdp.workloads.encode.atoms import Atoms, parts_of
 from batchdp.workloads.encode.cells import Cells, cells_of
+from batchdp.workloads.encode.several import SeveralCells, several_cells
 from batchdp.workloads.matrix import Lazily, MatrixWorkload, Workload
+
+if TYPE_CHECKING:
+    from batchdp.sql.selections import Selection
 
 Items = Sequence[tuple[str, Sequence[Asked[int]]]]
 """Derived answers, by the item of the SELECT that asks for them."""
@@ -48,6 +55,10 @@ class Encoding(Protocol):
     def asked(self) -> Sequence[Asked[int]]:
         """All answers in the order in which they are shown: linear ones by their number, and what is computed."""
 
+    @property
+    def views(self) -> tuple[View, ...]:
+        """What statements show of their answers, where that is not all."""
+
 
 @dataclass(frozen=True, eq=False)
 class CellBatch:
@@ -58,7 +69,7 @@ class CellBatch:
         statements: the SQL, as queries and what is computed from them.
     """
 
-    cells: Cells
+    cells: Cells | SeveralCells
     statements: Batch = field(repr=False)
 
     @property
@@ -70,6 +81,11 @@ class CellBatch:
     def asked(self) -> tuple[Asked[int], ...]:
         """What is shown, in order."""
         return self.statements.asked
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """What statements show of their answers, where that is not all."""
+        return self.statements.views
 
     @property
     def atoms(self) -> tuple[Atoms, ...]:
@@ -85,6 +101,32 @@ class CellBatch:
         return MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met, ends=cells.ends)
 
 
+def check_of_one_table(selections: Sequence[Selection], domain: Domain) -> None:
+    """Refuse tables of very many answers about anything but the rows of a domain's one table."""
+    made = any(not isinstance(one.relation, DeclaredTable) or one.counts_persons for one in selections)
+    if isinstance(domain, Database) or made:
+        raise QueryError(
+            "marginals, and batches of very many answers, are planned over one table; give a domain of one table, with "
+            "table = and [columns…], for each, and ask for persons, joins and subqueries in a batch of their own"
+        )
+
+
+def cells_in(
+    queries: Sequence[Query],
+    domain: Domain,
+    *,
+    most: int,
+    progress: Progress | None = None,
+    partition: Sequence[Sequence[int]] | None = None,
+    relations: Sequence[Relation] = (),
+) -> Cells | SeveralCells:
+    """The cells that queries tell apart, in the one table of a domain, or in several and what is made of them."""
+    domain = as_counted(domain, relations)
+    if isinstance(domain, Database):
+        return several_cells(queries, domain, most=most, progress=progress, partition=partition)
+    return cells_of(queries, domain, most=most, progress=progress, partition=partition)
+
+
 def kinds_of(batch: Encoding, domain: Domain) -> sparse.csr_array | None:
     """What a record of every kind adds to every query, where what is counted does not say it; see `Cells.kinds`."""
     if not isinstance(batch, CellBatch):
@@ -94,7 +136,7 @@ def kinds_of(batch: Encoding, domain: Domain) -> sparse.csr_array | None:
             return cells_of(batch.queries, domain).kinds
         except QueryError:
             return sparse.csr_array((len(batch.cells.names), 0))
-    return batch.cells.kinds if len(batch.cells.blocks) > 1 else None
+    return batch.cells.kinds if isinstance(batch.cells, SeveralCells) or len(batch.cells.blocks) > 1 else None
 
 
 def check_answers(batch: Encoding, workload: Any) -> None:
@@ -111,7 +153,7 @@ def check_answers(batch: Encoding, workload: Any) -> None:
         )
 
 
-def _check_cells(cells: Cells, workload: Any) -> None:
+def _check_cells(cells: Cells | SeveralCells, workload: Any) -> None:
     if not isinstance(workload, MatrixWorkload):
         raise PlanError("strategy: its workload has no cells, the plan has; optimise plan.workload itself")
     # A record has a cell in every block; a strategy that knows of fewer would be given too little noise.
@@ -143,7 +185,7 @@ def _check_cells(cells: Cells, workload: Any) -> None:
         )
 
 
-def _meets_as_counted(cells: Cells, workload: MatrixWorkload) -> bool:
+def _meets_as_counted(cells: Cells | SeveralCells, workload: MatrixWorkload) -> bool:
     """Whether all blocks that one record can have a cell in meet in the workload too."""
     known = [set(met) for met in workload.meetings]
     every = tuple(range(len(workload.blocks)))
@@ -191,8 +233,17 @@ def asked_workload(batch: Any, workload: Workload, domain: Domain, options: Opti
     return MatrixWorkload(cells.matrix, cells.names, workload.weights, blocks=cells.sizes, ends=cells.ends)
 
 
+def counted_domain(batch: Any, domain: Domain) -> Domain:
+    """The domain as it is counted: with the relations of a batch as tables of their own."""
+    if isinstance(batch, CellBatch) and isinstance(batch.cells, SeveralCells):
+        return batch.cells.domain
+    return domain
+
+
 def columns_looked_at(batch: Any) -> set[str]:
     """The columns of the table that anything looks at."""
     if isinstance(batch, CellBatch):
+        if isinstance(batch.cells, SeveralCells):
+            return batch.cells.looked_at(batch.queries)
         return {part.column for query in batch.queries for part in parts_of(query.amount)}
     return {batch.atoms[i].column for column in batch.columns for i in column.atoms}

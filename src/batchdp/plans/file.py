@@ -17,17 +17,17 @@ from batchdp import archive
 from batchdp.domain import Domain, as_domain
 from batchdp.errors import BatchDPError, PlanError, check_finite
 from batchdp.plans import strategy_io
-from batchdp.plans.componentwise import ComponentCells, bounds_of, component_cells, query_tables
+from batchdp.plans.componentwise import ComponentCells, bounds_of, query_tables
 from batchdp.plans.criteria import statements_of
-from batchdp.plans.encoding import CellBatch, Encoding
+from batchdp.plans.encoding import CellBatch, Encoding, cells_in, check_of_one_table
 from batchdp.plans.options import Options
 from batchdp.plans.planned import Plan
+from batchdp.plans.source import cells_by_components
 from batchdp.plans.weighing import Weighing, weighed
+from batchdp.privacy import GAUSSIAN
 from batchdp.sql.script import Batch, batch_of, read_selections
-from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.encode import checked_orders, tables_of
-from batchdp.workloads.encode.cells import cells_of
 from batchdp.workloads.encode.classes import MOST_AMOUNTS
 
 FORMAT = "batchdp-plan-0.3"
@@ -78,15 +78,17 @@ def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) ->
         sql, given = header["sql"], header["marginals"]
         if sql is None and given is None:
             raise PlanError("it asks for nothing")
-        orders = None if given is None else checked_orders(given, domain)
         selections = () if sql is None else read_selections(sql, domain, source=f"{path}: queries")
+        if given is not None or header["strategy"]["kind"] != strategy_io.PAIR:
+            check_of_one_table(selections, domain)
+        orders = None if given is None else checked_orders(given, domain)
         options = Options(**header["options"])
         if header["strategy"]["kind"] == strategy_io.PAIR:
             if sql is None or orders is not None:
                 raise PlanError("its strategy is over cells, and it asks for tables")
             batch, strategy = _over_cells(header, arrays, batch_of(selections), domain, options, most_bytes)
         else:
-            batch = tables_of(selections, orders, domain, text=sql)
+            batch = tables_of(selections, orders, domain, text=sql, joint=options.privacy == GAUSSIAN.privacy)
             strategy = strategy_io.read(header, arrays, weighed(batch, options))
         plan = Plan(sql, orders, domain, batch, strategy, options, str(header["planner"])[:50])
         known, parts = _written(plan)
@@ -105,22 +107,22 @@ def _over_cells(
 ) -> tuple[Encoding, Strategy]:
     """The queries over the cells of a file, and the pair for them."""
     if "components" not in header:
-        batch = CellBatch(cells_of(found.queries, domain, most=options.max_cells, partition=header["blocks"]), found)
+        counted = cells_in(
+            found.queries, domain, most=options.max_cells, partition=header["blocks"], relations=found.relations
+        )
+        batch = CellBatch(counted, found)
         return batch, strategy_io.read(header, arrays, weighed(batch, options), most_bytes)
     ends = np.cumsum(header["measures"])
     averages = np.split(archive.read_numbers("averages", arrays), ends[:-1])
-    sets = tuple(tuple(int(c) for c in own) for own in header["components"])
+    sets = [[int(c) for c in own] for own in header["components"]]
     # Weighed by the most that a record can change a query, which the blocks of components do not show.
     by = Weighing([query.name for query in found.queries], statements_of(found.queries), options)
     factored = query_tables(found, domain, by)
-    cells = component_cells(found.queries, factored, sets, averages, options.max_cells)
-    if cells is None:
-        raise PlanError("its blocks are larger than max_cells")
-    batch = CellBatch(cells, found)
-    strategy = strategy_io.read(header, arrays, replace(batch.workload, weights=factored.weights), most_bytes)
+    batch = CellBatch(cells_by_components(found, domain, factored, sets, averages, options.max_cells), found)
+    weighted = replace(batch.workload, weights=factored.weights)
+    strategy = strategy_io.read_pair(header, arrays, weighted, most_bytes)
     # A limit is kept unless its own error refutes it: to prove it again would be to plan again, and what could be
     # proven of the blocks' matrix is not about the queries.
-    assert isinstance(strategy, PairStrategy)
     total = strategy.expected_squared_error(**strategy.noise.reference.arguments)
     lower = check_finite("limit", header["limit"], least=0)
     kept = lower if lower <= total * (1 + 1e-9) else 0.0

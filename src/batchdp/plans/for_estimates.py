@@ -1,158 +1,299 @@
 """Weights of tables for plans whose answers will be denoised: chosen by simulation on invented populations.
 
-Denoised tables lean on their margins, and large tables say little beyond them. So one-way tables are worth more than
-their own errors, and large pairs less: weights are `one_way` on single columns and (n_i n_j)^−by_size, with mean 1, on
-pairs. Both are tried on invented populations of the domain's sizes, mixtures of classes with skewed columns, about so
-many records: margins on the simplex, pairs shrunk toward the product of theirs with the best strength. That is the
-plainest denoiser; the better ones of a release rank plans as it does. Nothing here looks at data.
+Denoised tables lean on the smaller ones below them, and large tables say little beyond these. So small tables are worth
+more than their own errors, and large ones less. Tables of k columns weigh `orders[k]` on average, and those of several
+columns go with (cells)^−by_size. Both are tried on invented populations of the batch's sizes, mixtures of
+classes with skewed columns, of about so many records: margins on the simplex, larger tables shrunk toward what their
+faces imply with the best strength. That is the plainest denoiser; the better ones of a release rank plans as it does.
+Nothing here looks at data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from math import prod
+from typing import Any
 
 import numpy as np
 from scipy.special import wrightomega
 
-from batchdp.linalg.matrix import Dense
+from batchdp.errors import PlanError, check_whole
+from batchdp.linalg.matrix import Dense, Indices
+from batchdp.linalg.threads import one_thread
+from batchdp.optimizer import optimize
+from batchdp.privacy import Budget
+from batchdp.progress import Progress
+from batchdp.strategies.residual.strategy import closure, is_whole, least_sum
+from batchdp.workloads.kronecker import KroneckerWorkload
 
-ONE_WAY = (0.01, 1.0, 10.0, 100.0, 1000.0, 5000.0)
+ORDERS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 5000.0)
+"""Weights of tables of fewer columns than the largest."""
 BY_SIZE = (0.0, 0.4, 0.75, 1.1, 1.5)
 STRENGTHS = (0.03, 0.3, 1.0, 3.0, 30.0)
-"""λ of the shrinking; the best for every pair is taken."""
+"""λ of the shrinking; the best for every table is taken."""
 POPULATIONS = 2
 CLASSES = 12
+MOST_RECORDS = 100_000
+"""That are invented; noise is scaled where there will be more."""
 MOST_CELLS = 150_000
-"""Of the pairs that are simulated for every population."""
+"""Of the tables that are simulated for every population."""
+MOST_TABLES = 20_000
+"""Beyond which nothing is simulated."""
+MOST_ROUNDS = 4
+SEARCHED = 0.2
+"""Seconds that a Laplace strategy is looked for by every choice."""
+FITTED = 10
+"""Rounds of proportional fitting of a table to its faces."""
 LEAST = 1e-9
+Columns = tuple[int, ...]
+NOTHING = (
+    "Nothing is weighed for estimates: that needs whole tables of one column and of several, such as --marginals 2 "
+    "asks for. Raw and denoised answers are those of the plan without."
+)
 
 
 @dataclass(frozen=True)
-class EstimateWeights:
-    """How much tables count in a plan for estimates.
+class ForEstimates:
+    """How much tables count in a plan for estimates: what was asked, and what simulations chose.
 
     Args:
-        one_way: of tables of one column.
+        records: roughly how many there will be.
+        orders: the weights of tables of 0, 1, 2, … columns; none where there is nothing to weigh.
         by_size: how much less large tables count, as a power of their cells.
-        distance: the L1 distance over the number of records that simulations had, the mean over pairs.
-        even: the same with weights of 1.
+        distance: the L1 distance over the number of records that simulations had, the mean over tables.
+        without: the same by the weights that a plan has without this.
+        raw_loss: by how many times the plan makes the standard errors of raw answers larger, all tables together.
     """
 
-    one_way: float
-    by_size: float
-    distance: float
-    even: float
+    records: int
+    orders: tuple[float, ...] = field(default=(), compare=False)
+    by_size: float = field(default=0.0, compare=False)
+    distance: float = field(default=0.0, compare=False)
+    without: float = field(default=0.0, compare=False)
+    raw_loss: float = field(default=1.0, compare=False)
 
-    def weights(self, sizes: Sequence[int], tables: Sequence[Sequence[int]]) -> Dense:
-        """Of tables, by their columns: one-way tables as said, the others by their cells, with mean 1."""
-        cells = np.array([prod(sizes[i] for i in own) for own in tables], dtype=np.float64)
-        large = np.array([len(own) > 1 for own in tables])
-        found = np.power(cells, -self.by_size)
-        return np.where(large, found / (found[large].mean() if large.any() else 1.0), self.one_way)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "records", check_whole("records", self.records, 1, PlanError))
+        object.__setattr__(self, "orders", tuple(float(one) for one in self.orders))  # from a file
+
+    def weights(self, batch: KroneckerWorkload) -> Dense | None:
+        """Of the tables of a batch; None where there is nothing to weigh."""
+        return weights_by(self.orders, self.by_size, batch) if self.orders else None
+
+    def sentence(self) -> str:
+        """What was chosen, and what raw answers lose by it."""
+        if not self.orders:
+            return NOTHING
+        return (
+            f"Weighed for estimates from some {self.records:,} records: on invented populations denoised tables were "
+            f"off by {self.distance:.3g} of all records on average, {self.without:.3g} by the plan without. Raw "
+            f"answers lose by it: their standard errors are {self.raw_loss:.3g} times those of the plan without (root "
+            "mean square, every table alike)."
+        )
 
 
-def weights_for_estimates(sizes: Sequence[int], rho: float, rows: int, *, seed: int = 0) -> EstimateWeights:
-    """The weights with the least simulated distance for pairs of these columns.
+def weights_by(orders: Sequence[float], by_size: float, batch: KroneckerWorkload) -> Dense:
+    """Of every table by its columns and cells."""
+    many = np.diff(batch.starts)
+    found = np.where(many > 1, np.power(batch.table_sizes(), -by_size), 1.0)
+    for k in np.unique(many).tolist():
+        found[many == k] *= orders[k] / found[many == k].mean()
+    return found
+
+
+def can_be_weighed(workload: Any) -> bool:
+    """Whether a batch has whole tables of one column and of several."""
+    batch = getattr(workload, "structure", None)
+    if batch is None or not is_whole(batch) or len(batch.tables) > MOST_TABLES:
+        return False
+    many = np.diff(batch.starts)
+    return bool(many.max() > 1 and (many == 1).any())
+
+
+@one_thread
+def choose_weights(
+    batch: KroneckerWorkload,
+    budget: Budget,
+    records: int,
+    usual: Dense,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ForEstimates:
+    """The weights with the least simulated distance for the tables of several columns, one after the other.
 
     Args:
-        sizes: how many values every column has.
-        rho: the budget, in zCDP.
-        rows: roughly how many records there will be.
+        batch: whole tables; `can_be_weighed` says whether there is anything to choose.
+        budget: for one record.
+        records: roughly how many there will be.
+        usual: the weights that the batch has without this.
         seed: of the invented populations and their noise.
+        progress: called with (share, what is being done).
     """
-    pairs = _chosen_pairs(sizes, np.random.default_rng(seed))
-    if not pairs:
-        return EstimateWeights(1.0, 0.0, np.nan, np.nan)
-    found = {}
-    for one_way, by_size in [(0.0, 0.0), *product(ONE_WAY, BY_SIZE)]:
-        t = _variances(sizes, rho, one_way, by_size)
-        distances = []
-        for population in range(POPULATIONS):
-            rng = np.random.default_rng([seed, population])  # the same ones for all weights
-            distances.append(np.mean(list(_distances(_invent(sizes, rows, rng), pairs, t, rows, rng))))
-        found[one_way, by_size] = float(np.mean(distances))
-    even = found.pop((0.0, 0.0))
-    best = min(found, key=found.__getitem__)
-    return EstimateWeights(*best, found[best], even)
+    rng, many = np.random.default_rng(seed), np.diff(batch.starts)
+    tables = _simulated(batch, rng)
+    if not tables:
+        return ForEstimates(records)
+    worlds = [_World(batch.sizes, records, tables, np.random.default_rng([seed, k])) for k in range(POPULATIONS)]
+    noise_of, known = VARIANCES[budget.noise.name](batch, budget), {}
+
+    def distance(weights: Dense) -> float:
+        t = noise_of(weights)
+        return float(np.mean([world.distance(t) for world in worlds]))
+
+    def tried(at: tuple[float, ...]) -> float:
+        if at not in known:
+            known[at] = distance(weights_by((at[0], *at[:-1], 1.0), at[-1], batch))
+            if progress is not None:
+                progress(min(0.95, len(known) / 60), "Weighing for estimates, on invented populations")
+        return known[at]
+
+    best = (*[1.0] * (int(many.max()) - 1), 0.0)  # of one column, two, …, and by size
+    for _ in range(MOST_ROUNDS):
+        before = best
+        for place in range(len(best)):
+            choices = BY_SIZE if place == len(best) - 1 else ORDERS
+            best = min(((*best[:place], one, *best[place + 1 :]) for one in choices), key=tried)
+        if best == before:
+            break
+    return ForEstimates(records, (best[0], *best[:-1], 1.0), best[-1], known[best], distance(usual))
 
 
-def _chosen_pairs(sizes: Sequence[int], rng: np.random.Generator) -> list[tuple[int, int]]:
-    """All pairs, or some where they have very many cells."""
-    told = [i for i, n in enumerate(sizes) if n > 1]
-    pairs = list(combinations(told, 2))
-    cells = np.cumsum([sizes[i] * sizes[j] for i, j in pairs])
-    if len(pairs) == 0 or cells[-1] <= MOST_CELLS:
-        return pairs
-    order = rng.permutation(len(pairs))
-    kept = np.cumsum([sizes[pairs[k][0]] * sizes[pairs[k][1]] for k in order]) <= MOST_CELLS
-    return [pairs[k] for k in order[kept]] or [min(pairs, key=lambda own: sizes[own[0]] * sizes[own[1]])]
+def _simulated(batch: KroneckerWorkload, rng: np.random.Generator) -> list[Columns]:
+    """Tables of several columns: all, or some where they have very many cells."""
+    asked = {tuple(i for i in table.columns if batch.sizes[i] > 1) for table in batch.tables}
+    large = sorted(own for own in asked if len(own) > 1)
+    order = [large[k] for k in rng.permutation(len(large))]
+    ends = np.cumsum([prod(batch.sizes[i] for i in own) for own in order])
+    kept = [own for own, end in zip(order, ends, strict=True) if end <= MOST_CELLS]
+    least = min(large, key=lambda own: prod(batch.sizes[i] for i in own), default=())
+    return kept or [own for own in [least] if own and prod(batch.sizes[i] for i in own) <= 20 * MOST_CELLS]
 
 
-def _variances(sizes: Sequence[int], rho: float, one_way: float, by_size: float) -> dict[tuple[int, ...], float]:
-    """t of the total, of every column and of every pair, by the best plan for these weights."""
-    told = [i for i, n in enumerate(sizes) if n > 1]
-    pairs = list(combinations(told, 2))
-    weight = {(i, j): float(sizes[i] * sizes[j]) ** -by_size for i, j in pairs}
-    mean = sum(weight.values()) / len(weight)
-    asked: dict[tuple[int, ...], float] = {(): 0.0, **{(i,): one_way for i in told}}
-    for (i, j), own in weight.items():
-        own = own / mean
-        asked[i, j] = own
-        asked[i,] += own / sizes[j]
-        asked[j,] += own / sizes[i]
-        asked[()] += own / (sizes[i] * sizes[j])
-    for i in told:
-        asked[()] += one_way / sizes[i]
-    freedom = {C: prod(1 - 1 / sizes[i] for i in C) for C in asked}
-    roots = {C: (v * prod(sizes[i] - 1 for i in C) * freedom[C]) ** 0.5 for C, v in asked.items()}
-    total = sum(roots.values())
-    return {C: freedom[C] * total / roots[C] / (2 * rho) for C in asked}
+# ── How large the noise is, by the weights.
 
 
-def _invent(sizes: Sequence[int], rows: int, rng: np.random.Generator) -> tuple[Dense, list[Dense]]:
-    """Shares of classes, and of every column its values within each: value × class."""
-    columns = []
+def _gaussian(batch: KroneckerWorkload, budget: Budget) -> Callable[[Dense], dict[Columns, float]]:
+    """t of every component, by the best plan for some weights."""
+    found = closure(batch)
+    columns = [found.columns_of(a) for a in range(found.size)]
+
+    def variances(weights: Dense) -> dict[Columns, float]:
+        shares, _ = least_sum(found, weights)
+        return dict(zip(columns, (budget.variance(1.0) * found.freedom / shares).tolist(), strict=True))
+
+    return variances
+
+
+def _laplace(batch: KroneckerWorkload, budget: Budget) -> Callable[[Dense], dict[Columns, float]]:
+    """t of every component, from the errors of the tables that a short search finds for some weights.
+
+    A cell of a table over T has the variance Σ_A (N_A / N_T)² t_A D_A / N_A, so that smaller tables come first.
+    """
+    numbers = {table.columns: t for t, table in enumerate(batch.tables)}
+    sets = sorted({own for C in numbers for k in range(len(C) + 1) for own in combinations(C, k)}, key=len)
+    cells = {C: prod(batch.sizes[i] for i in C) for C in sets}
+    freedom = {C: prod(1 - 1 / batch.sizes[i] for i in C) for C in sets}
+
+    def variances(weights: Dense) -> dict[Columns, float]:
+        found = optimize(replace(batch, weights=weights), privacy=budget.noise.privacy, seconds=SEARCHED)
+        errors = budget.variance(1.0) * found.mean_variances()
+        t: dict[Columns, float] = {}
+        for C in sets:
+            below = (A for k in range(len(C)) for A in combinations(C, k))
+            rest = sum((cells[A] / cells[C]) ** 2 * t[A] * freedom[A] for A in below)
+            own = errors[numbers[C]] - rest if C in numbers else 0.0
+            t[C] = max(float(own), 0.0) / freedom[C] if freedom[C] > 0 else 0.0
+        return t
+
+    return variances
+
+
+VARIANCES: Mapping[str, Callable[[KroneckerWorkload, Budget], Callable[[Dense], dict[Columns, float]]]] = {
+    "Gaussian": _gaussian,
+    "Laplace": _laplace,
+}
+
+
+# ── Invented populations.
+
+
+class _World:
+    """An invented population with noise of variance 1, which is the same for all weights that are tried."""
+
+    def __init__(self, sizes: Sequence[int], records: int, tables: Sequence[Columns], rng: np.random.Generator) -> None:
+        self.tables, self.count = tables, min(records, MOST_RECORDS)
+        self.scale = self.count / records
+        codes = _invent(sizes, self.count, rng)
+        sets = {own for A in tables for k in range(1, len(A) + 1) for own in combinations(A, k)}
+        self.truth = {C: _count(codes, sizes, C) for C in sorted(sets)}
+        self.noise = {C: _own(rng.standard_normal(x.shape)) for C, x in self.truth.items()}
+
+    def distance(self, t: Mapping[Columns, float]) -> float:
+        """The mean over tables of the L1 distance of denoised to true ones, over the number of records."""
+        found: dict[Columns, Dense] = {}
+        for C in sorted(self.truth, key=len):
+            found[C] = self._fit(C, max(self.scale * t[C] ** 0.5, LEAST), found)
+        return float(np.mean([np.abs(found[A] - self.truth[A]).sum() for A in self.tables])) / self.count
+
+    def _fit(self, C: Columns, s: float, smaller: Mapping[Columns, Dense]) -> Dense:
+        truth, noise = self.truth[C], s * self.noise[C]
+        if len(C) == 1:
+            return _simplex(truth + noise, self.count)
+        faces = [smaller[C[:axis] + C[axis + 1 :]] for axis in range(len(C))]
+        P = np.maximum(_implied(faces, truth.shape, self.count), LEAST * self.count / truth.size)
+        y = P + _own(truth + noise - P)
+        tried = (P, *_shrunk(y, P, s, self.count))
+        return min(tried, key=lambda x: float(np.abs(x - truth).sum()))
+
+
+def _invent(sizes: Sequence[int], count: int, rng: np.random.Generator) -> Indices:
+    """Codes of records of a dozen classes with skewed columns: record × column."""
+    own = np.sort(rng.choice(CLASSES, count, p=rng.dirichlet(np.ones(CLASSES))))
+    many, columns = np.bincount(own, minlength=CLASSES), []
     for n in sizes:
         base = np.arange(1, n + 1.0) ** -rng.uniform(0.3, 2.0)
         base = rng.permutation(base) if rng.random() < 0.5 else base
-        own = np.maximum(base / base.sum() * n * rng.uniform(0.3, 3.0), 1e-3)
-        columns.append(rng.dirichlet(own, size=CLASSES).T)
-    return rng.dirichlet(np.ones(CLASSES)), columns
+        within = rng.dirichlet(np.maximum(base / base.sum() * n * rng.uniform(0.3, 3.0), 1e-3), size=CLASSES)
+        columns.append(np.concatenate([rng.choice(n, k, p=p) for k, p in zip(many.tolist(), within, strict=True)]))
+    return np.column_stack(columns)
 
 
-def _distances(
-    population: tuple[Dense, list[Dense]],
-    pairs: Sequence[tuple[int, int]],
-    t: dict[tuple[int, ...], float],
-    rows: int,
-    rng: np.random.Generator,
-) -> Iterator[float]:
-    """The L1 distance of every denoised pair to the true one, over the number of records."""
-    shares, within = population
-    margins = {}
-    for i in sorted({i for own in pairs for i in own}):
-        noise = rng.standard_normal(len(within[i])) * t[i,] ** 0.5
-        margins[i] = _simplex(rows * within[i] @ shares + noise - noise.mean(), rows)
-    for i, j in pairs:
-        truth = rng.poisson(rows * (within[i] * shares) @ within[j].T).astype(np.float64)
-        noise = rng.standard_normal(truth.shape) * t[i, j] ** 0.5
-        noise = noise - noise.mean(axis=0) - noise.mean(axis=1, keepdims=True) + noise.mean()
-        own = truth - truth.mean(axis=0) - truth.mean(axis=1, keepdims=True) + truth.mean()
-        a, b = margins[i][:, None], margins[j][None, :]
-        y = own + noise + a / b.size + b / a.size - rows / truth.size
-        target = np.maximum(a * b / rows, LEAST * rows / truth.size)
-        yield min(float(np.abs(x - truth).sum()) / rows for x in (target, *_shrunk(y, target, t[i, j] ** 0.5, rows)))
+def _count(codes: Indices, sizes: Sequence[int], columns: Columns) -> Dense:
+    """The table of some columns."""
+    shape = tuple(sizes[i] for i in columns)
+    place = np.ravel_multi_index(tuple(codes[:, i] for i in columns), shape)
+    return np.bincount(place, minlength=prod(shape)).reshape(shape).astype(np.float64)
 
 
-def _shrunk(y: Dense, target: Dense, s: float, rows: int) -> Iterator[Dense]:
+# ── The plainest denoiser.
+
+
+def _own(table: Dense) -> Dense:
+    """What a table says beyond its margins."""
+    for axis in range(table.ndim):
+        table = table - table.mean(axis=axis, keepdims=True)
+    return table
+
+
+def _implied(faces: Sequence[Dense], shape: tuple[int, ...], total: float) -> Dense:
+    """The table that says nothing beyond its faces."""
+    found = np.full(shape, total / prod(shape))
+    for _ in range(1 if len(shape) == 2 else FITTED):
+        for axis, face in enumerate(faces):
+            now = found.sum(axis=axis)
+            found = found * np.expand_dims(np.divide(face, now, out=np.zeros_like(now), where=now > 0), axis)
+    return found
+
+
+def _shrunk(y: Dense, target: Dense, s: float, total: float) -> Iterator[Dense]:
     """x with x − y + c log(x/P) = 0 for every strength, scaled to the total."""
     for strength in STRENGTHS:
         c = strength * s
         x = c * wrightomega(np.maximum(y / c + np.log(target / c), -700.0))
-        yield x * (rows / max(float(x.sum()), 1e-300))
+        yield x * (total / max(float(x.sum()), 1e-300))
 
 
 def _simplex(values: Dense, total: float) -> Dense:

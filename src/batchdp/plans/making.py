@@ -9,28 +9,34 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from platformdirs import user_cache_path
 
 from batchdp.domain import Domain, as_domain
-from batchdp.errors import BatchDPError, DomainError, QueryError
+from batchdp.errors import BatchDPError, DomainError, PlanError, QueryError
 from batchdp.optimizer import ShapeChoice, optimize
-from batchdp.plans.componentwise import componentwise
+from batchdp.plans.componentwise import componentwise, limit_over_blocks
 from batchdp.plans.criteria import statements_of
-from batchdp.plans.encoding import CellBatch, Encoding
+from batchdp.plans.encoding import CellBatch, Encoding, cells_in, check_of_one_table
 from batchdp.plans.file import FORMAT, load_plan
-from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights
-from batchdp.plans.planned import PLANNER, Plan
+from batchdp.plans.for_estimates import ForEstimates, can_be_weighed, choose_weights
+from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights, epsilon_of
+from batchdp.plans.planned import PLANNER, Plan, declared_neighbours
 from batchdp.plans.weighing import Weighing, weighed, weighing
-from batchdp.privacy import GAUSSIAN, Privacy
+from batchdp.privacy import GAUSSIAN, NOISES, Privacy
 from batchdp.progress import Progress
 from batchdp.sql.script import batch_of, is_many, load_text, read_selections
+from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.encode import checked_orders, tables_of
-from batchdp.workloads.encode.cells import MOST_CELLS, cells_of
+from batchdp.workloads.encode.cells import MOST_CELLS
 from batchdp.workloads.encode.demands import Orders
+from batchdp.workloads.encode.several import SeveralCells
+
+FOR_RECORDS = 2
+"""Columns of the largest tables that synthetic records are drawn from, if nothing else is said."""
 
 
 def plan(
@@ -44,10 +50,14 @@ def plan(
     seconds: float | None = None,
     seed: int = 0,
     epsilon: float = 1.0,
+    rho: float | None = None,
     delta: float | None = None,
     max_cells: int = MOST_CELLS,
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
+    for_estimates: bool = False,
+    for_records: bool = False,
+    records: int | None = None,
     cache: bool = True,
     prove: bool = False,
     progress: Progress | None = None,
@@ -60,31 +70,81 @@ def plan(
         marginals: all tables of up to so many of the domain's columns, the total included, or of the numbers of columns
             in a list; beside `sql`, they are asked too. Every value of a column is a group, and what is left of it.
         privacy, seconds, seed, epsilon, delta: as in `optimize`.
+        rho: the budget of Gaussian noise, in place of the ε that implies it: ρ = ε²/2.
         objective: "fair", where every statement counts alike, and within it every query relative to the most that one
             record can change it; "sum" of all queries' squared errors, the paper's total; or "max" for the largest.
         weights: how much the squared errors of statements or queries, by name, count on top of that; 1 each if left
             out. `SELECT /*+ weight(3) */ …` says the same in the SQL.
         max_cells: the most classes of records in one block; a batch with more is split into blocks.
         shape, limits: as in `optimize`; "any" shapes the noise of a batch where that is better, under pure ε.
+        for_estimates: weigh tables for answers that will be denoised, at this budget, by
+            simulations on invented populations; raw answers get worse, and the plan says by how much.
+        for_records: the same for a release that synthetic records will be drawn from, with all tables of up to two
+            columns where `marginals` says nothing else.
+        records: roughly how many there will be, for these; the domain's max_rows if left out.
         cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
         prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
             keep it.
         progress: called with (share, what is being done).
     """
+    if for_records:
+        marginals, for_estimates = FOR_RECORDS if marginals is None else marginals, True
     (text, source), domain, orders = asked_of(sql, domain, marginals)
     options = Options(
-        privacy, objective, seconds, seed, epsilon, delta, max_cells, checked_weights(weights or {}), shape=shape,
-        limits=limits,
+        privacy, objective, seconds, seed, epsilon_of(privacy, epsilon, rho), delta, max_cells,
+        checked_weights(weights or {}), shape=shape, limits=limits,
+        for_estimates=estimates_of(domain, records, wanted=for_estimates),
     )  # fmt: skip
     entry = _cached(text, orders, domain, options) if cache else None
     made = None if entry is None else _remembered(entry, text, orders, domain, options)
     if made is None:
         batch = encode(text, orders, domain, options, source=source, progress=progress)
-        made = Plan(text, orders, domain, *search(batch, domain, options, progress), options)
+        made = _made(text, orders, domain, batch, options, progress)
         _keep(made, entry)
     if prove and made.strategy.prove(options.searched):
         _keep(made, entry)
     return made
+
+
+def _made(
+    text: str | None,
+    orders: Orders | None,
+    domain: Domain,
+    batch: Encoding,
+    options: Options,
+    progress: Progress | None,
+) -> Plan:
+    """A new plan; one for estimates knows what the raw answers lose against the plan that would be made otherwise."""
+    if options.for_estimates is None or not can_be_weighed(batch.workload):
+        return Plan(text, orders, domain, *search(batch, domain, options, progress), options)
+    plain = replace(options, for_estimates=None)
+    workload, noise = weighed(batch, plain), NOISES[options.privacy]
+    budget = noise.implied_by(options.epsilon / declared_neighbours(domain).factor)
+    chosen = choose_weights(
+        workload.structure,
+        budget,
+        options.for_estimates.records,
+        workload.weights,
+        seed=options.seed,
+        progress=progress,
+    )
+    best = search(batch, domain, plain, progress)[1]
+    found = search(batch, domain, replace(options, for_estimates=chosen), progress)
+    totals = [float((workload.weights * workload.table_sizes()) @ one.mean_variances()) for one in (found[1], best)]
+    chosen = replace(chosen, raw_loss=(totals[0] / totals[1]) ** 0.5)
+    return Plan(text, orders, domain, *found, replace(options, for_estimates=chosen))
+
+
+def estimates_of(domain: Domain, records: int | None, *, wanted: bool) -> ForEstimates | None:
+    """What a plan for estimates is asked for: roughly how many records there will be."""
+    if not wanted:
+        if records is not None:
+            raise PlanError("records is for plans whose answers will be denoised; give for_estimates=True too")
+        return None
+    known = domain.privacy.max_rows if records is None else records
+    if known is None:
+        raise PlanError("for_estimates needs records, roughly how many there will be, or max_rows in the domain")
+    return ForEstimates(known)
 
 
 def asked_of(
@@ -117,12 +177,14 @@ def encode(
     """The batch as it will be counted: over cells, or as tables where marginals or very many answers are asked."""
     selections = () if text is None else read_selections(text, domain, source=source)
     if text is None or orders is not None or is_many(selections):
-        tables = tables_of(selections, orders, domain, text=text)
+        check_of_one_table(selections, domain)
+        tables = tables_of(selections, orders, domain, text=text, joint=options.privacy == GAUSSIAN.privacy)
         weighing(tables, options)  # which refuses unknown names before anything takes long, as the next does
         return tables
     asked = batch_of(selections)
     Weighing([query.name for query in asked.queries], statements_of(asked.queries), options)
-    return CellBatch(cells_of(asked.queries, domain, most=options.max_cells, progress=progress), asked)
+    cells = cells_in(asked.queries, domain, most=options.max_cells, progress=progress, relations=asked.relations)
+    return CellBatch(cells, asked)
 
 
 def search(
@@ -132,7 +194,7 @@ def search(
     watch = None if progress is None else lambda share, trying, _: progress(share, f"Optimising: {trying}")
     workload = weighed(batch, options)
     strategy: Strategy = optimize(workload, **options.of_search(), progress=watch)
-    if not isinstance(batch, CellBatch) or len(workload.blocks) < 2:
+    if not isinstance(batch, CellBatch) or len(workload.blocks) < 2 or isinstance(batch.cells, SeveralCells):
         return batch, strategy
     if options.privacy == GAUSSIAN.privacy and options.searched == "sum":
         by = weighing(batch, options)
@@ -140,6 +202,10 @@ def search(
         budget = GAUSSIAN.reference.arguments
         if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
             return replace(batch, cells=other[0]), other[1]
+    if options.searched == "sum":
+        limit = limit_over_blocks(batch.statements, domain, weighing(batch, options), options.seed)
+        if limit is not None:
+            cast(PairStrategy, strategy).know_limit(limit)
     return batch, strategy
 
 

@@ -11,7 +11,8 @@ from batchdp.mechanism.conversion import check_delta
 from batchdp.optimizer import ShapeChoice
 from batchdp.optimizer.options import checked_search, checked_shape
 from batchdp.plans.criteria import Criteria, read_criteria
-from batchdp.privacy import LAPLACE, Budget, Privacy
+from batchdp.plans.for_estimates import ForEstimates
+from batchdp.privacy import LAPLACE, NOISES, Budget, Privacy
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
 from batchdp.strategies.bounds.convex import Objective
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
@@ -22,7 +23,7 @@ PlanObjective = Literal["fair", "sum", "max"]
 FAIR: PlanObjective = "fair"
 LARGEST: PlanObjective = "max"
 Weights = tuple[tuple[str, float], ...]
-OF_PLANS = ("max_cells", "weights", "accuracy")
+OF_PLANS = ("max_cells", "weights", "accuracy", "for_estimates")
 """Arguments that `optimize` has not."""
 
 
@@ -43,6 +44,8 @@ class Options:
     """What was wanted of `plan_for`; with objective "max", errors are relative to it."""
     shape: ShapeChoice = "pair"
     limits: ShapeLimits = DEFAULT
+    for_estimates: ForEstimates | None = None
+    """How tables are weighed where answers will be denoised."""
 
     def __post_init__(self) -> None:
         if self.objective not in get_args(PlanObjective):
@@ -50,6 +53,9 @@ class Options:
             raise StrategyError(f"objective={self.objective!r} must be {known}")
         limits = ShapeLimits(**self.limits) if isinstance(self.limits, dict) else self.limits  # from a file
         asked = checked_search(self.privacy, self.searched, self.seconds, self.seed)
+        estimates = self.for_estimates
+        if estimates is not None:
+            check_weighed_by_simulation(self.privacy, self.objective)
         is_read = self.accuracy is None or isinstance(self.accuracy, Criteria)
         checked = {
             "seconds": asked.seconds,
@@ -59,6 +65,7 @@ class Options:
             "max_cells": check_whole("max_cells", self.max_cells, 1),
             "weights": checked_weights(self.weights),
             "accuracy": self.accuracy if is_read else read_criteria(self.accuracy),
+            "for_estimates": ForEstimates(**estimates) if isinstance(estimates, dict) else estimates,  # from a file
             "limits": checked_shape(self.shape, self.privacy, limits),
         }
         for name, value in checked.items():
@@ -74,12 +81,27 @@ class Options:
         given = asdict(self)
         given["weights"] = dict(self.weights)
         given["accuracy"] = None if self.accuracy is None else self.accuracy.as_dict()
-        return {name: value for name, value in given.items() if value or name not in ("weights", "accuracy")}
+        return {name: value for name, value in given.items() if value or name not in OF_PLANS[1:]}
 
     def of_search(self) -> dict[str, Any]:
         """The arguments of `optimize` among them."""
         given = {name: value for name, value in asdict(self).items() if name not in OF_PLANS}
         return {**given, "objective": self.searched, "limits": self.limits}
+
+
+def check_weighed_by_simulation(privacy: str, objective: str) -> None:
+    """Refuse what a plan for estimates cannot have beside its own weights."""
+    if objective != FAIR:
+        raise StrategyError(f"for_estimates finds the weights by itself; leave out objective={objective!r}")
+    if privacy not in NOISES:
+        raise StrategyError(
+            f"for_estimates simulates one kind of noise; privacy={privacy!r} must be {' or '.join(map(repr, NOISES))}"
+        )
+
+
+def epsilon_of(privacy: str, epsilon: float, rho: float | None) -> float:
+    """ε, or the one that implies ρ where that is given, as Gaussian noise takes it."""
+    return epsilon if rho is None else (2 * float(Budget.of(NOISES.get(privacy, LAPLACE), rho=rho))) ** 0.5
 
 
 def checked_weights(weights: Mapping[str, float] | Iterable[tuple[str, float]] | Any) -> Weights:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from functools import singledispatch
 from itertools import pairwise
 from statistics import median
@@ -13,17 +14,20 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from batchdp.accounting import LEAST_SCALE
 from batchdp.errors import QueryError, ReleaseError, check_finite
 from batchdp.linalg.matrix import Dense, plain
+from batchdp.mechanism.conversion import budget_of, describe_charges, describe_guarantee
 from batchdp.mechanism.derived import Packed, estimates
 from batchdp.plans.accuracy import epsilon_for, law_at
 from batchdp.plans.baselines import ExpectedStatement, beside, explained, simple_variances, tables_alone
 from batchdp.plans.encoding import derived_items
+from batchdp.plans.for_estimates import ForEstimates
 from batchdp.plans.options import FAIR, LARGEST
 from batchdp.plans.planned import Plan
 from batchdp.plans.targets import rounded, rounded_up
-from batchdp.privacy import UNITS, Budget, Unit
-from batchdp.queries.expressions import Affine, Asked, Combination, Crossing, Ratio, parts_of
+from batchdp.privacy import CURRENCIES, UNITS, Budget, Unit
+from batchdp.queries.expressions import Affine, Asked, Combination, Crossing, Moments, Ratio, parts_of
 from batchdp.queries.query import QUERY, Statement, tables_of
 from batchdp.strategies.strategy import TOLERANCE
 from batchdp.text import excerpt, full_title, sanitise
@@ -35,6 +39,8 @@ def describe_objective(plan: Plan) -> str:
     options, weights = plan.options, plan.workload.weights
     weighted = weights is not None and not np.all(weights == 1)
     said = "total expected squared error"
+    if options.for_estimates is not None and options.for_estimates.orders:
+        return f"{said}, weighed for estimates"
     if options.objective == LARGEST:
         said = "largest expected squared error"
         if options.accuracy is not None:
@@ -45,6 +51,8 @@ def describe_objective(plan: Plan) -> str:
     return said + " times its weight" * weighted
 
 
+USUAL_DELTA = 1e-6
+"""Where none is given."""
 USUAL = 1000.0
 """Records of a group, where nobody assumes another size."""
 CONFIDENCE = 0.95
@@ -133,8 +141,16 @@ class Outlook:
     reason: str = ""
     derived: tuple[ExpectedDerived, ...] = ()
     """What is computed from the queries, for groups of an assumed size."""
+    replaced: int = 0
+    """How many rows a replaced unit counts as; 0 where units are added and removed."""
+    for_estimates: ForEstimates | None = None
+    """How tables are weighed where answers will be denoised, and what raw ones lose."""
     simulated: float = 0.0
     """The standard error of `objective_error`, relative: 0 unless noise is shaped, whose errors are simulated."""
+    delta: float | None = None
+    """Beside ε, where the budget is that of (ε, δ)."""
+    charged: str = ""
+    """What a ledger would charge at the most, in every currency, where the noise is not pure or a δ was given."""
 
     def __str__(self) -> str:
         return f"{UNITS[self.unit].letter} = {self.budget:g}"
@@ -150,7 +166,7 @@ class Outlook:
 
     def explained(self) -> str:
         """What "by itself" and "gain" are."""
-        return explained(self.statements)
+        return explained(self.statements, self.replaced)
 
     def summary(self) -> str:
         """What the table does not say, in sentences."""
@@ -164,11 +180,32 @@ class Outlook:
             else f"Minimised: the {self.minimised}, {self.objective_error:,.4g} at {self}, simulated to "
             f"{100 * self.simulated:.1g} %. No limit is proven for noise in the shape of the batch.",
         ]
+        if self.charged:
+            lines.append(f"At {self}, a ledger charges at most {self.charged}.")
         if math.isfinite(self.advised):
             enough = f"{UNITS[self.unit].letter} = {rounded_up(self.advised):g}"
             parts = ", parts of derived answers too," * bool(self.derived)
             lines.append(f"For ±{self.accuracy:g} at 95 % on every query{parts} you need {enough} (rounded up).")
-        return "\n".join(lines + [self.reason] * bool(self.reason) + [self.warning()] * bool(self.warning()))
+        estimates = "" if self.for_estimates is None else self.for_estimates.sentence()
+        return "\n".join([*lines, *filter(None, (self.reason, estimates, self.warning()))])
+
+    @property
+    def exact(self) -> Fraction:
+        """The budget, as the decimal number that it is written as."""
+        return Fraction(str(self.budget))
+
+    def several(self, releases: int) -> list[str]:
+        """What so many releases, of as many snapshots, cost together; nothing for a single one."""
+        if releases == 1:
+            return []
+        one, noise = Budget(UNITS[self.unit], self.budget), UNITS[self.unit]
+        due = ((unit, one.noise.charge(one.amount, unit, LEAST_SCALE)) for unit in CURRENCIES)
+        charges = {unit: None if cost is None else releases * cost for unit, cost in due}
+        total = f"{noise.letter} = {float(releases * self.exact):g}"
+        return [
+            f"{releases} releases, each at {self} and as accurate as above, cost {total} together for somebody who is "
+            f"in all of their snapshots: {describe_guarantee(charges, USUAL_DELTA)}."
+        ]
 
     def warning(self) -> str:
         """Which statements sharing one strategy has made worse; nothing if it has none."""
@@ -198,18 +235,24 @@ class Outlook:
         return ShownTable(full_title(one.name, one.columns), len(own), middle, shown, one.columns == (QUERY,))
 
     def as_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """All figures, for machines to read."""
         return asdict(self)
 
 
 def outlook(
-    plan: Plan, *, epsilon: float = 1.0, accuracy: float | None = None, assume: Assume | None = None
+    plan: Plan,
+    *,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    accuracy: float | None = None,
+    assume: Assume | None = None,
 ) -> Outlook:
     """The plan's expected errors at ε (at ρ = ε²/2 for Gaussian noise), beside those of the simple mechanisms.
 
     Args:
         plan: what would be released.
         epsilon: the budget.
+        delta: with it, Gaussian noise is that of (ε, δ), as `answer` takes them.
         accuracy: a half width at 95 % for which the budget is worked out; a round one near the worst if left out.
         assume: how many records the groups of derived answers have, by name, "*" for all others; 1000 if left out.
     """
@@ -219,7 +262,8 @@ def outlook(
             "their errors by expected_squared_error"
         )
     strategy, options = plan.strategy, plan.options
-    budget = strategy.noise.implied_by(epsilon)
+    noise = strategy.noise
+    budget = noise.implied_by(epsilon) if delta is None else budget_of(noise, epsilon=epsilon, delta=delta)
     errors, answers = plan.typical_errors(**budget.arguments), plan.workload.table_sizes()
     simple = (plan.factor * np.sqrt(own) for own in simple_variances(plan.asked_workload, epsilon))
     worst = float(errors.max(initial=0.0))
@@ -250,7 +294,11 @@ def outlook(
         wanted=options.accuracy is not None,
         reason=strategy.reason,
         derived=expected_derived(plan, budget, assume),
+        replaced=plan.replaced,
+        for_estimates=options.for_estimates,
         simulated=strategy.simulation_error,
+        delta=delta,
+        charged="" if noise.is_pure and delta is None else describe_charges(budget, delta or USUAL_DELTA),
     )
 
 
@@ -329,6 +377,10 @@ def _assume(one: Asked[int], values: Dense, ranges: Ranges, size: float, *, high
         bins = len(one.of.edges) - 1
         values[list(one.of.below)] = size * np.arange(1, bins) / bins
         values[one.of.total] = size
+    elif isinstance(one.of, Moments):  # of numbers that lie 1 from their mean: nobody knows how far they do
+        values[list(one.of.parts)] = 0.0
+        values[[one.of.count, *one.of.products[-2:]]] = size
+        values[one.of.products[0]] = size if one.of.what != "correlation" else 0.0
     elif isinstance(one.of, Combination):
         for ratio in one.of.ratios:
             least, most, top = ranges(ratio)
@@ -357,7 +409,7 @@ def _(workload: KroneckerWorkload) -> Ranges:
     starts = np.concatenate([[0], np.cumsum(workload.table_sizes())]).astype(np.int64)
 
     def rows_of(part: int) -> dict[int, Dense]:
-        """A query's row on every column that it looks at."""
+        """A query's row on every axis that it looks at."""
         t = int(np.searchsorted(starts, part, side="right")) - 1
         factors = workload.factors_of(t)
         shape = [factor.rows for factor in factors.values()]
@@ -368,8 +420,8 @@ def _(workload: KroneckerWorkload) -> Ranges:
         sides = (ratio.numerator, ratio.denominator)
         rows = [rows_of(part) for side in sides for part in side.parts]
         records = np.ones((len(rows), 1))
-        for c in sorted({c for own in rows for c in own}):
-            stacked = np.stack([own.get(c, np.ones(workload.sizes[c])) for own in rows])
+        for looked in _tied({workload.looked_at(axis) for own in rows for axis in own}):
+            stacked = np.stack([_on_columns(own, looked, workload) for own in rows])
             distinct = np.unique(stacked, axis=1)  # of the values that the ratio tells apart
             records = np.unique((records[:, :, None] * distinct[:, None, :]).reshape(len(rows), -1), axis=1)
         many = len(ratio.numerator.terms)
@@ -380,6 +432,25 @@ def _(workload: KroneckerWorkload) -> Ranges:
         return _range(above, below)
 
     return of
+
+
+def _tied(axes: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The columns of axes, those together that some axis looks at together."""
+    found: list[set[int]] = []
+    for looked in axes:
+        meeting = [own for own in found if own & set(looked)]
+        found = [own for own in found if own not in meeting] + [set(looked).union(*meeting)]
+    return sorted(tuple(sorted(own)) for own in found)
+
+
+def _on_columns(rows: Mapping[int, Dense], looked: tuple[int, ...], workload: KroneckerWorkload) -> Dense:
+    """A query, given by its rows on axes, on all combinations of some columns' values."""
+    found = np.ones([workload.sizes[c] for c in looked])
+    for axis, row in rows.items():
+        own = workload.looked_at(axis)
+        if set(own) <= set(looked):
+            found = found * row.reshape([workload.sizes[c] if c in own else 1 for c in looked])
+    return found.reshape(-1)
 
 
 def _range(above: Dense, below: Dense) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from batchdp.domain import Counted, Domain
+from batchdp.domain import Counted, Database, Domain
 from batchdp.domain.counted import what_is_counted
 from batchdp.errors import PrivacyParameterError, ReleaseError
 from batchdp.linalg.matrix import Dense
@@ -23,6 +23,7 @@ from batchdp.plans.encoding import (
     asked_workload,
     check_answers,
     columns_looked_at,
+    counted_domain,
     derived_items,
     statements_in,
 )
@@ -74,7 +75,7 @@ class Plan(Shown):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the tables."""
+        """The names of the tables."""
         return tuple(table.name for table in self.tables)
 
     @cached_property
@@ -100,7 +101,10 @@ class Plan(Shown):
     @cached_property
     def counted(self) -> Counted:
         """What is counted: which rows will be left out, and which values will count as others."""
-        return what_is_counted(self.domain, columns_looked_at(self.batch), own_rows=self.marginals is not None)
+        looked = columns_looked_at(self.batch)
+        columns = self.protected.columns
+        every = self.marginals is not None or any(columns[name].groups is not None for name in looked)
+        return what_is_counted(self.protected, looked, own_rows=every)
 
     @property
     def privacy(self) -> Privacy:
@@ -119,13 +123,23 @@ class Plan(Shown):
 
     def _on_lattice(self, which: int) -> Any:
         strategy = self.strategy
-        cap = caps_of(strategy, self.domain.privacy.max_rows)[which]
+        cap = caps_of(strategy, self.protected.privacy.max_rows)[which]
         return quantise(strategy, largest_total=cap, budget=strategy.noise.reference, factor=self.factor)
+
+    @property
+    def protected(self) -> Domain:
+        """The domain with the caps of everything that the batch counts: of joins, persons and subqueries too."""
+        return counted_domain(self.batch, self.domain)
 
     @property
     def factor(self) -> int:
         """How many times a single row's sensitivity two neighbouring tables differ by."""
-        return declared_neighbours(self.domain).factor
+        return declared_neighbours(self.protected).factor
+
+    @property
+    def replaced(self) -> int:
+        """How many rows a replaced unit counts as; 0 where units are added and removed."""
+        return self.factor * (self.domain.privacy.neighbours == "replace")
 
     def standard_errors(
         self, table: int | str | None = None, *, epsilon: float | None = None, rho: float | None = None
@@ -198,10 +212,14 @@ def _(
 ) -> tuple[Any, Neighbours, int | None]:
     if (neighbours, rows_per_unit, max_rows) != (None, None, None):
         raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
-    return planned.strategy, declared_neighbours(planned.domain), planned.domain.privacy.max_rows
+    protected = planned.protected
+    return planned.strategy, declared_neighbours(protected), protected.privacy.max_rows
 
 
 def declared_neighbours(domain: Domain) -> Neighbours:
     """Whose privacy is protected, by the domain."""
     privacy = domain.privacy
-    return Neighbours(privacy.neighbours, privacy.rows_per_unit, EVERY_ROW if privacy.unit is None else privacy.unit)
+    several = domain.tables.items() if isinstance(domain, Database) else ()
+    caps = tuple((name, own.privacy.rows_per_unit) for name, own in several)
+    whose = EVERY_ROW if privacy.unit is None else privacy.unit
+    return Neighbours(privacy.neighbours, privacy.rows_per_unit, whose, caps)

@@ -25,14 +25,14 @@ from batchdp.optimizer.marginal.problem import largest_change, sub_batch
 from batchdp.optimizer.marginal.search import grams_of
 from batchdp.optimizer.options import OBJECTIVES
 from batchdp.optimizer.residual.optimizing import added_up, of_whole_tables
-from batchdp.optimizer.residual.search import Batch
+from batchdp.optimizer.residual.splits import Batch
 from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import OptimalityBound
 from batchdp.strategies.marginal.columns import ColumnStrategy, by_strategy, each_value
-from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
+from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results, TableGroup
 from batchdp.strategies.marginal.weights import Tables
 from batchdp.strategies.pair import PairStrategy
-from batchdp.strategies.residual.columns import Column, column_of
+from batchdp.strategies.residual.columns import Column, columns_of
 from batchdp.strategies.residual.strategy import ListedParts, ResidualStrategy, WholeParts, closure, is_whole
 from batchdp.strategies.residual.terms import ResidualFactor, TermGroup
 from batchdp.strategies.shape import Shape, check_sample
@@ -140,6 +140,7 @@ def _(strategy: MarginalStrategy) -> tuple[dict[str, Any], Arrays]:
 def _(strategy: ResidualStrategy) -> tuple[dict[str, Any], Arrays]:
     if isinstance(strategy.parts, WholeParts):
         return _header(strategy, "whole"), {"shares": strategy.parts.shares}
+    assert isinstance(strategy.parts, ListedParts)
     groups = strategy.parts.groups
     pieces = [piece for group in groups for own in group.lists for piece in own]
     arrays = {"averages": strategy.averages}
@@ -161,9 +162,13 @@ def _listed(group: TermGroup) -> dict[str, Any]:
     }
 
 
-def _weighted(group: MarginalGroup | Results) -> tuple[dict[str, Any] | None, Arrays]:
-    if isinstance(group, Results):  # which follow from the batch
-        return None, {}
+@singledispatch
+def _weighted(group: TableGroup) -> tuple[dict[str, Any] | None, Arrays]:
+    return None, {}  # results follow from the batch
+
+
+@_weighted.register
+def _(group: MarginalGroup) -> tuple[dict[str, Any] | None, Arrays]:
     measures = [inside.measure for inside in group.insides]
     header = {
         "tables": len(group),
@@ -184,7 +189,7 @@ def read(
     """The strategy of a file for this batch; refused unless it answers it as it says."""
     kind = header["strategy"]["kind"]
     if kind == PAIR:
-        return _read_pair(header, arrays, workload, most_bytes)
+        return read_pair(header, arrays, workload, most_bytes)
     strategy: FactoredStrategy = _READ[kind](header["strategy"], arrays, workload)
     if strategy.residual > TOLERANCE:
         raise PlanError("its strategy does not reproduce its tables")
@@ -196,9 +201,10 @@ def read(
     return strategy
 
 
-def _read_pair(
+def read_pair(
     header: Mapping[str, Any], arrays: Mapping[str, Any], workload: MatrixWorkload, most_bytes: int | None
 ) -> PairStrategy:
+    """The pair of a file whose batch is one matrix."""
     shape = header.get("shape")
     strategy = PairStrategy(
         workload,
@@ -289,7 +295,7 @@ def _read_weighted(
     header: Mapping[str, Any], arrays: Mapping[str, Any], workload: KroneckerWorkload
 ) -> MarginalStrategy:
     reading = {name: _Reading(name, arrays) for name in OF_WEIGHTED}
-    groups: list[MarginalGroup | Results] = []
+    groups: list[TableGroup] = []
     for one in header["groups"]:
         if one is None:
             batch = Batch(workload)
@@ -301,7 +307,7 @@ def _read_weighted(
     every = set(range(len(workload.tables)))
     if not (None in served or every == set().union(*(own for own in served if own is not None))):
         raise PlanError("a table is served by no group")
-    sensitivity = sum(1.0 if isinstance(group, Results) else group.share for group in groups)
+    sensitivity = sum(group.share for group in groups)
     if abs(sensitivity - 1) > ROUNDING:
         raise PlanError("its weights do not add up to its sensitivity")
     return MarginalStrategy(workload=workload, groups=tuple(groups), sensitivity=1.0, **_says(header))
@@ -315,7 +321,7 @@ def _weighted_group(
     if served is not None and not all(isinstance(t, int) and t in every for t in served):
         raise PlanError("a group serves a table that is not there")
     own = workload if served is None else sub_batch(workload, served)
-    columns = tuple(map(column_of, own.sizes, own.factors))
+    columns = columns_of(own)
     theta = reading["theta"].next(tables)
     apart, difference = (reading[name].next(tables, len(columns)) for name in ("apart", "difference"))
     flags = np.concatenate([apart, difference])

@@ -91,8 +91,9 @@ def weighing(batch: Encoding, options: Options) -> Weighing:
 
 def weighed(batch: Encoding, options: Options) -> Any:
     """The workload of a batch, with the weights that its options give it."""
-    plain = batch.workload
-    weights = weighing(batch, options)(plain.table_tops(), plain.table_sizes())
+    plain, by = batch.workload, weighing(batch, options)
+    chosen = None if options.for_estimates is None else options.for_estimates.weights(plain)
+    weights = by(plain.table_tops(), plain.table_sizes()) if chosen is None else within(by.by_hand() * chosen)
     return plain if weights is None else replace(plain, weights=weights)
 
 
