@@ -308,8 +308,8 @@ def split_matrix(name: str, matrix: Plain) -> dict[str, Any]:
     rows = sparse.csr_array(matrix)
     return {
         f"{name}_data": rows.data,
-        f"{name}_indices": rows.indices,
-        f"{name}_indptr": rows.indptr,
+        f"{name}_indices": rows.indices.astype(np.int64),  # as they are read again: the same content, the same bytes
+        f"{name}_indptr": rows.indptr.astype(np.int64),
         f"{name}_shape": np.array([*matrix.shape, isinstance(matrix, np.ndarray)]),
     }
 

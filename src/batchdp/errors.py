@@ -16,7 +16,17 @@ class DomainError(BatchDPError, ValueError):
 
 
 class QueryError(BatchDPError, ValueError):
-    """The SQL cannot be answered as linear queries; nothing was executed."""
+    """The SQL cannot be answered as linear queries; nothing was executed.
+
+    `refusals` has a line for everything that is wrong, in the order of the text; the message is the first of them.
+    """
+
+    def __init__(self, *refusals: str) -> None:
+        more = len(refusals) - 1
+        super().__init__(refusals[0] + (f" (and {more} more: see the error's refusals)" if more else ""))
+        self.refusals = refusals
+        for line in refusals[1:]:
+            self.add_note(line)
 
 
 class TableError(BatchDPError):
@@ -75,7 +85,13 @@ def check_whole(name: str, value: object, least: int, error: type[BatchDPError] 
 
 
 def check_finite(
-    name: str, value: object, *, least: float = -math.inf, above: float = -math.inf, below: float = math.inf
+    name: str,
+    value: object,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    error: type[BatchDPError] = StrategyError,
 ) -> float:
     """A finite number of at least `least`, above `above` and below `below`."""
     number = math.nan
@@ -87,5 +103,5 @@ def check_finite(
     if not (math.isfinite(number) and number >= least and number > above and number < below):
         bounds = [f"at least {least:g}"] * (least > -math.inf) + [f"above {above:g}"] * (above > -math.inf)
         bounds += [f"below {below:g}"] * (below < math.inf)
-        raise StrategyError(f"{name}={value!r} must be a finite number {' and '.join(bounds)}".rstrip())
+        raise error(f"{name}={value!r} must be a finite number {' and '.join(bounds)}".rstrip())
     return number

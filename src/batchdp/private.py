@@ -58,4 +58,12 @@ class Tallies:
         return self.tables[min(fitting, key=lambda own: (len(own), own))]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class TextCounts:
+    """Values of texts as the data has them, and how many units have each; the values are as secret as the counts."""
+
+    texts: list[str]
+    counts: Integers
+
+
 Counts = CellCounts | Records | Tallies

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import ndtri
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 from scipy.stats import beta
 
 from batchdp.audits.exact import Finding
@@ -41,6 +42,8 @@ MOST_RELEASED = 200_000
 """Draws of whole releases that are looked at."""
 ATTACKED = 8
 """Groups that are attacked together: those that lose most."""
+TENTH = 0.1
+"""δ of the ε at which the profile of Gaussian noise is attacked: there it says much of the scale."""
 PILOT = 0.1
 """Share of the runs that choose the event; the others measure it."""
 
@@ -83,6 +86,8 @@ def attack_noise(kind: Noise, made: Mechanism, runs: int, draw: Any) -> Iterator
         here, there = (_evidence(kind, draws, moves, scales, runs, side) for side in (0, 1))
         bound, budget = proven_between(kind, here, there), float(made.budget)
         yield Finding(f"attack on the {name}", bound <= budget, f"{bound:.4f} proven of {budget:.6g} charged")
+        separation = sum(float(move @ move) / scale**2 for move, scale in zip(moves, scales, strict=True))
+        yield from attack_profile(kind, name, budget, here, there, separation, float(scales.min()))
     groups = sorted(range(len(made.noises)), key=lambda g: -made.noises[g].loss)[:ATTACKED]
     groups = [g for g in groups if made.noises[g].moved]
     scales = made.scales[groups]
@@ -179,6 +184,46 @@ def proven_between(kind: Noise, here: Dense, there: Dense) -> float:
     thresholds = np.quantile(np.concatenate([here[:pilot], there[:pilot]]), np.linspace(0.02, 0.98, 49))
     best = max(thresholds, key=lambda level: proven(kind, here[:pilot] >= level, there[:pilot] >= level, 1e-2))
     return proven(kind, here[pilot:] >= best, there[pilot:] >= best, FALSE_ALARM)
+
+
+@singledispatch
+def attack_profile(
+    kind: Noise, name: str, budget: float, here: Dense, there: Dense, separation: float, scale: float
+) -> Iterator[Finding]:
+    """What the noise gives away beyond e^ε, where a δ was promised for it: nothing of pure noise.
+
+    Args:
+        kind: of noise.
+        name: of what was moved.
+        budget: that was charged.
+        here, there: evidence from runs without a record, and with it.
+        separation: how far apart the noise is said to leave them: the variance of the evidence.
+        scale: the least of the noise, in lattice steps.
+    """
+    yield from ()
+
+
+@attack_profile.register
+def _(
+    kind: Gaussian, name: str, budget: float, here: Dense, there: Dense, separation: float, scale: float
+) -> Iterator[Finding]:
+    """P(E) − e^ε Q(E) of the event that is e^ε times as likely with the record, and the same the other way round.
+
+    At the ε whose δ is a tenth. The mean of both, over pairs of runs, is bounded from below by its own variance (Maurer
+    and Pontil's empirical Bernstein bound), which holds for any number of runs.
+    """
+    mu = math.sqrt(2 * budget / (1 - 4 / scale**2))
+
+    def profile(epsilon: float) -> float:
+        return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+
+    epsilon = brentq(lambda one: profile(one) - TENTH, 0, 100 * (mu + mu**2)) if profile(0) > TENTH else 0.0
+    factor, likely, unlikely = math.exp(epsilon), separation / 2 + epsilon, separation / 2 - epsilon
+    gained = (there >= likely) - factor * (there <= unlikely) + (here <= unlikely) - factor * (here >= likely)
+    runs, chance = len(gained), math.log(2 / FALSE_ALARM)
+    slack = math.sqrt(2 * np.var(gained / 2, ddof=1) * chance / runs) + 7 * (1 + factor) * chance / (3 * (runs - 1))
+    found, most = float(np.mean(gained)) / 2 - slack, profile(epsilon)
+    yield Finding(f"profile of the {name}", found <= most, f"δ = {found:.4f} proven of {most:.4f} at ε = {epsilon:.4f}")
 
 
 @singledispatch

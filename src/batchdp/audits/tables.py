@@ -30,7 +30,7 @@ def records_findings(batch: Any, measurement: Any) -> Iterator[Finding]:
 
 @records_findings.register
 def _(batch: CellBatch, measurement: Any) -> Iterator[Finding]:
-    if len(measurement.workload.meetings) > 1:
+    if len(measurement.workload.meetings) > 1 and isinstance(batch.cells, Cells):  # of several tables all meet
         yield records_finding(batch.cells, measurement)
 
 

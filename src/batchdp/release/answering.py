@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,8 +29,8 @@ from scipy import sparse
 from batchdp.domain import Counted
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError
 from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
-from batchdp.ledger.chain import charge
 from batchdp.linalg.matrix import Dense
+from batchdp.mechanism.conversion import budget_of
 from batchdp.mechanism.law import checked_confidence
 from batchdp.mechanism.measure import add
 from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Neighbours, Relation
@@ -39,15 +40,18 @@ from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan
 from batchdp.plans.encoding import kinds_of, shown_answers
 from batchdp.plans.planned import settle
-from batchdp.privacy import UNITS, Budget, Noise, round_down, round_up
+from batchdp.plans.source import Source
+from batchdp.privacy import Budget, Currency, round_down, round_up
 from batchdp.private import CellCounts, Counts
 from batchdp.progress import Progress
 from batchdp.queries.expressions import Asked
+from batchdp.queries.views import View
 from batchdp.release.certificate import certify, certify_groups, packed
 from batchdp.release.counts import given_counts, given_records, reading
 from batchdp.release.estimates import check_fits, estimate_of
 from batchdp.release.file import Stored, decoded, encoded
-from batchdp.release.release import Release, Said
+from batchdp.release.release import Release
+from batchdp.release.said import Said
 from batchdp.release.verify import answers_digest, check_charged, check_release, plan_digest
 from batchdp.strategies.strategy import Strategy
 from batchdp.workloads.encode import AskedTables, Legend
@@ -129,8 +133,8 @@ class Cost:
 
     budget: Budget
     """What the release guarantees: the ε or ρ that was asked for, as it was written."""
-    ledger: Noise
-    """The noise whose unit the ledger counts in; that of the next three figures."""
+    unit: Currency
+    """What the ledger counts in; that of the next three figures."""
     charged: float
     remaining: float
     """What the ledger has before."""
@@ -140,6 +144,8 @@ class Cost:
     """What two tables that must not be told apart differ by, and whose privacy that is."""
     is_new: bool
     """Whether the release's id was never charged; if it was, the stored answers are free, or it is refused."""
+    delta: float = 0.0
+    """Of values that it finds by thresholds."""
 
     @property
     def is_due(self) -> bool:
@@ -150,13 +156,30 @@ class Cost:
 Confirm = Callable[[Cost], bool]
 
 
-def cost_of(budget: Budget, ledger: Ledger, release_id: str, neighbours: Neighbours) -> Cost:
-    """What the ledger would charge for a release with this guarantee; charges nothing itself."""
-    unit, there = UNITS[ledger.unit], ledger.exact_remaining
-    due = charge(budget, unit)
-    used = any(entry.release_id == release_id for entry in ledger.history())
-    figures = round_up(due), round_down(there), round_down(there - due)
-    return Cost(budget, unit, *figures, neighbours, is_new=not used)
+def cost_of(made: Mechanism, ledger: Ledger, release_id: str, share: str | None = None) -> Cost:
+    """What the ledger would charge for a release with this noise; charges nothing itself."""
+    return cost_of_budget(made.budget, made.neighbours, ledger, release_id, share, scale=made.least_scale)
+
+
+def cost_of_budget(
+    budget: Budget,
+    neighbours: Neighbours,
+    ledger: Ledger,
+    release_id: str,
+    share: str | None = None,
+    *,
+    scale: float | None = None,
+    delta: Fraction | None = None,
+) -> Cost:
+    """The same for any budget, perhaps with the δ of values that are found by thresholds."""
+    account, name = ledger.account.with_room(delta or Fraction(0)), share or ""
+    due = account.charge(budget, scale, delta)
+    after = account.spend(due, name)
+    # In the currency that would admit it; where none would, in one that it has a price in.
+    unit = next(iter(after.admitting or [unit for unit in account.admitting if due[unit] is not None]), account.unit)
+    there, cost = account.left(unit, name) or Fraction(0), due[unit] or Fraction(0)
+    figures = round_up(cost), round_down(there), round_down(there - cost)
+    return Cost(budget, unit, *figures, neighbours, is_new=not ledger.is_used(release_id), delta=float(delta or 0))
 
 
 Draw = Callable[[IntegerMeasurement, Sequence[GroupNoise], Progress | None], NDArray[Any]]
@@ -183,6 +206,10 @@ class Request:
     """What is counted, before any noise."""
     kinds: sparse.csr_array | None = None
     """What a record of every kind adds to every answer, as in `Release`."""
+    views: tuple[View, ...] = ()
+    """What is shown of the answers."""
+    source: Source | None = None
+    """What is asked of which domain."""
 
     @property
     def derived(self) -> int:
@@ -198,9 +225,12 @@ def answer(
     *,
     epsilon: float | None = None,
     rho: float | None = None,
+    delta: float | None = None,
     ledger: AnyLedger,
+    share: str | None = None,
     release_id: str | None = None,
     label: str | None = None,
+    snapshot: str | None = None,
     neighbours: Relation | None = None,
     rows_per_unit: int | None = None,
     max_rows: int | None = None,
@@ -215,20 +245,24 @@ def answer(
 
     Args:
         planned: a plan, of tables or not, or a strategy from `optimize` or elsewhere.
-        table: for a plan the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
-            postgresql:// address, an ibis table or a Spark DataFrame. For a strategy the counts: how many records fall
-            in each cell, as whole numbers in the workload's order. No count is refused for what it is, which would tell
-            about the data: a text is the number that it spells; 1.5 is rounded down to 1; what is no number ("<5", a
-            list, any other object), below 0, missing (NaN, None) or infinite is taken as 0, and what is above 2^62 as
-            2^62. The guarantee is that of counts which one record moves by 1, so give none that were suppressed or
-            rounded before. For a strategy over many columns the records: a 2-D array or a
-            frame with one whole-number code a column, of any type,
+        table: for a plan the table, or of several a dictionary by name: a path (CSV, Parquet), a pandas, Polars or
+            PyArrow frame, a DuckDB connection, a postgresql:// address, an ibis table or a Spark DataFrame. For a
+            strategy the counts: how many records fall in each cell, as whole numbers in the workload's order. No count
+            is refused for what it is, which would tell about the data: a text is the number that it spells; 1.5 is
+            rounded down to 1; what is no number ("<5", a list, any other object), below 0, missing (NaN, None) or
+            infinite is
+            taken as 0, and what is above 2^62 as 2^62. The guarantee is that of counts which one record moves by 1,
+            so give none that were suppressed or rounded before. For a strategy over many columns the records: a 2-D
+            array or a frame with one whole-number code a column, of any type,
             which one record can change; a record with a code that is none is not counted. Or the counts of all cells,
             in one dimension.
         epsilon, rho: the budget, whichever the strategy's kind of noise takes.
+        delta: with `epsilon`, the budget of any kind of noise: Gaussian noise gets what a ledger of (ε, δ) would grant.
+        share: of the ledger, that it is taken from; if left out, from what no share has.
         ledger: what the budget is taken from, or the path of its file.
         release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
         label: what the ledger's history calls the data; a plan's table, or "counts", if left out.
+        snapshot: which state of the table this is, such as "2026-11"; the ledger and the release keep it.
         neighbours: "add-remove" (default) or "replace". This and the next two come from the domain for a plan.
         rows_per_unit: at most how many records one person has.
         max_rows: a public cap on the number of records, which decides how fine the lattice can be. If left out, the
@@ -244,8 +278,10 @@ def answer(
         request = _request(planned, opened, table, neighbours, rows_per_unit, max_rows, label, progress)
         return release(
             request,
-            Budget.of(request.strategy.noise, epsilon=epsilon, rho=rho),
+            budget_of(request.strategy.noise, epsilon=epsilon, rho=rho, delta=delta),
             ledger=books,
+            share=share,
+            snapshot=snapshot,
             release_id=release_id,
             confidence=confidence,
             confirm=confirm,
@@ -281,6 +317,8 @@ def _request(
             legend=legend,
             counted=planned.counted,
             kinds=kinds_of(planned.batch, planned.domain),
+            views=planned.batch.views,
+            source=Source.of(planned),
         )
     if getattr(strategy, "takes_records", False):
         records, own, rules = given_records(strategy, table)
@@ -296,6 +334,8 @@ def release(
     budget: Budget,
     *,
     ledger: Ledger,
+    share: str | None = None,
+    snapshot: str | None = None,
     release_id: str | None = None,
     confidence: float = 0.95,
     confirm: Confirm | None = None,
@@ -320,6 +360,10 @@ def release(
         **named,
         "privacy_unit": request.neighbours.privacy_unit,
         "answers_digest": answers_digest(made.reader, told, whose),
+        "scale": made.least_scale,
+        "neighbours": request.neighbours.relation,
+        "share": share,
+        "snapshot": snapshot,
     }
     if before is not None:
         return _again(ledger.reserve(identity, **spend), request, made, ledger, confidence)
@@ -327,9 +371,11 @@ def release(
     if progress is not None and needed.seconds >= 1:
         progress(0.0, str(needed))
     check_fits(needed, ledger.path)
-    cost = cost_of(budget, ledger, identity, request.neighbours)
+    cost = cost_of(made, ledger, identity, share)
     if cost.is_new:
-        ledger.check_left(budget)  # before noise is drawn in vain; `reserve` decides
+        ledger.check_left(
+            budget, made.least_scale, request.neighbours.relation, share
+        )  # before noise is drawn in vain; `reserve` decides
     if confirm is not None and cost.is_due and not confirm(cost):
         raise ReleaseError("not confirmed, so nothing was read and nothing was spent")
     noise = (draw or sample)(made.measurement, made.noises, progress) if cost.is_new else None
@@ -342,9 +388,8 @@ def release(
         def finish() -> Release:
             if noise is None:
                 raise LedgerError(f"release_id={identity!r} was charged before, and the ledger granted it once more")
-            certificate = certify(
-                made, groups, release_id=identity, ledger_head=reserved.head, derived=request.derived, **named
-            )
+            said: dict[str, Any] = {"derived": request.derived, "snapshot": snapshot or "", **named}
+            certificate = certify(made, groups, release_id=identity, ledger_head=reserved.head, **said)
             noisy = add(made.measurement, request.read(), noise)
             done = _present(request, made.reader, Stored(certificate, noisy), confidence)
             free()
@@ -372,7 +417,7 @@ def _say(request: Request, reader: Reader) -> Said:
     names = request.column_names or ()
     if reader.names is None and not names:
         names = tuple(f"a{i + 1}" for i in range(len(request.strategy.workload.sizes)))
-    return Said(names, request.answers, request.legend, request.counted)
+    return Said(names, request.answers, request.legend, request.counted, request.views, request.source)
 
 
 def _present(request: Request, reader: Reader, stored: Stored, confidence: float) -> Release:

@@ -43,7 +43,7 @@ class Figures:
 
     @cached_property
     def standard_errors(self) -> Dense:
-        """Of the noise."""
+        """The standard error of every answer's noise."""
         if self._places is not None:
             return self._some("standard_errors")
         return self._release.reader.errors_of(self._table).reshape(-1)
@@ -60,12 +60,12 @@ class Figures:
 
     @cached_property
     def low(self) -> Dense:
-        """The lower ends."""
+        """The lower ends of the intervals."""
         return self.values - self.half_widths
 
     @cached_property
     def high(self) -> Dense:
-        """The upper ends."""
+        """The upper ends of the intervals."""
         return self.values + self.half_widths
 
 
@@ -91,7 +91,7 @@ class Chosen:
 
     @property
     def shape_text(self) -> str:
-        """Of the noise."""
+        """The shape of the noise, for people."""
         return self.reader.shape_text
 
     def rows(self, numbers: Sequence[int] | NDArray[np.int64]) -> sparse.csr_array:

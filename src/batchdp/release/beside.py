@@ -12,6 +12,7 @@ import numpy as np
 
 from batchdp.linalg.matrix import Dense
 from batchdp.release.tables import Table
+from batchdp.text import Shown
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -31,7 +32,7 @@ def unused(heading: str, taken: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Beside(ABC):
+class Beside(Shown, ABC):
     """Another value for every answer of a release.
 
     Args:
@@ -69,7 +70,7 @@ class Beside(ABC):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the answers."""
+        """The names of the answers."""
         return self.release.names
 
     def each(self) -> Iterator[float]:

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, StrictInt, TypeAdapter, ValidationError
 
 from batchdp import archive
 from batchdp.errors import ReleaseError
-from batchdp.mechanism.prepare import Mechanism
+from batchdp.mechanism.prepare import MOST_MEASUREMENTS, Mechanism
 from batchdp.privacy import NAMED, Noise, Privacy
 from batchdp.text import sanitise
 
@@ -79,11 +79,20 @@ class PrivacyCertificate:
     shape: Text
     """Of K-norm noise: how many measurements, in their order, share a body, and its share of ε; nothing otherwise."""
     groups: tuple[CertifiedGroup, ...] = field(repr=False)
+    snapshot: Text = ""
+    """Which state of the table was counted, such as a month; nothing where nobody said."""
 
     @property
     def noise(self) -> Noise:
         """The kind of noise."""
         return NAMED[self.distribution]
+
+    @property
+    def least_scale(self) -> float | None:
+        """The least λ or σ, where what a ledger charges depends on it."""
+        return (
+            self.noise.least_scale(one.scale for one in self.groups) if self.measurements <= MOST_MEASUREMENTS else None
+        )
 
     @property
     def strength(self) -> str:
@@ -101,8 +110,9 @@ class PrivacyCertificate:
         return hashlib.sha256(packed(self.groups)).hexdigest()
 
     def header(self) -> dict[str, Any]:
-        """Everything but the list of groups."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "groups"}
+        """Everything but the list of groups, and but a snapshot of which nobody said anything."""
+        unsaid = ("groups",) if self.snapshot else ("groups", "snapshot")
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in unsaid}
 
     def as_dict(self) -> dict[str, Any]:
         """For files that people read; of many groups the digest alone."""
@@ -116,7 +126,7 @@ class PrivacyCertificate:
     def __str__(self) -> str:
         letter = self.noise.letter
         moved, scale = ("Δ", "λ") if self.noise.norm == 1 else ("Δ²", "σ")
-        unit = sanitise(self.privacy_unit)
+        unit = sanitise(self.privacy_unit + (f", snapshot: {self.snapshot}" if self.snapshot else ""))
         lines = [
             f"{self.noise.name} noise, {letter} = {self.budget:g}: {self.neighbours}, unit: {unit}",
             f"{len(self.groups):,} group{'s' * (len(self.groups) != 1)}, {self.measurements:,} measurements; "

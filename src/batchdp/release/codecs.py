@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -35,7 +36,7 @@ from batchdp.strategies.marginal.weights import Tables
 from batchdp.strategies.residual.columns import Column
 from batchdp.strategies.residual.strategy import closure, is_whole
 from batchdp.strategies.shape import Shape
-from batchdp.workloads.kronecker import Factor, KroneckerWorkload, column_sizes
+from batchdp.workloads.kronecker import MOST_VALUES, Factor, KroneckerWorkload, column_sizes
 
 KIND = "cells"
 """What a file calls releases of measured cells."""
@@ -105,13 +106,15 @@ def _join(parts: Iterable[NDArray[Any]], kind: type = np.int64) -> NDArray[Any]:
 
 def _describe_batch(lattice: TableLattice) -> Described:
     batch = lattice.workload
-    header = {
+    header: dict[str, Any] = {
         "sizes": batch.sizes,
         "factors": [[None if f.given is None else len(f.given) for f in own] for own in batch.factors],
         "names": batch.names,
         "largest_total": lattice.largest_total,
         "tables_by": batch.column_names,
     }
+    if batch.joint:
+        header["together"] = batch.joint
     arrays = {name: getattr(batch, name) for name in ("starts", "columns", "chosen", "weights")}
     return header, arrays | {
         "given": _join((f.given for own in batch.factors for f in own if f.given is not None), float)
@@ -332,9 +335,11 @@ def _read_group(header: Header, content: Content, columns: tuple[Column, ...], t
 
 def _read_batch(header: Header, arrays: Arrays, content: Content) -> KroneckerWorkload:
     sizes = column_sizes("sizes", header["sizes"])
+    joint = _read_joint(header.get("together", ()), sizes)
+    axes = [*((i,) for i in range(len(sizes))), *joint]
     factors = tuple(
         tuple(Factor(n) if rows is None else Factor(n, content.next("given", rows, n)) for rows in own)
-        for n, own in zip(sizes, header["factors"], strict=True)
+        for n, own in zip((prod(sizes[c] for c in looked) for looked in axes), header["factors"], strict=True)
     )
     starts, columns, chosen = (whole_numbers(name, arrays) for name in ("starts", "columns", "chosen"))
     weights, names = archive.read_numbers("weights", arrays), header["names"]
@@ -344,22 +349,42 @@ def _read_batch(header: Header, arrays: Arrays, content: Content) -> KroneckerWo
         and starts[0] == 0
         and starts[-1] == len(columns) == len(chosen)
         and np.all(np.diff(starts) >= 0)
-        and np.all((columns >= 0) & (columns < len(sizes)))
+        and np.all((columns >= 0) & (columns < len(axes)))
+        and all(one.given is not None for own in factors[len(sizes) :] for one in own)
         and np.all((chosen >= 0) & (chosen < counts[columns]))
         and len(weights) == len(starts) - 1
         and (names is None or (len(names) == len(weights) and all(isinstance(name, str) for name in names)))
     )
-    if not fits or not _ascending(starts, columns):
+    if not fits or not _in_order(starts, columns, axes):
         raise ReleaseError("its tables do not hang together")
     called = header["tables_by"]
     if called is not None and (len(called) != len(sizes) or not all(isinstance(name, str) for name in called)):
         raise ReleaseError("its columns have no names")
-    named = (None if one is None else tuple(one) for one in (names, called))
-    return KroneckerWorkload(sizes, factors, starts, columns, chosen, weights, *named)
+    names, called = (None if one is None else tuple(one) for one in (names, called))
+    return KroneckerWorkload(sizes, factors, starts, columns, chosen, weights, names, called, joint)
 
 
-def _ascending(starts: NDArray[np.int64], columns: NDArray[np.int64]) -> bool:
-    """Whether every table's columns are."""
-    rising = np.append(np.diff(columns) > 0, True)
+def _read_joint(given: Any, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The columns of every joint axis."""
+    found = tuple(map(tuple, given))
+    for looked in found:
+        known = all(isinstance(c, int) and not isinstance(c, bool) and 0 <= c < len(sizes) for c in looked)
+        if len(looked) < 2 or not known or any(a >= b for a, b in pairwise(looked)):
+            raise ReleaseError("its tables look at no columns together")
+        if prod(sizes[c] for c in looked) > MOST_VALUES:
+            raise ReleaseError("its tables look at too many values together")
+    if len(set(found)) < len(found):
+        raise ReleaseError("its tables look at the same columns together twice")
+    return found
+
+
+def _in_order(starts: NDArray[np.int64], columns: NDArray[np.int64], axes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether every table's axes are in the order of their first columns, and none looks at another's."""
+    rising = np.append(np.diff(np.array([looked[0] for looked in axes])[columns]) > 0, True)
     rising[starts[1:][starts[1:] > 0] - 1] = True
+    joint = np.flatnonzero(columns >= sum(len(looked) == 1 for looked in axes))
+    for t in np.unique(np.searchsorted(starts, joint, side="right") - 1).tolist():
+        own = [c for axis in columns[starts[t] : starts[t + 1]].tolist() for c in axes[axis]]
+        if len(set(own)) < len(own):
+            return False
     return bool(np.all(rising[: len(columns)]))

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import singledispatch
+from functools import partial, singledispatch
 from math import prod
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchdp.domain import Counted
+from batchdp.domain import Counted, Database, Domain
+from batchdp.domain.columns import fold
 from batchdp.errors import PrivacyParameterError, ReleaseError, TableError
 from batchdp.mechanism.measurement import Integers
 from batchdp.plans import Plan
@@ -32,8 +33,13 @@ from batchdp.strategies.marginal.strategy import MarginalStrategy
 from batchdp.strategies.residual.strategy import ResidualStrategy, WholeParts
 from batchdp.strategies.strategy import FactoredStrategy, Strategy
 from batchdp.workloads.encode import TableBatch
+from batchdp.workloads.encode.atoms import Atoms
+from batchdp.workloads.encode.several import SeveralCells, TableCells
 from batchdp.workloads.kronecker import KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload
+
+if TYPE_CHECKING:
+    from batchdp.engines import Source
 
 FRAMES = ("pandas", "polars", "pyarrow")
 REMEDY = "give one whole-number code a column, from 0 to the column's size less 1"
@@ -140,8 +146,12 @@ def reading(batch: Any, plan: Plan, tables: ExitStack, table: Any, progress: Pro
 def _(
     batch: CellBatch, plan: Plan, tables: ExitStack, table: Any, progress: Progress | None
 ) -> Callable[[], CellCounts]:
-    count = _opened(batch, plan, tables, table)
-    return lambda: CellCounts(batch.cells.counts(count(progress)))
+    cells = batch.cells
+    if isinstance(cells, SeveralCells):
+        counts = _several(cells, tables, table)
+        return lambda: CellCounts(cells.counts({name: partial(count, progress) for name, count in counts.items()}))
+    count = _opened(batch.atoms, plan.domain, tables, table)
+    return lambda: CellCounts(cells.counts(count(progress)))
 
 
 @reading.register
@@ -150,21 +160,68 @@ def _(
 ) -> Callable[[], Records | Tallies]:
     sets = sets_counted(plan.strategy, batch, plan.domain.privacy.max_rows)
     atoms = [tuple(sorted({i for c in own for i in batch.columns[c].atoms})) for own in sets or ()]
-    count = _opened(batch, plan, tables, table, sets=tuple(dict.fromkeys(atoms)))
+    count = _opened(batch.atoms, plan.domain, tables, table, sets=tuple(dict.fromkeys(atoms)))
     if sets is None:
         return lambda: _records(batch, count(progress))
     return lambda: _tallies(batch, dict(zip(sets, atoms, strict=True)), count(progress))
 
 
+def _several(cells: SeveralCells, tables: ExitStack, table: Any) -> dict[str, Callable[[Progress | None], Batches]]:
+    """What counts the rows of every table and relation that is asked about."""
+    from batchdp.engines import open_table, prepare_relation
+
+    domain, made = cells.domain, {one.name: one for one in cells.domain.relations}
+    asked = [part.table for part in cells.parts]
+    needed = {name for one in asked for name in (made[one].tables if one in made else (one,))}
+    given = tables_given(table, domain, [name for name in domain.declared if name in needed], tables)
+    sources: dict[str, Source] = {}
+
+    def opened(name: str) -> Source:
+        if name not in sources:
+            sources[name] = tables.enter_context(open_table(given[name], domain.declared[name]))
+        return sources[name]
+
+    def counting(part: TableCells) -> Callable[[Progress | None], Batches]:
+        if part.table not in made:
+            return _opened(part.cells.atoms, domain.tables[part.table], tables, given[part.table])
+        relation = made[part.table]
+        return prepare_relation(relation, {name: opened(name) for name in relation.tables}, part.cells.atoms)
+
+    return {part.table: counting(part) for part in cells.parts}
+
+
+def tables_given(table: Any, domain: Database, asked: Sequence[str], opened: ExitStack) -> dict[str, Any]:
+    """For every table that is asked about what the caller gave: by name, or one database that has all of them."""
+    from batchdp.engines.opening import is_one_database, open_files_once
+
+    if isinstance(table, Mapping):
+        names = {fold(name): name for name in domain.declared}
+        given = {names.get(fold(str(name)), str(name)): one for name, one in table.items()}
+        if unknown := [name for name in given if name not in domain.declared]:
+            known = ", ".join(domain.declared)
+            raise TableError(f"table has {unknown[0]!r}, which the domain does not declare: {known}")
+        if missing := [name for name in asked if name not in given]:
+            raise TableError(f"table lacks {missing[0]!r}, which the plan asks about; give one for each name")
+        return open_files_once({name: given[name] for name in asked}, opened)
+    if len(asked) > 1 and not is_one_database(table):
+        raise TableError(
+            f"table is one, the plan asks about {', '.join(asked)}; give a dictionary, like "
+            f"{{{asked[0]!r}: …, {asked[1]!r}: …}}, or a database that has all of them"
+        )
+    return open_files_once(dict.fromkeys(asked, table), opened)
+
+
 def _opened(
-    batch: CellBatch | TableBatch, plan: Plan, tables: ExitStack, table: Any, sets: Sets = ()
+    atoms: Sequence[Atoms], domain: Domain, tables: ExitStack, table: Any, sets: Sets = ()
 ) -> Callable[[Progress | None], Batches]:
     """What counts the records of a table, all columns together or by sets of them; its schema is checked here."""
     from batchdp.engines import open_table, prepare_count
 
-    source = tables.enter_context(open_table(table, plan.domain, columns=[one.column for one in batch.atoms]))
-    privacy = plan.domain.privacy
-    return prepare_count(source, batch.atoms, sets=sets, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
+    privacy = domain.privacy
+    # Which rows of a person count depends on all declared columns, whatever a plan asks.
+    columns = [one.column for one in atoms] if privacy.unit is None else None
+    source = tables.enter_context(open_table(table, domain, columns=columns))
+    return prepare_count(source, atoms, sets=sets, unit=privacy.unit, rows_per_unit=privacy.rows_per_unit)
 
 
 def sets_counted(strategy: Strategy, batch: TableBatch, max_rows: int | None) -> Sets | None:

@@ -25,9 +25,11 @@ from batchdp.domain import Counted
 from batchdp.errors import LedgerError, ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.reader import Reader
+from batchdp.plans.source import Source
 from batchdp.privacy import KNorm
 from batchdp.queries import expressions
 from batchdp.queries.expressions import Asked
+from batchdp.queries.views import View
 from batchdp.release.certificate import PrivacyCertificate, packed
 from batchdp.workloads.encode import Legend, read_runs
 
@@ -88,7 +90,7 @@ class Stored:
 
 
 def encoded(stored: Stored) -> bytes:
-    """What `Ledger.complete` stores."""
+    """The bytes that `Ledger.complete` stores."""
     groups, wide = packed(stored.certificate.groups), stored.noisy.dtype == object
     noisy = whole_bytes(stored.noisy)
     kept = [] if stored.values is None or stored.standard_errors is None else [stored.values, stored.standard_errors]
@@ -159,6 +161,8 @@ def wide_numbers(content: bytes) -> NDArray[Any]:
 
 
 FORMAT = "batchdp-release-0.3"
+COMBINED = "combined"
+"""What a file calls a combination of releases."""
 MOST_COMPRESSED = 10_000_000
 """Bytes of numbers; most of them are noise, which does not shrink."""
 
@@ -185,7 +189,10 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
 
 
 def _written(release: Release) -> Encoded:
-    """What a release's file holds: a header and arrays."""
+    """What a release's file holds: a header and arrays; of a combination its parts' files."""
+    if release.parts:
+        files = {f"part{i}": np.frombuffer(bytes_of(part), dtype=np.uint8) for i, part in enumerate(release.parts)}
+        return {"format": FORMAT, "kind": COMBINED, "parts": len(files), "confidence": release.confidence}, files
     own, arrays = encode(release.reader)
     wide = release.noisy.dtype == object
     noisy = whole_bytes(release.noisy)
@@ -231,6 +238,8 @@ def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None)
 def _read(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
     from batchdp.release.release import Release
 
+    if header["kind"] == COMBINED:
+        return _combined(header, arrays, most_bytes)
     decode = DECODERS.get(header["kind"])
     if decode is None:
         raise ReleaseError(f"kind={header['kind']!r} is not one of {', '.join(DECODERS)}")
@@ -259,8 +268,31 @@ def _read(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
         legend=legend,
         counted=None if header["counted"] is None else Counted.read(header["counted"]),
         given=np.asarray(archive.read_numbers("values", arrays), dtype=np.float64) if "values" in arrays else None,
+        views=tuple(map(View.read, header.get("views", ()))),
+        source=Source.read(header["source"]) if "source" in header else None,
         kinds=sparse.csr_array(archive.join_matrix("kinds", arrays, most_bytes)) if "kinds_data" in arrays else None,
     )
+
+
+def _combined(header: Header, arrays: Arrays, most_bytes: int | None) -> Release:
+    """Its parts, combined again."""
+    from batchdp.release.combining import combine
+
+    parts = []
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(int(header["parts"])):
+            path = Path(folder) / f"part {i + 1}"
+            path.write_bytes(arrays[f"part{i}"].tobytes())
+            parts.append(load_release(path, most_bytes=most_bytes))
+    return combine(parts, confidence=float(header["confidence"]))
+
+
+def bytes_of(release: Release) -> bytes:
+    """The file of a release."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "release"
+        save_release(release, path)
+        return path.read_bytes()
 
 
 def unknown_parts(path: str | os.PathLike[str], release: Release) -> list[str]:

@@ -19,23 +19,28 @@ from batchdp.mechanism.conversion import epsilon_of
 from batchdp.mechanism.derived import evaluated
 from batchdp.mechanism.law import MOST_CONFIDENCE, bounded_widths, checked_confidence
 from batchdp.mechanism.reader import Reader
+from batchdp.plans.source import Source
 from batchdp.privacy import Budget
 from batchdp.progress import Progress
-from batchdp.queries.expressions import Asked, parts_of, written
+from batchdp.queries.expressions import Asked, parts_of
+from batchdp.queries.views import View
 from batchdp.release.answers import Answers, Figures, FoundFigures, figures_of, renumber
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import save_release
+from batchdp.release.said import Said
 from batchdp.release.tables import MADE, Block, Layout, Table, Titles, headings
 from batchdp.text import Shown, draw, sanitise
-from batchdp.workloads.encode import AskedTables, Legend, write_runs
+from batchdp.workloads.encode import Legend
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from batchdp.release.asking import FreeAnswers
     from batchdp.release.consistency.release import Consistent
     from batchdp.release.denoise.denoised import Denoised
+    from batchdp.release.shown import Rows
 
 Key = TypeVar("Key")
 
@@ -66,6 +71,9 @@ class Release(Shown):
         legend: what the rows of tables are called; their names or numbers, if there is none.
         counted: what is counted, before any noise; None where an older version did not keep it.
         given: all linear answers as they were given first; read from the measurements if left out.
+        views: what the SQL shows of its answers, where that is not all.
+        source: what was asked of which domain; None where it was no plan.
+        parts: the releases that it was combined from, if it was.
         kinds: what a record of every kind adds to every linear answer, where measured cells lie in several blocks and
             are no kinds of records; without columns where nobody can say.
     """
@@ -80,6 +88,9 @@ class Release(Shown):
     counted: Counted | None = field(default=None, repr=False)
     given: Dense | None = field(default=None, repr=False)
     kinds: sparse.csr_array | None = field(default=None, repr=False)
+    views: tuple[View, ...] = field(default=(), repr=False)
+    source: Source | None = field(default=None, repr=False)
+    parts: tuple[Release, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         answers = self.reader.answers
@@ -134,7 +145,7 @@ class Release(Shown):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all answers."""
+        """The names of all answers."""
         layout = self.layout
         return tuple(layout.name(block, k) for block in layout.each_block() for k in range(block.size))
 
@@ -295,6 +306,22 @@ class Release(Shown):
         figures = {"value": self.values, "standard_error": self.standard_errors, **ends, "derived": self.is_derived}
         return pd.DataFrame({"table": tables, "name": self.names, **figures})
 
+    def shown(self) -> dict[str, pd.DataFrame]:
+        """Every table as the SQL shows it: a frame by the table's name, after ORDER BY, LIMIT, OFFSET and HAVING.
+
+        Rows that are ordered by an answer have the ranks that they can have by the intervals. `to_frame` has all.
+        """
+        from batchdp.release.shown import frames
+
+        return frames(self)
+
+    @cached_property
+    def shown_rows(self) -> list[Rows]:
+        """What is shown of every statement that does not show all of its answers as they come."""
+        from batchdp.release.shown import Rows
+
+        return [Rows(self, view) for view in self.views]
+
     def find(self, *columns: str | int, name: str | None = None) -> int:
         """The number of the table with these group columns, or this name; refused if it is none, or one of several."""
         word = columns[0] if len(columns) == 1 else None
@@ -376,27 +403,26 @@ class Release(Shown):
                 found.append(np.array([one.of for one in own if isinstance(one.of, int)], dtype=np.int64))
         return np.concatenate(found)
 
+    @property
+    def charged(self) -> tuple[Release, ...]:
+        """The releases that a ledger knows: its parts, or itself."""
+        return self.parts or (self,)
+
     def with_confidence(self, confidence: float) -> Release:
         """The same release with other intervals."""
         checked_confidence(confidence)
         return replace(self, confidence=confidence)
 
     def epsilon_at(self, delta: float) -> float:
-        """The ε of the (ε, δ)-differential privacy of this release: its own when pure, else converted from ρ."""
-        return epsilon_of(Budget(self.certificate.noise, self.certificate.budget), delta)
+        """The ε of the (ε, δ)-differential privacy of this release: its own, or by the noise that was drawn."""
+        return epsilon_of(Budget(self.certificate.noise, self.certificate.budget), delta, self.certificate.least_scale)
 
     def rounded(self) -> Dense:
-        """Whole numbers nearest to the answers: adds an error of at most ½, unbiased for wide noise.
-
-        Derived answers stay as they are.
-        """
+        """Whole numbers nearest to the answers, but derived ones: an error of at most ½, unbiased for wide noise."""
         return np.where(self.is_derived, self.values, np.rint(self.values))
 
     def non_negative(self) -> Dense:
-        """Answers below 0 raised to 0: closer to a truth that cannot be negative, but biased upwards near 0.
-
-        Derived answers stay as they are.
-        """
+        """Answers below 0 raised to 0, but derived ones: closer to a truth that is not, but biased upwards near 0."""
         return np.where(self.is_derived, self.values, np.maximum(self.values, 0.0))
 
     def consistent(self, *, whole: bool = False, progress: Progress | None = None) -> Consistent:
@@ -420,15 +446,23 @@ class Release(Shown):
 
         Computed from the release alone, so at no cost of privacy, and the same each time. Biased, and without intervals
         of their own; `risk` and `raw_risk` say how much smaller their squared errors are estimated to be. Nowhere below
-        0, and tables agree on what they share. Ctrl-C gives the best so far.
-
-        Args:
-            whole: round counts to whole numbers.
-            progress: called with (share, what is being done).
+        0, and tables agree on what they share; `whole` rounds counts. Ctrl-C gives the best so far.
         """
         from batchdp.release.denoise.denoised import denoise
 
         return denoise(self, whole, progress=progress)
+
+    def ask(self, sql: str | os.PathLike[str]) -> FreeAnswers:
+        """What of these statements follows from what was measured, free; `missing` says what does not."""
+        from batchdp.release.asking import ask
+
+        return ask(self, sql)
+
+    def records(self, n: int | None = None, seed: int = 0, *, progress: Progress | None = None) -> pd.DataFrame:
+        """Synthetic records: nobody's, with tables close to the denoised ones; from the release and seed alone."""
+        from batchdp.release.records.records import draw_records
+
+        return draw_records(self, n, seed, progress=progress).to_frame()
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """Every answer with its interval, on matplotlib axes of one's own if given; of very many the first ones."""
@@ -441,16 +475,18 @@ class Release(Shown):
     @property
     def notes(self) -> tuple[str, ...]:
         """What is counted, in sentences: what neither the noise nor the intervals are about."""
-        return describe_counted(self.counted, self.certificate.largest_total)
+        shown = (rows.note for rows in self.shown_rows)
+        return (*describe_counted(self.counted, self.certificate.largest_total), *(note for note in shown if note))
 
     @property
     def said(self) -> Said:
         """What the release says of its answers, beside their queries; the ledger has a digest of it."""
-        return Said(self.column_names, self.asked, self.legend, self.counted)
+        return Said(self.column_names, self.asked, self.legend, self.counted, self.views, self.source)
 
     def __repr__(self) -> str:
         c = self.certificate
-        whose = sanitise(f"{c.neighbours}, unit: {c.privacy_unit}, id {c.release_id}")
+        which = f"snapshot {c.snapshot}, " if c.snapshot else ""
+        whose = sanitise(f"{c.neighbours}, unit: {c.privacy_unit}, {which}id {c.release_id}")
         tables = f" in {len(self.tables):,} tables" * (len(self.tables) > 1)
         return f"Release({len(self.layout):,} answers{tables}, {c.strength}, {whose})"
 
@@ -460,30 +496,3 @@ def _list_places(keys: Iterable[Key]) -> dict[Key, list[int]]:
     for place, key in enumerate(keys):
         found.setdefault(key, []).append(place)
     return found
-
-
-@dataclass(frozen=True, eq=False)
-class Said:
-    """What is said of answers beside their queries: what columns and rows are called, what is shown, what is counted.
-
-    Args:
-        column_names, asked, legend, counted: as in `Release`.
-    """
-
-    column_names: tuple[str, ...] = ()
-    asked: Sequence[Asked[int]] = ()
-    legend: Legend | None = None
-    counted: Counted | None = None
-
-    def header(self) -> dict[str, Any]:
-        """As it is serialised, beside the legend's array."""
-        return {
-            "column_names": list(self.column_names),
-            "asked": write_runs(self.asked.runs) if isinstance(self.asked, AskedTables) else written(self.asked),
-            "legend": self.legend and self.legend.header(),
-            "counted": self.counted and self.counted.header(),
-        }
-
-    def told(self) -> dict[str, Any]:
-        """For digests: with the digest of the legend in the place of all of it."""
-        return self.header() | {"legend": self.legend and self.legend.digest}

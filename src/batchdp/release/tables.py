@@ -131,7 +131,8 @@ class Titles:
         """The names of a table's group columns, in the order in which its rows vary, the last fastest."""
         if self.legend is not None:
             return tuple(key.heading for key in self.legend.keys_of(self.workload, table))
-        return tuple(self.column_names[i] for i in self.workload.tables[table].columns)
+        axes = map(self.workload.looked_at, self.workload.factors_of(table))
+        return tuple(" & ".join(self.column_names[i] for i in looked) for looked in axes)
 
     def name(self, table: int, place: int) -> str:
         """Of an answer: its table's, and its groups as SQL's are called, or their numbers."""

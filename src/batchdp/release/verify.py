@@ -21,7 +21,6 @@ from scipy import sparse
 
 from batchdp.errors import LedgerError, PrivacyParameterError, ReleaseError, StrategyError
 from batchdp.ledger import Entry, Ledger, StoredRelease
-from batchdp.ledger.chain import charge
 from batchdp.linalg.matrix import plain
 from batchdp.mechanism.amounts import AmountLattice
 from batchdp.mechanism.knorm.body import MOST_BITS as MOST_BODY_BITS
@@ -34,7 +33,7 @@ from batchdp.mechanism.measurement import CALLER, LARGEST, IntegerMeasurement, N
 from batchdp.mechanism.prepare import MOST_BIAS
 from batchdp.mechanism.reader import ROUNDING, CellReader
 from batchdp.mechanism.residual.tables import TableReader
-from batchdp.privacy import UNITS, Budget, KNorm, Unit, round_up
+from batchdp.privacy import UNITS, Budget, Currency, KNorm, round_up
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import Stored, decoded, is_encoded
 from batchdp.release.release import Release
@@ -146,7 +145,7 @@ def digest_of(said: Mapping[str, Any], matrices: Iterable[Any] = ()) -> str:
     return digest.hexdigest()
 
 
-NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most ([1-9][0-9]{0,6}) rows?")
+NEIGHBOURS = re.compile(r"(replacing|adding or removing) one unit of at most ([1-9][0-9]{0,6}) rows?(?: \((.+)\))?")
 PROBES = 4
 """Mixtures of cells on which a release's queries are compared with what its answers are made of."""
 CUT, SLACK = 4.0, 1e-6
@@ -169,6 +168,8 @@ def check_charged(release: Release, ledger: Ledger, stored: StoredRelease | None
         ledger: what it should have been charged to.
         stored: what the ledger has stored for it, where that was read already.
     """
+    if release.parts:
+        return all(check_charged(part, ledger) for part in release.parts)
     claimed = release.certificate
     entry = next((one for one in ledger.history() if one.release_id == claimed.release_id), None)
     if entry is None:
@@ -179,7 +180,7 @@ def check_charged(release: Release, ledger: Ledger, stored: StoredRelease | None
     kept = decoded(stored.output, claimed.release_id)
     own = ((one.name, getattr(claimed, one.name), getattr(kept.certificate, one.name)) for one in fields(claimed))
     unlike = (one for one in own if one[1] != one[2])
-    for name, here, there in (*differences(claimed, entry, ledger.unit), *unlike):
+    for name, here, there in (*differences(claimed, entry, ledger.standing().unit), *unlike):
         raise ReleaseError(
             f"release {claimed.release_id!r} says {name}={here!r} where {ledger.path.name} has {there!r}; "
             "one of them was edited"
@@ -202,14 +203,21 @@ def check_ledger(ledger: Ledger) -> None:
                 f"{name}={here!r} and charged with {there!r}; restore a copy"
             )
 
-    unit = ledger.unit
+    unit = ledger.standing().unit
     ledger.each_output(look)
 
 
-def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit) -> Iterator[tuple[str, Any, Any]]:
-    """Each field in which a certificate and the ledger's entry disagree, with both values."""
+def differences(certificate: PrivacyCertificate, entry: Entry, unit: Currency) -> Iterator[tuple[str, Any, Any]]:
+    """Each field in which a certificate and the ledger's entry disagree, with both values.
+
+    Args:
+        certificate: what a release says.
+        entry: what its ledger says.
+        unit: the currency in which the entry says what was charged.
+    """
     asked = Budget(UNITS[entry.unit], entry.requested)
-    due = charge(asked, UNITS[ledger_unit])
+    due = asked.noise.charge(asked.amount, unit, entry.scale)
+    drawn, whose = certificate.least_scale, _neighbours(certificate)
     found = (
         ("release_id", certificate.release_id, entry.release_id),
         ("privacy", certificate.noise.unit, entry.unit),
@@ -217,8 +225,11 @@ def differences(certificate: PrivacyCertificate, entry: Entry, ledger_unit: Unit
         ("plan_digest", certificate.plan_digest, entry.plan_digest),
         ("table", certificate.table, entry.table),
         ("privacy_unit", certificate.privacy_unit, entry.privacy_unit),
+        ("snapshot", certificate.snapshot or None, entry.snapshot),
         ("ledger_head", certificate.ledger_head, entry.head),
-        ("charged", round_up(due), entry.charged),
+        ("charged", None if due is None else round_up(due), entry.charged),
+        ("scale", drawn if entry.scale is not None else None, entry.scale),
+        ("relation", None if whose is None or entry.relation is None else whose.relation, entry.relation),
     )
     yield from (one for one in found if one[1] != one[2])
 
@@ -330,8 +341,10 @@ def _neighbours(c: PrivacyCertificate) -> Neighbours | None:
         return None
     column = None if c.privacy_unit.startswith(CALLER) else c.privacy_unit
     try:
-        whose = Neighbours("replace" if found[1] == "replacing" else "add-remove", int(found[2]), column)
-    except PrivacyParameterError:
+        apart = (one.partition(" of ") for one in re.split(r", (?=[0-9]+ of )", found[3] or "") if one)
+        tables = tuple((name, int(cap)) for cap, _, name in apart)
+        whose = Neighbours("replace" if found[1] == "replacing" else "add-remove", int(found[2]), column, tables)
+    except (PrivacyParameterError, ValueError, ZeroDivisionError):
         return None
     return whose if (str(whose), whose.privacy_unit) == (c.neighbours, c.privacy_unit) else None
 

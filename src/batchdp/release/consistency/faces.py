@@ -133,7 +133,7 @@ class Shared:
     """Those that no pull moves."""
 
     def pulled(self, pull: Parts) -> dict[Columns, Dense]:
-        """Where they are."""
+        """Where the tables are under a pull."""
         return {**{C: c + pull[C] / self.stiffness[C] for C, c in self.centres.items()}, **self.held}
 
     def cost(self, pull: Parts) -> float:

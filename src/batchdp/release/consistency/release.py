@@ -301,11 +301,7 @@ def read_tables(batch: KroneckerWorkload, fitting: Sequence[int], cells: Callabl
 
     def read(table: int) -> Dense:
         found = cells(batch.tables[table].columns)
-        if table not in known:
-            for axis, factor in enumerate(batch.factors_of(table).values()):
-                if factor.given is not None:
-                    found = np.moveaxis(np.tensordot(factor.matrix, found, axes=(1, axis)), 0, axis)
-        return np.asarray(found)
+        return np.asarray(found) if table in known else batch.ask(table, found)
 
     return read
 
@@ -372,21 +368,11 @@ def _from_cells(
 ) -> Consistent:
     """Where tables ask for ranges or groups: non-negative cells that fit all answers, weighted by their variances."""
     tables, starts = range(len(batch.tables)), release.reader.starts
-    W = sparse.csr_array(sparse.vstack([_matrix_of(batch, t, kept) for t in tables]))
+    W = sparse.csr_array(sparse.vstack([batch.matrix_on(t, kept) for t in tables]))
     errors = np.concatenate([release.reader.errors_of(t).reshape(-1) for t in tables])
     found = fit_cells(W, errors, release, whole=whole, progress=progress)
     every = found.read(0)
     return replace(found, read=lambda t: every[starts[t] : starts[t + 1]].reshape(batch.tables[t].shape))
-
-
-def _matrix_of(batch: KroneckerWorkload, table: int, kept: Sequence[Indices]) -> sparse.csr_array:
-    """A table's queries over the cells of some values."""
-    own, found = batch.factors_of(table), sparse.csr_array(np.ones((1, 1)))
-    for i, values in enumerate(kept):
-        given = own[i].given if i in own else np.ones((1, batch.sizes[i]))
-        part = sparse.eye_array(len(values)) if given is None else sparse.csr_array(given[:, values])
-        found = sparse.csr_array(sparse.kron(found, part, format="csr"))
-    return found
 
 
 def _fitted_values(batch: KroneckerWorkload) -> Sequence[Indices] | None:
@@ -407,7 +393,8 @@ def _extreme_values(batch: KroneckerWorkload, column: int) -> Indices:
     chosen = set(batch.chosen[batch.columns == column].tolist())
     factors = [batch.factors[column][c] for c in chosen]
     n, rows = batch.sizes[column], sum(factor.rows for factor in factors)
-    if any(factor.given is None for factor in factors) or n * rows > MOST_LOOKED_AT:
+    tied = any(column in looked for looked in batch.joint)
+    if tied or any(factor.given is None for factor in factors) or n * rows > MOST_LOOKED_AT:
         return np.arange(n)
     points = np.vstack([np.ones((1, n)), *(factor.matrix for factor in factors)])
     points /= np.abs(points).max(axis=1, initial=1e-300, keepdims=True)
@@ -428,9 +415,5 @@ def _fits(batch: KroneckerWorkload, kept: Sequence[Indices]) -> bool:
     """Whether the cells of these values are so few that each is fitted."""
     cells, entries = prod(map(len, kept)), 0
     for t in range(len(batch.tables)) if cells <= MOST_CELLS else ():
-        given = {i: factor.given for i, factor in batch.factors_of(t).items()}
-        entries += prod(
-            len(values) if (own := given.get(i)) is None else int(np.count_nonzero(own[:, values]))
-            for i, values in enumerate(kept)
-        )
+        entries += batch.entries_on(t, kept)
     return cells <= MOST_CELLS and entries <= MOST_ENTRIES

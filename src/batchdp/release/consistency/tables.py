@@ -67,7 +67,7 @@ def project_onto_simplex(values: Dense, total: float) -> Dense:
 
 
 def find_lowering(values: Dense, total: float) -> float:
-    """By how much."""
+    """By how much all values are lowered, so that those above 0 add up to the total."""
     falling = np.sort(values)[::-1]
     lowered = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
     last = int(np.flatnonzero(falling > lowered)[-1])
@@ -91,7 +91,7 @@ NEGLIGIBLE = 0.01
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the search."""
+    """What the search ends by."""
 
     tolerance: float = 1e-8
     """Ends when no shared margin differs by more than this, as a share of it where it is above 1."""
@@ -136,7 +136,7 @@ class Fitted:
     """Records that were moved in the end to make tables agree, as a share of all."""
 
     def table(self, columns: Columns) -> Dense:
-        """Over these columns."""
+        """The fitted table over these columns."""
         told = _drop_single(columns, self.sizes)
         whole = next(A for A in self.tables if set(told) <= set(A))
         return project(self.tables[whole], whole, told).reshape([self.sizes[i] for i in columns])

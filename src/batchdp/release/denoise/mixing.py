@@ -2,7 +2,7 @@
 
 An estimator δ away from an unbiased one, whose noise has a total variance V and covariance c with the estimator, has
 the risk V + E‖δ‖² + 2 (c − V) (Stein 1981). So the best mix of several needs nothing but their distances and
-covariances. Choosing the mix by the data costs what James and Stein take off: twice the variance of the noise along δ.
+covariances. Choosing the mix by the data costs about twice the variance of the noise along δ (James and Stein 1961).
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ components are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 from scipy.optimize import minimize
@@ -18,8 +19,10 @@ from batchdp.linalg.matrix import Dense, Indices
 from batchdp.release.consistency.faces import Columns, split_table
 
 CLASSES = 16
+"""On eight invented populations 8, 24 and 32 were as good to 0.5 %."""
 PULL = 30.0
-"""Records that every class has beside the noisy ones, spread as the margins are; in units of log-likelihood."""
+"""Records that every class has beside the noisy ones, spread as the margins are; in units of log-likelihood. 100 was as
+good to 0.5 %, 10 worse by 9 %."""
 MOST_STEPS = 150
 AGAIN = 60
 """The same where noise is added."""
@@ -44,6 +47,8 @@ class Target:
     total: float
     leverage: Mapping[Columns, float] = field(default_factory=dict)
     """Of every pair, which share of its own noise the classes have taken for truth."""
+    stopped: bool = False
+    """Whether the search was: these are the best so far."""
 
     def table(self, columns: Columns) -> Dense:
         """What they imply for these columns."""
@@ -65,9 +70,7 @@ def fit_target(
     total: float,
     seed: int,
     *,
-    classes: int = CLASSES,
-    pull: float = PULL,
-    steps: int = MOST_STEPS,
+    tell: Callable[[float], None] | None = None,
 ) -> Target:
     """Classes that fit the noisy pairs among these components, and the margins.
 
@@ -77,27 +80,51 @@ def fit_target(
         variances: t of each.
         total: of all records.
         seed: of where the search starts.
-        classes, pull, steps: how many, how strong, how long.
+        tell: called with the share that is done.
     """
     pairs: list[Columns] = [C for C in noisy if len(C) == 2]
     columns = sorted({i for C in pairs for i in C})
     values = sum(len(margins[i]) for i in columns)
-    classes = min(classes, values // FEWEST_VALUES)
+    classes = min(CLASSES, values // FEWEST_VALUES)
     if not pairs or values > MOST_VALUES or total <= 1 or classes < 2:
         return independent(margins, total)
-    fit = _Fit(margins, {C: noisy[C] for C in pairs}, variances, total, columns, classes, pull)
+    fit = _Fit(margins, {C: noisy[C] for C in pairs}, variances, total, columns, classes, PULL)
     rng = np.random.default_rng(seed)
     start = np.concatenate([np.zeros(classes), (fit.centre + 0.5 * rng.standard_normal(fit.centre.shape)).reshape(-1)])
-    found = minimize(fit, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 12}).x
+    search = _Search(fit, MOST_STEPS + AGAIN, tell)
+    found = search(start, MOST_STEPS)
+    if search.stopped:
+        return replace(fit.target(found, margins), stopped=True)
     # What more noise, as large again, does to the classes says what the noise has done to them.
     more = fit.disturb(rng)
-    moved = minimize(fit, found, jac=True, method="L-BFGS-B", options={"maxiter": AGAIN, "maxcor": 12}).x
+    moved = search(found, AGAIN)
     made, again = fit.target(found, margins), fit.target(moved, margins)
     taken: dict[Columns, float] = {
         C: float((more[C] * (again.table(C) - made.table(C))).sum()) / max(variances[C], 1e-12) for C in pairs
     }
     sizes: dict[Columns, float] = {C: float(np.prod([len(margins[i]) - 1 for i in C])) for C in pairs}
-    return replace(made, leverage=_pooled(taken, sizes))
+    return replace(made, leverage=_pooled(taken, sizes), stopped=search.stopped)
+
+
+class _Search:
+    """L-BFGS that tells how far it is; Ctrl-C ends it with the best so far."""
+
+    def __init__(self, fit: _Fit, steps: int, tell: Callable[[float], None] | None) -> None:
+        self.fit, self.steps, self.tell, self.done, self.stopped = fit, steps, tell, 0, False
+
+    def __call__(self, start: Dense, steps: int) -> Dense:
+        self.best, step = start, cast(Any, self._step)
+        try:
+            options: Any = {"maxiter": steps, "maxcor": 12}
+            return np.asarray(minimize(self.fit, start, jac=True, method="L-BFGS-B", callback=step, options=options).x)
+        except KeyboardInterrupt:
+            self.stopped = True
+            return self.best
+
+    def _step(self, x: Dense) -> None:
+        self.best, self.done = x.copy(), self.done + 1
+        if self.tell is not None:
+            self.tell(self.done / self.steps)
 
 
 def _pooled(taken: Mapping[Columns, float], sizes: Mapping[Columns, float]) -> dict[Columns, float]:
