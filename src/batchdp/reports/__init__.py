@@ -2,5 +2,6 @@
 
 from batchdp.reports.page import page, report
 from batchdp.reports.planned import report_plan
+from batchdp.reports.records import report_records
 
-__all__ = ["page", "report", "report_plan"]
+__all__ = ["page", "report", "report_plan", "report_records"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import singledispatch
 from typing import Any
 
@@ -14,11 +15,13 @@ from numpy.typing import NDArray
 from batchdp.errors import LedgerError
 from batchdp.ledger import Ledger
 from batchdp.ledger.chain import as_text
+from batchdp.plans.comparison import Comparison
 from batchdp.plans.criteria import describe_parts
 from batchdp.plans.planned import Plan, describe_size
 from batchdp.privacy import Budget
 from batchdp.queries.query import QUERY, tables_of
 from batchdp.release.answers import Figures
+from batchdp.release.beside import Beside
 from batchdp.release.release import Release
 from batchdp.release.tables import Table
 from batchdp.reports.rendering import render
@@ -121,7 +124,7 @@ def _(plan: Plan) -> str:
         "method": strategy.method,
         "measurements": f"{strategy.measurements:,}",
         "residual": f"{strategy.residual:.1e}",
-        "what is counted": " ".join(plan.counted.sentences(plan.domain.privacy.max_rows)),
+        "what is counted": " ".join(plan.counted.sentences(plan.protected.privacy.max_rows)),
         "parts": describe_parts((one.name, one.adds) for one in plan.statements),
     }
     shown = excerpt([len(one.answers) for one in found], NOTEBOOK)
@@ -136,17 +139,38 @@ def _(plan: Plan) -> str:
 
 
 @show.register
+def _(comparison: Comparison) -> str:
+    facts = {
+        "queries": f"{comparison.m:,}",
+        "cells": f"{comparison.n:,}",
+        "no pair is below": f"{comparison.lower_bound:,.6g}",
+        "with Gaussian noise at ρ = 1/2": f"{comparison.gaussian.expected_squared_error:,.6g}, a weaker promise",
+        "note": comparison.note,
+    }
+    methods = [*comparison.methods, *([] if comparison.shaped is None else [comparison.shaped])]
+    rows = [
+        (one.name, f"{one.expected_squared_error:,.6g}", f"{one.residual:.1e}", f"{one.seconds:.2g}")
+        for one in sorted(methods, key=lambda one: one.expected_squared_error)
+    ]
+    listed = Excerpt(("method", "expected squared error at ε = 1", "residual", "seconds"), rows)
+    return summary("Comparison", facts, [listed])
+
+
+@show.register
 def _(ledger: Ledger) -> str:
     try:
-        (first, last), spends = ledger._ends(), ledger.history()
+        account, head, spends = ledger.account, ledger.head, ledger.history()
     except LedgerError:
         return summary("Ledger", {"file": ledger.path.name, "state": "cannot be read"})
+    unit = account.leading
+    total, spent = account.filters[unit].total, account.sum(unit) or Fraction(0)
     facts = {
         "file": ledger.path.name,
-        "total": f"{first.unit} {as_text(first.left)}",
-        "spent": as_text(first.left - last.left),
-        "left": as_text(last.left),
-        "head": f"{last.hash[:12]}…",
+        **({} if account.delta is None else {"keeps": account.promise}),
+        "total": f"{unit} {as_text(total)}",
+        "spent": as_text(spent),
+        "left": as_text(total - spent),
+        "head": f"{head[:12]}…",
     }
     rows = [
         (f"{one.time[:16]} {one.table}", one.release_id[:12], f"{one.charged:g}", one.state)
@@ -164,6 +188,7 @@ def _(release: Release) -> str:
         "neighbours": c.neighbours,
         "privacy unit": c.privacy_unit,
         "table": c.table,
+        **({"snapshot": c.snapshot} if c.snapshot else {}),
         "release": c.release_id,
         "intervals": f"{100 * release.confidence:g} %, of the noise",
         "what is counted": " ".join(release.notes),
@@ -181,6 +206,25 @@ def _(release: Release) -> str:
     title = f"Release of {len(release.answers):,} private answers"
     title += f" in {len(release.tables):,} tables" if len(release.tables) > 1 else ""
     return summary(title, facts, tables, more_tables=look.more)
+
+
+@show.register
+def _(beside: Beside) -> str:
+    """Some of the values with the raw ones, and what must be said of them."""
+    release, facts = beside.release, {"release": beside.release.certificate.release_id, "values": beside.meaning}
+    found, tables = release.layout.tables(together=True), []
+    shown = excerpt(release.reader.sizes.tolist() if release.layout.is_lazy else [t.queries for t in found], NOTEBOOK)
+    for t, rows in enumerate(shown):
+        one = found[t]
+        values, raw = beside.of_table(one), release.figures(one).values
+        top = _top(np.nan_to_num(raw, nan=-np.inf), rows, as_they_come=one.single)
+        figures = zip(one.labels(top.tolist()), values[top].tolist(), raw[top].tolist(), strict=True)
+        listed = [(label, *(NOT_DETERMINED if math.isnan(v) else f"{v:,.6g}" for v in own)) for label, *own in figures]
+        title = "" if one.single else f"{one.title} ({one.queries:,})"
+        tables.append(Excerpt(("query", beside.heading, "raw"), listed, title, one.queries - rows))
+    facts["notes"] = " ".join(beside.notes)
+    title = f"{beside.heading.capitalize()} values of {len(release.answers):,} private answers"
+    return summary(title, facts, tables, more_tables=len(found) - len(shown))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 (() => {
   const body = document.querySelector("#table tbody");
   if (!body) return;
-  const plot = document.querySelector(".answers ol");
   const heads = [...document.querySelectorAll("#table thead th")];
   const form = document.querySelector(".filter");
   const input = document.querySelector("#filter");
-  const shown = document.querySelector("#shown");
+  const shown = document.querySelector("#found");
   const order = new Intl.Collator(undefined, { numeric: true });
-  const marks = new Map([...plot.children].map((mark) => [mark.dataset.row, mark]));
+  const marks = new Map([...document.querySelectorAll("#answers .answers li")].map((mark) => [mark.dataset.row, mark]));
   const rows = [...body.rows].map((row) => ({
     row,
     mark: marks.get(row.dataset.row), // the plot may leave out the last ones of very many
@@ -23,7 +22,7 @@
       return way * (column ? x - y : order.compare(x, y));
     });
     body.append(...sorted.map((one) => one.row));
-    plot.append(...sorted.flatMap((one) => (one.mark ? [one.mark] : [])));
+    for (const { mark } of sorted) mark?.parentNode.append(mark); // every plot by itself
   };
 
   const filter = () => {

@@ -18,7 +18,7 @@ from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.progress import Progress
 from batchdp.release import Beside, Release
 from batchdp.release.verify import check_charged, check_release
-from batchdp.reports.answers import answers_section, derived_section
+from batchdp.reports.answers import answers_section, derived_section, shown_section
 from batchdp.reports.matrices import counts_among, matrices_section
 from batchdp.reports.rendering import decimals_for, number, render, render_part
 from batchdp.reports.sections import (
@@ -117,9 +117,10 @@ def _page(
     title: str | None,
 ) -> str:
     sections = {
+        "shown": ("Shown", shown_section(release)),
         "answers": ("Answers", answers_section(release, beside)),
         "tables": ("Tables", tables.section),
-        "derived": ("Derived", derived_section(release)),
+        "derived": ("Derived", derived_section(release, beside)),
         "counted": ("Counted", counted_section(release.notes)),
         "privacy": ("Privacy", privacy_section(release)),
         "budget": ("Budget", budget_section(ledger, release.certificate.release_id) if ledger else None),

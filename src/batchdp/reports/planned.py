@@ -1,10 +1,12 @@
 """`report_plan`: the page before anything is spent, on which the budget is a slider.
 
-Errors go with 1/ε or 1/√ρ, so one column of figures says them all: the page needs no server and no data.
+Errors of counts and sums go with 1/ε or 1/√ρ, so one figure says them all, and margins of derived answers are read off
+a curve: the page needs no server and no data.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -18,13 +20,14 @@ import numpy as np
 from batchdp.archive import write_atomically
 from batchdp.errors import PlanError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
+from batchdp.ledger.granting import remaining_for
 from batchdp.linalg.matrix import Dense
 from batchdp.plans import Plan
 from batchdp.plans.accuracy import margins, needed_by_table
 from batchdp.plans.baselines import ExpectedStatement, asked_for, beside, explained, tables_alone
 from batchdp.plans.criteria import Criteria, Wanted, as_criteria
 from batchdp.plans.outlook import USUAL, expected_derived
-from batchdp.privacy import GAUSSIAN, UNITS, Budget, Noise
+from batchdp.privacy import Budget, Noise, round_down
 from batchdp.reports.answers import box_for
 from batchdp.reports.page import join_page
 from batchdp.reports.rendering import render, render_part, significant
@@ -36,6 +39,8 @@ FEW = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """The ε of the table that needs no script."""
 MOST_LISTED = 20_000
 """Queries, or tables, that are listed; beyond, the page has statements alone."""
+POINTS = 7
+"""Of the curve of a derived margin."""
 LEAST, MOST = 0.01, 10.0
 """The ε that the slider goes to at the least, both ways."""
 
@@ -83,10 +88,7 @@ class Prospect:
         """What the ledger can still pay, in the plan's unit; 0 where it cannot pay for this kind of noise at all."""
         if self.ledger is None:
             return None
-        unit, remaining = UNITS[self.ledger.unit], self.ledger.remaining
-        if self.noise.is_pure:
-            return float((remaining * unit.norm) ** (1 / unit.norm))  # of what ε implies, turned round
-        return remaining if unit == GAUSSIAN else 0.0
+        return round_down(remaining_for(self.ledger.account, self.noise))
 
     @property
     def start(self) -> float:
@@ -94,10 +96,15 @@ class Prospect:
         return _up(self.least) if self.least else float(self.reference)
 
     def ends(self) -> tuple[float, float]:
-        """Of the slider."""
+        """Where the slider begins and ends."""
         low, high = (float(self.noise.implied_by(epsilon)) for epsilon in (LEAST, MOST))
         reached = [self.start, *([self.left] if self.left else [])]
         return min(low, *(one / 10 for one in reached)), max(high, *(2 * one for one in reached))
+
+    @cached_property
+    def curve(self) -> list[float]:
+        """Budgets from one end of the slider to the other, between which derived margins are read off."""
+        return [float(one) for one in np.geomspace(*self.ends(), POINTS)]
 
     def times(self, budget: float) -> float:
         """How many times as large as at the reference errors are at this budget."""
@@ -138,9 +145,8 @@ def plan_page(prospect: Prospect, title: str | None = None) -> str:
         "budget": ("Budget", _dial(prospect)),
         "criteria": ("Criteria", _criteria(prospect) if prospect.wanted else None),
         "statements": ("Statements", _statements(prospect)),
-        "derived": ("Derived", _derived(prospect) if prospect.plan.derived else None),
         "queries": ("Queries", _queries(prospect) if len(prospect.plan.tables) <= MOST_LISTED else None),
-        "counted": ("Counted", counted_section(prospect.plan.counted.sentences(prospect.plan.domain.privacy.max_rows))),
+        "counted": ("Counted", counted_section(_rules(prospect.plan))),
     }
     return join_page(
         sections,
@@ -175,6 +181,7 @@ def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
 
 def _dial(prospect: Prospect) -> Any:
     low, high = prospect.ends()
+    estimates = prospect.plan.options.for_estimates
     return _render(
         "dial",
         prospect,
@@ -182,6 +189,8 @@ def _dial(prospect: Prospect) -> Any:
         reference=float(prospect.reference),
         step=round(STEPS * math.log(prospect.start / low) / math.log(high / low)),
         steps=STEPS,
+        curve=json.dumps(prospect.curve),
+        estimates="" if estimates is None else estimates.sentence(),
         low=low,
         high=high,
         left=prospect.left,
@@ -210,15 +219,23 @@ def _criteria(prospect: Prospect) -> Any:
 
 
 def _statements(prospect: Prospect) -> Any:
+    plan = prospect.plan
     few = [float(prospect.noise.implied_by(epsilon)) for epsilon in FEW]
+    half = margins(plan) / prospect.times(1.0)
+    widest = [float(np.max(half[list(one.queries)], initial=0.0)) for one in plan.statements]
+    rows = list(zip(prospect.statements, widest, strict=True))
+    derived = _derived(prospect, few) if plan.derived else []
     return _render(
         "statements",
         prospect,
-        rows=prospect.statements,
+        rows=[own for own in rows if not own[0].part_of],
+        parts=[one for one, _ in rows if one.part_of],
+        derived=derived,
+        size=f"{USUAL:,.0f}",
         few=[(f"{budget:g}", prospect.times(budget)) for budget in few],
-        explained=explained(prospect.statements),
+        explained=explained(prospect.statements, plan.replaced),
         criteria=_met_at(prospect, few),
-        box=box_for(prospect.statements),
+        box=box_for(rows),
     )
 
 
@@ -228,21 +245,32 @@ def _met_at(prospect: Prospect, few: list[float]) -> list[str]:
     return [f"{sum(budget >= one for one in needs)} of {len(needs)}" for budget in few] if needs else []
 
 
-def _derived(prospect: Prospect) -> Any:
-    """Whose intervals do not go with 1/ε, so that they stand at a few budgets and no slider moves them."""
-    few = [prospect.noise.implied_by(epsilon) for epsilon in FEW]
-    found = [expected_derived(prospect.plan, budget) for budget in few]
-    rows = [
-        {
-            "name": own[0].name,
-            "answers": own[0].answers,
-            "bins": own[0].bins,
-            "few": ["–" if math.isnan(one.half_width) else significant(one.half_width) for one in own],
-        }
-        for own in zip(*found, strict=True)
-    ]
-    shown = [f"{float(budget):g}" for budget in few]
-    return _render("expected_derived", prospect, size=f"{USUAL:,.0f}", few=shown, rows=rows, box=box_for(rows))
+def _rules(plan: Plan) -> tuple[str, ...]:
+    """What is counted, in words."""
+    return plan.counted.sentences(plan.protected.privacy.max_rows)
+
+
+def _derived(prospect: Prospect, few: list[float]) -> list[dict[str, object]]:
+    """The margins of what is computed, which do not go with 1/ε: at points that the slider is read between."""
+    budgets = [*few, prospect.start, *prospect.curve]
+    found = [expected_derived(prospect.plan, Budget(prospect.noise, one)) for one in budgets]
+    made = []
+    for own in zip(*found, strict=True):
+        halves = [one.half_width for one in own]
+        shown = ["–" if math.isnan(one) else significant(one) for one in halves]
+        curve = [None if math.isnan(one) else one for one in halves[len(few) + 1 :]]
+        first = own[0]
+        made.append(
+            {
+                "name": first.name,
+                "answers": first.answers,
+                "bins": first.bins,
+                "few": shown[: len(few)],
+                "half": shown[len(few)],
+                "curve": json.dumps(curve),
+            }
+        )
+    return made
 
 
 def _queries(prospect: Prospect) -> Any:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from batchdp.ledger import Ledger
 from batchdp.ledger.books import DELTAS, Curve
 from batchdp.linalg.matrix import Dense, Matrix, shrunk
-from batchdp.privacy import UNITS
+from batchdp.privacy import LETTERS
 from batchdp.release import Release
 from batchdp.strategies.pair import PairStrategy
 
@@ -201,7 +201,8 @@ MOST_ROWS = 40
 @draw.register
 def plot_ledger(ledger: Ledger, *, axes: Axes | None = None) -> Figure:
     """A bar a spend, each beginning where the one before ended; old ones become one bar if there are many."""
-    spends, total, unit = ledger.history(), ledger.total, UNITS[ledger.unit].letter
+    now = ledger.standing()
+    spends, total, unit = now.entries, now.total, LETTERS[now.unit]
     earlier = max(0, len(spends) - MOST_ROWS)
     taken = [math.fsum(one.charged for one in spends[:earlier])] * (earlier > 0)
     names, stopped = [f"{earlier:,} earlier spends"] * (earlier > 0), [False] * (earlier > 0)

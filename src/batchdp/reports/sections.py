@@ -12,8 +12,9 @@ from typing import Protocol
 from markupsafe import Markup
 
 from batchdp.ledger import Ledger
+from batchdp.mechanism.conversion import describe_charges
 from batchdp.mechanism.measurement import EVERY_ROW, describe_neighbours
-from batchdp.privacy import UNITS
+from batchdp.privacy import LETTERS, Budget
 from batchdp.release import Release
 from batchdp.release.certificate import CertifiedGroup, PrivacyCertificate
 from batchdp.reports.rendering import render, rounded_up
@@ -23,15 +24,18 @@ MOST_ROWS = 100
 
 def budget_section(ledger: Ledger, release_id: str) -> Markup:
     """What was spent on what, and what is left."""
-    spends, total = ledger.history(), ledger.total
+    now = ledger.standing()
+    spends, total = now.entries, now.total
     skipped = max(0, len(spends) - MOST_ROWS)
     starts = list(accumulate((one.charged for one in spends), initial=0.0))
     return render(
         "reports/budget.html",
         ledger=ledger,
-        unit=UNITS[ledger.unit].letter,
+        unit=LETTERS[now.unit],
         total=total,
-        remaining=ledger.remaining,
+        spent=now.spent,
+        remaining=now.remaining,
+        promise=None if ledger.delta is None else now.promise,
         spends=len(spends),
         this=release_id,
         known=any(one.release_id == release_id for one in spends),
@@ -46,8 +50,9 @@ def budget_left(ledger: Ledger | None) -> list[tuple[str, str, str]]:
     """What a page says at its head of the ledger that is given with it."""
     if ledger is None:
         return []
-    left = f"{UNITS[ledger.unit].letter} = {ledger.remaining:g}"
-    return [("Budget left", left, f"of {ledger.total:g} in the ledger")]
+    now = ledger.standing()
+    kept = "in the ledger" if ledger.delta is None else f"in a ledger of {now.promise}"
+    return [("Budget left", f"{LETTERS[now.unit]} = {now.remaining:g}", f"of {now.total:g} {kept}")]
 
 
 MEANINGS = {
@@ -63,8 +68,12 @@ MEANINGS = {
     "bias_share": ("Bias", "the most that the lattice moves any count or sum, as a share of its standard error"),
     "measurements": ("Measurements", "noisy whole numbers that all answers are read from"),
     "groups": ("Groups", "measurements that were drawn with one noise each; SHA-256 of the list of them"),
-    "plan_digest": ("Plan digest", "fingerprint of all that decides what is released, but the data and the budget"),
+    "plan_digest": (
+        "Plan digest",
+        "fingerprint of what is asked and measured, on which lattice and for at most how many records; not of the data",
+    ),
     "table": ("Table", "what the ledger calls the data"),
+    "snapshot": ("Snapshot", "which state of the table was counted"),
     "ledger_head": ("Ledger head", "the ledger’s hash right after the charge; ledger.verify looks for it"),
     "opendp": ("OpenDP", "version of the library that drew the noise"),
     "derived": ("Derived answers", "computed from noisy counts and sums of this release, at no cost of privacy"),
@@ -74,8 +83,7 @@ MEANINGS = {
 def certificate_section(certificate: PrivacyCertificate) -> Markup:
     """Every field, also those that this page does not know by name; of many groups a summary."""
     values = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
-    if values.get("shape") == "":
-        del values["shape"]
+    values = {name: value for name, value in values.items() if value or name not in ("shape", "snapshot")}
     values["groups"] = f"{len(certificate.groups):,}; {certificate.groups_digest}"
     listed = _by_columns(certificate)
     rows = [_group_row(name, value) for name, value in values.items()]
@@ -146,6 +154,7 @@ def privacy_section(release: Release) -> Markup:
         whose=describe_neighbours(c.privacy_unit),
         capped=release.counted is not None and release.counted.unit is not None,
         growth="k times ε" if pure else "k² times ρ",
+        beside=describe_charges(Budget(c.noise, c.budget), 1e-6, c.least_scale),
     )
 
 
@@ -183,7 +192,7 @@ class Compared(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the method."""
+        """The name of the method."""
 
     @property
     def expected_squared_error(self) -> float:

@@ -139,7 +139,7 @@
         const [value, error, half] = [slice.values[i], slice.errors[i], slice.halves[i]];
         const names = slice.names(i);
         const figures = [value, error, value - half, value + half, ...(table.beside ? [slice.beside[i]] : [])];
-        const cells = figures.map((one) => make("td", { "data-value": one }, show(one)));
+        const cells = figures.map((one, at) => make("td", { className: at === 1 ? "spread" : "", "data-value": one }, show(one)));
         const ways = names.map((name, at) => make(at ? "td" : "th", at ? { className: "text" } : { scope: "row" }, named(name)));
         return make("tr", {}, ...ways, make("td", { className: "bars" }, bar(value, half, place)), ...cells);
       }));
@@ -152,7 +152,7 @@
     };
     const headings = () => {
       const own = slice.headings.map((name, at) => [name, (i) => slice.position(i)[at], at ? "text" : ""]);
-      const figures = [["", null, "bars"], ["Answer", (i) => slice.values[i]], ["Standard error", (i) => slice.errors[i]],
+      const figures = [["", null, "bars"], ["Answer", (i) => slice.values[i]], ["Standard error", (i) => slice.errors[i], "spread"],
         ["Low", (i) => slice.values[i] - slice.halves[i]], ["High", (i) => slice.values[i] + slice.halves[i]],
         ...(table.beside ? [[home.dataset.beside.replace(/^./, (first) => first.toUpperCase()), (i) => slice.beside[i]]] : [])];
       keys.length = 0;
@@ -381,7 +381,7 @@
   const opened = async (details, table) => {
     if (details.dataset.drawn) return;
     details.dataset.drawn = "coming";
-    for (const old of [...details.children].slice(1)) old.remove();
+    for (const old of details.querySelectorAll(".problem")) old.remove();
     try {
       const axes = await Promise.all(table.axes.map((axis) => load(`axis-${axis}`)));
       const { body, ready } = view(table, axes);
@@ -394,13 +394,14 @@
     }
   };
   const items = new Map();
+  const listen = (details, table) => details.addEventListener("toggle", () => details.open && opened(details, table));
   const item = (table) => {
     if (!items.has(table)) {
       const size = table.sizes.length > 1 ? `${table.sizes.map(count).join(" × ")}: ` : "";
       const about = `${size}${count(table.answers)} answer${table.answers === 1 ? "" : "s"}`;
       const error = make("span", { className: "error" }, `median standard error ${figure(table.decimals)(table.typical)}`);
       const details = make("details", {}, make("summary", {}, make("span", { className: "title" }, named(table.title)), make("span", { className: "about" }, about), error));
-      details.addEventListener("toggle", () => details.open && opened(details, table));
+      listen(details, table);
       items.set(table, make("li", {}, details));
     }
     return items.get(table);
@@ -412,6 +413,11 @@
     const form = home.querySelector("form");
     const input = home.querySelector("input");
     const more = make("button", { type: "button", className: "more" });
+    [...place.children].forEach((li, t) => { // what the page lists already stays: its rows are what is printed
+      li.firstChild.open = false;
+      listen(li.firstChild, tables[t]);
+      items.set(tables[t], li);
+    });
     let visible = MOST.listed;
     const draw = () => {
       const wanted = words(input.value);
@@ -428,6 +434,9 @@
     form.hidden = tables.length < 4;
     draw();
     const first = tables.length <= 3 ? tables : [tables.find((table) => table.columns.length) ?? tables[0]];
-    for (const table of first) item(table).firstChild.open = true;
+    for (const table of first) {
+      item(table).firstChild.open = true;
+      opened(item(table).firstChild, table);
+    }
   }).catch((problem) => home.prepend(make("p", { className: "problem", role: "alert" }, problem.message)));
 })();

@@ -50,7 +50,7 @@ class Packer:
         self.tables: list[list[Any]] = []
 
     def add(self, grid: Grid) -> None:
-        """One table more."""
+        """Pack one table more."""
         axes = [self._axis(labels) for labels in grid.labels]
         typical = float(np.nanmedian(grid.errors)) if len(grid.values) else 0.0
         words, step, decimals, constants = packed(grid)

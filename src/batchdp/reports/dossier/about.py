@@ -20,7 +20,7 @@ from batchdp.domain.domain import LONG_KEY
 from batchdp.errors import BatchDPError, DossierError, check_finite
 from batchdp.ledger import Entry, Ledger
 from batchdp.ledger.chain import Standing
-from batchdp.privacy import UNITS, Noise, shortest
+from batchdp.privacy import LETTERS, UNITS, shortest
 from batchdp.reports.rendering import render_part
 
 
@@ -34,9 +34,9 @@ class Books(Standing):
         return cls(**vars(ledger.standing(head)))
 
     @property
-    def noise(self) -> Noise:
-        """The kind of noise whose budget the ledger counts in."""
-        return UNITS[self.unit]
+    def letter(self) -> str:
+        """Of the currency that the ledger's figures are in."""
+        return LETTERS[self.unit]
 
     @property
     def released(self) -> int:
@@ -51,7 +51,7 @@ class Books(Standing):
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """For the evidence."""
+        """The books as the evidence has them."""
         return {**asdict(self), "entries": [asdict(entry) for entry in self.entries]}
 
     @classmethod
@@ -61,15 +61,18 @@ class Books(Standing):
             if not isinstance(content, Mapping) or set(content) != {one.name for one in fields(cls)}:
                 raise DossierError("its fields are others")
             numbers = {name: check_finite(name, content[name], least=0) for name in ("total", "spent", "remaining")}
-            if content["unit"] not in UNITS or not isinstance(content["head"], str):
+            if content["unit"] not in LETTERS or not isinstance(content["head"], str):
                 raise DossierError("no unit, or no head")
+            if not isinstance(content["promise"], str):
+                raise DossierError("no promise")
             entries = tuple(_entry(one) for one in content["entries"])
             total, spent, left = map(shortest, numbers.values())
             charged = sum((shortest(entry.charged) for entry in entries), Fraction(0))
             rounded = (len(entries) + 2) * Fraction(ulp(numbers["total"]))  # each figure to the next float
             if abs(charged - spent) > rounded or abs(total - spent - left) > rounded:
                 raise DossierError("its spends do not add up")
-            return cls(content["unit"], **numbers, head=content["head"], entries=entries)
+            said: dict[str, Any] = {name: content[name] for name in ("promise", "unit", "head")}
+            return cls(**{**said, **numbers, "entries": entries})
         except (BatchDPError, TypeError, KeyError) as error:
             raise DossierError(f"the ledger in the evidence is not one ({str(error)[:100]})") from error
 
@@ -77,12 +80,12 @@ class Books(Standing):
 def _entry(content: Any) -> Entry:
     entry = Entry(**content)
     texts = (entry.release_id, entry.plan_digest, entry.table, entry.time, entry.head)
-    later = (entry.privacy_unit, entry.answers_digest)
+    later = (entry.privacy_unit, entry.answers_digest, entry.relation, entry.share, entry.snapshot)
     if not all(isinstance(text, str) for text in (*texts, *(one for one in later if one is not None))):
         raise DossierError("a spend holds something else than texts")
     if entry.unit not in UNITS or entry.state not in ("reserved", "released"):
         raise DossierError("a spend of another kind")
-    for name in ("requested", "charged"):
+    for name in ("requested", "charged", *(("scale",) if entry.scale is not None else ())):
         check_finite(name, getattr(entry, name), least=0)
     return entry
 

@@ -71,7 +71,7 @@ def evidence(facts: Facts, release_digest: str) -> dict[str, Any]:
         "format": FORMAT,
         "release_sha256": release_digest,
         "certificate": c.as_dict(),
-        "plan_sha256": c.plan_digest,
+        **({"parts": [part.certificate.as_dict() for part in facts.release.parts]} if facts.release.parts else {}),
         "ledger_head": c.ledger_head,
         "ledger": None if facts.books is None else facts.books.as_dict(),
         "versions": dict(facts.versions),

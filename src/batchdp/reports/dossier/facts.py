@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.ledger.books import Curve, list_curves
-from batchdp.mechanism.conversion import epsilons_at
+from batchdp.mechanism.conversion import describe_charges
 from batchdp.mechanism.measurement import describe_neighbours
-from batchdp.privacy import Noise
+from batchdp.privacy import Budget, Noise
 from batchdp.release import Release
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.exports import derived_in, tables_of
@@ -64,7 +64,7 @@ class Facts:
 
     @property
     def certificate(self) -> PrivacyCertificate:
-        """The release's own."""
+        """The certificate of the release."""
         return self.release.certificate
 
     @property
@@ -89,7 +89,17 @@ class Facts:
         """The same guarantee as (ε, δ); none for a pure one, which needs no δ."""
         if self.noise.is_pure:
             return ()
-        return tuple(zip(epsilons_at(self.budget, DELTAS), DELTAS, strict=True))
+        return tuple((self.release.epsilon_at(delta), delta) for delta in DELTAS)
+
+    @property
+    def beside(self) -> str:
+        """ε or (ε, δ), ρ and μ, as far as there are any."""
+        return describe_charges(Budget(self.noise, self.certificate.budget), 1e-6, self.certificate.least_scale)
+
+    @property
+    def parts(self) -> list[str]:
+        """The releases that it was combined from, with what each cost; none where it was measured as one."""
+        return [f"{part.certificate.release_id} ({part.certificate.strength})" for part in self.release.parts]
 
     @property
     def whose(self) -> str:
@@ -98,7 +108,7 @@ class Facts:
 
     @property
     def confidence(self) -> str:
-        """Of the intervals."""
+        """The confidence of the intervals, for people."""
         return f"{100 * self.release.confidence:g} %"
 
     @cached_property
@@ -155,7 +165,7 @@ class Facts:
         if len(c.groups) > 1:
             return f"{drawn} in {len(c.groups):,} groups, each with a scale of its own"
         (one,) = c.groups
-        return f"{drawn}; scale {one.scale:.12g} in steps of the lattice, of which 2^{one.bits} are 1"
+        return f"{drawn}; scale {one.scale:.17g} in steps of the lattice, of which 2^{one.bits} are 1"
 
     @property
     def sensitivity(self) -> str:
@@ -196,10 +206,11 @@ class Facts:
     def spent(self) -> str:
         """What the ledger has granted, in words."""
         assert self.books is not None
-        books, letter = self.books, self.books.noise.letter
+        books, letter = self.books, self.books.letter
+        kept = "" if books.promise.startswith(f"{letter} ") else f", by which all keeps {books.promise}"
         return (
             f"{len(books.entries):,} spend{'s' * (len(books.entries) != 1)} charged, {books.released:,} with answers: "
-            f"{letter} = {books.spent:g} of {books.total:g} in all, {books.remaining:g} left"
+            f"{letter} = {books.spent:g} of {books.total:g} in all, {books.remaining:g} left{kept}"
         )
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.measurement import CALLER, EVERY_ROW
 from batchdp.release.exports import derived_in
 from batchdp.reports.dossier.about import About
@@ -42,7 +43,7 @@ def items(facts: Facts, about: About) -> tuple[Item, ...]:
         (
             "Is what is measured chosen without the data?",
             CHECKED,
-            f"what is measured follows from queries and domain alone; fingerprint of the plan: {c.plan_digest}",
+            f"what is measured follows from queries, domain and budget alone; fingerprint of it: {c.plan_digest}",
         ),
         _asked("Was anything chosen by looking at the data?", about["dp_variant"]["unprotected_quantities"]),
         _asked(
@@ -121,7 +122,7 @@ def _together(facts: Facts) -> list[Block]:
     )
     blocks: list[Block] = [
         f"The ledger that this release was charged to: {facts.spent}. Spends that were interrupted count as well.",
-        Grid(("release", "table", "when (UTC)", "state", books.noise.letter, "ε at δ = 1e-06"), rows, texts=4),
+        Grid(("release", "table", "when (UTC)", "state", books.letter, "ε at δ = 1e-06"), rows, texts=4),
     ]
     if len(books.entries) > MOST_SPENDS:
         blocks.append(f"The latest {MOST_SPENDS:,} of {len(books.entries):,} are listed.")
@@ -132,6 +133,8 @@ def _together(facts: Facts) -> list[Block]:
 
 
 MOST_TABLES = 50
+SLIGHT = 1e-3
+"""A correlation that shows in no figure."""
 FIRST = 40
 """Answers of a table among which two are looked for that share noise."""
 COVARIANCE = "covariance.csv"
@@ -144,6 +147,14 @@ i, j = {i}, {j}
 print((C[i, i] + C[j, j] + 2 * C[i, j]) ** 0.5)  # standard error of answer i + answer j
 print((C[i, i] + C[j, j] - 2 * C[i, j]) ** 0.5)  # standard error of answer i - answer j
 """
+
+
+ESTIMATES = (
+    "No value in the tables is smoothed or shrunk. From answers.release anybody can compute denoised ones without any "
+    "budget (batchdp export answers.release --denoised): estimates whose errors are smaller on average, by as much as "
+    "their notes estimate. They are biased and have no interval of their own. Do not use them for rare cells or few "
+    "records, and never with the standard errors and intervals here, which belong to the raw values."
+)
 
 
 def note(facts: Facts, about: About) -> Document:
@@ -162,6 +173,7 @@ def note(facts: Facts, about: About) -> Document:
             *([Section("What is counted", (Bullets(facts.release.notes),))] if facts.release.notes else []),
             Section("How wide they are", tuple(_width(facts))),
             Section("How to add and compare them", tuple(_adding(facts))),
+            Section("Estimates with smaller errors", (ESTIMATES,)),
             Section("What not to do", (_never(facts),)),
             Section("Where the rest is", (_files(facts),)),
         ),
@@ -179,9 +191,14 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
         "their standard errors are approximations, of which quantiles have none. They are not unbiased. Where the "
         "size of a group cannot be told from 0 they are not determined, and their fields are empty.",
     )
+    together = (
+        f"It was combined from {len(facts.parts)} releases about the same records, by least squares over all that was "
+        f"measured, which costs no privacy beyond theirs: {'; '.join(facts.parts)}.",
+    ) * bool(facts.parts)
     return (
         *said,
         *(computed if facts.derived else ()),
+        *together,
         f"The release has {kind} with {facts.strength}. It compares any two tables that differ by {c.neighbours}; "
         f"whose privacy: {facts.whose}.",
         f"{'A count or sum' if facts.derived else 'Every value'} is what is counted plus noise whose law is known. The "
@@ -245,8 +262,8 @@ def _adding(facts: Facts) -> list[Block]:
             "coarser table, take that one; it is more accurate than adding up."
         )
     blocks.append(
-        "A difference of two answers of less than twice its standard error may well be noise alone. Who compares many "
-        "pairs will find some such differences by chance."
+        "A difference of two answers of less than twice its standard error may well be noise alone. Among many "
+        "pairs some will differ by more than that by chance."
     )
     return blocks
 
@@ -254,19 +271,27 @@ def _adding(facts: Facts) -> list[Block]:
 def _example(facts: Facts) -> tuple[tuple[int, int], str]:
     """Two answers of a table by their places, those that share most of their noise, added and compared."""
     C = facts.covariance
-    for number, table in enumerate(facts.tables) if C is not None else ():
-        if C is not None and (places := _places(facts, number)) is not None:
-            i, j = places
-            some = " that are not derived" if derived_in(facts.release, number) else ""
-            a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
-            return places, (
-                f"For example two answers{some} of the table {table.title}, those in the rows {i + 1} and {j + 1} of "
-                f"{COVARIANCE}: their standard errors are "
-                f"{significant(math.sqrt(a))} and {significant(math.sqrt(b))}; that of their sum is "
-                f"{significant(math.sqrt(max(0.0, a + b + 2 * both)))}, that of their difference "
-                f"{significant(math.sqrt(max(0.0, a + b - 2 * both)))}."
-            )
-    return (0, 1), ""
+    if C is None:
+        return (0, 1), ""
+    found = [(own, number) for number in range(len(facts.tables)) if (own := _places(facts, number)) is not None]
+    if not found:
+        return (0, 1), ""
+    (i, j), number = max(found, key=lambda one: round(shared_noise(C, *one[0]), 3))
+    a, b, both = float(C[i, i]), float(C[j, j]), float(C[i, j])
+    some = " that are not derived" if derived_in(facts.release, number) else ""
+    none = ", which share none," * (shared_noise(C, i, j) < SLIGHT)
+    return (i, j), (
+        f"For example two answers{some} of the table {facts.tables[number].title}{none or ','} those in the rows "
+        f"{i + 1} and {j + 1} of {COVARIANCE}: their standard errors are {significant(math.sqrt(a))} and "
+        f"{significant(math.sqrt(b))}; that of their sum is {significant(math.sqrt(max(0.0, a + b + 2 * both)))}, that "
+        f"of their difference {significant(math.sqrt(max(0.0, a + b - 2 * both)))}."
+    )
+
+
+def shared_noise(C: Dense, i: int, j: int) -> float:
+    """How far the noise of two answers goes together: the correlation, whatever its sign."""
+    both = math.sqrt(C[i, i] * C[j, j])
+    return abs(float(C[i, j])) / both if both > 0 else 0.0
 
 
 def _places(facts: Facts, number: int) -> tuple[int, int] | None:

@@ -54,12 +54,14 @@ def _guarantee(facts: Facts) -> dict[str, Any]:
     c = facts.certificate
     return {
         "release_id": c.release_id,
+        **({"snapshot": c.snapshot} if c.snapshot else {}),
+        **({"combined_from": facts.parts} if facts.parts else {}),
         "noise": facts.distribution,
         facts.noise.unit: facts.budget,
         "neighbours": c.neighbours,
         "privacy_unit": c.privacy_unit,
         "confidence": facts.release.confidence,
-        "plan_sha256": c.plan_digest,
+        "plan_digest": c.plan_digest,
         **({"counted": list(facts.release.notes)} if facts.release.notes else {}),
     }
 
@@ -207,6 +209,7 @@ def _privacy_loss(facts: Facts, said: Mapping[str, Any]) -> dict[str, Any]:
         details.append("Pure differential privacy: δ is 0.")
     for epsilon, delta in facts.epsilons:
         details.append(f"Implies (ε, δ)-differential privacy with ε = {rounded_up(epsilon):.4f} at δ = {delta:g}.")
+    details.append(f"In every currency, beside each other: {facts.beside}.")
     if facts.books is not None:
         details.append(f"The ledger at that time: {facts.spent}.")
     neighbours = f"Neighbouring tables differ by {facts.certificate.neighbours}."
@@ -249,7 +252,7 @@ def _accounting(facts: Facts, said: Mapping[str, Any], asked: Mapping[str, Any])
         )
     together = asked["composition"]
     if facts.books is not None:
-        rule = "ε" if facts.books.noise.is_pure else "ρ"
+        rule = facts.books.letter
         lines = [
             f"A ledger that is charged before any record is read adds up {rule} over all its releases: {facts.spent}.",
             f"Its head, a hash that vouches for every entry: {facts.books.head}.",
@@ -265,7 +268,7 @@ def _implementation(facts: Facts, justification: str, **before: str) -> dict[str
         f"Sensitivity: {facts.sensitivity}.",
         f"Floating point: {facts.lattice}.",
         f"{facts.loss}.",
-        "What is measured was chosen from queries and domain alone, before any record was read; fingerprint of "
-        f"the plan {facts.certificate.plan_digest}.",
+        "What is measured was chosen from queries, domain and budget alone, before any record was read; fingerprint "
+        f"of it {facts.certificate.plan_digest}.",
     ]
     return {**before, "mechanisms": _known(mechanisms), "justification": justification}

@@ -150,7 +150,8 @@ def _facts(place: Path, release: Release, listed: Mapping[str, str]) -> Facts:
     if content != json.loads(json.dumps(evidence(facts, listed[RELEASE]))):
         raise DossierError(f"{EVIDENCE} does not follow from {RELEASE}: one of them was edited")
     if books is not None:
-        _check_entry(release, books)
+        for part in release.charged:
+            _check_entry(part, books)
     return facts
 
 

@@ -21,7 +21,7 @@ from batchdp.reports.dossier.record import missing, record
 
 @dataclass(frozen=True)
 class Dossier:
-    """What was written."""
+    """What was written, and what is still missing."""
 
     folder: Path
     files: tuple[str, ...]
@@ -91,9 +91,10 @@ def _books(release: Release, ledger: Ledger | None) -> Books | None:
 
 def check_against(release: Release, ledger: Ledger) -> None:
     """Refuse a release that this ledger did not charge, or says anything else about."""
-    ledger.verify(release.certificate.ledger_head)
-    if not check_charged(release, ledger):
-        raise DossierError(
-            f"release {release.certificate.release_id!r} was not charged to {ledger.path.name}; give the ledger that "
-            "it was charged to"
-        )
+    for part in release.charged:
+        ledger.verify(part.certificate.ledger_head)
+        if not check_charged(part, ledger):
+            raise DossierError(
+                f"release {part.certificate.release_id!r} was not charged to {ledger.path.name}; give the ledger that "
+                "it was charged to"
+            )
