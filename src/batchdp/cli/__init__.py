@@ -10,8 +10,27 @@ import sys
 
 import typer
 
-from batchdp.cli import answer, audit, budget, compare, demo, dossier, export, init, plan, report, streams, verify
-from batchdp.errors import BatchDPError
+from batchdp.cli import (
+    answer,
+    ask,
+    audit,
+    budget,
+    change,
+    check,
+    combine,
+    compare,
+    demo,
+    discover,
+    dossier,
+    export,
+    init,
+    plan,
+    records,
+    report,
+    streams,
+    verify,
+)
+from batchdp.errors import BatchDPError, QueryError
 
 SUMMARY = "Answer a batch of counting queries under differential privacy with the least noise to be had."
 FIRST_STEPS = """Start with [bold]batchdp demo[/bold]. On a table of your own:
@@ -47,10 +66,20 @@ def root(
         raise typer.Exit(2)
 
 
-for module in (demo, init, plan, budget, answer, report, export, dossier, verify, compare, audit):
-    name = module.__name__.rpartition(".")[2]
-    examples = "Examples:" if len(module.EXAMPLES) > 1 else "Example:"
-    app.command(name, epilog="\n".join((examples, *(f"  {line}" for line in module.EXAMPLES))))(module.command)
+GROUPS = {
+    "To try it": (demo,),
+    "Before anything is spent": (init, plan, compare, audit),
+    "With the budget": (budget, discover, check, answer),
+    "From a release, free": (ask, combine, change, report, export, records, dossier, verify),
+}
+"""The commands by the job that they do, in the order in which people need them."""
+
+for job, modules in GROUPS.items():
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        examples = "Examples:" if len(module.EXAMPLES) > 1 else "Example:"
+        epilog = "\n".join((examples, *(f"  {line}" for line in module.EXAMPLES)))
+        app.command(name, epilog=epilog, rich_help_panel=job)(module.command)
 
 
 def main(commands: typer.Typer = app) -> None:
@@ -74,6 +103,9 @@ def _run(commands: typer.Typer) -> int:
     except streams.InterruptedCommandError as interruption:
         streams.fail(f"interrupted; {interruption}")
         return INTERRUPTED
+    except QueryError as error:
+        for refusal in error.refusals:
+            streams.fail(refusal)
     except BatchDPError as error:
         streams.fail(str(error))
     except OSError as error:

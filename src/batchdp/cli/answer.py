@@ -31,25 +31,36 @@ EXAMPLES = (
     "batchdp answer visits.plan -t clinic.duckdb -e 0.5 -l budget.db -o out.json -y",
     "batchdp answer visits.plan -t visits.csv -e 1 -l my.db -o out.csv --consistent",
     "batchdp answer visits.plan -t postgresql://host/db -e 1 -l my.db -o out.csv",
+    "batchdp answer visits.plan -t visits.csv -e 1 --delta 1e-6 -l my.db -o out.csv",
+    "batchdp answer care.plan -t who=p.csv -t visits=v.csv -e 1 -l my.db -o a.csv",
 )
 FREE = "the same command with --release-id {id} gets them, free of charge"
 
 
 def command(
     plan: files.Plan,
-    table: Annotated[
-        str, typer.Option("--table", "-t", help="CSV or Parquet file or folder, or a database's address.", metavar="T")
+    tables: Annotated[
+        list[str],
+        typer.Option(
+            "--table",
+            "-t",
+            help="CSV or Parquet file or folder, or a database's address; of several tables NAME=T for each.",
+            metavar="T",
+        ),
     ],
     ledger: Annotated[Path, files.path_option("LEDGER", "The budget; see `batchdp budget`.", "--ledger", "-l")],
     output: Annotated[Path, files.path_option("OUT", "Where to write: .csv, .json or .release.", "--output", "-o")],
     epsilon: files.Epsilon = None,
     rho: files.Rho = None,
+    delta: files.Delta = None,
+    share: files.Share = None,
     release_id: Annotated[
         str | None,
         typer.Option(
             help="A name for this release; the same name gives the stored answers again, free.", metavar="NAME"
         ),
     ] = None,
+    snapshot: files.Snapshot = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.", metavar="SHARE")] = 0.95,
     consistent: files.WantConsistent = False,
     denoised: files.WantDenoised = False,
@@ -65,26 +76,30 @@ def command(
     (answers.csv-metadata.json, CSV on the Web). With --consistent the last columns have answers that agree and are not
     negative, with --denoised estimates whose errors are smaller on average; the intervals are those of value.
     """
-    files.either(epsilon, rho)
+    files.either(epsilon, rho, delta)
 
-    _check_output(output, plan, table, ledger)
+    table = files.tables_named(tables)
+    _check_output(output, plan, list(table.values()) if isinstance(table, dict) else [table], ledger)
     made = batchdp.load_plan(plan)
     books = files.open_ledger(ledger)
     identity = release_id or uuid4().hex
     stored = any(entry.release_id == identity and entry.state == "released" for entry in books.history())
-    with _accounted_for(books, identity):
+    with accounted_for(books, identity):
         with progress("Counting") as bar:
 
             def confirmed(cost: Cost) -> bool:
                 with bar.hidden():
-                    return _ask(cost, books.path.name)
+                    return ask(cost, books.path.name)
 
             done = batchdp.answer(
                 made,
                 table,
                 epsilon=epsilon,
                 rho=rho,
+                delta=delta,
                 ledger=books,
+                share=share,
+                snapshot=snapshot,
                 release_id=identity,
                 confidence=confidence,
                 progress=bar,
@@ -104,15 +119,16 @@ def command(
     _say_the_rest(done, books, stored=stored, output=output, release_file=release_file, beside=beside)
 
 
-def _check_output(output: Path, plan: Path, table: str, ledger: Path) -> None:
+def _check_output(output: Path, plan: Path, tables: Sequence[str], ledger: Path) -> None:
     """Refuse an output that could not be written, or would become a part of what is read."""
 
     for path in (output, output.with_suffix(".release")) if output.suffix else (output,):
-        files.check_output(path, ReleaseError, files.RELEASE_ENDINGS, inputs=(plan, table, ledger))
+        files.check_output(path, ReleaseError, files.RELEASE_ENDINGS, inputs=(plan, *tables, ledger))
     if output.suffix.lower() == ".csv":
-        files.check_output(files.described(output), ReleaseError, inputs=(plan, table, ledger))
-    if Path(table).is_dir() and output.resolve().is_relative_to(Path(table).resolve()):
-        raise ReleaseError(f"{output} would become a part of the table in {table}; name an output outside of it")
+        files.check_output(files.described(output), ReleaseError, inputs=(plan, *tables, ledger))
+    for given in tables:
+        if Path(given).is_dir() and output.resolve().is_relative_to(Path(given).resolve()):
+            raise ReleaseError(f"{output} would become a part of the table in {given}; name an output outside of it")
 
 
 def _say_the_rest(
@@ -120,23 +136,31 @@ def _say_the_rest(
 ) -> None:
     """Where the answers are, whose privacy it is, what is left and counted, and what the values beside are not."""
     from batchdp.mechanism.measurement import describe_neighbours
-    from batchdp.privacy import UNITS
+    from batchdp.privacy import LETTERS
 
     if stored:
         say(f"These are the stored answers of release {done.certificate.release_id}: nothing was read or spent.")
     written = f"Written to {output}" if release_file == output else f"Written to {output} and {release_file}"
     say(f"{written}; release {done.certificate.release_id}.")
     say(f"Whose privacy: {describe_neighbours(done.certificate.privacy_unit)}; {done.certificate.neighbours}.")
-    say(f"{UNITS[books.unit].letter} = {figure(books.remaining)} of {figure(books.total)} is left.")
+    now = books.standing()
+    kept = "" if books.delta is None else f" in a ledger of {now.promise}"
+    say(f"{LETTERS[now.unit]} = {figure(now.remaining)} of {figure(now.total)} is left{kept}.")
     for note in files.list_notes(done, beside):
         say(note)
 
 
 def show_answers(done: Release, beside: Beside | None = None, *, everything: bool = False) -> None:
     """The tables with their typical errors and top rows, or with every answer and its interval."""
+    from batchdp.release.shown import seen
     from batchdp.reports.notebook import look_at
 
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
+    for name, columns, own, _ in seen(done):
+        rows = ((*groups, *_figures(a.value, a.standard_error, a.low, a.high), ranks) for groups, a, ranks in own)
+        console.print(
+            table(f"{name}, as the SQL shows it", (*columns, *headings[1:], "ranks"), rows, important="answer")
+        )
     title = f"{len(done.answers):,} private answers"
     if beside is not None:
         rows = (
@@ -188,21 +212,24 @@ def _median(error: float) -> str:
     return "" if math.isnan(error) else f"median {_figure(error)}"
 
 
-def _ask(cost: Cost, ledger: str) -> bool:
+def ask(cost: Cost, ledger: str) -> bool:
     """Say whose privacy it is, what it costs and what will be left; whether that is wanted.
 
     Refused where there is no terminal to ask at: a script must say that it means to spend.
     """
     from batchdp.mechanism.measurement import describe_neighbours
+    from batchdp.privacy import LETTERS
 
-    spent = f"{cost.ledger.letter} = {figure(cost.charged)}"
+    spent = f"{LETTERS[cost.unit]} = {figure(cost.charged)}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ReleaseError(
             f"there is no terminal to ask at before {spent} of the {figure(cost.remaining)} left in {ledger} is spent; "
             "add --yes to spend it. Nothing was read or spent"
         )
-    if cost.budget.noise != cost.ledger:
+    if cost.budget.noise.unit != cost.unit:
         spent = f"{cost.budget.noise.letter} = {figure(float(cost.budget))}, which costs {spent},"
+    if cost.delta:
+        spent += f" and δ = {cost.delta:g}"
     whose = f"Whose privacy: {describe_neighbours(cost.neighbours.privacy_unit)}; {cost.neighbours}."
     question = f"Spend {spent} of the {figure(cost.remaining)} left in {ledger}? {figure(cost.left)} will remain."
     print(sanitise(whose), file=sys.stderr)
@@ -211,7 +238,7 @@ def _ask(cost: Cost, ledger: str) -> bool:
 
 
 @contextmanager
-def _accounted_for(ledger: Ledger, release_id: str) -> Iterator[None]:
+def accounted_for(ledger: Ledger, release_id: str) -> Iterator[None]:
     """Ctrl-C at any time: say what became of the budget."""
     try:
         yield

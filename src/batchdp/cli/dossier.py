@@ -49,4 +49,4 @@ def command(
         named = ", ".join(one.removeprefix("deployment.") for one in done.missing[:SHOWN])
         more = f" and {len(done.missing) - SHOWN:,} more" if len(done.missing) > SHOWN else ""
         where = about or output / "ABOUT.toml"
-        say(f"Still to be said in {where}: {named}{more}; then again with --about {where} --overwrite.")
+        say(f"Still to be said in {where} for the record: {named}{more}; then again with --about {where} --overwrite.")

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -19,11 +19,12 @@ import typer
 
 import batchdp
 from batchdp.cli.show import progress
-from batchdp.errors import BatchDPError, LedgerError, ReleaseError, WorkloadError
+from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError, WorkloadError
 
 if TYPE_CHECKING:
     from batchdp.ledger import Ledger
     from batchdp.release import Answer, Beside, Release
+    from batchdp.release.asking import FreeAnswers
     from batchdp.workloads.matrix import MatrixWorkload, Workload
 
 
@@ -82,11 +83,50 @@ Weight = Annotated[
         help="How much a statement or query matters, 1 if left out; can be given several times.", metavar="NAME=N"
     ),
 ]
+ForEstimates = Annotated[
+    bool,
+    typer.Option(
+        "--for-estimates",
+        help="Weigh tables for --denoised answers at this budget; raw ones get worse, by as much as is said.",
+        metavar="",
+    ),
+]
+ForRecords = Annotated[
+    bool,
+    typer.Option(
+        "--for-records",
+        help="Weigh tables for synthetic records: all of up to two columns, if --marginals says nothing else, and "
+        "those of the SQL.",
+        metavar="",
+    ),
+]
+Releases = Annotated[
+    int, typer.Option(help="Say what so many releases cost together, one a snapshot.", metavar="N", min=1)
+]
+Records = Annotated[
+    int | None,
+    typer.Option(
+        help="Roughly how many there will be, for --for-estimates and --for-records; max_rows if left out.",
+        metavar="N",
+        min=1,
+    ),
+]
+ImplyingRho = Annotated[
+    float | None, typer.Option("--rho", help="The same for Gaussian noise: ρ = ε²/2, in place of ε.", metavar="R")
+]
 All = Annotated[bool, typer.Option("--all", help="Print every row of every table.", metavar="")]
 Epsilon = Annotated[
     float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")
 ]
 Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for plans with Gaussian noise.", metavar="R")]
+Share = Annotated[str | None, typer.Option(help="The share of the ledger that it is taken from.", metavar="NAME")]
+Snapshot = Annotated[
+    str | None, typer.Option(help="Which state of the table this is, such as 2026-11.", metavar="LABEL")
+]
+Delta = Annotated[
+    float | None,
+    typer.Option("--delta", help="With --epsilon: the δ, far below one over the number of people.", metavar="D"),
+]
 Plan = Annotated[Path, path_argument("PLAN", "A plan written by `batchdp plan`.")]
 
 WantConsistent = Annotated[
@@ -100,8 +140,10 @@ Whole = Annotated[
 ]
 
 
-def either(epsilon: float | None, rho: float | None) -> None:
-    """Refuse neither and both: wrong usage, whatever the plan is."""
+def either(epsilon: float | None, rho: float | None, delta: float | None = None) -> None:
+    """Refuse neither and both, and a δ beside ρ: wrong usage, whatever the plan is."""
+    if delta is not None and epsilon is None:
+        raise typer.BadParameter("goes with --epsilon; ρ stands for every δ", param_hint="--delta")
     if (epsilon is None) == (rho is None):
         given = "neither is" if epsilon is None else "both are"
         raise typer.BadParameter(
@@ -130,6 +172,18 @@ READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
 RELEASE_ENDINGS = (".csv", ".json", ".release")
 LEDGER = b"SQLite format 3\0"
 """How its file begins."""
+
+
+def tables_named(given: Sequence[str]) -> str | dict[str, str]:
+    """The table, or of several by their names, as NAME=T says; what has a name is no path that exists as it is."""
+    pairs = [one.partition("=") for one in given]
+    if len(given) == 1 and (not pairs[0][1] or not pairs[0][0].isidentifier() or Path(given[0]).exists()):
+        return given[0]
+    if not all(mark and name and path for name, mark, path in pairs) or len({name for name, _, _ in pairs}) < len(
+        pairs
+    ):
+        raise TableError("--table is given more than once; name each table once, like --table visits=visits.csv")
+    return {name: path for name, _, path in pairs}
 
 
 def check_output(
@@ -222,11 +276,15 @@ def _description(release: Release, output: Path, beside: Beside | None) -> str:
 
 
 def _list_rows(release: Release, beside: Beside | None) -> Iterator[dict[str, Any]]:
-    """The answers as dictionaries; where there are two values, each row says which of them the interval is of."""
+    """The answers as the SQL shows them; where there are two values, each row says which the interval is of."""
+    from batchdp.release.shown import places
+
+    answers = iter(release.answers) if not release.views else (release.answers[k] for k in places(release))
     if beside is None:
-        yield from map(_row, release.answers)
+        yield from map(_row, answers)
         return
-    for answer, value in zip(release.answers, beside.each(), strict=True):
+    values = beside.each() if not release.views else iter(beside.values[places(release)].tolist())
+    for answer, value in zip(answers, values, strict=True):
         yield {**_row(answer), beside.heading: _known(value), "interval_of": "value"}
 
 
@@ -237,6 +295,17 @@ def _row(answer: Answer) -> dict[str, Any]:
 
 def _known(figure: Any) -> Any:
     return None if isinstance(figure, float) and math.isnan(figure) else figure
+
+
+def free_as_json(release: FreeAnswers) -> dict[str, Any]:
+    """What follows from a release, and what does not."""
+    return {
+        "answers": list(_list_rows(release, None)),
+        "notes": list_notes(release, None),
+        "confidence": release.confidence,
+        "release_id": release.certificate.release_id,
+        "missing": [asdict(one) for one in release.missing],
+    }
 
 
 def answers_as_json(release: Release, ledger: Ledger, beside: Beside | None = None) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def command(
 ) -> None:
     """Write a commented domain file and a query file to start from.
 
-    Only the names and types of the table's columns are looked at, never its values: the domain must not depend on them.
+    Only the names, types and CHECK constraints of the table's columns are looked at, never its values: the domain must
+    not depend on them.
     A codebook adds values and ends; make sure that these were not looked up in the data either. Of a CSV file the first
     line is read: one that does not look like names of columns may be a record and is refused, unless --header says
     that it names them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from batchdp.cli.show import ROWS, Part, console, figure, parts, print_json, pro
 from batchdp.errors import AccuracyError, PlanError, StrategyError
 
 if TYPE_CHECKING:
+    from batchdp.domain import Domain
     from batchdp.plans import Plan
     from batchdp.plans.criteria import Criteria
     from batchdp.plans.outlook import Outlook
@@ -29,9 +31,20 @@ EXAMPLES = (
     "batchdp plan queries.sql -d domain.toml -o visits.plan --privacy zcdp",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --shape any",
     "batchdp plan --marginals 2 -d domain.toml -o tables.plan --privacy zcdp",
+    "batchdp plan -m 2 -d domain.toml -o t.plan --for-estimates --records 50000",
+    "batchdp plan --for-records --records 50000 -d d.toml -o t.plan --privacy zcdp",
 )
 EVERY = "*"
 """Stands for all derived answers."""
+Start = Annotated[
+    datetime | None,
+    typer.Option(
+        "--from",
+        help="Dates that are declared as a first day and months begin here instead.",
+        metavar="DATE",
+        formats=["%Y-%m-%d"],
+    ),
+]
 UNEDITED = "# EDIT"
 """How `batchdp init` marks what it made up."""
 
@@ -71,6 +84,7 @@ def command(
     epsilon: Annotated[
         float, typer.Option("--epsilon", "-e", help="The budget that errors are shown for.", metavar="E")
     ] = 1.0,
+    rho: files.ImplyingRho = None,
     accuracy: Annotated[
         str | None,
         typer.Option(
@@ -83,11 +97,16 @@ def command(
         PrivacyChoice,
         typer.Option(help="Laplace noise (pure, takes ε), Gaussian noise (zcdp, takes ρ) or the better one."),
     ] = PrivacyChoice.pure,
-    delta: Annotated[float | None, typer.Option(help="The δ at which --privacy auto compares.", metavar="D")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="With ε, what Gaussian noise is shown and compared at.", metavar="D")
+    ] = None,
     objective: Annotated[
         ObjectiveChoice,
         typer.Option(help="Make small: every statement's error alike, the sum of all queries', or the largest."),
     ] = ObjectiveChoice.fair,
+    for_estimates: files.ForEstimates = False,
+    for_records: files.ForRecords = False,
+    records: files.Records = None,
     weight: files.Weight = None,
     assume: files.Assume = None,
     shape: files.Shape = files.ShapeChoice.pair,
@@ -99,35 +118,42 @@ def command(
     seed: Annotated[int, typer.Option(help="The same seed gives the same plan.", metavar="N")] = 0,
     cache: Annotated[bool, typer.Option(help="Remember plans: the same batch is planned once.", metavar="")] = True,
     everything: files.All = False,
+    start: Start = None,
+    releases: files.Releases = 1,
     as_json: files.AsJson = False,
 ) -> None:
     """Find out how to answer a batch of queries with the least noise; no data is read, nothing is spent."""
+    from batchdp.plans.options import epsilon_of
 
-    if queries is None and marginals is None:
+    if queries is None and marginals is None and not for_records:
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
     half_width, criteria = _accuracy(accuracy)
     files.check_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
     search: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
     search |= {"shape": shape.value, "limits": batchdp.ShapeLimits(rank=shape_rank, seconds=draw_seconds)}
-    asked = {
-        "objective": objective.value,
-        "weights": _numbered(weight or [], "--weight", "total=3"),
-        "marginals": marginals,
-    }
-    shown = {"epsilon": epsilon, "delta": delta, "cache": cache}
+    weighed = {"for_estimates": for_estimates, "for_records": for_records, "records": records}
+    weights = _numbered(weight or [], "--weight", "total=3")
+    asked = {"objective": objective.value, "weights": weights, **weighed}
+    epsilon = epsilon_of(privacy.value, epsilon, rho)
+    shown = {"epsilon": epsilon, "delta": delta, "cache": cache, "marginals": marginals}
     seen = {"accuracy": half_width, "assume": _numbered(assume or [], "--assume", "mean=1000", every=EVERY)}
-    made, expected = _planned(queries, domain, criteria, search, asked, shown, seen)
+    made, expected = _planned(queries, _moved(domain, start), criteria, search, asked, shown, seen)
     made.save(output)
     if as_json:
-        print_json(expected.as_dict())
+        print_json({**expected.as_dict(), "releases": releases, "total": float(releases * expected.exact)})
     else:
         _show(expected, made, "all tables" if queries is None else str(queries), domain, everything=everything)
-        say(f"Written to {output}.")
+        say("\n".join([*expected.several(releases), f"Written to {output}."]))
+
+
+def _moved(domain: Path, start: datetime | None) -> Path | Domain:
+    """The domain, with its dates in months moved to another first day."""
+    return domain if start is None else batchdp.load_domain(domain, start=start.date())
 
 
 def _planned(
     queries: Path | None,
-    domain: Path,
+    domain: Path | Domain,
     criteria: Criteria | None,
     search: dict[str, Any],
     asked: dict[str, Any],
@@ -137,16 +163,19 @@ def _planned(
     """The plan and its outlook: for what is asked, or for the accuracies that are wanted."""
     from batchdp.plans.outlook import outlook
 
-    epsilon = shown["epsilon"]
+    epsilon, delta = shown["epsilon"], shown["delta"]
     with progress("Planning") as report:
         if criteria is None:
             made = batchdp.plan(queries, domain, **search, **asked, **shown, prove=True, progress=report)
-        elif (asked["objective"], asked["weights"]) != (ObjectiveChoice.fair.value, {}):
-            raise AccuracyError("--accuracy FILE finds the weights by itself; leave out --weight and --objective")
+        elif [asked.pop("objective"), *filter(None, asked.values())] != [ObjectiveChoice.fair.value]:
+            raise AccuracyError(
+                "--accuracy FILE finds the weights by itself; leave out --weight, --objective, --for-estimates and "
+                "--for-records"
+            )
         else:
-            made = batchdp.plan_for(queries, domain, criteria, marginals=asked["marginals"], **search, progress=report)
-            epsilon = _implying(made, epsilon)
-        return made, outlook(made, epsilon=epsilon, **seen)
+            made = batchdp.plan_for(queries, domain, criteria, marginals=shown["marginals"], **search, progress=report)
+            epsilon, delta = _implying(made, epsilon), None
+        return made, outlook(made, epsilon=epsilon, delta=delta, **seen)
 
 
 def _show(expected: Outlook, made: Plan, title: str, domain: Path, *, everything: bool) -> None:
