@@ -23,9 +23,21 @@ from batchdp.errors import BatchDPError
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
 MADE = "<!-- Made from the code by tests/reference.py; change the docstrings and run it again. -->"
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "From SQL to answers": ("plan", "plan_for", "answer", "epsilon_for", "estimate", "outlook", "audit"),
-    "Looking and publishing": ("report", "report_plan", "export", "dossier", "verify"),
-    "Files": ("load_domain", "load_plan", "load_release"),
+    "From SQL to answers": (
+        "plan",
+        "plan_for",
+        "answer",
+        "check",
+        "combine",
+        "discover",
+        "epsilon_for",
+        "estimate",
+        "outlook",
+        "audit",
+    ),
+    "Looking and publishing": ("change", "report", "report_plan", "report_records", "export", "dossier", "verify"),
+    "Synthetic records": ("draw_records", "records_memory"),
+    "Files": ("load_domain", "load_plan", "load_release", "load_strategy"),
     "Own matrices": ("optimize", "ShapeLimits", "low_rank", "compare", "STRATEGIES", "workloads", "bounds"),
     "Values": (
         "Domain",
@@ -41,6 +53,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "Ledger",
         "Release",
         "Consistent",
+        "Records",
         "Answer",
     ),
     "Errors": ("BatchDPError",),

@@ -144,6 +144,7 @@ def holds(condition: Condition, record: dict[str, Any]) -> Truth:
             return _first({holds(part, record) for part in parts}, Truth.FALSE, Truth.UNKNOWN, Truth.TRUE)
         case AnyOf(parts):
             return _first({holds(part, record) for part in parts}, Truth.TRUE, Truth.UNKNOWN, Truth.FALSE)
+    raise TypeError(type(condition))
 
 
 def _truth(fact: bool) -> Truth:
@@ -174,6 +175,7 @@ def worth(amount: Amount, record: dict[str, Any]) -> float:
             return factor * worth(inner, record)
         case Total(parts):
             return sum(worth(part, record) for part in parts)
+    raise TypeError(type(amount))
 
 
 def battery() -> list[str]:

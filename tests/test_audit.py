@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import sparse
 
+from audit import honest
 from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, audit, optimize, workloads
 from batchdp.audits.attack import attack
 from batchdp.audits.exact import exact
@@ -69,6 +70,19 @@ def test_a_privacy_loss_of_ten_percent_more_is_noticed_by_the_attack_alone() -> 
     honest = [f for f in attack(made, RUNS) if f.check.startswith("attack")]
     assert honest
     assert all(finding.held for finding in honest)
+
+
+@pytest.mark.parametrize(("excess", "runs"), [(1.10, RUNS), (1.02, 1_000_000)])
+def test_noise_of_a_larger_mu_is_noticed_in_the_profile(excess: float, runs: int) -> None:
+    """At the ε whose δ is a tenth; on NumPy's draws, which are quick. benchmarks/audit.py takes those of releases."""
+    made, rng = honest(GAUSSIAN, 0.5), np.random.default_rng(37)
+
+    def drawn(factor: float) -> Draw:
+        return lambda scales, sizes: np.rint(factor * np.repeat(scales, sizes) * rng.normal(size=sizes.sum()))
+
+    for factor, held in ((1.0, True), (1 / excess, False)):
+        (found,) = (one for one in attack(made, runs, drawn(factor)) if one.check.startswith("profile"))
+        assert found.held == held, found
 
 
 def shrunk(noise: Noise, factor: float) -> Draw:

@@ -5,6 +5,7 @@ The neighbour fuzzer looks for what nobody thought of; here stands what was once
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -109,22 +110,66 @@ def test_nothing_is_collected_before_the_charge(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows_per_unit", [1, 2])
-def test_equal_lots_are_decided_by_the_cell_not_by_the_order(
-    rows_per_unit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("batchdp.engines.counting.DIGITS", 0)
-    ages = LineAtoms("age", "number", tuple(Cut(k) for k in range(1, 9)), None)
+def test_equal_lots_are_decided_by_the_value_not_by_the_order(rows_per_unit: int) -> None:
+    ages = LineAtoms("age", "number", tuple(Cut(k) for k in range(11, 19)), None)
     found = [
         counted(
             pa.table({"who": ["u"] * 4, "age": order}),
-            domain("who", age={"range": [0, 9]}),
+            domain("who", age={"range": [0, 9]}),  # beyond which all have the same lot
             ages,
             rows_per_unit=rows_per_unit,
         )
-        for order in ([3, 7, 1, 5], [7, 5, 3, 1], [1, 3, 5, 7])
+        for order in ([13, 17, 11, 15], [17, 15, 13, 11], [11, 13, 15, 17])
     ]
-    assert found[0] == found[1] == found[2]
-    assert sum(found[0].values()) == rows_per_unit
+    assert found[0] == found[1] == found[2] == {(k,): 1 for k in (1, 3)[:rows_per_unit]}
+
+
+@pytest.mark.parametrize("ends", [[0, 1e-320], [0, 1e-300], [0.1, 0.1], [-3, -3], [2**53 - 1, 2**53]])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_no_range_lets_a_value_decide_whether_rows_are_counted(ends: list[float], kind: Any) -> None:
+    inside = pa.array([float(ends[0]), float(ends[1]), None, 1e30], kind)
+    table = pa.table({"who": [1, 2, 3, 4], "age": [10, 10, 20, 20], "x": inside})
+    found = counted(table, domain("who", age={"range": [0, 99]}, x={"range": ends}), AGES)
+    assert found == {(0,): 2, (1,): 2}
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint64(), pa.float64(), pa.date32()])
+def test_atoms_of_single_numbers_or_days_in_a_row_are_counted_as_they_are_searched_for(kind: Any) -> None:
+    starts = [3, 5, *range(9, 30), 40, *range(50, 53), *range(60, 80)]
+    base = date(2020, 1, 1).toordinal() if kind == pa.date32() else 0
+    cuts = tuple(Cut(base + k) if k % 2 or base else Cut(k - 1, after=True) for k in starts)
+    values = [*range(100), None]
+    own = [None if k is None else date.fromordinal(base + k) if base else k for k in values]
+    found = counted(
+        pa.table({"x": pa.array(own, kind)}),
+        domain(None, x={"dates": ["2020-01-01", "2020-12-31"]} if base else {"range": [0, 120]}),
+        LineAtoms("x", "date" if base else "number", cuts, None),
+    )
+    wanted = Counter((len(cuts) + 1 if k is None else sum(k >= one for one in starts),) for k in values)
+    assert found == wanted
+
+
+def test_a_column_without_cuts_has_one_atom_and_one_for_what_is_missing() -> None:
+    table = pa.table({"x": pa.array([1, 2, None], pa.int64())})
+    found = counted(table, domain(None, x={"range": [0, 9]}), LineAtoms("x", "number", (), None))
+    assert found == {(0,): 2, (1,): 1}
+
+
+@pytest.mark.parametrize("rows_per_unit", [1, 3])
+def test_all_plans_of_a_domain_count_the_same_rows(rows_per_unit: int) -> None:
+    rng = np.random.default_rng(0)
+    table = pa.table(
+        {"who": rng.integers(50, size=400), "age": rng.integers(-2, 12, 400), "tall": rng.normal(size=400)}
+    )
+    declared = domain("who", age={"integers": [0, 9]}, tall={"range": [-2, 2]})
+    ages = LineAtoms("age", "number", tuple(Cut(k) for k in range(10)), None)
+    tall = LineAtoms("tall", "number", (Cut(0),), None)
+    both = counted(table, declared, ages, tall, rows_per_unit=rows_per_unit)
+    for place, alone in enumerate((ages, tall)):
+        added: Counter[tuple[int, ...]] = Counter()
+        for row, number in both.items():
+            added[row[place : place + 1]] += number
+        assert counted(table, declared, alone, rows_per_unit=rows_per_unit) == added
 
 
 def test_units_of_objects_are_one_person_only_if_they_are_equal() -> None:

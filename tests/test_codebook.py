@@ -140,7 +140,7 @@ def test_the_table_has_the_last_word_on_its_columns(folder: Path) -> None:
     assert isinstance(domain.columns["place"], Numbers)
     text = Path("domain.toml").read_text()
     assert "EDIT: the codebook has whole numbers here, the table texts." in text
-    assert "# step = 0.001 " in text
+    assert "\nstep = 0.001 " in text
     assert batchdp.plan(Path("queries.sql"), Path("domain.toml"), seconds=1)
 
 
@@ -332,3 +332,39 @@ def test_what_a_codebook_says_is_refused_or_loads(content: dict[str, Any]) -> No
     domain, queries = loads(drafted)
     assert queries
     assert uncommented(drafted.domain).table == domain.table
+
+
+DDL = """
+-- a comment; with a semicolon
+CREATE OR REPLACE TABLE db.public.visits (
+    id NUMBER PRIMARY KEY, age NUMBER(3, 0) PRIVACY DOMAIN BETWEEN (0, 120), weight NUMBER(5, 2), clinic VARCHAR(20),
+    smoker BOOLEAN, seen DATE, code INT PRIVACY DOMAIN IN (1, 2, 3), CONSTRAINT c UNIQUE (id));
+ALTER TABLE visits ALTER COLUMN clinic SET PRIVACY DOMAIN IN ('north', 'O''Hare, south');
+ALTER TABLE db.public.visits MODIFY COLUMN seen SET PRIVACY DOMAIN BETWEEN ('2020-01-01', '2021-12-31');
+ALTER VIEW visits MODIFY weight SET PRIVACY DOMAIN BETWEEN (0.5, 300);
+GRANT SELECT ON visits TO somebody;
+"""
+
+
+def test_privacy_domains_of_snowflake_are_a_codebook(tmp_path: Path) -> None:
+    (tmp_path / "ddl.sql").write_text(DDL)
+    book = read_codebook(str(tmp_path / "ddl.sql"))
+    found = {one.name: one for one in book.columns}
+    assert book.table == "visits"
+    assert [(found[name].kind, found[name].low, found[name].high) for name in ("age", "weight")] == [
+        ("whole", 0, 120),
+        ("number", 0.5, 300),
+    ]
+    assert found["clinic"].values == ("north", "O'Hare, south")
+    assert found["code"].values == (1, 2, 3)
+    assert (found["seen"].low, found["seen"].high) == (date(2020, 1, 1), date(2021, 12, 31))
+    assert found["smoker"].kind == "boolean"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "SELECT 1", "CREATE TABLE", "ALTER TABLE t ALTER COLUMN a SET PRIVACY DOMAIN SOME (1)"]
+)
+def test_ddl_that_says_nothing_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "ddl.sql").write_text(text)
+    with pytest.raises(DomainError):
+        read_codebook(str(tmp_path / "ddl.sql"))

@@ -26,7 +26,8 @@ from batchdp.mechanism.residual.lattice import ComponentLattice, IntegerGroup, W
 from batchdp.mechanism.sample import sample_independent
 from batchdp.mechanism.sensitivity import exact_squares
 from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
-from batchdp.optimizer.residual.search import Batch, one_product, split_by, tables_apart
+from batchdp.optimizer.residual.search import one_product, split_by, tables_apart
+from batchdp.optimizer.residual.splits import Batch
 from batchdp.privacy import GAUSSIAN
 from batchdp.private import Records
 from batchdp.strategies.residual.strategy import ResidualStrategy
@@ -195,7 +196,7 @@ def test_lists_that_share_a_column_are_refused() -> None:
     prefix = np.tril(np.ones((4, 4)))
     batch = structure(workloads.products((4, 4), [[prefix, prefix]]))
     strategy = optimize_products(batch)
-    group = strategy.parts.groups[0]  # type: ignore[union-attr]
+    group = strategy.parts.groups[0]  # type: ignore[attr-defined]
     twice = replace(group, lists=(group.lists[0], group.lists[0]))
     with pytest.raises(LatticeError, match="same column"):
         _quantise_group(twice, strategy.columns, {}, 40)

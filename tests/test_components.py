@@ -15,11 +15,11 @@ import batchdp
 from batchdp import Workload, workloads
 from batchdp.errors import StrategyError
 from batchdp.optimizer.options import Options
-from batchdp.optimizer.residual import groups
-from batchdp.optimizer.residual import measures as limits
-from batchdp.optimizer.residual.measures import by_products, by_sample, limit_of
+from batchdp.optimizer.residual import groups, limits
+from batchdp.optimizer.residual.limits import by_products, by_sample, limit_of
 from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
-from batchdp.optimizer.residual.search import Batch, one_product, split_by, tables_apart
+from batchdp.optimizer.residual.search import one_product, split_by, tables_apart
+from batchdp.optimizer.residual.splits import Batch
 from batchdp.strategies.bounds import certify, certify_worst
 from batchdp.strategies.residual.strategy import ResidualStrategy
 from batchdp.strategies.residual.terms import measured

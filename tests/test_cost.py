@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from batchdp import (
     workloads,
 )
 from batchdp.mechanism.measurement import Neighbours
-from batchdp.privacy import GAUSSIAN, LAPLACE
+from batchdp.privacy import LAPLACE
 from batchdp.private import CellCounts
 from batchdp.release.answering import Cost
 from batchdp.workloads.kronecker import in_factors
@@ -66,7 +67,7 @@ def test_the_cost_is_that_of_the_release_and_nothing_is_charged_or_read_before(l
     released(STRATEGY, counts, ledger, 0.1, label="t", neighbours=whose, confirm=confirm)
     assert order == ["asked, 0 charged", "read, 1 charged"]
     (cost,) = seen
-    assert (cost.budget.noise, float(cost.budget), cost.ledger) == (LAPLACE, 0.1, LAPLACE)
+    assert (cost.budget.noise, float(cost.budget), cost.unit) == (LAPLACE, 0.1, "epsilon")
     assert (cost.charged, cost.remaining, cost.left) == (0.1, 1.0, 0.9)
     assert (cost.neighbours, cost.is_new) == (whose, True)
 
@@ -96,8 +97,10 @@ def test_another_unit_is_converted(tmp_path: Path) -> None:
     rho = Ledger.create(tmp_path / "rho.db", rho=1)
     answer(STRATEGY, COUNTS, epsilon=0.5, ledger=rho, confirm=noted(seen))
     (cost,) = seen
-    assert (float(cost.budget), cost.budget.noise, cost.ledger) == (0.5, LAPLACE, GAUSSIAN)
-    assert (cost.charged, cost.left) == (0.125, 0.875)
+    assert (float(cost.budget), cost.budget.noise, cost.unit) == (0.5, LAPLACE, "rho")
+    assert cost.charged == pytest.approx(0.5 + math.exp(-0.5) - 1, rel=1e-6)  # and not 0.125
+    assert rho.spent == cost.charged
+    assert cost.left == pytest.approx(1 - cost.charged)
 
 
 def test_what_is_free_or_will_be_refused_is_not_asked_about(ledger: Ledger) -> None:

@@ -73,7 +73,8 @@ SENTENCES = (
     "Values are rounded to the nearest step, in conditions too: fee (to 0.01).",
     "Counted, but in no group, sum, average or quantile of that column are rows whose course is not declared or NULL; "
     "whose rating is not within 1 to 5 or NULL; whose fee is NULL.",
-    "Conditions such as WHERE take a value that is not declared as it is.",
+    "Conditions such as WHERE take a value that is not declared as it is; functions such as LIKE know "
+    "declared ones alone.",
     "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or group of a "
     "single number: rating.",
     "What is no number is NULL: rating, fee, hours.",

@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from numpy.typing import NDArray
+from scipy import sparse
 
 import batchdp
 from batchdp.progress import Outcome
+from batchdp.release.consistency import cells
 from batchdp.release.consistency.faces import split_table
-from batchdp.release.denoise import denoised, margins, shrink, tables
+from batchdp.release.denoise import denoised, shrink, smooth, tables, target
 from batchdp.release.denoise.mixing import best_mix
 from batchdp.release.denoise.tables import denoise_tables
 from commands import make_study, run, succeeds
@@ -181,12 +183,19 @@ def test_ctrl_c_gives_the_best_so_far(tmp_path: Path, monkeypatch: pytest.Monkey
     one = kind("tables, Gaussian")
     release = release_of(one.strategy, one.data, tmp_path, **one.budget)
 
-    def stop(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
+    def stop_once(right: Any) -> Any:
+        presses = iter([KeyboardInterrupt])
 
-    for where, name in ((tables, "denoise_margin"), (tables, "fit_target"), (tables, "shrink")):
+        def work(*given: Any, **named: Any) -> Any:
+            for press in presses:
+                raise press
+            return right(*given, **named)
+
+        return work
+
+    for where, name in ((tables, "denoise_margin"), (tables, "fit_target"), (tables, "shrink"), (tables, "scale_to")):
         with monkeypatch.context() as patch:
-            patch.setattr(where, name, stop)
+            patch.setattr(where, name, stop_once(getattr(where, name)))
             found = release.denoised()
         assert found.status is Outcome.CANCELLED
         assert denoised.STOPPED in found.notes
@@ -195,8 +204,27 @@ def test_ctrl_c_gives_the_best_so_far(tmp_path: Path, monkeypatch: pytest.Monkey
     folder.mkdir()
     other = kind("pair, Laplace")
     ordinary = release_of(other.strategy, other.data, folder, **other.budget)
-    monkeypatch.setattr("batchdp.release.denoise.cells.smooth_cells", stop)
-    assert ordinary.denoised().status is Outcome.CANCELLED
+    for where, name in ((smooth, "smooth_cells"), (smooth, "_projected"), (cells, "_step")):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, stop_once(getattr(where, name)))
+            found = ordinary.denoised()
+        assert found.status is Outcome.CANCELLED
+        assert found.values.min() >= 0
+        assert not any("too many cells" in note for note in found.notes)
+
+
+def test_ctrl_c_while_the_error_is_looked_at_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = kind("tables, Gaussian")
+    release = release_of(one.strategy, one.data, tmp_path, **one.budget)
+    usual = release.denoised()
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tables, "split_table", stop)  # of pairs alone, nothing else needs it
+    found = release.denoised()
+    assert found.status is Outcome.CONVERGED
+    np.testing.assert_array_equal(found.values, usual.values)
 
 
 def record(told: list[tuple[float, str]], share: float, what: str) -> None:
@@ -240,14 +268,14 @@ def test_the_best_mix_is_the_least_of_a_grid() -> None:
 
 def test_smooth_margins_are_closer_and_spikes_stay() -> None:
     rng = np.random.default_rng(0)
-    smooth = 5000 * np.exp(-np.square(np.arange(60) - 30) / 200)
+    even = 5000 * np.exp(-np.square(np.arange(60) - 30) / 200)
     spike = np.zeros(60)
-    spike[7] = smooth.sum()
-    for truth, most in ((smooth, 0.75), (spike, 0.3)):
+    spike[7] = even.sum()
+    for truth, most in ((even, 0.75), (spike, 0.3)):
         ratio = []
         for _ in range(10):
             noise = rng.standard_normal(60) * 100
-            found = margins.denoise_margin(truth + noise - noise.mean(), 100.0**2, float(truth.sum()))
+            found = smooth.denoise_margin(truth + noise - noise.mean(), 100.0**2, float(truth.sum()))
             ratio.append(float(np.square(found.values - truth).sum()) / found.raw_risk)
             assert found.values.sum() == pytest.approx(truth.sum())
         assert np.mean(ratio) < most
@@ -257,7 +285,7 @@ def test_a_very_long_margin_is_quick() -> None:
     rng = np.random.default_rng(0)
     truth = 20 * (1 + np.sin(np.arange(100_000) / 3000))
     noise = rng.standard_normal(len(truth)) * 30
-    found = margins.denoise_margin(truth + noise - noise.mean(), 900.0, float(truth.sum()))
+    found = smooth.denoise_margin(truth + noise - noise.mean(), 900.0, float(truth.sum()))
     assert float(np.square(found.values - truth).sum()) < 0.2 * found.raw_risk
 
 
@@ -307,3 +335,79 @@ def test_commands_write_denoised_answers_beside_the_raw_ones(tmp_path: Path, mon
     both = run("report", "out.release", "-o", "again.html", "--denoised", "--consistent")
     assert both.code == 2
     assert "leave --consistent out" in " ".join(both.err.split())
+
+
+def test_notebooks_and_notes_say_what_estimates_are(tmp_path: Path) -> None:
+    for name in ("tables, Gaussian", "pair, Laplace"):
+        one = kind(name)
+        folder = tmp_path / name.replace(", ", "-")
+        folder.mkdir()
+        found = release_of(one.strategy, one.data, folder, **one.budget).denoised()
+        page = found._repr_html_()
+        assert "no interval of their own" in page
+        assert "rare cells or few records" in page
+        assert f"{found.array(0).reshape(-1).max():,.6g}" in page or len(found.tables) > 1
+        said = [note for note in found.notes if "estimated, not proven" in note]
+        assert len(said) == (found.risk < found.raw_risk)
+        assert not said or f"{(found.risk / found.raw_risk) ** 0.5:.2g} times" in said[0]
+
+
+@pytest.mark.parametrize("name", ["tables, Gaussian", "tables, Laplace"])
+def test_no_records_at_all(name: str, tmp_path: Path) -> None:
+    """Totals near 0: nothing negative, nothing infinite, and a sentence that says so."""
+    one = kind(name)
+    release = release_of(one.strategy, np.zeros((0, np.asarray(one.data).shape[1]), np.int64), tmp_path, **one.budget)
+    found = release.denoised()
+    assert np.all(np.isfinite(found.values))
+    assert np.all(found.values >= 0)
+    assert 0 <= found.risk <= found.raw_risk
+
+
+def test_classes_that_were_stopped_are_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = (20, 14, 9, 6)
+    codes, asked = invented(sizes, 8000), list(combinations(range(4), 2))
+    truth = {A: exact(codes, sizes, A) for A in asked}
+    t = dict.fromkeys([(), *((i,) for i in range(4)), *asked], 100.0)
+    noisy = noisy_parts(truth, t, np.random.default_rng(0))
+    column_margins = {i: np.maximum(exact(codes, sizes, (i,)), 1.0) for i in range(4)}
+    plain = target.independent(column_margins, 8000.0)
+    calls, right = [0], target._Fit.__call__
+
+    def stop(self: Any, x: Floats) -> Any:
+        calls[0] += 1
+        if calls[0] > 60:
+            raise KeyboardInterrupt
+        return right(self, x)
+
+    monkeypatch.setattr(target._Fit, "__call__", stop)
+    found = target.fit_target(column_margins, noisy, t, 8000.0, 0)
+    assert found.stopped
+    off = [sum(float(np.square(one.table(A) - truth[A]).sum()) for A in asked) for one in (found, plain)]
+    assert off[0] < 0.8 * off[1]
+
+
+def test_margins_and_classes_tell_how_far_they_are(tmp_path: Path) -> None:
+    one = kind("tables, Gaussian")
+    told: list[tuple[float, str]] = []
+    release_of(one.strategy, one.data, tmp_path, **one.budget).denoised(progress=partial(record, told))
+    assert {what for _, what in told} >= {"smoothing margins", "shrinking tables of 2 columns"}
+    shares = [share for share, _ in told]
+    assert shares == sorted(shares)
+
+
+@pytest.mark.parametrize("laplace", [False, True])
+def test_smooth_cells_by_the_law_of_the_noise(laplace: bool) -> None:
+    """Laplace noise tells more of smooth cells to whoever knows it."""
+    rng = np.random.default_rng(0)
+    truth = 400 * np.exp(-np.square(np.arange(64) - 30) / 400)
+    L = sparse.csr_array(np.eye(64) / 100)
+    errors = []
+    for _ in range(30):
+        y = truth / 100 + (rng.laplace(scale=0.5**0.5, size=64) if laplace else rng.standard_normal(64))
+        each = [
+            smooth.smooth_cells(smooth.Problem(L, 100 * np.eye(64), 100 * L, y, np.ones(64), laplace=own)).cells
+            for own in (laplace, not laplace)
+        ]
+        errors.append([float(np.square(x - truth).sum()) for x in each])
+    ours, other = np.mean(errors, axis=0)
+    assert ours < 1.02 * other

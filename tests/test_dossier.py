@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,7 @@ def known(study: Study) -> set[float]:
     found += [c.loss, c.budget, c.bias_share, group.moved, group.scale, group.bits, group.scale / 2.0**group.bits]
     found += [ledger.total, ledger.spent, ledger.remaining, len(entries), *(one.charged for one in entries)]
     found += [ledger.epsilon_at(1e-6), *(one.requested for one in entries), len(release.tables)]
+    found += [c.budget - 1 + math.exp(-c.budget)]  # what ε costs in ρ, of the noise that was drawn
     found += [*release.standard_errors.tolist(), *release.half_widths.tolist()]
     for _, columns in tables_of(release):
         errors, half = columns["standard_error"], columns["high"] - columns["value"]
@@ -273,13 +275,12 @@ def known(study: Study) -> set[float]:
     assert release.counted is not None
     ends = [end for one in release.counted.columns for end in (one.low, one.high, one.step)]
     found += [c.largest_total, *(end for end in ends if isinstance(end, int | float))]
-    table = next(one for one in release.tables if len(one.answers) > 1)
-    own = list(table.answers)
-    C = release.covariance[np.ix_(own, own)]
-    shared = np.triu(np.abs(C) / np.sqrt(np.outer(np.diag(C), np.diag(C))), 1)
-    i, j = np.unravel_index(np.argmax(shared), shared.shape)
+    C = release.covariance
+    shared = np.abs(C) / np.sqrt(np.outer(np.diag(C), np.diag(C)))
+    pairs = [pair for one in release.tables for pair in combinations(one.answers, 2)]
+    i, j = max(pairs, key=lambda pair: round(float(shared[pair]), 3))
     found += [math.sqrt(C[i, i] + C[j, j] + sign * 2 * C[i, j]) for sign in (1, -1)]
-    found += [own[i] + 1, own[j] + 1]
+    found += [i + 1, j + 1]
     return {float(one) for one in found}
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
+from datetime import date
+from itertools import product
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import duckdb
 import psycopg
@@ -19,7 +22,9 @@ from pyarrow import parquet
 import batchdp
 from batchdp.domain import Domain, Integers, Listed, read_domain
 from batchdp.domain.columns import Dates, Numbers
-from batchdp.domain.draft import RESERVED, ColumnType, Described, Draft, draft
+from batchdp.domain.draft import RESERVED, ColumnType, Described, Draft, draft, is_free_text, is_identifier
+from batchdp.engines.constraints import describe_said, read_check
+from batchdp.engines.source import Said
 from batchdp.errors import DomainError
 from batchdp.queries.query import Query
 from batchdp.sql import read_queries
@@ -104,10 +109,11 @@ def test_words_that_sql_keeps_for_itself() -> None:
 
     words = sorted({word.lower() for word in Tokenizer.KEYWORDS if word.isidentifier() and word.isascii()} | RESERVED)
     assert len(words) > 200
-    for start in range(0, len(words), 3):  # as many as are asked about
-        some = words[start : start + 3]
+    asked = [word for word in words if not is_identifier(word) and not is_free_text(word)]
+    for start in range(0, len(asked), 3):  # as many as are asked about
+        some = asked[start : start + 3]
         domain, queries = loaded("visits", [(word, "text") for word in some])
-        assert set(domain.columns) | {domain.privacy.unit} >= set(some)
+        assert set(domain.columns) == set(some)
         assert len(queries) >= 3
     for word in words:
         loaded(word, [("x", "text")])
@@ -134,7 +140,7 @@ def test_comments_say_what_else_there_is() -> None:
     assert '# groupings = { t_groups = { first = ["A"], second = ["B"] } }' in sections["t"]
     assert "# step = 0.01 " in sections["n"]
     assert '# outside = "clip"' in sections["n"]
-    assert "# step = 0.001 " in sections["paid"]  # the last digit of the type
+    assert "\nstep = 0.001 " in sections["paid"]  # the last digit of the type
     assert "# groupings" not in sections["n"], "its grouping would have the name of a column"
     assert "step" not in sections["w"] + sections["d"] + sections["t"]
     domain = uncommented(text.domain)
@@ -145,9 +151,44 @@ def test_names_that_tell_something() -> None:
     columns: list[tuple[str, ColumnType]] = [("visit_id", "unknown"), ("Patient_ID", "unknown"), ("age", "unknown")]
     domain, _ = loaded("visits", [*columns, ("admission date", "unknown")])
     assert domain.privacy.unit == "Patient_ID"
-    assert list(domain.columns) == ["visit_id", "age", "admission date"]
+    assert list(domain.columns) == ["age", "admission date"]
     assert isinstance(domain.columns["age"], Numbers)
     assert isinstance(domain.columns["admission date"], Dates)
+
+
+IDS = ("id", "visit_id", "patientKey", "siteId", "ID2", "uuid", "ssn", "CustomerNo")
+FREE = ("name", "first_name", "LastName", "surname", "patient_name", "email", "E-Mail", "home address", "phone_no")
+SENTENCES = ("comment", "doctorNotes", "remarks2", "free_text", "description")
+ASKED = ("grid", "valid", "country_name", "state", "phones", "context", "mailing", "paid", "clinic", "notesize")
+
+
+def test_no_query_asks_of_ids_names_or_free_text() -> None:
+    kinds: tuple[ColumnType, ...] = ("text", "unknown")
+    for kind, own in product(kinds, (IDS, FREE + SENTENCES)):
+        drafted = draft("visits", described([(name, kind) for name in (*own, *ASKED)]))
+        domain, _ = loads(drafted)
+        assert list(domain.columns) == list(ASKED)
+        for name in set(own) - {domain.privacy.unit}:
+            assert f"# Left out: '{name}': it is called like" in drafted.domain
+        groups = re.findall(r'FROM visits GROUP BY "?([^";]+)"?;', drafted.queries)
+        assert groups == list(ASKED)
+    # What is called so and is something else.
+    others = [Described("comments", "whole"), Described("valid_id", "boolean"), Described("name", "text", ("a", "b"))]
+    assert list(loads(draft("visits", [*others, Described("site_id", "whole", (1, 2))]))[0].columns) == [
+        "comments", "valid_id", "name", "site_id",
+    ]  # fmt: skip
+
+
+def test_what_is_called_like_an_id_is_proposed_as_the_unit() -> None:
+    clinic = Described("clinic", "text")
+    drafted = draft("visits", [Described("visit_id", "other"), Described("siteId", "whole"), clinic])
+    assert '# unit = "visit_id" ' in drafted.domain
+    assert loads(drafted)[0].privacy.unit is None
+    proposed = drafted.domain.replace("# unit =", "unit =").replace("# rows_per_unit", "rows_per_unit")
+    assert read_domain(proposed).privacy.unit == "visit_id"
+    drafted = draft("visits", [Described("visit_id", "whole"), Described("patient_no", "whole"), clinic])
+    assert loads(drafted)[0].privacy.unit == "patient_no"
+    assert '# unit = "person_id" ' in draft("visits", [clinic]).domain
 
 
 def test_three_hundred_and_three_thousand_columns() -> None:
@@ -258,6 +299,94 @@ def test_from_duckdb(folder: Path) -> None:
     assert "duckdb://clinic.duckdb#" in line
 
 
+def test_what_a_schema_in_duckdb_declares(folder: Path) -> None:
+    dictionary = pa.table({"kind": pa.array(["CANARY", "x"]).dictionary_encode()})
+    parquet.write_table(dictionary, "visits.parquet")
+    succeeds("init", "visits.parquet")
+    assert "CANARY" not in written()
+    with duckdb.connect("clinic.duckdb") as connection:
+        connection.execute("CREATE TYPE mood AS ENUM ('bad', 'it''s')")
+        connection.execute("CREATE TABLE made AS SELECT * FROM dictionary")
+        connection.execute(DUCKDB)
+    succeeds("init", "duckdb://clinic.duckdb#made", "--force")
+    assert "CANARY" not in written(), "a dictionary is data, though DuckDB calls it an ENUM"
+    shown = succeeds("init", "duckdb://clinic.duckdb#Visits", "--force")
+    assert shown.splitlines()[-1] == "  batchdp plan queries.sql --domain domain.toml -o Visits.plan"
+    domain, _ = loads(Draft(Path("domain.toml").read_text(), Path("queries.sql").read_text()))
+    columns = dict(domain.columns)
+    assert columns.pop("mood") == Listed(values=("bad", "it's"))
+    assert columns.pop("My Site") == Listed(values=("north", "south"))
+    assert columns.pop("age") == Integers(integers=(0, 120))
+    assert columns.pop("paid") == Numbers(range=(0, 500.5), bins=(0, 125.125, 250.25, 375.375), step=0.01)
+    assert columns.pop("born") == Dates(dates=(date(1900, 1, 1), date(2024, 12, 31)))
+    assert columns.pop("smokes") == Listed(values=(True, False))
+    assert columns.pop("whole") == Integers(integers=(0, 10))
+    assert isinstance(columns.pop("large"), Numbers)
+    assert not columns
+    assert "Make sure that it was known without these data" in written()
+    assert "# from its CHECK" in written()
+    assert "# from its ENUM type" in written()
+    # A codebook that is silent about a column leaves it as it is, and any other has the last word.
+    fields = [{"name": "age", "type": "integer"}, {"name": "My Site", "constraints": {"enum": ["west"]}}]
+    Path("codebook.json").write_text(json.dumps({"fields": fields}))
+    succeeds("init", "duckdb://clinic.duckdb#Visits", "--codebook", "codebook.json", "--force")
+    columns = dict(batchdp.load_domain("domain.toml").columns)
+    assert (columns["age"], columns["My Site"]) == (Integers(integers=(0, 120)), Listed(values=("west",)))
+
+
+DUCKDB = """
+    CREATE TABLE Visits (visit_id integer, mood mood, "My Site" text CHECK ("My Site" IN ('north', 'south')),
+    age integer CHECK (age BETWEEN 0 AND 120), paid decimal(8, 2) CHECK (paid >= 0 AND paid <= 500.5),
+    born date CHECK (born >= DATE '1900-01-01' AND '2024-12-31' >= born), smokes boolean, whole decimal(9, 0),
+    large hugeint, full_name text)
+"""
+A, B = "duckdb", "postgres"
+CHECKS: tuple[tuple[str, str, list[tuple[Any, ...]]], ...] = (
+    (A, "x > 0 AND (x IS NULL OR x < 5)", [("x", "low", ("0",), True), ("x", "high", ("5",), True)]),
+    (A, "x = 'a' OR x = 'b'", [("x", "among", ("a", "b"), False)]),
+    (A, "x IN ('a', NULL)", []),  # holds for anything
+    (A, "x IN (1) OR y IN (2)", []),
+    (A, "x > 3 OR y IS NULL", []),
+    (A, "x > 3 OR x < 1", []),
+    (A, "NOT (x IN (1, 2))", []),
+    (A, "x < y AND lower(x) = 'a' AND x % 2 = 0 AND x >= 1 + 1", []),
+    (A, "CAST(x AS INTEGER) >= 5", []),  # 4.6, too
+    (A, "x IN (SELECT 1)", []),
+    (A, "x IS NULL", []),
+    (A, "this is (no SQL", []),
+    (B, "((x)::text = ANY ((ARRAY['a'::character varying])::text[]))", [("x", "among", ("a",), False)]),
+    (B, "(x = ANY (ARRAY[1, '-2'::integer]))", [("x", "among", ("1", "-2"), False)]),
+    (B, "(x = ANY (ARRAY[1, NULL::integer]))", []),
+    (B, "('-1.5'::numeric)::double precision <= x", [("x", "low", ("-1.5",), False)]),
+    (B, "(VALUE <= 7)", [("of", "high", ("7",), False)]),
+)
+
+
+@pytest.mark.parametrize(("dialect", "check", "bounds"), CHECKS)
+def test_what_a_check_says_for_sure(dialect: str, check: str, bounds: list[tuple[Any, ...]]) -> None:
+    assert read_check(check, dialect, "of") == bounds
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "known"),
+    [
+        ("whole", "x > 0.5 AND x < 3", ((), 1, 2)),
+        ("whole", "x >= 5 AND x <= 3", ((), None, None)),  # nothing lies there
+        ("number", "x > 0.5 AND x >= 0.25", ((), 0.5, None)),
+        ("whole", "x <= 100000000000000000000", ((), None, None)),
+        ("text", "x IN ('a', 'b') AND x IN ('b', 'c') AND x >= 'a'", (("b",), None, None)),
+        ("text", "x >= '1'", ((), None, None)),
+        ("text", "x IN ('a\u200bb')", ((), None, None)),
+        ("date", "x >= 'soon'", ((), None, None)),
+        ("other", "x IN (1)", ((), None, None)),
+    ],
+)
+def test_what_cannot_be_declared_is_left_open(kind: ColumnType, check: str, known: tuple[Any, ...]) -> None:
+    (found,) = describe_said([Described("x", kind)], Said(checks=[(None, check)]), "duckdb")
+    assert (found.values, found.low, found.high) == known
+    assert found.kind == kind
+
+
 @pytest.mark.xdist_group("postgres")
 def test_from_postgresql(folder: Path) -> None:
     schema = f"init_{os.getpid()}"
@@ -281,8 +410,21 @@ def test_from_postgresql(folder: Path) -> None:
         "smokes": Listed,
         "seen": Dates,
         "born": Dates,
-        "mood": Listed,  # with placeholders: what a type lists may have been looked up in the data
+        "mood": Listed,
+        "site": Listed,
+        "share": Numbers,
+        "visits": Integers,
+        "code": Listed,
     }
+    columns = plan.domain.columns
+    assert columns["mood"] == Listed(values=("bad", "it's"))
+    assert columns["site"] == Listed(values=("north", "south"))
+    assert columns["code"] == Listed(values=(-1, 2))
+    assert columns["clinic"] == Listed(values=("a", "b'c"))
+    assert columns["visits"] == Integers(integers=(0, 12))
+    assert columns["share"] == Numbers(range=(0, 1), bins=(0, 0.25, 0.5, 0.75), step=0.01)
+    assert columns["paid"] == Numbers(range=(0, 500.5), bins=(0, 125.125, 250.25, 375.375), step=0.01)
+    assert columns["born"] == Dates(dates=(date(1900, 1, 1), date(2025, 12, 31)))
     for name in ("id", "tags", "doc"):
         assert f"# Left out: '{name}'" in written()
     assert uncommented(Path("domain.toml").read_text())
@@ -295,24 +437,21 @@ def test_from_postgresql(folder: Path) -> None:
 
 POSTGRES = (
     "CREATE SCHEMA {schema}",
-    "CREATE TYPE {schema}.mood AS ENUM ('CANARY', 'other')",
-    """CREATE TABLE {schema}."My Visits" (patient_id bigint, clinic varchar(40), weight double precision,
-    paid numeric(10, 2), "select" smallint, smokes boolean, seen timestamptz, born date, mood {schema}.mood, id uuid,
-    tags text[], doc jsonb CHECK (doc <> '"CANARY"'))""",
-    """INSERT INTO {schema}."My Visits" VALUES (4711, 'CANARY', 4711, 4711, 4711, true, now(), now(), 'CANARY',
-    gen_random_uuid(), ARRAY['CANARY'], '4711')""",
+    "CREATE TYPE {schema}.mood AS ENUM ('bad', 'it''s')",
+    "CREATE DOMAIN {schema}.share AS numeric(5, 2) CHECK (value >= 0 AND value <= 1)",
+    "CREATE DOMAIN {schema}.site AS text CHECK (value IN ('north', 'south'))",
+    """CREATE TABLE {schema}."My Visits" (patient_id bigint CHECK (patient_id > 0),
+    clinic varchar(40) CHECK (clinic IN ('a', 'b''c')), weight double precision,
+    paid numeric(10, 2) CHECK (paid >= 0 AND 500.5 >= paid), "select" smallint, smokes boolean, seen timestamptz,
+    born date CHECK (born >= '1900-01-01'), mood {schema}.mood, site {schema}.site, share {schema}.share,
+    visits numeric(6, 0) CHECK (visits > -1 AND visits < 13), code smallint CHECK (code IN (-1, 2) OR code IS NULL),
+    id uuid, tags text[], doc jsonb CHECK (doc <> '"CANARY"'))""",
+    """INSERT INTO {schema}."My Visits" VALUES (4711, 'a', 4711, 47.11, 4711, true, now(), now(), 'bad', 'north', 0.47,
+    4, 2, gen_random_uuid(), ARRAY['CANARY'], '4711')""",
 )
 
 
-NO_HEADER = (
-    "NY,4711,CANARY",
-    "CANARY,2020-01-01",
-    "CANARY,",
-    "CANARY,CANARY",
-    "true,CANARY",
-    "CANARY,-3.5",
-    "CANARY,n/a",
-)
+NO_HEADER = ("NY,4711,CANARY", "CANARY,2020-01-01", "CANARY,", "true,CANARY", "CANARY,-3.5", "CANARY,n/a")
 
 
 @pytest.mark.parametrize("line", NO_HEADER)
@@ -332,6 +471,16 @@ def test_somebody_can_say_that_the_first_line_names_the_columns(folder: Path) ->
     assert "The columns are called what the first line of visits.csv says" in shown
     assert "CANARY" not in shown + written()
     assert "first line" not in succeeds("init", "--force")
+
+
+@pytest.mark.parametrize("options", [(), ("--header",)])
+def test_a_header_that_says_the_same_twice_is_refused_by_the_positions(folder: Path, options: tuple[str, ...]) -> None:
+    Path("visits.csv").write_text("clinic,CANARY,age, canary\nnorth,1,2,3\n")
+    with unchanged(folder):
+        told = refused("init", "visits.csv", *options)
+    assert "the same text in columns 2, 4 " in told
+    assert "may be a record" in told
+    assert "canary" not in told.lower()
 
 
 def test_from_a_folder_of_files(folder: Path) -> None:

@@ -15,8 +15,10 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 SHOWN = {
     "choosing_epsilon.py": "±25 on every answer:",
     "gaussian_noise.py": "ρ = 0.5 is left",
+    "patients_and_visits.py": "5 of visits, 3 of persons of visits by clinic",
     "own_matrix.py": "ε = 0.5 of 1.0 is left",
     "pandas_frame.py": "adults in the north",
+    "questions.py": "age_deviation: 1 rows",
     "shared_ledger.py": "the same again, free: True 0.1 left",
 }
 

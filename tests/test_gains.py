@@ -64,8 +64,9 @@ def test_the_terminal_and_the_page_show_the_same_gains(tmp_path: Path) -> None:
     shown = succeeds(*given)
     told = json.loads(succeeds(*given, "--json"))["statements"]
     page = plan_page(Prospect(batchdp.load_plan(tmp_path / "x.plan"), None, None))
-    section = page[page.index('<section id="statements">') : page.index("At a few budgets")]
-    on_page = dict(re.findall(r'scope="row"><bdi dir="auto">([^<]*)</bdi>.*?>([\d.]+×)</td></tr>', section, re.DOTALL))
+    section = page[page.index('<section id="statements">') : page.index('<section id="queries">')]
+    gain = re.compile(r'scope="row"><bdi dir="auto">([^<]*)</bdi>.*?>([\d.]+×)</td>', re.DOTALL)
+    on_page = dict(pair for row in re.findall(r"<tr>.*?</tr>", section, re.DOTALL) for pair in gain.findall(row))
     on_terminal = dict(re.findall(r"^\s*([\w.]+)(?:, a part)?  .* ([\d.]+×) *$", shown, re.MULTILINE))
     assert on_page == on_terminal == {one["name"]: f"{one['gain']:.2f}×" for one in told}
     assert len(on_page) == 8

@@ -99,7 +99,8 @@ class Walk:
 
     @cached_property
     def ledger(self) -> batchdp.Ledger:
-        return batchdp.Ledger.create(self.folder / "budget.db", **dict.fromkeys(self.budget, 100.0))
+        total: dict[str, Any] = dict.fromkeys(self.budget, 100.0)
+        return batchdp.Ledger.create(self.folder / "budget.db", **total)
 
     @cached_property
     def release(self) -> batchdp.Release:
@@ -260,6 +261,18 @@ def step_whole(walk: Walk) -> None:
     assert counts.min() >= 0
 
 
+def step_denoised(walk: Walk) -> None:
+    found = walk.release.denoised()
+    derived = np.array([one.derived for one in walk.release.answers])
+    assert found.values.shape == (len(walk.release.answers),)
+    if found.method == "raw":
+        assert found.notes[-1].endswith("all answers are raw.")
+    else:
+        assert found.values[~derived].min() >= -1e-6
+    assert 0 <= found.risk <= found.raw_risk or np.isnan(found.risk)
+    assert found.method in repr(found)
+
+
 def step_export(walk: Walk) -> None:
     paths = batchdp.export(walk.consistent, walk.folder / "tables", format="parquet")
     assert len([path for path in paths if path.suffix == ".parquet"]) == len(walk.release.tables)
@@ -311,8 +324,8 @@ def _parameter(row: tuple[str, str, str]) -> Any:
     return pytest.param(row, id=name, marks=() if _is_fast(*row[:2]) else pytest.mark.slow)
 
 
-def test_the_grid_has_36_rows_and_24_steps() -> None:
-    assert (len(ROWS), len(STEPS)) == (36, 24)
+def test_the_grid_has_36_rows_and_25_steps() -> None:
+    assert (len(ROWS), len(STEPS)) == (36, 25)
 
 
 @pytest.mark.parametrize("row", [_parameter(row) for row in ROWS])

@@ -21,7 +21,7 @@ from batchdp.sql.script import batch_of, read_selections
 from batchdp.workloads.encode import TableBatch, tables_of
 from batchdp.workloads.encode.atoms import Atoms, ListedAtoms, split_by
 from batchdp.workloads.encode.cells import cells_of
-from batchdp.workloads.encode.demands import _looking
+from batchdp.workloads.encode.demands import looking
 from engines import ALIKE, ENGINES, every_engine
 from sql_truth import GROUPED_DOMAIN, connection, grouped_statement, records
 
@@ -107,7 +107,7 @@ def coarser(fine: Atoms, coarse: Atoms) -> NDArray[np.int64]:
 def finest() -> tuple[Atoms, ...]:
     """Of all statements together."""
     every = ";".join(sql for sql, _, _ in statements())
-    return split_by(_looking(read_selections(every, domain()), None), domain())
+    return split_by(looking(read_selections(every, domain()), None), domain())
 
 
 def moved(atoms: tuple[Atoms, ...], codes: NDArray[np.int32]) -> NDArray[np.int64]:

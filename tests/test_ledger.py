@@ -25,9 +25,11 @@ from hypothesis import strategies as st
 
 from batchdp.errors import BatchDPError, BudgetError, LedgerError, PrivacyParameterError
 from batchdp.ledger import Entry, Ledger, Reservation, StoredRelease, file
+from batchdp.ledger.account import Account
 from batchdp.ledger.books import GUARDS, VERSION, Books
-from batchdp.ledger.chain import PLACES, SHOWN, Event, as_text, charge, grant
-from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget, round_down, round_up, shortest
+from batchdp.ledger.chain import MOST_SHOWN, PLACES, SHOWN, Event, as_text
+from batchdp.privacy import GAUSSIAN, LAPLACE, MOST, Budget, Noise, round_down, round_up, shortest
+from test_migration import as_of
 
 ROOT = Path(__file__).parents[1]
 CANARY = b"exact count 8675309"
@@ -57,6 +59,18 @@ def released(ledger: Ledger, release_id: str, output: bytes = CANARY) -> StoredR
 # Accounting
 
 
+def grant(total: Budget) -> Fraction:
+    """What a ledger with this total grants in all."""
+    return Account.of(total).total
+
+
+def charge(asked: Budget, ledger: Noise) -> Fraction:
+    """What a ledger that counts in the unit of this noise charges."""
+    due = Account.of(Budget(ledger, 1)).charge(asked)[ledger.unit]
+    assert due is not None
+    return due
+
+
 @given(amount=st.floats(min_value=5e-324, max_value=MOST))
 def test_a_float_is_charged_and_granted_as_its_shortest_decimal_number(amount: float) -> None:
     for noise in (LAPLACE, GAUSSIAN):
@@ -77,8 +91,9 @@ def test_what_is_left_can_be_asked_for_and_amounts_print_exactly_or_with_dots(am
     below, above = round_down(amount), round_up(amount)
     assert shortest(below) <= amount <= shortest(above) <= shortest(math.nextafter(below, math.inf))
     shown = as_text(amount)
-    assert 0 <= amount - Fraction(shown.rstrip("…")) < Fraction(1, 10**SHOWN)
-    assert ("…" in shown) == (Fraction(shown.rstrip("…")) != amount)
+    read = Fraction(shown.replace("…", ""))
+    assert 0 <= amount - read <= amount / 10 ** (SHOWN - 1)
+    assert ("…" in shown) == (read != amount)
 
 
 @pytest.mark.parametrize(
@@ -88,17 +103,53 @@ def test_what_is_left_can_be_asked_for_and_amounts_print_exactly_or_with_dots(am
         (1, "1"),
         (0.1, "0.1"),
         (Decimal("0.1"), "0.1"),
-        (Decimal("0.1000000000000000000001"), "0.1000000000000000000001"),
+        (Decimal("0.1000000000000000000001"), "0.1…"),
         (Fraction(1, 3), f"0.{'3' * SHOWN}…"),
         (np.float32(0.5), "0.5"),
         (np.longdouble(0.5), "0.5"),
         (np.int64(2), "2"),
-        (1e-10, "0.0000000001"),
+        (1e-10, "1e-10"),
+        (Fraction(1, 3 * 10**20), f"3.{'3' * (SHOWN - 1)}…e-21"),
         (MOST, str(MOST)),
     ],
 )
-def test_amounts_of_every_kind_are_exact(amount: Any, expected: str) -> None:
+def test_amounts_of_every_kind_are_exact_and_short(amount: Any, expected: str) -> None:
     assert as_text(charge(Budget(LAPLACE, amount), LAPLACE)) == expected
+
+
+def test_a_refusal_shows_as_many_digits_as_tell_what_is_asked_from_what_is_left(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1)
+    with pytest.raises(BudgetError, match=r"1\.00000000000000000001 is requested, 1 is left"):
+        ledger.reserve("a", epsilon=Decimal("1.00000000000000000001"), plan_digest="p", table="t")
+    with pytest.raises(BudgetError) as refused:
+        ledger.reserve("b", epsilon=Fraction(10, 7), plan_digest="p", table="t")
+    assert "1.428571428… is requested" in str(refused.value)
+    thirds = Ledger.create(tmp_path / "thirds", epsilon=Fraction(2, 3))
+    thirds.reserve("a", epsilon=Fraction(1, 3), plan_digest="p", table="t")
+    with pytest.raises(BudgetError, match="more than is left") as refused:  # by one in the last of 650 places
+        thirds.reserve("b", epsilon=Fraction(1, 3), plan_digest="p", table="t")
+    assert max(map(len, str(refused.value).split())) <= MOST_SHOWN + len("0.…")
+
+
+@pytest.mark.parametrize("odd", [Decimal("sNaN"), Decimal("NaN"), 10**400, [1], -1], ids=repr)
+def test_odd_numbers_and_names_are_refused_by_name_at_every_door(odd: Any, tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1)
+    asked: dict[str, Any] = {"epsilon": 0.1, "plan_digest": "p", "table": "t"}
+    for attempt in (
+        lambda: Ledger.create(tmp_path / "new", epsilon=1, delta=odd),
+        lambda: Ledger.migrate(tmp_path / "ledger", tmp_path / "new", delta=odd),
+        lambda: ledger.share("a", odd),
+        lambda: ledger.epsilon_at(odd),
+        lambda: ledger.reserve("a", scale=odd, **asked),
+        lambda: ledger.check_left(Budget(LAPLACE, 0.1), share=odd),
+        lambda: ledger.remaining_for("pure", share=odd),
+        lambda: ledger.is_used(odd),
+    ):
+        with pytest.raises(BatchDPError):
+            attempt()
+    with pytest.raises(BudgetError, match="share='b' is not in this ledger"):
+        ledger.remaining_for("pure", share="b")
+    assert ledger.history() == ()
 
 
 BAD_NUMBERS: list[Any] = [
@@ -194,7 +245,7 @@ def test_the_stored_output_is_given_even_when_nothing_is_left(path: Path) -> Non
         ({"epsilon": 0.25}, "requested=0.5, not 0.25"),
         ({"epsilon": 0.5, "plan_digest": "plan-2"}, "plan_digest='plan-1'"),
         ({"epsilon": 0.5, "table": "visits"}, "table='patients'"),
-        ({"epsilon": Decimal("0.50000000000000000001")}, r"was charged 0\.5 at .*, not 0\.50000000000000000001"),
+        ({"epsilon": Decimal("0.50000000000000000001")}, "requested=0.5, not 0.5000000000000001"),
     ],
 )
 def test_an_id_asked_again_for_something_else_is_refused(other: dict[str, Any], named: str, ledger: Ledger) -> None:
@@ -264,14 +315,14 @@ def test_a_ledger_grants_its_decimal_total_and_not_a_bit_more(tmp_path: Path) ->
         for i in range(10):
             reserved(ledger, str(i), epsilon=written("0.01"))
         assert (ledger.total, ledger.spent, ledger.remaining) == (0.1, 0.1, 0)
-        with pytest.raises(BudgetError, match=r"0\.1 of epsilon 0\.1 is spent, 0\.000000000001 is requested"):
+        with pytest.raises(BudgetError, match=r"0\.1 of epsilon 0\.1 is spent, 1e-12 is requested"):
             ledger.reserve("one more", epsilon=written("1e-12"), **ASKED)
         assert ledger.verify() == ledger.head
 
 
 def test_amounts_below_a_billionth_are_counted(tmp_path: Path) -> None:
     tiny = Ledger.create(tmp_path / "tiny", epsilon=1e-10)
-    with pytest.raises(BudgetError, match=r"0\.000000001 is requested, 0\.0000000001 is left"):
+    with pytest.raises(BudgetError, match=r"1e-9 is requested, 1e-10 is left"):
         tiny.reserve("first", epsilon=1e-9, **ASKED)
     for i in range(4):
         reserved(tiny, str(i), epsilon=2.5e-11)
@@ -292,15 +343,12 @@ def test_a_ledger_in_billionths_keeps_what_it_granted(path: Path) -> None:
     first = Event.create("epsilon", 0.1, Fraction(100_000_001, 10**9))
     spend = first.reserve(release_id="first", unit="epsilon", requested=0.1, cost=Fraction(100_000_001, 10**9), **ASKED)
     output = spend.release(spend, CANARY)
-    written = file.LedgerFile(path, 1.0)
+    written = file.LedgerFile(path.with_name("written.db"), 1.0)
     written.create(first)
     with written.writing() as books:
         books.append(spend)
         books.append(output, CANARY)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for column in ("exact_remaining", "exact_charged"):
-            connection.execute(f"ALTER TABLE event DROP COLUMN {column}")
-        connection.execute("PRAGMA user_version = 3")
+    as_of(3, Ledger.open(written.path), path)
     with pytest.raises(LedgerError, match="--migrate"):
         Ledger.open(path)
     ledger = Ledger.migrate(path, path.with_name("carried.db"))
@@ -377,14 +425,15 @@ def test_values_are_frozen(ledger: Ledger) -> None:
 def test_kills_and_processes_at_once_by_the_benchmark() -> None:
     """The long version of this is `python benchmarks/ledger.py`."""
     command = [sys.executable, "-W", "error", str(ROOT / "benchmarks/ledger.py"), "--spends", "20"]
-    sizes = ["--kills", "25", "--processes", "4", "--attempts", "50", "--seed", str(os.getpid())]
+    sizes = ["--kills", "60", "--processes", "4", "--attempts", "50", "--long", "200", "--seed", str(os.getpid())]
     done = subprocess.run([*command, *sizes], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads(done.stdout)
-    assert figures["kills"] == 25
+    assert figures["kills"] == 60  # ten of them of a ledger of (ε, δ) with a share
     assert figures["outputs seen"] > 0
     assert figures["outputs without a spend"] == 0
     assert (figures["attempts"], figures["granted"], figures["overspend"]) == (200, 100, 0)
+    assert figures["overspend of shares"] == 0
 
 
 @pytest.mark.parametrize("held", [False, True])

@@ -8,6 +8,7 @@ from itertools import product
 from math import isqrt
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
@@ -314,6 +315,7 @@ def test_a_repeat_takes_the_cap_that_was_drawn_for_and_no_other_meetings(
     first = answer(unknowing, table, epsilon=epsilon, ledger=ledger, release_id="r")
     with monkeypatch.context() as later:
         later.setattr("batchdp.mechanism.prepare.CAPS", (10**6,))
+        later.setattr("batchdp.mechanism.prepare._PREPARED", WeakKeyDictionary())  # what other caps were prepared for
         fresh = answer(unknowing, table, epsilon=1.0, ledger=ledger, release_id="another")
         assert fresh.certificate.largest_total == 10**6 < first.certificate.largest_total
         again = answer(unknowing, table, epsilon=epsilon, ledger=ledger, release_id="r")

@@ -19,6 +19,7 @@ from batchdp.plans.accuracy import margins, needed
 from batchdp.plans.baselines import beside, tables_alone
 from batchdp.plans.criteria import as_criteria
 from batchdp.plans.encoding import CellBatch
+from batchdp.plans.outlook import expected_derived
 from batchdp.privacy import Budget
 from batchdp.reports.planned import Prospect, plan_page
 from batchdp.reports.rendering import significant
@@ -83,11 +84,11 @@ def test_the_figures_are_those_of_the_plan(plans: dict[str, Plan], privacy: str)
             assert text == significant(value)
     for statement in expected.statements:
         (cells,) = [
-            cells for _, cells in Cells(plan_page(prospect)).rows if cells[0][1] == statement.name and len(cells) == 5
+            cells for _, cells in Cells(plan_page(prospect)).rows if cells[0][1] == statement.name and len(cells) == 8
         ]
-        assert cells[2][1] == significant(statement.standard_error)
-        assert cells[3][1] == significant(statement.by_itself)
-        assert cells[4][1] == f"{statement.by_itself / statement.standard_error:.2f}×"
+        assert cells[3][1] == significant(statement.standard_error)
+        assert cells[4][1] == significant(statement.by_itself)
+        assert cells[5][1] == f"{statement.by_itself / statement.standard_error:.2f}×"
 
 
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
@@ -123,7 +124,7 @@ def test_the_least_budget_meets_every_criterion_and_no_less_does(plans: dict[str
     ("privacy", "unit", "left", "expected"),
     [
         ("pure", "epsilon", 0.5, 0.5),
-        ("pure", "rho", 0.02, 0.2),
+        ("pure", "rho", 0.02, 0.2068541994),  # by what Laplace noise costs, and not 0.2
         ("zcdp", "rho", 0.3, 0.3),
         ("zcdp", "epsilon", 1.0, 0.0),
     ],
@@ -224,7 +225,7 @@ def test_every_figure_follows_the_slider(
         assert [row.get_attribute("class") for row in rows] == ["met" if one else "unmet" for one in met]
         assert browser.find_element(By.CSS_SELECTOR, ".count").text == str(sum(met))
         alone = [significant(one.by_itself) for one in beside(plan, Budget(plan.strategy.noise, budget))]
-        shown = browser.find_elements(By.CSS_SELECTOR, "#statements table:first-of-type tbody td:nth-child(4)")
+        shown = browser.find_elements(By.CSS_SELECTOR, "#statements table:first-of-type tbody td:nth-child(5)")
         assert [one.text for one in shown][: len(alone)] == alone
         assert browser.find_element(By.CSS_SELECTOR, ".over").is_displayed() == (budget > 2.0)  # ρ = 2, or ε = √(2 · 2)
     browser.execute_script(
@@ -265,7 +266,7 @@ def test_without_javascript_there_is_a_table_at_a_few_budgets(
         assert "At a few budgets" in text
         for budget in (0.1, 0.5, 5.0):
             assert f"ε = {budget:g}" in text
-            assert significant(float(plans["pure"].standard_errors(epsilon=budget)[0])) in text
+            assert significant(float(margins(plans["pure"])[0]) / budget) in text
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
@@ -279,6 +280,38 @@ def test_on_paper_the_slider_is_gone_and_its_budget_stays(browser: Chrome, writt
         assert "ε = 0.25" in browser.find_element(By.CSS_SELECTOR, ".state").text
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
+
+
+AVERAGES = """
+SELECT COUNT(*) AS total FROM t; SELECT g, AVG(v) AS mean FROM t GROUP BY g; SELECT MEDIAN(v) AS middle FROM t
+"""
+
+
+def test_averages_are_listed_with_their_margins_and_take_a_wanted_one(browser: Chrome, tmp_path: Path) -> None:
+    columns = {"g": {"values": ["a", "b"]}, "v": {"integers": [0, 20]}}
+    plan = batchdp.plan(AVERAGES, {"table": "t", "columns": columns}, seconds=0.3, cache=False)
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=2.0)
+    show(browser, report_plan(plan, tmp_path / "page.html", ledger=ledger))
+    rows = browser.find_elements(By.CSS_SELECTOR, ".asked tbody tr")
+    names = [row.find_element(By.TAG_NAME, "th").text.split(" over")[0] for row in rows]
+    assert names == ["total", "mean", "middle"]
+    assert "a year; what is left pays for 2" in browser.find_element(By.ID, "budget").text
+    for budget in (0.4, 1.7):
+        type_budget(browser, budget)
+        for row, one in zip(rows[1:], expected_derived(plan, Budget(plan.strategy.noise, budget)), strict=True):
+            shown = float(row.find_elements(By.TAG_NAME, "td")[1].text.replace(",", ""))
+            # Between points of the curve; quantiles move in whole values.
+            assert shown == pytest.approx(one.half_width, rel=0.1, abs=0.6)
+    total = float(margins(plan)[0])
+    rows[0].find_element(By.TAG_NAME, "input").send_keys(str(total / 0.8))
+    assert rows[0].find_element(By.CSS_SELECTOR, ".needs").text == "0.8"
+    rows[1].find_element(By.TAG_NAME, "input").send_keys("0.5")
+    needs = float(rows[1].find_element(By.CSS_SELECTOR, ".needs").text)
+    mean = expected_derived(plan, Budget(plan.strategy.noise, needs))[0]
+    assert mean.half_width == pytest.approx(0.5, rel=0.1)
+    browser.find_element(By.CSS_SELECTOR, ".hint button").click()
+    assert float(browser.find_element(By.ID, "typed").get_attribute("value") or "nan") == max(0.8, needs)
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.slow

@@ -98,7 +98,8 @@ def test_ledgers_can_be_drawn_and_shown(ledger: Ledger) -> None:
     assert "table 0" not in shown
     assert "2 more" in shown
     spends = [SimpleNamespace(charged=1.0, time="2026", table=f"s{i}", state="released") for i in range(100)]
-    crowded: Any = SimpleNamespace(history=lambda: spends, total=200.0, unit="epsilon")
+    standing = SimpleNamespace(entries=spends, total=200.0, unit="epsilon")
+    crowded: Any = SimpleNamespace(standing=lambda: standing)
     many = drawn(plot_ledger(crowded))
     assert "60 earlier spends" in many
     ledger.path.write_bytes(b"gone")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +25,7 @@ from batchdp import Ledger, MatrixWorkload, PairStrategy, Release, ReleaseError,
 from batchdp.private import Records
 from batchdp.reports import page, report, tables
 from batchdp.reports.matrices import Grid, grids
+from batchdp.reports.rendering import decimals_for, number
 from batchdp.reports.tables import HOLE, Packer, harmless_json, packed, script_of
 from browser import MISSING, chromium, show
 from commands import refused, succeeds
@@ -294,7 +297,7 @@ def opened(browser: Chrome, title: str) -> Any:
 
 
 def rows(details: Any) -> list[list[str]]:
-    script = """return [...arguments[0].querySelectorAll('.answers-of tbody tr')].map(
+    script = """return [...arguments[0].querySelectorAll('.opened .answers-of tbody tr')].map(
         row => [...row.cells].filter(c => !c.classList.contains('bars')).map(c => c.dataset.value ?? c.textContent))"""
     return list(details.parent.execute_script(script, details))
 
@@ -335,7 +338,7 @@ def test_consistent_figures_stand_beside_in_the_browser(browser: Chrome, tmp_pat
     t = release.find("month", "origin")
     assert [float(row[-1]) for row in shown] == found.array(t).reshape(-1).tolist()
     assert float(shown[0][-5]) == pytest.approx(release.array(t)[0, 0], abs=0.1)
-    headings = [th.text for th in details.find_elements(By.CSS_SELECTOR, ".answers-of thead th")]
+    headings = [th.text for th in details.find_elements(By.CSS_SELECTOR, ".opened .answers-of thead th")]
     assert headings[-1] == "Consistent"
 
 
@@ -400,6 +403,24 @@ def test_a_map_is_read_with_the_keyboard(browser: Chrome, both: tuple[Path, Rele
     told = details.find_element(By.CSS_SELECTOR, ".told").text
     assert told.startswith("1, 2: ")
     assert float(told.split()[2].replace(",", "").replace("−", "-")) == pytest.approx(value, abs=0.06)
+
+
+def test_every_table_is_printed(browser: Chrome, tmp_path: Path) -> None:
+    need("browser", missing=None if shutil.which("pdftotext") else "there is no pdftotext; poppler-utils brings it")
+    release = release_of((3, 4, 2), [0, 1, 2], tmp_path, ("month", "origin", "carrier"))
+    show(browser, report(release, tmp_path / "page.html"))
+    opened(browser, "month × origin")
+    browser.find_element(By.ID, "find-table").clear()
+    browser.find_element(By.ID, "find-table").send_keys(" ")
+    printed = tmp_path / "page.pdf"
+    printed.write_bytes(base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {})["data"]))
+    text = subprocess.run(["pdftotext", "-layout", printed, "-"], capture_output=True, text=True, check=True).stdout
+    for table in release.tables:
+        assert f"{' × '.join(table.columns) or 'total'} " in text
+        figures = release.figures(table)
+        decimals = decimals_for(figures.standard_errors)
+        for value in figures.values.tolist():
+            assert f" {number(value, decimals)} " in text, (table.name, value)
 
 
 @pytest.mark.parametrize("width", [320, 1200])

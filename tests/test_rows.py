@@ -38,7 +38,7 @@ def test_rows_are_split_where_columns_merge() -> None:
     assert [len(one) for one in known] == [120, 120]
     found = by_rows(MatrixWorkload(W))
     assert found is not None
-    assert "2 groups of rows" in found.method
+    assert "2 groups of queries" in found.method
     assert found.expected_squared_error(epsilon=1.0) == pytest.approx(2 * (2 * 120 ** (1 / 3)) ** 3, rel=1e-6)
     assert may_group(MatrixWorkload(sparse.vstack([W, sparse.csr_array(np.ones((1, 3600)))])))
 

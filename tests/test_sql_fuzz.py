@@ -199,7 +199,7 @@ def test_changed_domain_files(data: st.DataObject) -> None:
     except DomainError:
         return
     for name, column in changed.columns.items():
-        column.groups(name)
+        column.grouped(name)
 
 
 scalars = st.one_of(
@@ -236,7 +236,7 @@ def test_any_dictionary_as_a_domain(given_domain: dict[str, Any]) -> None:
     except DomainError:
         return
     for name, column in made.columns.items():
-        column.groups(name)
+        column.grouped(name)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

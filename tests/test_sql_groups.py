@@ -231,3 +231,29 @@ def test_tables_have_nothing_where_rows_add_up_and_a_label_called_all_stays_one(
         assert read(files[0])["b"].isna().tolist() == [False, False, True]
         batchdp.dossier(release, tmp_path / f"publication {format}", format=format)
         assert batchdp.verify(tmp_path / f"publication {format}").checked
+
+
+@pytest.mark.parametrize("options", [{}, {"marginals": 0}])
+def test_groups_of_anything_else_and_null_on_request(options: dict[str, Any], tmp_path: Path) -> None:
+    columns = {
+        "state": {"values": ["NY", "NJ"], "groups": "all"},
+        "age": {"integers": [0, 99], "bins": [0, 50], "groups": "all"},
+        "smoker": {"values": [True, False], "groups": "all"},
+        "kept": {"values": ["(NULL)"], "groups": "all"},
+        "sure": {"values": ["a"], "other": "drop", "groups": "all"},
+    }
+    rows = [("NY", 3, True, "(NULL)", "a"), ("TX", 60, None, None, "a"), (None, None, False, "x", "a")]
+    table = pd.DataFrame([*rows, ("NJ", 200, True, "x", "b")], columns=list(columns))
+    sql = ";".join(f"SELECT {c}, COUNT(*) AS n_{c} FROM t GROUP BY {c}" for c in columns)
+    made = batchdp.plan(sql, {"table": "t", "columns": columns}, seconds=1, cache=False, **options)
+    ledger = batchdp.Ledger.create(tmp_path / "b.db", epsilon=1e4)
+    release = batchdp.answer(made, table, epsilon=1e4, ledger=ledger)
+    found = {name: round(value) for name, value in zip(release.names, release.values, strict=True)}
+    assert found == {
+        "n_state[state=NY]": 1, "n_state[state=NJ]": 0, "n_state[state=(anything else)]": 1, "n_state[state=(NULL)]": 1,
+        "n_age[age=0 to under 50]": 1, "n_age[age=50 to 99]": 1, "n_age[age=(anything else)]": 0,
+        "n_age[age=(NULL)]": 1,
+        "n_smoker[smoker=true]": 1, "n_smoker[smoker=false]": 1, "n_smoker[smoker=(NULL)]": 1,
+        "n_kept[kept=(NULL)]": 1, "n_kept[kept=(anything else)]": 1, "n_kept[kept=((NULL))]": 1, "n_sure[sure=a]": 3,
+        **({"total": 3} if options else {}),
+    }  # fmt: skip

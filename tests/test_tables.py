@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from batchdp.domain import Domain, as_domain
+from batchdp.domain import Dates, Domain, Integers, Listed, as_domain
 from batchdp.engines import count, open_table
 from batchdp.engines.coding import pack, unpack
 from batchdp.queries.query import Cut, Place
@@ -197,10 +197,41 @@ def atom_of(value: Any, atoms: Atoms, single: bool) -> int | None:
     return bisect(atoms.cuts, (value, False), key=lambda cut: (exactly(cut.value), cut.after))
 
 
+def capped() -> Domain:
+    """Without the floats of 32 bits, which a text file spells as other numbers."""
+    columns = {name: column for name, column in domain().columns.items() if name != "dose"}
+    return domain().model_copy(update={"columns": columns})
+
+
+def lot_of(record: dict[str, Any], unit: str) -> tuple[Any, ...]:
+    """What decides which of a person's records count: the person and the declared columns, whatever is asked."""
+    told, beyond = [str(record[unit])], []
+    for name, column in capped().columns.items():
+        value = value_of(record, LineAtoms(name, "date" if isinstance(column, Dates) else "number", (), None))
+        if isinstance(column, Listed) and column.kind != "integer":
+            told.append("-" if value is None else f"={int(value) if column.kind == 'boolean' else value}")
+            continue
+        ends: Any = (min(column.values), max(column.values)) if isinstance(column, Listed) else column.ends()
+        low, high = ends
+        whole = isinstance(column, Listed | Integers)
+        if value is None:
+            told.append("-")
+        elif not low <= value <= high or (whole and value != int(value)):
+            told.append("?")
+        elif isinstance(column, Dates):
+            told.append(f"={date.fromordinal(value):%Y%m%d}")
+        elif whole:
+            told.append(f"={int(value) - low}")
+        else:
+            step = (high - low) / 2**40
+            told.append(f"={math.floor((float(value) - low + step / 2) / step)}")
+        beyond.append(0 if value is None else value)
+    return hashlib.md5(":".join(told).encode()).hexdigest(), *beyond
+
+
 def looped(table: Any, atoms: Sequence[Atoms], unit: str | None = None, rows_per_unit: int = 1) -> Counts:
-    packs = pack([one.size for one in atoms])
     counted: Counter[tuple[int, ...]] = Counter()
-    units: dict[Any, list[tuple[str, tuple[int, ...]]]] = {}
+    units: dict[Any, list[tuple[Any, ...]]] = {}
     for record in table.to_pylist():
         found = [atom_of(value_of(record, one), one, one.column == "dose") for one in atoms]
         codes = tuple(code for code in found if code is not None)
@@ -209,17 +240,15 @@ def looped(table: Any, atoms: Sequence[Atoms], unit: str | None = None, rows_per
         if unit is None:
             counted[codes] += 1
         elif record[unit] is not None:
-            packed = [sum(codes[i] * stride for i, stride in pack) for pack in packs]
-            lot = hashlib.md5(":".join(map(str, [record[unit], *packed])).encode()).hexdigest()
-            units.setdefault(record[unit], []).append((lot, codes))
+            units.setdefault(record[unit], []).append((*lot_of(record, unit), codes))
     for rows in units.values():
-        counted.update(codes for _, codes in sorted(rows)[:rows_per_unit])
+        counted.update(codes for *_, codes in sorted(rows)[:rows_per_unit])
     return dict(counted)
 
 
 def counted(table: Any, atoms: Sequence[Atoms], unit: str | None = None, rows_per_unit: int = 1, **more: Any) -> Counts:
     found: Counts = {}
-    with open_table(table, more.pop("domain", None) or domain()) as source:
+    with open_table(table, more.pop("domain", None) or (domain() if unit is None else capped())) as source:
         for codes, counts in count(source, atoms, unit=unit, rows_per_unit=rows_per_unit, **more):
             assert codes.dtype == np.int32
             assert counts.dtype == np.int64
@@ -357,9 +386,9 @@ def test_progress_says_how_far_and_nothing_else() -> None:
 
 
 @on_spark
-def test_a_million_records_are_counted_alike_in_every_engine(tmp_path: Path) -> None:
+def test_many_records_are_counted_alike_in_every_engine(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    size = 1_000_000
+    size = 200_000
     income = np.round(np.exp(rng.normal(10, 1, size)), 2)
     income[rng.random(size) < 0.01] = math.nan
     first = datetime(2019, 12, 1)

@@ -460,7 +460,8 @@ def test_a_postgres_session_cannot_write(tmp_path: Path) -> None:
     assert connection.closed
     schema = place.partition(".")[0]
     assert f"has no table '{schema}.people'" in refusal(f"{postgres()}#{schema}.people")
-    assert "has no table 'patients'" in refusal(postgres())
+    nobodys = as_domain({"table": "nobodys", "columns": {"age": {"range": [0, 120]}}})
+    assert "has no table 'nobodys'" in refusal(postgres(), nobodys)
     assert total(f"{postgres()}&options=-csearch_path%3D{schema}") == 3
 
 

@@ -23,7 +23,7 @@ from batchdp.optimizer.marginal.problem import (
 )
 from batchdp.optimizer.marginal.search import columns_grams, optimize_products
 from batchdp.optimizer.options import Options
-from batchdp.optimizer.residual.search import Batch
+from batchdp.optimizer.residual.splits import Batch
 from batchdp.strategies.bounds import certify
 from batchdp.strategies.marginal.columns import by_strategy, each_value
 from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results

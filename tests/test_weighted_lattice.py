@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ from batchdp.mechanism.sensitivity import Change, largest_change
 from batchdp.optimizer.marginal.problem import sub_batch
 from batchdp.optimizer.marginal.search import columns_grams, optimize_products
 from batchdp.optimizer.options import Options
-from batchdp.optimizer.residual.search import Batch
+from batchdp.optimizer.residual.splits import Batch
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.private import Records
 from batchdp.strategies.marginal.columns import by_strategy, each_value
@@ -246,6 +247,7 @@ def test_rounded_factors_are_multiplied_out_or_refused_with_the_remedy(monkeypat
     strategy = of_groups(batch, Results(batch, 1 / float(np.abs(batch.matrix.toarray()).sum(axis=0).max())))
     assert prepared(strategy, ONE, 1.0, 10**6).bias_share <= 0.01
     monkeypatch.setattr(integers, "MOST_JOINT", 0)
+    monkeypatch.setattr("batchdp.mechanism.prepare._PREPARED", WeakKeyDictionary())
     with pytest.raises(LatticeError, match=r"max_rows"):
         prepared(strategy, ONE, 1.0, 10**6)
 

@@ -101,8 +101,9 @@ def outcome(case: Case, table: Any, tables: int = 1) -> list[Outcome]:
     atoms = case.cells.atoms if tables == 1 else (*case.cells.atoms, parts(tables))
     with overheard() as heard, ExitStack() as opened:
         try:
-            source = opened.enter_context(open_table(table, domain, columns=[one.column for one in atoms]))
             privacy = domain.privacy
+            columns = [one.column for one in atoms] if privacy.unit is None else None
+            source = opened.enter_context(open_table(table, domain, columns=columns))
             capped: dict[str, Any] = {"unit": privacy.unit, "rows_per_unit": privacy.rows_per_unit}
             if case.sets:
                 sets = [own if tables == 1 else (*own, len(atoms) - 1) for own in case.sets]

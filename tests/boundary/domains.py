@@ -152,7 +152,7 @@ def _statements(rng: Random, domain: Domain) -> list[str]:
     """One that groups by every column that can be, so that its atoms are many; some with conditions."""
     found = [f"SELECT COUNT(*) AS everybody FROM {TABLE}"]
     for i, (name, column) in enumerate(domain.columns.items()):
-        if column.groups(name) is not None:
+        if column.grouped(name) is not None:
             found.append(f"SELECT {name}, COUNT(*) AS q{i} FROM {TABLE} GROUP BY {name}")
         conditions = " AND ".join(
             _condition(rng, *rng.choice(list(domain.columns.items()))) for _ in range(rng.randint(1, 2))

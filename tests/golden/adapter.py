@@ -25,7 +25,8 @@ from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.prepare import Mechanism, prepare
 from batchdp.mechanism.reader import CellReader
 from batchdp.optimizer.residual.optimizing import _strategy, optimize_products
-from batchdp.optimizer.residual.search import Batch, split_by, tables_apart
+from batchdp.optimizer.residual.search import split_by, tables_apart
+from batchdp.optimizer.residual.splits import Batch
 from batchdp.plans import strategy_io
 from batchdp.privacy import GAUSSIAN, LAPLACE, Budget
 from batchdp.private import CellCounts, Records, Tallies
@@ -145,7 +146,8 @@ def answer_with_noise(given: Given, noise: list[int], folder: Path) -> dict[str,
     """A release of the case's data with this noise instead of a draw: what it says, and what the ledger charged."""
     strategy = rebuild(given)
     unit = strategy.noise.unit
-    ledger = Ledger.create(folder / "ledger.db", **{unit: 100_000})
+    total: dict[str, Any] = {unit: 100_000}
+    ledger = Ledger.create(folder / "ledger.db", **total)
     of_cells = isinstance(strategy, PairStrategy)
     answers = expressions.read(given["answers"], strategy.workload.queries) if "answers" in given else ()
     request = Request(
@@ -224,7 +226,7 @@ def search(given: Given, way: str) -> Given:
         return {"kind": "whole residuals", "shares": arrays["shares"].tolist(), "total": found.total}
     assert header["kind"] == "listed"
     groups = []
-    for group in found.parts.groups:  # type: ignore[union-attr]
+    for group in found.parts.groups:  # type: ignore[attr-defined]
         lists = [
             [
                 {"orbits_of": list(p.matrix), "within": [list(s) for s in p.spread], "measure": p.measure.tolist(),

@@ -1,0 +1,346 @@
+"""Synthetic records: close to every table, named as the domain names them, from the release and a seed alone."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+from numpy.typing import NDArray
+
+import batchdp
+from batchdp.errors import ReleaseError
+from batchdp.progress import Outcome
+from batchdp.release.records import exchange, graph, records
+from batchdp.release.records.exchange import Exchange
+from batchdp.release.records.fitting import fitting
+from batchdp.release.records.tree import draw_from_tree, give_margin, mutual_information, strongest_tree
+from commands import run, succeeds
+from needs import need
+
+N = 4000
+DOMAIN: dict[str, Any] = {
+    "table": "people",
+    "privacy": {"max_rows": 100_000},
+    "columns": {
+        "state": {"values": ["NY", "NJ", "CA"]},
+        "age": {"range": [0, 120], "bins": [0, 18, 40, 65], "groupings": {"age_thirty": [0, 30, 60, 90]}},
+        "charge": {"range": [0, 1000], "step": 0.25, "bins": [0, 100, 500], "other": "drop"},
+        "visited": {"dates": ["2020-01-01", "2021-12-31"], "bins": ["2020-01-01", "2021-01-01"], "other": "drop"},
+        "children": {"integers": [0, 5], "other": "drop"},
+        "insured": {"values": [True, False], "other": "drop"},
+    },
+}
+SIZES = (9, 7, 5, 3)
+
+
+@pytest.fixture(autouse=True)
+def _without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree of our own, whatever is installed."""
+    monkeypatch.setattr(graph, "is_there", lambda: False)
+
+
+def people(n: int = N) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    age = rng.integers(0, 121, n)
+    frame = pd.DataFrame(
+        {
+            "state": rng.choice(["NY", "NJ", "CA", "TX"], n, p=[0.5, 0.2, 0.2, 0.1]),
+            "age": age.astype(float),
+            "charge": np.round(rng.uniform(0, 4 * age + 1).clip(0, 1000) * 4) / 4,
+            "visited": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 731, n), unit="D"),
+            "children": rng.binomial(5, np.where(age > 40, 0.5, 0.1)),
+            "insured": rng.random(n) < 0.7,
+        }
+    )
+    frame.loc[frame.index[: n // 20], "age"] = np.nan
+    return frame
+
+
+def release_of(folder: Path, sql: str | None, marginals: int | None = 2, **budget: Any) -> batchdp.Release:
+    budget = budget or {"rho": 0.5}
+    privacy: Any = "zcdp" if "rho" in budget else "pure"
+    plan = batchdp.plan(sql, DOMAIN, marginals=marginals, privacy=privacy, cache=False, seconds=1)
+    ledger = batchdp.Ledger.create(folder / "ledger.db", **budget)
+    return batchdp.answer(plan, people(), ledger=ledger, **budget)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> batchdp.Release:
+    return release_of(tmp_path_factory.mktemp("pairs"), None)
+
+
+@pytest.fixture(scope="module")
+def drawn(pairs: batchdp.Release) -> batchdp.Records:
+    return batchdp.draw_records(pairs)
+
+
+def codes_release(folder: Path, codes: NDArray[np.int64], sizes: Sequence[int], rho: float) -> Any:
+    workload: Any = batchdp.workloads.marginals(tuple(sizes), [0, 1, 2])
+    strategy = batchdp.optimize(workload.structure, privacy="zcdp")
+    return batchdp.answer(strategy, codes, rho=rho, ledger=batchdp.Ledger.create(folder / "codes.db", rho=rho))
+
+
+def in_circles(n: int) -> NDArray[np.int64]:
+    """Records of which every pair of neighbouring columns hangs together, in a circle that is no tree."""
+    rng = np.random.default_rng(3)
+    common = rng.uniform(size=(n, 1))
+    mixed = np.where(rng.uniform(size=(n, 4)) < 0.6, common, rng.uniform(size=(n, 4)))
+    found: NDArray[np.int64] = (mixed * SIZES).astype(np.int64)
+    return found
+
+
+# ── how close
+
+
+def test_tables_are_within_a_fraction_of_the_noise(drawn: batchdp.Records) -> None:
+    large = [one for one in drawn.distances if one.cells > 1]
+    assert len(large) == 6 + 15
+    assert all(one.denoised < max(one.noise, 0.01) for one in large)
+    assert np.mean([one.denoised for one in large]) < 0.3 * np.mean([one.noise for one in large])
+    assert len(drawn) == round(drawn.fitting.total)
+    assert drawn.unasked == []
+
+
+def test_distances_are_those_that_one_counts(drawn: batchdp.Records, pairs: batchdp.Release) -> None:
+    one = next(own for own in drawn.distances if own.name == "children × insured")
+    frame, counts = drawn.to_frame(), pairs.denoised().table("children", "insured")
+    now = frame.groupby(["children", "insured"]).size()
+    found = sum(
+        abs(now.get((int(a), b == "true"), 0) / len(frame) - value / drawn.fitting.total)
+        for a, b, value in counts.iloc[:, :3].to_numpy()
+    )
+    assert one.denoised == pytest.approx(found, abs=1e-9)
+
+
+def test_exchanges_come_closer_than_the_tree_and_keep_margins(tmp_path: Path) -> None:
+    release = codes_release(tmp_path, in_circles(5000), SIZES, rho=5.0)
+    known = fitting(release.reader, release, release.denoised())
+    rng = np.random.default_rng(0)
+    first = draw_from_tree(known.margins(), known.pairs(), 5000, rng)
+    start, margins = Exchange(known, first.copy()).distance, [np.bincount(own).tolist() for own in first.T]
+    better = first.copy()
+    assert exchange.exchange_values(known, better, rng) == Outcome.CONVERGED
+    assert Exchange(known, better).distance < 0.1 * start
+    assert [np.bincount(own).tolist() for own in better.T] == margins
+
+
+def test_gains_are_what_the_distance_grows_by(tmp_path: Path) -> None:
+    """Single exchanges, of all columns, with groups of values beside values themselves."""
+    sql = "SELECT age_thirty, state, COUNT(*) AS n FROM people WHERE children > 1 GROUP BY age_thirty, state"
+    release = release_of(tmp_path, sql)
+    known = fitting(release.reader, release, release.denoised())
+    assert any(not axis.complete for axis in known.axes)
+    rng = np.random.default_rng(1)
+    codes = draw_from_tree(known.margins(), known.pairs(), 200, rng)
+    for column in range(len(known.sizes)):
+        work = Exchange(known, codes)
+        for r, s in rng.permutation(200)[:8].reshape(-1, 2):
+            gain, _ = work._gains(work.moves[column], np.array([r]), np.array([s]))
+            swapped = codes.copy()
+            swapped[[r, s], column] = swapped[[s, r], column]
+            assert gain[0] == pytest.approx(Exchange(known, swapped).distance - work.distance, abs=1e-7)
+
+
+def test_what_is_kept_while_exchanging_is_what_one_counts(tmp_path: Path) -> None:
+    release = codes_release(tmp_path, in_circles(1000), SIZES, rho=1.0)
+    known = fitting(release.reader, release, release.denoised())
+    rng = np.random.default_rng(2)
+    work = Exchange(known, draw_from_tree(known.margins(), known.pairs(), 1000, rng))
+    for column in range(4):
+        work.improve(column, 64, rng)
+    assert work.off == pytest.approx(Exchange(known, work.records).off)
+
+
+def test_tree_has_the_strongest_pairs() -> None:
+    rng = np.random.default_rng(0)
+    strong, weak = np.diag([0.5, 0.5]), np.full((2, 2), 0.25)
+    tree = strongest_tree(4, {(0, 1): strong, (1, 2): strong, (0, 2): weak})
+    assert {frozenset(pair) for pair in tree if None not in pair} == {frozenset({0, 1}), frozenset({1, 2})}
+    assert (3, None) in tree
+    assert mutual_information(strong) == pytest.approx(np.log(2))
+    found = draw_from_tree([np.array([0.5, 0.5])] * 3, {(0, 1): strong, (1, 2): strong}, 100, rng)
+    assert (found == found[:, :1]).all()
+    assert np.bincount(found[:, 0]).tolist() == [50, 50]
+
+
+def test_margins_are_given_with_the_fewest_changes() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 3, 100).astype(np.int32)
+    wanted, before = np.array([50, 20, 30]), values.copy()
+    give_margin(values, wanted, rng)
+    assert np.bincount(values).tolist() == wanted.tolist()
+    assert (values != before).sum() == np.maximum(wanted - np.bincount(before), 0).sum()
+
+
+# ── values
+
+
+def test_values_are_as_the_domain_names_them(drawn: batchdp.Records, pairs: batchdp.Release) -> None:
+    frame = pairs.records()
+    assert list(frame.columns) == list(DOMAIN["columns"])
+    assert set(frame.state.dropna()) == {"NY", "NJ", "CA", "anything else"}
+    assert frame.age.dropna().between(0, 120).all()
+    assert 0 < frame.age.isna().sum() < 600
+    assert ((frame.charge * 4) % 1 == 0).all()
+    assert frame.charge.between(0, 1000).all()
+    assert frame.visited.map(lambda day: date(2020, 1, 1) <= day <= date(2021, 12, 31)).all()
+    assert set(frame.children) <= set(range(6))
+    assert set(frame.insured) == {True, False}
+    assert any("drawn evenly: age, charge, visited." in note for note in drawn.notes)
+
+
+def test_groups_of_numbers_are_those_that_were_asked(drawn: batchdp.Records) -> None:
+    frame, codes = drawn.to_frame(), drawn.codes[:, drawn.fitting.names.index("age")]
+    bins = np.searchsorted([18, 40, 65], frame.age[codes < 4], side="right")
+    assert (bins == codes[codes < 4]).all()
+
+
+def test_finer_tables_say_where_numbers_are(tmp_path: Path) -> None:
+    sql = "SELECT age_thirty, COUNT(*) AS n FROM people GROUP BY age_thirty"
+    found = batchdp.draw_records(release_of(tmp_path, sql))
+    shares = np.bincount(np.searchsorted([30, 60, 90], found.to_frame().age.dropna(), side="right")) / len(found)
+    truth = np.bincount(np.searchsorted([30, 60, 90], people().age.dropna(), side="right")) / N
+    assert np.abs(shares - truth).sum() < 0.04
+    assert set(found.to_frame().state.dropna()) == {"NY", "NJ", "CA", "anything else"}
+
+
+def test_cells_of_sql_are_kinds_of_records(tmp_path: Path) -> None:
+    sql = (
+        "SELECT state, COUNT(*) AS n FROM people GROUP BY state;"
+        "SELECT state, insured, COUNT(*) AS m FROM people GROUP BY state, insured;"
+        "SELECT children, COUNT(*) AS c FROM people GROUP BY children; SELECT SUM(children) AS s FROM people"
+    )
+    found = batchdp.draw_records(release_of(tmp_path, sql, None, epsilon=5.0))
+    assert list(found.columns) == ["state", "insured", "children"]
+    assert all(one.denoised < 0.05 for one in found.distances)
+    assert ("insured", "children") in found.unasked
+    assert any("insured × children" in note for note in found.notes)
+
+
+def test_codes_without_names_are_numbers(tmp_path: Path) -> None:
+    frame = codes_release(tmp_path, in_circles(300), SIZES, rho=1.0).records(100, seed=4)
+    assert frame.shape == (100, 4)
+    assert all(frame[f"a{i + 1}"].between(0, n - 1).all() for i, n in enumerate(SIZES))
+
+
+# ── what is said
+
+
+def test_the_same_release_and_seed_give_the_same_records_without_the_table(tmp_path: Path) -> None:
+    """Loaded where neither table, plan nor ledger are any longer."""
+    (tmp_path / "private").mkdir()
+    people().to_csv(tmp_path / "private" / "people.csv", index=False)
+    plan = batchdp.plan(None, DOMAIN, marginals=1, cache=False)
+    ledger = batchdp.Ledger.create(tmp_path / "private" / "ledger.db", epsilon=1)
+    table = str(tmp_path / "private" / "people.csv")
+    batchdp.answer(plan, table, epsilon=1, ledger=ledger).save(tmp_path / "people.release")
+    shutil.rmtree(tmp_path / "private")
+    first, again, other = (
+        batchdp.load_release(tmp_path / "people.release").records(500, seed=seed) for seed in (1, 1, 2)
+    )
+    pd.testing.assert_frame_equal(first, again)
+    assert not first.equals(other)
+
+
+def test_files_say_what_they_are(drawn: batchdp.Records, pairs: batchdp.Release, tmp_path: Path) -> None:
+    drawn.save(tmp_path / "records.parquet")
+    drawn.save(tmp_path / "records.csv")
+    said = {
+        key.decode(): value.decode() for key, value in pq.read_schema(tmp_path / "records.parquet").metadata.items()
+    }
+    assert said["what"] == "synthetic records, not data"
+    assert said["release_id"] == pairs.certificate.release_id
+    assert said["privacy"] == "ρ = 0.5"
+    assert "nobody's" in said["notes"]
+    assert json.loads((tmp_path / "records.csv-metadata.json").read_text())["release_id"] == said["release_id"]
+    one, other = pd.read_parquet(tmp_path / "records.parquet"), pd.read_csv(tmp_path / "records.csv")
+    assert one.charge.tolist() == other.charge.tolist()
+    assert one.state.tolist() == other.state.tolist()
+    assert pairs.records().attrs["release_id"] == said["release_id"]
+    with pytest.raises(ReleaseError, match=r"\.parquet or \.csv"):
+        drawn.save(tmp_path / "records.txt")
+
+
+def test_the_page_shows_every_table_and_no_record(drawn: batchdp.Records, tmp_path: Path) -> None:
+    page = batchdp.report_records(drawn, tmp_path / "page.html").read_text()
+    assert all(one.name in page for one in drawn.distances)
+    assert "Every pair of columns is in a table" in page
+    assert drawn.release.certificate.release_id in page
+
+
+def test_command(pairs: batchdp.Release, tmp_path: Path) -> None:
+    pairs.save(tmp_path / "people.release")
+    said = succeeds(
+        "records", tmp_path / "people.release", "-o", tmp_path / "r.parquet", "-n", 300, "--seed", 2,
+        "--page", tmp_path / "page.html",
+    )  # fmt: skip
+    assert "GB of memory" in said
+    assert "children × insured" in said
+    assert "nobody's" in said
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "r.parquet"), pairs.records(300, seed=2), check_dtype=False
+    )
+    assert (tmp_path / "page.html").exists()
+    wrong = run("records", tmp_path / "people.release", "-o", tmp_path / "r.txt")
+    assert wrong.code == 1
+    assert ".parquet" in wrong.err
+
+
+def test_a_plan_for_records_asks_all_pairs(tmp_path: Path) -> None:
+    columns = {name: DOMAIN["columns"][name] for name in ("state", "children", "insured")}
+    domain = {"table": "people", "columns": columns}
+    plan = batchdp.plan(None, domain, privacy="zcdp", rho=0.1, for_records=True, records=5000, cache=False)
+    assert len(plan.tables) == 1 + 3 + 3
+    assert plan.options.for_estimates is not None
+
+
+@pytest.mark.parametrize(("given", "problem"), [({"n": 0}, "n=0"), ({"seed": -1}, "seed=-1"), ({"n": 10**12}, "GB")])
+def test_refusals(pairs: batchdp.Release, given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ReleaseError, match=problem):
+        pairs.records(**given)
+
+
+def test_nothing_to_draw_from_is_said(tmp_path: Path) -> None:
+    strategy = batchdp.optimize(batchdp.workloads.prefix(8), seconds=0.1)
+    ledger = batchdp.Ledger.create(tmp_path / "l.db", epsilon=1)
+    release = batchdp.answer(strategy, np.arange(8), epsilon=1, ledger=ledger)
+    with pytest.raises(ReleaseError, match="--for-records"):
+        release.records()
+
+
+def test_stopped_work_has_the_best_so_far(pairs: batchdp.Release) -> None:
+    def stop(share: float, what: str) -> None:
+        if what == "exchanging values":
+            raise KeyboardInterrupt
+
+    found = batchdp.draw_records(pairs, 200, progress=stop)
+    assert found.status == Outcome.CANCELLED
+    assert records.STOPPED in found.notes
+
+
+# ── the extra
+
+
+@pytest.mark.slow
+def test_junction_trees_know_circles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four columns in a circle are no tree, but a junction tree."""
+    missing = None if importlib.util.find_spec("mbi") else "mbi is not installed; `make engines` installs it"
+    need("records", missing=missing)
+    monkeypatch.setattr(graph, "is_there", lambda: True)
+    release = codes_release(tmp_path, in_circles(2000), SIZES, rho=5.0)
+    known = fitting(release.reader, release, release.denoised())
+    margins, all_pairs = known.margins(), known.pairs()
+    ours = draw_from_tree(margins, all_pairs, 2000, np.random.default_rng(0))
+    theirs = graph.draw_from_graph(known, margins, all_pairs, 2000, np.random.default_rng(0))
+    assert Exchange(known, theirs).distance < 0.5 * Exchange(known, ours).distance
+    first, again = (batchdp.draw_records(release, 500, seed=1).codes for _ in range(2))
+    assert (first == again).all()
