@@ -50,6 +50,11 @@ def main() -> None:
             finding = next(attack(made, runs, draw))
             verdict = "within the charge" if finding.held else "above the charge: noticed"
             print(f"  {noise.privacy:5} {name:12} {finding.figures}, {verdict} ({time.perf_counter() - start:.0f} s)")
+    made, factor = honest(GAUSSIAN, 0.5), 1 / 1.02
+    for name, draw in (("honest", None), ("μ × 1.02", shrunk(GAUSSIAN, factor))):
+        finding = next(one for one in attack(made, runs, draw) if one.check.startswith("profile"))
+        verdict = "within the promise" if finding.held else "above the promise: noticed"
+        print(f"  {GAUSSIAN.privacy:5} {name:12} {finding.figures}, {verdict}")
     print(f"score test on {runs:,} draws, false alarm {FALSE_ALARM:g}")
     for noise in (LAPLACE, GAUSSIAN):
         scales = honest(noise, 1.0).scales

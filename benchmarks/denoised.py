@@ -1,17 +1,19 @@
 """Denoised answers beside raw ones: the error that is left, how well it is estimated, and where anything is lost.
 
     python benchmarks/denoised.py adult FOLDER [--runs N] [--rho R …]
-    python benchmarks/denoised.py shapes FOLDER [--runs N] [--records N …]
+    python benchmarks/denoised.py shapes FOLDER [--runs N] [--records N …] [--workloads ranges|totals …]
     python benchmarks/denoised.py three [--rho R …]
     python benchmarks/denoised.py random [--cases N] [--runs N]
+    python benchmarks/denoised.py constants
 
-`adult`: all 91 tables of two columns of UCI Adult (adult.csv.gz and adult-domain.json in the folder), by plans with
-weights for estimates; the mean over tables of the L1 distance over the number of records, and the share of tables
+`adult`: all 91 tables of two columns of UCI Adult (adult.csv.gz and adult-domain.json in the folder), by plans made for
+estimates; the mean over tables of the L1 distance over the number of records, and the share of tables
 whose squared error, over all runs, is more than 3 % above that of the raw ones. `shapes`: 256 ranges over 1,024 cells
 and running totals over 256 at ε = 0.1, of records drawn by every shape-*.csv; how many times smaller the mean squared
 error is. `three`: all tables of up to three of the fourteen invented columns of benchmarks/consistency.py. `random`:
-small matrices and tables of both noises that nothing was chosen by. Noise comes from a seed, with the law of the
-release.
+small matrices and tables of both noises that nothing was chosen by. `constants`: invented populations, half of them
+without classes, and invented histograms, with other constants than those in use. Noise comes from a seed,
+with the law of the release.
 """
 
 from __future__ import annotations
@@ -20,21 +22,27 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 import batchdp
-from batchdp.workloads.kronecker import KroneckerWorkload
+from batchdp.plans.for_estimates import VARIANCES, weights_by
+from batchdp.privacy import GAUSSIAN, Budget
+from batchdp.release.consistency.faces import split_table
+from batchdp.release.denoise import smooth, tables, target
 
-ADULT = {0.000177: (5000.0, 1.5), 0.014973: (100.0, 0.75), 0.1: (10.0, 0.75), 0.5: (10.0, 0.4)}
-"""ρ, and the weights of one-way tables and by size that simulations on invented populations chose for it."""
+ADULT = (0.000177, 0.014973, 0.1, 0.5)
+"""ρ."""
 EPSILON = 0.1
 WORSE = 1.03
 Codes = NDArray[np.int64]
@@ -71,29 +79,25 @@ def invented(sizes: Sequence[int], count: int, rng: np.random.Generator) -> Code
     return np.column_stack(columns)
 
 
-def weighted_pairs(sizes: Sequence[int], one_way: float, by_size: float) -> KroneckerWorkload:
-    """All margins and pairs; pairs weigh less the larger they are."""
-    batch: Any = batchdp.workloads.marginals(sizes, [1, 2])
-    batch = getattr(batch, "structure", None) or batch
-    cells = np.array([np.prod(table.shape) for table in batch.tables], dtype=np.float64)
-    pairs = np.array([len(table.columns) == 2 for table in batch.tables])
-    weights = np.where(pairs, cells**-by_size, 0.0)
-    weights = np.where(pairs, weights / weights[pairs].mean(), one_way)
-    found: KroneckerWorkload = replace(batch, weights=weights)
-    return found
-
-
 def adult(folder: Path, runs: int, budgets: Sequence[float]) -> None:
     """Print the figures of UCI Adult."""
-    domain = json.loads((folder / "adult-domain.json").read_text())
-    codes = pd.read_csv(folder / "adult.csv.gz")[list(domain)].to_numpy()
-    sizes = tuple(domain.values())
+    known = json.loads((folder / "adult-domain.json").read_text())
+    frame = pd.read_csv(folder / "adult.csv.gz")[list(known)]
+    codes, sizes = frame.to_numpy(), tuple(known.values())
+    domain = {
+        "table": "adult",
+        "columns": {name: {"integers": [0, n - 1], "other": "drop"} for name, n in known.items()},
+    }
     truth = {A: exact(codes, sizes, A) for A in combinations(range(len(sizes)), 2)}
     for rho in budgets:
-        strategy = batchdp.optimize(weighted_pairs(sizes, *ADULT[rho]), privacy="zcdp")
+        start = time.process_time()
+        planned = batchdp.plan(
+            None, domain, marginals=2, privacy="zcdp", rho=rho, for_estimates=True, records=len(codes), cache=False
+        )
+        print(f"planned in {time.process_time() - start:.1f} s: {planned.options.for_estimates}", flush=True)
         distances, seconds, said, errors = [], [], [], np.zeros((len(truth), 2))
         for _ in range(runs):
-            release = release_of(strategy, codes, rho=rho)
+            release = release_of(planned.strategy, codes, rho=rho)
             start = time.process_time()
             found = release.denoised()
             seconds.append(time.process_time() - start)
@@ -127,13 +131,15 @@ def drawn(first: batchdp.Release, counts: Codes, rng: np.random.Generator) -> ba
     return replace(first, noisy=np.rint((reader.measure @ counts + noise) * 2.0**reader.bits), given=None)
 
 
-def shapes(folder: Path, runs: int, records: Sequence[int]) -> None:
+def shapes(folder: Path, runs: int, records: Sequence[int], asked: Sequence[str]) -> None:
     """Print the gains on ordinary releases of records that have the shapes in a folder."""
     found = {path.stem.removeprefix("shape-"): np.loadtxt(path, skiprows=1) for path in folder.glob("shape-*.csv")}
     for name, workload in (
         ("ranges", batchdp.workloads.ranges(256, 1024, 0)),
         ("totals", batchdp.workloads.prefix(256)),
     ):
+        if name not in asked:
+            continue
         first = release_of(batchdp.optimize(workload), np.zeros(workload.cells, dtype=np.int64), epsilon=EPSILON)
         for count in records:
             rng, gains, errors_of, said = np.random.default_rng(0), [], [], []
@@ -207,7 +213,7 @@ def random_case(case: int) -> tuple[Any, Any, list[Floats], dict[str, float]]:
 def random(cases: int, runs: int) -> None:
     """Print total errors, in units of the raw risk of every case, by classes of cases."""
     found: dict[str, list[Floats]] = {}
-    tables: dict[str, list[float]] = {}
+    single: dict[str, list[float]] = {}
     for case in range(cases):
         strategy, data, truth, budget = random_case(case)
         ends = np.cumsum([0, *map(len, truth)])
@@ -221,10 +227,10 @@ def random(cases: int, runs: int) -> None:
             said, unit = said + ours.risk * ends[-1], unit + ours.raw_risk * ends[-1]
         kind = f"{'matrices' if case % 4 < 2 else 'tables'}, {release.reader.noise.name}"
         found.setdefault(kind, []).append(np.array([*errors.sum(axis=1), said]) / unit)
-        tables.setdefault(kind, []).extend((errors[0] / errors[1]).tolist())
+        single.setdefault(kind, []).extend((errors[0] / errors[1]).tolist())
     for kind, each in found.items():
         ours_, raw, guess = np.sum(each, axis=0)
-        worse = np.array(tables[kind])
+        worse = np.array(single[kind])
         print(
             f"{kind}: {len(each)} cases, squared error / raw {ours_ / raw:.3f}; of {len(worse)} single tables over "
             f"{runs} draws {np.mean(worse > WORSE):.1%} lose more than 3 %; estimated / true risk {guess / ours_:.2f}",
@@ -232,14 +238,116 @@ def random(cases: int, runs: int) -> None:
         )
 
 
+OF_TABLES: tuple[tuple[Any, dict[str, Any]], ...] = (
+    (target, {"CLASSES": target.CLASSES}),
+    *((target, {"CLASSES": k}) for k in (8, 32)),
+    *((target, {"PULL": pull}) for pull in (10.0, 100.0)),
+    *((tables, {"TOO_CLOSE": k}) for k in (1.0, 2.0, 4.0)),
+)
+OF_CELLS: tuple[tuple[Any, dict[str, Any]], ...] = (
+    (smooth, {"ROUNDED": smooth.ROUNDED}),
+    (smooth, {"ROUNDED": 0.1, "LAPLACE_TOLD": (1.6549, 0.9826)}),
+    (smooth, {"ROUNDED": 1.0, "LAPLACE_TOLD": (0.5703, 0.7016)}),
+    *((smooth, {"MOVED": k}) for k in (1.0, 1.5)),
+    *((smooth, {"SHY": k}) for k in (0.0, 2.0)),
+    *((smooth, {"EVEN": k}) for k in (0.03, 0.5)),
+)
+"""Other constants than those in use, by the module that has them."""
+
+
+def constants() -> None:
+    """Print what other constants do to estimates of invented pairs and histograms, relative to those in use."""
+    for what, choices, figures in (("pairs", OF_TABLES, _of_tables()), ("totals", OF_CELLS, _of_cells())):
+        usual: Floats | None = None
+        for module, values in choices:
+            with patch.multiple(module, **values):
+                found, said = np.array([one() for one in figures]).T
+            usual = found if usual is None else usual
+            change, risk = np.exp(np.log([found / usual, said]).mean(axis=1))
+            print(
+                f"{what}, {values}: error {change:.4f}, at most {(found / usual).max():.3f}; estimated"
+                f" / true risk {risk:.2f}, of single ones {np.sort(said).round(2)}",
+                flush=True,
+            )
+
+
+def _of_tables() -> list[Callable[[], tuple[float, float]]]:
+    """The distance of denoised pairs of invented populations, and the estimated over the true risk."""
+
+    def one(k: int) -> tuple[float, float]:
+        rng = np.random.default_rng(3000 + k)
+        sizes = tuple(int(n) for n in np.exp(rng.uniform(np.log(2), np.log(40), int(rng.integers(5, 11)))))
+        count, rho = int(10 ** rng.uniform(3.5, 5)), 10 ** rng.uniform(-4, -0.5)
+        codes = invented(sizes, count, rng) if k % 2 else in_common(sizes, count, rng)
+        batch: Any = batchdp.workloads.marginals(sizes, [0, 1, 2])
+        batch = getattr(batch, "structure", None) or batch
+        t = VARIANCES["Gaussian"](batch, Budget(GAUSSIAN, rho))(weights_by((100.0, 100.0, 1.0), 0.75, batch))
+        truth = {A: exact(codes, sizes, A) for A in combinations(range(len(sizes)), 2)}
+        parts = {C: z for A, x in truth.items() for C, z in split_table(x, A).items()}
+        noisy = {C: z + split_table(rng.standard_normal(z.shape), C)[C] * t[C] ** 0.5 for C, z in parts.items()}
+        made = tables.denoise_tables(noisy, t, list(truth), sizes, 1)
+        off = [made.fitted.table(A) - x for A, x in truth.items()]
+        risk = sum(made.risks(A)[0] for A in truth) / sum(float(np.square(x).sum()) for x in off)
+        return float(sum(np.abs(x).sum() for x in off)), risk
+
+    return [partial(one, k) for k in range(8)]
+
+
+def _of_cells() -> list[Callable[[], tuple[float, float]]]:
+    """The squared error of running totals of invented histograms, and the estimated over the true risk."""
+    workload = batchdp.workloads.prefix(256)
+    first = release_of(batchdp.optimize(workload), np.zeros(workload.cells, dtype=np.int64), epsilon=EPSILON)
+
+    def one(k: int) -> tuple[float, float]:
+        rng = np.random.default_rng(4000 + k)
+        shape = histogram(workload.cells, k, rng)
+        counts, error, said = rng.multinomial(int(10 ** rng.uniform(3, 5.5)), shape), 0.0, 0.0
+        for _ in range(2):
+            ours = drawn(first, counts, rng).denoised()
+            error += float(np.square(ours.values - workload.matrix @ counts).mean())
+            said += ours.risk
+        return error, said / error
+
+    return [partial(one, k) for k in range(18)]
+
+
+def histogram(cells: int, kind: int, rng: np.random.Generator) -> Floats:
+    """Shares of an invented column: bumps, a power law, steps, spikes on a bump, round numbers, or rough ones."""
+    x = np.linspace(0, 1, cells)
+    bump = np.exp(-np.square((x - rng.random()) / rng.uniform(0.05, 0.3)) / 2)
+    cuts = np.sort(rng.integers(0, cells, int(rng.integers(3, 15))))
+    spikes = np.zeros(cells)
+    spikes[rng.integers(0, cells, 8)] = rng.gamma(1, size=8)
+    every = np.where(np.arange(cells) % int(rng.integers(5, 20)), 1.0, rng.uniform(2, 8))
+    found = (
+        bump + np.exp(-np.square((x - rng.random()) / rng.uniform(0.01, 0.1)) / 2),
+        np.arange(1, cells + 1.0) ** -rng.uniform(0.5, 2),
+        rng.gamma(0.5, size=len(cuts) + 1)[np.searchsorted(cuts, np.arange(cells), side="right")],
+        bump / bump.sum() + rng.uniform(0.2, 2) * spikes / spikes.sum(),
+        bump * every,
+        np.exp(np.cumsum(rng.standard_normal(cells)) * rng.uniform(0.05, 0.4)),
+    )[kind % 6]
+    return np.asarray(found / found.sum())
+
+
+def in_common(sizes: Sequence[int], count: int, rng: np.random.Generator) -> Codes:
+    """Records that share two factors and have no classes."""
+    mixed = rng.standard_normal((count, 2)) @ rng.standard_normal((2, len(sizes)))
+    ranks = norm.cdf((mixed + rng.standard_normal(mixed.shape)) / (1 + mixed.var(axis=0)) ** 0.5)
+    places = ranks ** rng.uniform(0.7, 3, len(sizes)) * sizes
+    found: Codes = np.minimum(places.astype(np.int64), np.array(sizes) - 1)
+    return found
+
+
 def main() -> None:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("what", choices=["adult", "shapes", "three", "random"])
+    parser.add_argument("what", choices=["adult", "shapes", "three", "random", "constants"])
     parser.add_argument("folder", type=Path, nargs="?", help="with the data, of adult and shapes")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--rho", type=float, nargs="+")
     parser.add_argument("--records", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--workloads", nargs="+", choices=["ranges", "totals"], default=["ranges", "totals"])
     parser.add_argument("--cases", type=int, default=200)
     options = parser.parse_args()
     if options.what in ("adult", "shapes") and options.folder is None:
@@ -247,9 +355,11 @@ def main() -> None:
     if options.what == "adult":
         adult(options.folder, options.runs, options.rho or list(ADULT))
     elif options.what == "shapes":
-        shapes(options.folder, options.runs, options.records)
+        shapes(options.folder, options.runs, options.records, options.workloads)
     elif options.what == "three":
         three(options.rho or [0.5, 0.01])
+    elif options.what == "constants":
+        constants()
     else:
         random(options.cases, options.runs)
 

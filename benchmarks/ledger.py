@@ -1,13 +1,14 @@
 """The ledger's claims: no output without a spend, no overspend, no copy that forgets, enough durable spends a second.
 
     python benchmarks/ledger.py                                     10 000 kills, 32 × 1 000 spends at once
-    python benchmarks/ledger.py --kills 25 --processes 4 --attempts 50
+    python benchmarks/ledger.py --kills 25 --processes 4 --attempts 50 --long 500
 
 Crashes: a child spends, completes and only then shows its output, over and over, until `kill -9` comes at a random
-moment. Race: many processes ask for twice what there is. Meanwhile the one file is copied at random moments, page by
-page, and after each kill before anybody opens it again: a copy shows no less than what was answered when the copying
-began, or is refused. `--points` kills a child at each of its writes in turn, which takes strace. Needs `os.fork`. Ends
-with 1 if a claim fails.
+moment. Every second ledger is one of (ε, δ) whose child also moves a share and spends from it. Race: many processes
+ask, each from a share of the ledger, for twice what there is. Meanwhile the one file is copied at random
+moments, page by page, and after each kill before anybody opens it again: a copy shows no less than what was answered
+when the copying began, or is refused. `--points` kills a child at each of its writes in turn, which takes strace.
+Needs `os.fork`. Ends with 1 if a claim fails.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from batchdp import errors
 from batchdp.ledger import Ledger, StoredRelease, outputs
@@ -42,6 +45,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=32)
     parser.add_argument("--attempts", type=int, default=1_000, help="by each process")
     parser.add_argument("--spends", type=int, default=500, help="to time")
+    parser.add_argument("--long", type=int, default=30_000, help="spends after which a grant is timed")
     parser.add_argument("--points", action="store_true", help="kill at every write too")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="on the disk to be tried; a temporary one if left out")
@@ -56,10 +60,11 @@ def main() -> int:
         figures = crashes(folder, asked.kills, random.Random(asked.seed))
         figures |= race(folder / "race", asked.processes, asked.attempts, random.Random(asked.seed))
         figures |= pace(folder / "pace", asked.spends)
+        figures |= long(folder / "long", asked.long)
         if asked.points:
             figures |= crashes_at_every_write(folder)
     print(json.dumps(figures, indent=2))
-    broken = ("outputs without", "overspend", "lost", "copies that show less")
+    broken = ("outputs without", "overspend", "lost", "copies that show less", "grants above")
     failures = [name for name in figures if name.startswith(broken) and figures[name]]
     return 1 if failures else 0
 
@@ -74,6 +79,10 @@ def crashes(folder: Path, kills: int, rng: random.Random) -> dict[str, float]:
         shown = folder / f"{kill}.shown"
         if kill % KILLS_A_LEDGER == 0:
             ledger, answered = Ledger.create(path, epsilon=1_000_000.0), 0
+            if kill // KILLS_A_LEDGER % 2:
+                path.unlink()
+                ledger = Ledger.create(path, epsilon=1_000_000.0, delta=1e-6)
+                ledger.share("a", 400_000)
         ready, tell = os.pipe()
         child = forked(lambda: spend_and_show(ledger, shown, f"k{kill}", 10**6, tell=tell, when=kill % 3))  # noqa: B023
         os.read(ready, 1)
@@ -124,7 +133,7 @@ class Copies:
                     time.sleep(self.rng.uniform(0, pause))
         self.taken += 1
         try:
-            self.less += Ledger.open(copy).spent < EPSILON * answered
+            self.less += spent(Ledger.open(copy)) < Fraction(EPSILON) * answered
         except errors.LedgerError:
             self.refused += 1
         for left in (copy, Path(f"{copy}-journal")):
@@ -141,10 +150,14 @@ class Copies:
 def spend_and_show(ledger: Ledger, shown: Path, name: str, times: int, *, tell: int = -1, when: int = -1) -> None:
     """Reserve, complete, then append the output to a file, as a caller would; `tell` a pipe when so many are done."""
     file = os.open(shown, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    shares = [None, *ledger.shares]
     for i in range(times):
         if i == when:
             os.write(tell, b"!")
-        reservation = ledger.reserve(f"{name}-{i}", epsilon=EPSILON, plan_digest="plan", table="table")
+        if len(shares) > 1 and random.random() < 0.3:
+            ledger.share("a", 400_000 + random.randrange(100_000))
+        share = random.choice(shares)
+        reservation = ledger.reserve(f"{name}-{i}", epsilon=EPSILON, plan_digest="plan", table="table", share=share)
         assert not isinstance(reservation, StoredRelease)
         output = os.urandom(random.choice([8, 700, 1000])).hex()  # in a page, with pages of its own, in a file
         ledger.complete(reservation, output.encode())
@@ -156,6 +169,11 @@ def shown_lines(shown: Path) -> tuple[list[str], str]:
     """What was shown whole, and the beginning of a line that the kill tore."""
     *whole, torn = shown.read_text().split("\n") if shown.exists() else [""]
     return whole, torn
+
+
+def spent(ledger: Ledger) -> Fraction:
+    """Σε, exactly."""
+    return ledger.account.sum("epsilon") or Fraction(0)
 
 
 def is_paid(ledger: Ledger, line: str, *, whole: bool = True) -> bool:
@@ -176,19 +194,22 @@ def interrupted(ledger: Ledger, kill: int) -> int:
     """How many spends of this child have no output; the ledger must be whole and add up."""
     ledger.verify()
     history = ledger.history()
-    assert ledger.spent == EPSILON * len(history) <= ledger.total
+    assert spent(ledger) == Fraction(EPSILON) * len(history) <= ledger.account.total
     return sum(entry.state == "reserved" and entry.release_id.startswith(f"k{kill}-") for entry in history)
 
 
 def race(path: Path, processes: int, attempts: int, rng: random.Random) -> dict[str, float]:
-    """Processes that ask, all at once, for twice what there is."""
+    """Processes that ask, all at once, for twice what there is: half of them in one share, a quarter in another."""
     affordable = processes * attempts // 2
     ledger = Ledger.create(path, epsilon=affordable * EPSILON)
+    parts = {"a": EPSILON * affordable / 2, "b": EPSILON * affordable / 4}
+    for name, amount in parts.items():
+        ledger.share(name, amount)
     tally = mmap.mmap(-1, 8 * processes)  # what each was granted so far
     copies = Copies(rng)
     start = time.perf_counter()
     children = [
-        forked(lambda: spend_all(ledger, tally, i, attempts))  # noqa: B023
+        forked(lambda: spend_all(ledger, tally, i, attempts, ("a", "a", "b", None)[i % 4]))  # noqa: B023
         for i in range(processes)
     ]
     running, failed = set(children), 0
@@ -204,8 +225,10 @@ def race(path: Path, processes: int, attempts: int, rng: random.Random) -> dict[
     assert not failed, f"{failed} processes failed"
     granted = granted_of(tally)
     ledger.verify()
-    charges = sum(entry.charged for entry in ledger.history())
+    charges, account = float(spent(ledger)), ledger.account
+    in_shares = {name: float(account.sum("epsilon", name) or 0) for name in parts}
     return {
+        "overspend of shares": sum(max(0.0, in_shares[name] - parts[name]) for name in parts),
         "processes": processes,
         "attempts": processes * attempts,
         "granted": granted,
@@ -220,11 +243,11 @@ def granted_of(tally: mmap.mmap) -> int:
     return sum(struct.unpack(f"{len(tally) // 8}q", tally[:]))
 
 
-def spend_all(ledger: Ledger, tally: mmap.mmap, process: int, attempts: int) -> None:
+def spend_all(ledger: Ledger, tally: mmap.mmap, process: int, attempts: int, share: str | None) -> None:
     granted = 0
     for i in range(attempts):
         try:
-            ledger.reserve(f"p{process}-{i}", epsilon=EPSILON, plan_digest="plan", table="table")
+            ledger.reserve(f"p{process}-{i}", epsilon=EPSILON, plan_digest="plan", table="table", share=share)
             granted += 1
         except errors.BudgetError:
             pass
@@ -244,6 +267,29 @@ def pace(path: Path, spends: int) -> dict[str, float]:
         return round(spends / (time.perf_counter() - start), 1)
 
     return {"durable spends a second": a_second("a", None), "with their outputs": a_second("b", bytes(1000))}
+
+
+def long(path: Path, spends: int) -> dict[str, float]:
+    """How long a grant takes after so many spends of every kind, in shares of a ledger of (ε, δ)."""
+    ledger = Ledger.create(path, epsilon=1_000_000.0, delta=1e-6)
+    for name in ("a", "b"):
+        ledger.share(name, 300_000)
+    times, worked = [], []
+    for i in range(spends + 200):
+        asked: dict[str, Any] = {"epsilon": 0.125} if i % 3 else {"rho": 0.01}
+        start, before = time.perf_counter(), time.process_time()
+        ledger.reserve(f"{i}", **asked, plan_digest="plan", table="t", scale=1e6, share=("a", "b", None)[i % 3])
+        times.append(time.perf_counter() - start)
+        worked.append(time.process_time() - before)
+    last, busy = sorted(times[spends:]), sorted(worked[spends:])
+    return {
+        "spends before": spends,
+        "milliseconds a grant after that, median": round(1000 * last[100], 2),
+        "milliseconds a grant after that, 99 %": round(1000 * last[197], 2),
+        "milliseconds a grant at first, median": round(1000 * sorted(times[:200])[100], 2),
+        "milliseconds of processor time a grant after that, median": round(1000 * busy[100], 2),
+        "grants above 20 ms of processor time in the median": float(busy[100] >= 0.02),
+    }
 
 
 def crashes_at_every_write(folder: Path) -> dict[str, float]:

@@ -24,8 +24,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from boundary import ADAPTERS
-from boundary.fuzzing import fuzz
+from boundary import ADAPTERS, joined
+from boundary.fuzzing import Tally, fuzz
+from boundary.joined import WAYS
 
 ENGINES = {
     "CSV": ("csv", "folder of csv"),
@@ -44,6 +45,8 @@ ENGINES = {
     "codes, types guessed": tuple(name for name in ADAPTERS if name.startswith(("codes guessed", "codes in what"))),
 }
 assert sorted(ADAPTERS) == sorted(name for ways in ENGINES.values() for name in ways)
+JOINED = {f"joins, {way}": way for way in WAYS}
+"""Two tables with rows of the same persons, in every way to hand over both."""
 SHOWN = 5
 """Failures of an engine that are printed."""
 LINE = "{:<28} {:>6} {:>8} {:>18} {:>9} {:>8}"
@@ -51,13 +54,14 @@ LINE = "{:<28} {:>6} {:>8} {:>18} {:>9} {:>8}"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", action="append", choices=list(ENGINES), metavar="NAME", help=", ".join(ENGINES))
+    names = [*ENGINES, *JOINED]
+    parser.add_argument("--engine", action="append", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--pairs", type=int, default=2_000, help="of neighbours in each engine")
     parser.add_argument("--seed", type=int, help="of an earlier run; drawn if left out")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="engines that are tried at once")
     asked = parser.parse_args()
     seed = secrets.randbelow(10**9) if asked.seed is None else asked.seed
-    engines = asked.engine or list(ENGINES)
+    engines = asked.engine or names
     print(
         f"seed {seed}\n{LINE.format('engine', 'pairs', 'refused', 'largest distance', 'failures', 'time')}", flush=True
     )
@@ -74,9 +78,12 @@ def main() -> int:
 def tried(engine: str, seed: int, pairs: int) -> tuple[str, list[str]]:
     """One engine: its line of the table, and what failed."""
     started = time.monotonic()
-    tallies = []
-    for name in ENGINES[engine]:
-        *_, tally = fuzz(ADAPTERS[name], seed, -(-pairs // len(ENGINES[engine])))
+    tallies: list[Tally] = []
+    for name in ENGINES.get(engine, (engine,)):
+        if engine in JOINED:
+            tally = joined.fuzz(JOINED[engine], seed, pairs)
+        else:
+            *_, tally = fuzz(ADAPTERS[name], seed, -(-pairs // len(ENGINES[engine])))
         tallies.append(tally)
         print(f"{name}: {tally.pairs} pairs, {len(tally.problems)} failures", file=sys.stderr, flush=True)
     problems = [problem for tally in tallies for problem in tally.problems]

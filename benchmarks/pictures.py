@@ -26,6 +26,7 @@ from batchdp.optimizer.shapes import shaped_noise
 from batchdp.sql import read_queries
 from batchdp.strategies.shaped import ShapeLimits
 from batchdp.workloads.encode.cells import cells_of
+from denoised import drawn, release_of
 
 matplotlib.rcParams.update({"svg.hashsalt": "batchdp", "font.size": 9, "font.family": "DejaVu Sans"})
 
@@ -270,6 +271,27 @@ def shaped() -> None:
     save(figure, "shaped-noise.svg")
 
 
+def denoised() -> None:
+    """Histograms of invented ages: true, raw and denoised, with few records and with more."""
+    rng, places = np.random.default_rng(4), np.arange(64)
+    ages = np.exp(-np.square((places - 22) / 14)) + 0.5 * np.exp(-np.square((places - 48) / 5))
+    first = release_of(optimize(np.eye(64)), np.zeros(64, dtype=np.int64), epsilon=0.1)
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    for axes, count in zip(figure.subplots(1, 2), (1_000, 5_000), strict=True):
+        counts = rng.multinomial(count, ages / ages.sum())
+        release = drawn(first, counts, rng)
+        raw, ours = release.values, release.denoised().values
+        errors = [float(np.square(values - counts).mean()) ** 0.5 for values in (raw, ours)]
+        axes.bar(places, counts, width=1.0, color="#dddddd", label="true (invented)")
+        axes.plot(places, raw, ".", color=ORANGE, markersize=4, label=f"raw, off by {errors[0]:.0f}")
+        axes.plot(places, ours, "-", color=BLUE, linewidth=1.5, label=f"denoised, off by {errors[1]:.0f}")
+        axes.axhline(0, color=INK, linewidth=0.5)
+        axes.set(xlabel="age", title=f"{count:,} records, ε = 0.1")
+        axes.title.set_fontsize(9)
+        axes.legend(frameon=False, fontsize=8)
+    save(figure, "denoised.svg")
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     one = MatrixWorkload(EXAMPLE_1)
@@ -292,6 +314,7 @@ def main() -> None:
     lattice()
     flow()
     shaped()
+    denoised()
 
 
 if __name__ == "__main__":
