@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url pyproject.toml
 
-.PHONY: demo test test-slow engines lint bench reproduce audit docs screenshots lock clean
+.PHONY: demo test test-slow engines lint bench reproduce audit docs screenshots package lowest lock clean
 
 demo: $(READY)
 	$(BIN)/batchdp demo
@@ -18,19 +18,20 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/pytest -n auto --dist loadgroup -m slow
 
-# What some tests need: PostgreSQL, Java and a browser by Debian's packages, Spark into .venv.
+# What some tests need: PostgreSQL, Java, a browser and pdftotext by Debian's packages, Spark and mbi into .venv.
 engines: $(READY)
 	@missing=; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	command -v java >/dev/null || missing="$$missing default-jre-headless"; \
 	command -v chromium >/dev/null && command -v chromedriver >/dev/null || missing="$$missing chromium chromium-driver"; \
-	if [ -z "$$missing" ]; then echo "PostgreSQL, Java and Chromium are there"; exit 0; fi; \
+	command -v pdftotext >/dev/null || missing="$$missing poppler-utils"; \
+	if [ -z "$$missing" ]; then echo "PostgreSQL, Java, Chromium and pdftotext are there"; exit 0; fi; \
 	if ! command -v apt-get >/dev/null; then echo "please install what is missing:$$missing" >&2; exit 1; fi; \
 	if [ "$$(id -u)" = 0 ]; then root=; elif sudo -n true 2>/dev/null; then root=sudo; \
 	else echo "please run as root: apt-get install$$missing" >&2; exit 1; fi; \
 	echo "apt-get install$$missing"; \
 	$$root apt-get update -qq && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-spark.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-spark.lock -r requirements-records.lock
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -55,6 +56,7 @@ audit: $(READY)
 	BATCHDP_EXAMPLES=10000 $(BIN)/pytest -n auto tests/test_lattice.py tests/test_audit.py tests/test_amounts.py -m "not slow"
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/crafted.py
+	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/ledger.py
 	$(BIN)/python benchmarks/shaped.py --exactness 100000
 	$(BIN)/python benchmarks/shaped_batches.py attack
@@ -65,6 +67,30 @@ docs: $(READY)
 # The pictures in docs/images; needs Debian's chromium and chromium-driver.
 screenshots: $(READY)
 	$(BIN)/python benchmarks/screenshots.py
+
+# An sdist and a wheel, and the demo from the wheel in an empty environment of every Python that there is.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+package: $(READY)
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	@empty=$$(mktemp -d) && $(PYTHON) -m venv $$empty && $$empty/bin/python -m pip install --quiet --disable-pip-version-check twine \
+	  && $$empty/bin/twine check --strict dist/*; done=$$?; rm -rf $$empty; exit $$done
+	@for python in $(PYTHONS); do \
+	  $$python --version >/dev/null 2>&1 || { echo "no $$python here"; continue; }; \
+	  empty=$$(mktemp -d) && $$python -m venv $$empty && $$empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl \
+	    && (cd $$empty && bin/batchdp demo >/dev/null) && echo "$$python: batchdp demo runs from the wheel" || exit 1; \
+	  rm -rf $$empty; \
+	done
+
+# The tests of everyday use with the lowest versions that pyproject.toml allows.
+lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-lowest.lock
+	grep -E "^(pytest|pytest-xdist|hypothesis|polars|selenium|mpmath|hatchling|editables)==" requirements.lock > .venv-lowest/tools.txt
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-lowest/tools.txt
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	.venv-lowest/bin/pytest -n auto --dist loadgroup -m "not slow" -W default tests/test_cli.py tests/test_demo.py tests/test_ledger.py \
+	  tests/test_plans.py tests/test_release.py tests/test_sql.py tests/test_report.py tests/test_golden.py tests/test_tables.py
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("batchdp needs Python 3.11 or newer; try make PYTHON=python3.12")'
@@ -77,6 +103,8 @@ $(READY): pyproject.toml requirements.lock
 lock:
 	$(COMPILE) --upgrade --extra postgres --group dev -o requirements.lock
 	$(COMPILE) --extra spark -c requirements.lock -o requirements-spark.lock
+	$(COMPILE) --resolution lowest-direct --extra postgres -o requirements-lowest.lock
+	$(COMPILE) --extra records -c requirements.lock -o requirements-records.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist
+	rm -rf $(VENV) .venv-lowest .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist
