@@ -85,7 +85,7 @@ def _entry(content: Any) -> Entry:
         raise DossierError("a spend holds something else than texts")
     if entry.unit not in UNITS or entry.state not in ("reserved", "released"):
         raise DossierError("a spend of another kind")
-    for name in ("requested", "charged", *(("scale",) if entry.scale is not None else ())):
+    for name in ("requested", "charged", *(one for one in ("scale", "delta") if getattr(entry, one) is not None)):
         check_finite(name, getattr(entry, name), least=0)
     return entry
 
