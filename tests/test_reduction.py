@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
+import batchdp
 from batchdp import MatrixWorkload, PairStrategy
 from batchdp.linalg.matrix import dense
 from batchdp.workloads.matrix import Pair
@@ -98,3 +102,16 @@ def test_a_wide_sparse_workload_is_reduced_in_little_memory() -> None:
         tracemalloc.stop()
     assert reduction.columns == 12
     assert peak < 500e6
+
+
+@pytest.mark.parametrize("density", [dense, sparse.csr_array])
+def test_a_query_of_nothing_is_answered_without_noise_whatever_was_searched(
+    density: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    """Rounding errors in its place would be noise, and far below the bias that the lattice has."""
+    years = np.vstack([np.zeros((2, 5)), np.eye(5)[1:]])
+    W = np.vstack([np.kron(np.eye(4), np.ones((1, 5))), np.kron(np.ones((1, 4)), years), np.ones((1, 20))])
+    strategy = batchdp.low_rank(density(W))
+    assert not dense(strategy.reconstruct)[[4, 5]].any()
+    ledger = batchdp.Ledger.create(tmp_path / "x.db", epsilon=1.0)
+    assert not batchdp.answer(strategy, [1000] * 20, epsilon=1.0, ledger=ledger).values[[4, 5]].any()

@@ -49,6 +49,23 @@ def test_frames_follow_the_sql_and_the_release_has_all(tmp_path: Path, options: 
     assert all(again.shown()[name].equals(frame) for name, frame in shown.items())
 
 
+@pytest.mark.parametrize("options", [{}, {"marginals": 0}])
+def test_statements_may_use_a_name_again(tmp_path: Path, options: dict[str, Any]) -> None:
+    sql = """
+    SELECT charge, COUNT(*) AS n, AVG(age) AS mean FROM cases GROUP BY charge ORDER BY n DESC LIMIT 2;
+    SELECT court, COUNT(*) AS n FROM cases GROUP BY court HAVING n >= 1 ORDER BY n LIMIT 4;
+    SELECT COUNT(*) AS n FROM cases;
+    """
+    release = released(tmp_path, sql, **options)
+    shown, exact = release.shown(), records().to_pandas()
+    by_charge, by_court = ("n", "n (2)") if options else ("n by charge", "n by court")
+    assert list(shown[by_charge]["charge"]) == list(exact["charge"].value_counts().index[:2])
+    assert list(shown["mean"]["charge"]) == list(shown[by_charge]["charge"])
+    assert list(shown[by_court]["court"]) == [str(one) for one in exact["court"].value_counts().index[::-1]]
+    batchdp.export(release, tmp_path / "files")
+    report(release, tmp_path / "page.html")
+
+
 def test_ranks_within_the_noise_are_said(tmp_path: Path) -> None:
     release = released(tmp_path, SQL, epsilon=0.02)
     assert any("–" in ranks for ranks in release.shown()["n"]["ranks"])
@@ -162,3 +179,9 @@ def test_shares_add_up_to_one_with_intervals(tmp_path: Path, options: dict[str, 
 def test_other_window_functions_are_refused(item: str, problem: str) -> None:
     with pytest.raises(QueryError, match=problem):
         read_queries(f"SELECT court, {item} AS n FROM cases GROUP BY court", domain())
+
+
+def test_an_order_over_several_tables_is_refused_where_every_set_of_groups_is_one() -> None:
+    sql = "SELECT charge, court, COUNT(*) AS n FROM cases GROUP BY ROLLUP(charge, court) ORDER BY n"
+    with pytest.raises(QueryError, match=r"line 1.*several sets of groups.*a statement of its own"):
+        batchdp.plan(sql, domain(), marginals=0, cache=False)

@@ -312,7 +312,7 @@ WELL_CONDITIONED = 1e-5
 
 
 def independent_rows(W: Plain) -> tuple[Plain, Dense]:
-    """U and R with W = U R, and orthonormal columns in U."""
+    """U and R with W = U R, and orthonormal columns in U; a row of zeros in W is one in U, without rounding errors."""
     if W.shape[0] == 0 or W.shape[1] == 0:
         return np.zeros((W.shape[0], 0)), np.zeros((0, W.shape[1]))
     least, found = min(W.shape), None
@@ -321,7 +321,10 @@ def independent_rows(W: Plain) -> tuple[Plain, Dense]:
         if found is None and least >= LARGE and W.shape[0] <= W.shape[1]:
             found = _of_full_rank(dense(W))
         found = found or _of_low_rank(W, 8 * FIRST_GUESS, least // 4)
-    return found or _by_singular_values(dense(W))
+    U, R = found or _by_singular_values(dense(W))
+    if isinstance(U, np.ndarray):
+        U[row_squares(W) == 0] = 0
+    return U, R
 
 
 def leading_signs(R: Dense) -> Dense:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 SIGNS = {
@@ -57,6 +57,15 @@ class View:
         """Whether a row with these answers is shown; an answer that is not determined fulfils nothing."""
         return self.having is None or _holds(self.having, answers) is True
 
+    def renamed(self, names: Mapping[str, str]) -> View:
+        """The same with other names of its answers."""
+        return replace(
+            self,
+            items=tuple(names[item] for item in self.items),
+            order=tuple((names.get(name, name), down) for name, down in self.order),
+            having=None if self.having is None else _renamed(self.having, names),
+        )
+
     def header(self) -> dict[str, Any]:
         """For files and digests."""
         return {
@@ -81,6 +90,15 @@ class View:
         limit = None if content["limit"] is None else _whole(content["limit"])
         having = None if content["having"] is None else _test(content["having"], items, 0)
         return cls(items, keys, order, limit, _whole(content["offset"]), having, tuple(map(_text, content["texts"])))
+
+
+def _renamed(test: Test, names: Mapping[str, str]) -> Test:
+    if test[0] == "not":
+        return "not", _renamed(test[1], names)
+    if test[0] in ("and", "or"):
+        return test[0], tuple(_renamed(one, names) for one in test[1])
+    sign, name, number = test
+    return sign, names[name], number
 
 
 def _holds(test: Test, answers: Mapping[str, float]) -> bool | None:

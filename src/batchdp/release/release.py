@@ -309,7 +309,8 @@ class Release(Shown):
     def shown(self) -> dict[str, pd.DataFrame]:
         """Every table as the SQL shows it: a frame by the table's name, after ORDER BY, LIMIT, OFFSET and HAVING.
 
-        Rows that are ordered by an answer have the ranks that they can have by the intervals. `to_frame` has all.
+        Where several tables have one name, each stands under its title, such as `n by year`. Rows that are ordered by
+        an answer have the ranks that they can have by the intervals. `to_frame` has all.
         """
         from batchdp.release.shown import frames
 

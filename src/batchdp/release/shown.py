@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,9 @@ class Rows:
 
     def __init__(self, release: Release, view: View) -> None:
         self.view, self._release = view, release
-        self.tables = [one for one in release.tables if one.name in view.items and not one.single]
+        keys = sorted(view.keys)
+        named = (one for one in release.tables if one.name in view.items and not one.single)
+        self.tables = [one for one in named if sorted(one.columns) == keys]  # other statements may use a name again
         self._places = [_rows(one) for one in self.tables]
         every = list(self._places[0]) if self._places else []
         values = {one.name: release.figures(one).values for one in self.tables}
@@ -153,20 +156,21 @@ def seen(release: Release) -> list[tuple[str, tuple[str, ...], list[tuple[tuple[
 
 
 def frames(release: Release) -> dict[str, pd.DataFrame]:
-    """A frame for every table, as the SQL shows it."""
+    """A frame for every table, as the SQL shows it, under its name, or its title where others have the name too."""
     import pandas as pd
 
-    statements = {one.name: rows for rows in release.shown_rows for one in rows.tables}
+    named = Counter(one.name for one in release.tables)
+    statements = {one.title: rows for rows in release.shown_rows for one in rows.tables}
     found = {}
     for number, table in enumerate(release.tables):
         frame = pd.DataFrame(release.columns(number), copy=False)
-        rows = statements.get(table.name)
-        if rows is not None and table in rows.tables:
+        rows = statements.get(table.title)
+        if rows is not None:
             frame = frame.iloc[rows.places(table)].reset_index(drop=True)
             ranks = rows.ranks()
             if ranks is not None:
                 frame[unused(RANKS, frame.columns)] = ranks
-        found[table.name if table.name not in found else table.title] = frame
+        found[table.name if named[table.name] == 1 else table.title] = frame
     return found
 
 
@@ -174,10 +178,10 @@ def places(release: Release) -> list[int]:
     """The numbers of the answers in the order in which they are shown, without those that are not."""
     if not release.views:
         return list(range(len(release.answers)))
-    statements = {one.name: rows for rows in release.shown_rows for one in rows.tables}
+    statements = {one.title: rows for rows in release.shown_rows for one in rows.tables}
     found: list[int] = []
     for table in release.tables:
-        rows, own = statements.get(table.name), np.asarray(table.answers)
-        chosen = own if rows is None or table not in rows.tables else own[rows.places(table)]
+        rows, own = statements.get(table.title), np.asarray(table.answers)
+        chosen = own if rows is None else own[rows.places(table)]
         found += chosen.tolist()
     return found

@@ -106,8 +106,25 @@ def tables_of(
     batch = builder.products(named, plain=not selections and named == tuple(domain.columns))
     found = tuple(own.column(name) for own, name in zip(values, named, strict=True))
     items = tuple((item, tuple(own)) for item, own in asked.items.values())
-    views = tuple(selected.view for selected in selections if selected.view is not None)
+    views = tuple(_views(selections, asked, batch))
     return TableBatch(batch, asked.atoms, found, builder.legend(fingerprint), builder.runs(batch), items, views)
+
+
+def _views(selections: Sequence[Selection], asked: TableSpecs, batch: KroneckerWorkload) -> Iterator[View]:
+    """What statements show, by the names that their tables have in the batch: other tables may use a name too."""
+    viewed = [(selected.view, selected) for selected in selections if selected.view is not None]
+    named: dict[tuple[str, frozenset[str]], str] = {}
+    for table, name in zip(asked.tables, batch.names or (), strict=False) if viewed else ():
+        named.setdefault((table.name, frozenset(asked.keys[k][0].heading for k in table.keys)), name)
+    for view, selected in viewed:
+        if len(selected.grouping.sets) > 1:
+            raise selected.statement.refusal(
+                selected.statement.tree,
+                "ORDER BY, LIMIT or HAVING over several sets of groups, which are tables of their own here",
+                "leave it out, or ask for every set of groups in a statement of its own",
+            )
+        keys = frozenset(view.keys)
+        yield view.renamed({item: named.get((item, keys), item) for item in view.items})
 
 
 def _columns(asked: TableSpecs, *, joint: bool) -> tuple[list[tuple[int, ...]], dict[int, int]]:
