@@ -18,6 +18,7 @@ from batchdp.linalg.matrix import (
     Dense,
     Matrix,
     Plain,
+    check_size,
     columns_of,
     frozen,
     plain,
@@ -379,6 +380,8 @@ def _array(matrix: Any) -> Dense:
         raise WorkloadError("workload is a masked array; fill its gaps, for instance with 0")
     if given.size == 0:
         raise WorkloadError(f"workload has shape {given.shape}; it needs at least one query and one cell")
+    if given.ndim == 2:
+        check_size(*given.shape)
     _check_kind(given.dtype, given)
     if given.ndim != 2:
         raise WorkloadError(
