@@ -53,3 +53,10 @@ def show(browser: Chrome, page: Path, *, width: int = 1200, height: int = 900, d
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
     browser.get(page.as_uri())
+
+
+def cut_off(browser: Chrome) -> list[str]:
+    """The tables of which something is beyond the edge of their box."""
+    boxes = "[...document.querySelectorAll('.box')].filter((one) => one.scrollWidth > one.clientWidth + 1)"
+    found: list[str] = browser.execute_script(f"return {boxes}.map((one) => one.getAttribute('aria-label'))")
+    return found

@@ -8,6 +8,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import batchdp
@@ -395,3 +396,11 @@ def test_an_error_nobody_thought_of_shows_no_text_of_its_own(study: Path, monkey
 
 def test_the_records_are_what_the_tests_think() -> None:
     assert len(RECORDS.splitlines()) == 901
+
+
+def test_a_matrix_that_nothing_can_work_on_is_refused_by_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "large.npy"
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (30_000, 30_000)})
+        file.truncate(file.tell() + 8 * 30_000**2)  # a hole, which takes no room
+    assert "30,000 × 30,000 is 7 GiB as an array" in refused("compare", path)

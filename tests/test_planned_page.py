@@ -24,7 +24,7 @@ from batchdp.privacy import Budget
 from batchdp.reports.planned import Prospect, plan_page
 from batchdp.reports.rendering import significant
 from batchdp.workloads.encode.cells import cells_of
-from browser import MISSING, chromium, show
+from browser import MISSING, chromium, cut_off, show
 from cases import read_batch
 from commands import DOMAIN, QUERIES, make_study, refused, succeeds
 from needs import need
@@ -253,6 +253,7 @@ def test_the_page_fits_phones_and_desks(browser: Chrome, written: dict[str, Path
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     verdict = browser.find_element(By.CSS_SELECTOR, "#criteria .verdict")
     assert verdict.location["x"] + verdict.size["width"] <= width
+    assert cut_off(browser) == []
 
 
 def test_without_javascript_there_is_a_table_at_a_few_budgets(
@@ -312,6 +313,13 @@ def test_averages_are_listed_with_their_margins_and_take_a_wanted_one(browser: C
     browser.find_element(By.CSS_SELECTOR, ".hint button").click()
     assert float(browser.find_element(By.ID, "typed").get_attribute("value") or "nan") == max(0.8, needs)
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def test_statements_are_counted_as_they_are_written() -> None:
+    columns = {"g": {"values": ["a", "b"]}, "v": {"integers": [0, 20]}}
+    sql = "SELECT g, COUNT(*) AS many, AVG(v) AS mean, SUM(v) AS all_of_it FROM t GROUP BY g"
+    plan = batchdp.plan(sql, {"table": "t", "columns": columns}, seconds=0.3, cache=False)
+    assert Prospect(plan, None, None).asked_in == "in 1 statement"
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from batchdp import (
     WorkloadError,
     answer,
     audit,
+    compare,
     optimize,
     workloads,
 )
@@ -268,6 +269,19 @@ def test_what_does_not_fit_into_memory_is_said() -> None:
         dense(wide.matrix)
     with pytest.raises(StrategyError, match="GiB as an array"):
         _ = noise_on_data(MatrixWorkload(wide.matrix[:2])).measure  # type: ignore[index]
+
+
+@pytest.mark.parametrize("ask", [optimize, lambda W: optimize(W, "zcdp"), compare])
+def test_matrices_that_nothing_can_work_on_are_refused_at_once(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(WorkloadError, match=r"30,000 × 30,000 is 7 GiB as an array.*scipy\.sparse"):
+        ask(np.broadcast_to(np.ones(1), (30_000, 30_000)))
+
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("batchdp.workloads.reduction.merge_parallel", full)
+    with pytest.raises(WorkloadError, match=r"does not fit into the memory of this machine; ask fewer queries"):
+        ask(np.tri(4))
 
 
 def test_factors_of_small_integers_do_not_overflow(tmp_path: Path) -> None:

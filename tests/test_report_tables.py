@@ -27,7 +27,7 @@ from batchdp.reports import page, report, tables
 from batchdp.reports.matrices import Grid, grids
 from batchdp.reports.rendering import decimals_for, number
 from batchdp.reports.tables import HOLE, Packer, harmless_json, packed, script_of
-from browser import MISSING, chromium, show
+from browser import MISSING, chromium, cut_off, show
 from commands import refused, succeeds
 from mechanisms import released
 from needs import need
@@ -340,6 +340,22 @@ def test_consistent_figures_stand_beside_in_the_browser(browser: Chrome, tmp_pat
     assert float(shown[0][-5]) == pytest.approx(release.array(t)[0, 0], abs=0.1)
     headings = [th.text for th in details.find_elements(By.CSS_SELECTOR, ".opened .answers-of thead th")]
     assert headings[-1] == "Consistent"
+
+
+def test_a_phone_cuts_no_column_and_tells_a_screen_reader_the_same_table(browser: Chrome, tmp_path: Path) -> None:
+    names = ("administrative division", "kind of procedure", "age")
+    release = release_of((3, 4, 2), [0, 1, 2, 3], tmp_path, names)
+    page = report(release, tmp_path / "page.html", beside=release.consistent())
+    roles = {}
+    for width in (360, 1200):
+        show(browser, page, width=width)
+        opened(browser, " × ".join(names))
+        assert cut_off(browser) == []
+        told = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        kinds = [one["role"]["value"] for one in told if "role" in one]
+        roles[width] = [kinds.count(kind) for kind in ("table", "rowheader")]
+        assert kinds.count("row") > roles[width][1] > 0
+    assert roles[360] == roles[1200]
 
 
 def test_columns_can_be_chosen_and_held(browser: Chrome, both: tuple[Path, Release]) -> None:

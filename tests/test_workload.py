@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import sparse
 
-from batchdp import MatrixWorkload, WorkloadError
+from batchdp import Ledger, MatrixWorkload, WorkloadError, answer, load_release, load_strategy, optimize
 from batchdp.linalg.matrix import dense, plain
+from batchdp.release.counts import given_counts
 
 W = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])
 
@@ -140,3 +145,54 @@ def test_weights_scale_the_rows_whose_error_they_weigh() -> None:
 def test_repr_shows_the_shape_and_no_coefficients() -> None:
     assert repr(MatrixWorkload(W)) == "Workload(2 queries × 3 cells, dense)"
     assert "sparse, weighted" in repr(MatrixWorkload(sparse.csr_array(W), weights=[1, 2]))
+
+
+def test_the_labels_of_a_frame_are_the_names(tmp_path: Path) -> None:
+    rows = pd.MultiIndex.from_tuples([("all", 1), ("east", 2)], names=["where", "n"])
+    frame = pd.DataFrame([[1, 1, 1], [1, 0, 1]], index=rows, columns=["NY", "CA", "NJ"])
+    strategy = optimize(frame, seconds=0.2)
+    assert strategy.workload.names == ("all, 1", "east, 2")
+    assert strategy.workload.cell_names == ("NY", "CA", "NJ")
+    strategy.save(tmp_path / "one.strategy")
+    found: Any = load_strategy(tmp_path / "one.strategy")
+    assert found.workload.cell_names == ("NY", "CA", "NJ")
+    # In the order of value_counts, one state missing, one that no query knows, and one twice.
+    counts = pd.Series([7, 5000, 100, 30], index=["WA", "NJ", "NY", "NY"])
+    ledger = Ledger.create(tmp_path / "budget.db", epsilon=2e3)
+    release = answer(found, counts, epsilon=1e3, ledger=ledger)
+    assert [one.name for one in release.answers] == ["all, 1", "east, 2"]
+    assert release.values == pytest.approx([5130, 5130], abs=0.5)
+    assert "Counts are found by their labels" in release.notes[0]
+    release.save(tmp_path / "one.release")
+    assert load_release(tmp_path / "one.release").notes == release.notes
+    # Without labels of its own the order counts, as ever.
+    for ordered in ([1, 2, 3], pd.Series([1, 2, 3])):
+        assert answer(found, ordered, epsilon=100, ledger=ledger).values == pytest.approx([6, 4], abs=1)
+
+
+def test_a_frame_that_numbers_its_rows_has_no_names_and_two_of_one_name_are_refused() -> None:
+    assert MatrixWorkload(pd.DataFrame(np.eye(2))).names == ("q1", "q2")
+    assert MatrixWorkload(pd.DataFrame(np.eye(2))).cell_names is None
+    assert MatrixWorkload(pd.DataFrame(np.eye(2), index=["a", "b"]), ["x", "y"]).names == ("x", "y")
+    with pytest.raises(WorkloadError, match="'a' twice; every query needs its own name"):
+        MatrixWorkload(pd.DataFrame(np.eye(2), index=["a", "a"]))
+    with pytest.raises(WorkloadError, match="'a' twice; every cell needs its own name"):
+        MatrixWorkload(pd.DataFrame(np.eye(2), columns=["a", "a"]))
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "c", 1, None, "zz"]), st.integers(0, 9)), max_size=6), st.data())
+def test_an_entry_more_moves_one_cell_by_itself_and_nothing_is_refused(entries: Any, data: Any) -> None:
+    workload = MatrixWorkload(pd.DataFrame(np.eye(3), columns=["a", "b", "c"]))
+
+    def counted(of: list[tuple[Any, int]]) -> np.ndarray:
+        labels = pd.Index([label for label, _ in of], dtype=object)
+        return given_counts(pd.Series([n for _, n in of], index=labels, dtype=object), workload)[0]()
+
+    label, n = data.draw(st.tuples(st.sampled_from(["a", "c", Unspeakable()]), st.integers(0, 9)))
+    moved = counted([*entries, (label, n)]) - counted(entries)
+    assert moved.tolist() == [n if label == name else 0 for name in ("a", "b", "c")]

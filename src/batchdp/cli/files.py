@@ -357,6 +357,7 @@ def read_matrix(path: Path) -> MatrixWorkload:
     try:
         if ending == ".npy":
             with open_regular(path) as file:
+                _check_header(file)
                 return MatrixWorkload(np.load(file, allow_pickle=False))
         if ending == ".npz":
             with open_regular(path) as file:
@@ -375,9 +376,25 @@ def read_matrix(path: Path) -> MatrixWorkload:
         raise WorkloadError(f"cannot read {path}: {error.strerror or error}") from error
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from error
+    except MemoryError:
+        raise
     except Exception as error:  # whatever a damaged file makes NumPy, zipfile or the tokenizer say
         hint = "numbers separated by commas, one query a line, without a header" if ending == ".csv" else READABLE
         raise WorkloadError(f"{path} does not hold a matrix; it must be {hint}") from error
     if not path.exists():
         raise WorkloadError(f"cannot read {path}: No such file or directory")
     raise WorkloadError(f"{path} is not a plan and ends in {ending or 'nothing'}; a matrix must be {READABLE}")
+
+
+def _check_header(file: Any) -> None:
+    """Refuse an array by the size that its file declares, before any of it is read."""
+    from numpy.lib import format as npy
+
+    from batchdp.linalg.matrix import check_size
+
+    headers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    read = headers.get(npy.read_magic(file))
+    shape = () if read is None else read(file)[0]
+    if len(shape) == 2:
+        check_size(*shape)
+    file.seek(0)

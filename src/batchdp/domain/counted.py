@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from batchdp.domain.columns import Column, Dates, Integers, Listed, Numbers
 from batchdp.domain.domain import Database, Domain
 
-Given = Literal["rows", "codes", "counts"]
+Given = Literal["rows", "codes", "counts", "labelled"]
 End = int | float | str
 
 ALONE = "Standard errors and intervals are of the noise alone: they do not cover what these rules change."
@@ -29,6 +29,7 @@ COUNTS = (
     "The counts are the caller's: a text is the number that it spells, one that is no whole number is rounded down, "
     "one that is no number, missing, infinite or below 0 is taken as 0, and one above 2^62 as 2^62."
 )
+LABELLED = "Counts are found by their labels: a cell that no label names counts 0, and what names no cell is left out."
 LARGE = 10**9
 """Rows that hardly a table has: a cap as high as that goes without saying."""
 SHOWN = 30
@@ -79,7 +80,7 @@ class Counted:
     """The rules of one release.
 
     Args:
-        given: rows of a table, records by their codes, or counts.
+        given: rows of a table, records by their codes, or counts, in the order of the cells or by labels.
         unit: the column with one value a person, of whom at most `rows_per_unit` rows are counted.
         rows_per_unit: how many.
         own_rows: whether tables have rows for anything else and for NULL.
@@ -103,7 +104,8 @@ class Counted:
         Args:
             cap: on the number of rows, public; with more, answers may be far off.
         """
-        found = self._rows() if self.given == "rows" else [CODES if self.given == "codes" else COUNTS]
+        others = {"codes": [CODES], "counts": [COUNTS], "labelled": [LABELLED, COUNTS]}
+        found = self._rows() if self.given == "rows" else list(others[self.given])
         if cap is not None and cap < LARGE:
             what = "rows" if self.given == "rows" else "records"
             # Of several tables, a row is counted up to rows_per_unit times.

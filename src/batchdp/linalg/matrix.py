@@ -7,6 +7,7 @@ blocks, so that nothing of the size of a dense workload is ever allocated on the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any, overload
 
@@ -43,9 +44,22 @@ def check_size(rows: int, columns: int) -> None:
     """Refuse an array that hardly fits into memory."""
     if rows * columns > MOST_DENSE_ENTRIES:
         raise WorkloadError(
-            f"a matrix of {rows:,} × {columns:,} is {rows * columns * 8 / 2**30:,.0f} GiB as an array; fewer cells or "
-            "queries are needed here, or a method that keeps it sparse or in factors, as optimize does"
+            f"a matrix of {rows:,} × {columns:,} is {rows * columns * 8 / 2**30:,.0f} GiB as an array, which no method "
+            "here can work on; ask fewer queries, merge cells, or give it as a scipy.sparse matrix, which optimize "
+            "leaves sparse for Laplace noise"
         )
+
+
+@contextmanager
+def fitting(what: str) -> Iterator[None]:
+    """Where the machine's memory runs out all the same, that is said as any other refusal."""
+    try:
+        yield
+    except MemoryError as error:
+        raise WorkloadError(
+            f"{what} does not fit into the memory of this machine; ask fewer queries, merge cells, or give a "
+            "scipy.sparse matrix, which optimize leaves sparse for Laplace noise"
+        ) from error
 
 
 def plain(matrix: Matrix) -> Plain:
@@ -320,7 +334,9 @@ def independent_rows(W: Plain) -> tuple[Plain, Dense]:
         found = _of_low_rank(W, FIRST_GUESS, min(4 * FIRST_GUESS, least // 4))
         if found is None and least >= LARGE and W.shape[0] <= W.shape[1]:
             found = _of_full_rank(dense(W))
-        found = found or _of_low_rank(W, 8 * FIRST_GUESS, least // 4)
+        # Of a matrix that could not be worked on at full rank anyway, no large rank is looked for at length.
+        large = W.shape[0] * W.shape[1] > MOST_DENSE_ENTRIES
+        found = found or _of_low_rank(W, 8 * FIRST_GUESS, 8 * FIRST_GUESS if large else least // 4)
     U, R = found or _by_singular_values(dense(W))
     if isinstance(U, np.ndarray):
         U[row_squares(W) == 0] = 0

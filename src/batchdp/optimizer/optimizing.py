@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from batchdp.errors import StrategyError
-from batchdp.linalg.matrix import Dense, dense, row_maxima, rows_span
+from batchdp.linalg.matrix import Dense, dense, fitting, row_maxima, rows_span
 from batchdp.linalg.product import Product
 from batchdp.mechanism.conversion import rho_for
 from batchdp.optimizer.blocks import by_rows, is_large, may_group, optimize_blocks, optimize_max, optimize_sum
@@ -83,6 +83,7 @@ def optimize(
 def optimize(
     workload: Workload, privacy: Privacy | Literal["auto"] = LAPLACE.privacy, **search: Unpack[_Search]
 ) -> Any: ...
+@fitting("the search for a strategy")
 def optimize(
     workload: Workload | ArrayLike | Any,
     privacy: Privacy | Literal["auto"] = LAPLACE.privacy,

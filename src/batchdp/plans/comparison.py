@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchdp.errors import StrategyError
+from batchdp.linalg.matrix import fitting
 from batchdp.optimizer import optimize
 from batchdp.optimizer.families import STRATEGIES, families_for
 from batchdp.optimizer.shapes import shaped_noise
@@ -75,6 +76,7 @@ def quick_methods() -> dict[str, Compared]:
     return {family.name: family.method for family in families_for(LAPLACE) if family.quick}
 
 
+@fitting("one of the methods")
 def compare(
     workload: Plan | Workload | ArrayLike | Any, methods: Mapping[str, Compared] | None = None, *, progress: Wrap = iter
 ) -> Comparison:

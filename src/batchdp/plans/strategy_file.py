@@ -68,6 +68,8 @@ def _describe(workload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 def _(workload: MatrixWorkload) -> tuple[dict[str, Any], dict[str, Any]]:
     header: dict[str, Any] = {"kind": "matrix", "names": list(workload.names), "blocks": list(workload.blocks)}
     header |= {"meetings": [list(met) for met in workload.meetings], "ends": [list(pair) for pair in workload.ends]}
+    if workload.cell_names is not None:
+        header["cell_names"] = list(workload.cell_names)
     arrays = archive.split_matrix("W", plain(workload.matrix))
     if workload.weights is not None:
         arrays["weights"] = workload.weights
@@ -105,6 +107,7 @@ def _read_matrix(header: Mapping[str, Any], arrays: Mapping[str, Any], most_byte
         structure,
         header["meetings"],
         header["ends"],
+        header.get("cell_names"),
     )
     if (
         structure is not None

@@ -36,7 +36,7 @@ from batchdp.workloads.encode import TableBatch
 from batchdp.workloads.encode.atoms import Atoms
 from batchdp.workloads.encode.several import SeveralCells, TableCells
 from batchdp.workloads.kronecker import KroneckerWorkload
-from batchdp.workloads.matrix import MatrixWorkload
+from batchdp.workloads.matrix import MatrixWorkload, label_text
 
 if TYPE_CHECKING:
     from batchdp.engines import Source
@@ -343,6 +343,8 @@ def given_counts(table: Any, workload: MatrixWorkload) -> tuple[Callable[[], Int
     """Counts of cells; or of records, by codes, where the workload's cells are combinations of columns' values."""
     batch = workload.structure
     if not isinstance(batch, KroneckerWorkload) or not is_records(table):
+        if workload.cell_names is not None and _has_labels(table):
+            return partial(_by_labels, table, workload.cell_names), Counted(given="labelled")
         return counts_of(table, workload.cells), Counted(given="counts")
     codes = codes_of(table, batch)
 
@@ -404,6 +406,23 @@ def _length(counts: Any) -> int | None:
         return None
     series = hasattr(type(counts), "__array__") and (library(counts) or getattr(counts, "ndim", 0) == 1)
     return len(counts) if series or isinstance(counts, Sequence) else None
+
+
+def _has_labels(counts: Any) -> bool:
+    """Whether it is a pandas Series with labels of its own; neither these nor how many there are is looked at."""
+    plain = type(getattr(counts, "index", None)).__name__ == "RangeIndex"
+    return library(counts) == "pandas" and _is_series(counts) and hasattr(counts, "index") and not plain
+
+
+def _by_labels(counts: Any, names: Sequence[str]) -> Integers:
+    """Every cell's count: the sum of what has its name. One entry more or less moves one cell by that entry alone."""
+    places = {name: cell for cell, name in enumerate(names)}
+    found = np.zeros(len(names), np.int64)
+    for label, count in zip(counts.index, _whole_counts(counts, len(counts)).tolist(), strict=True):
+        with suppress(Exception):  # whatever an object does when its name is asked for
+            cell = places[label_text(label)]
+            found[cell] = min(int(found[cell]) + count, LARGEST_COUNT)
+    return found
 
 
 def _whole_counts(counts: Any, cells: int) -> Integers:

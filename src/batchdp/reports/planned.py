@@ -32,6 +32,7 @@ from batchdp.reports.answers import box_for
 from batchdp.reports.page import join_page
 from batchdp.reports.rendering import render, render_part, significant
 from batchdp.reports.sections import budget_left, counted_section
+from batchdp.sql.script import read_selections
 
 STEPS = 300
 """Of the slider, evenly in the logarithm."""
@@ -77,6 +78,15 @@ class Prospect:
     def answers(self) -> int:
         """How many there will be; what they are computed from is not among them."""
         return len(self.plan.asked)
+
+    @cached_property
+    def asked_in(self) -> str:
+        """What asks for them: the statements as they were written, or tables."""
+        if self.plan.sql is None:
+            return f"in {asked_for(self.statements):,} tables"
+        count = len(read_selections(self.plan.sql, self.plan.domain))
+        statements = f"in {count:,} statement{'s' if count != 1 else ''}"
+        return statements if self.plan.marginals is None else f"{statements} and tables of columns"
 
     @property
     def least(self) -> float | None:
@@ -169,7 +179,7 @@ def _render(section: str, prospect: Prospect, **values: object) -> Any:
 
 def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
     strategy, letter = prospect.plan.strategy, prospect.noise.letter
-    facts = [("Answers", f"{prospect.answers:,}", f"in {asked_for(prospect.statements):,} statements")]
+    facts = [("Answers", f"{prospect.answers:,}", prospect.asked_in)]
     shape = strategy.shape
     name = prospect.noise.name if shape is None else "In the batch’s shape"
     note = f"{strategy.method}, {strategy.measurements:,} measurements"

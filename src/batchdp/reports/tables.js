@@ -112,7 +112,7 @@
     const body = make("tbody");
     const caption = make("caption");
     const box = make("div", { className: "box", tabIndex: 0, role: "region", "aria-label": `Answers of ${table.title}` },
-      make("table", { className: "answers-of" }, caption, make("thead", {}, head), body));
+      make("table", { className: "answers-of", "data-figures": table.beside ? 4 : 3 }, caption, make("thead", {}, head), body));
     const more = make("button", { type: "button", className: "more" });
     let [slice, order, column, way, visible] = [null, [], null, 1, MOST.rows];
     const keys = [];
@@ -156,6 +156,7 @@
         ["Low", (i) => slice.values[i] - slice.halves[i]], ["High", (i) => slice.values[i] + slice.halves[i]],
         ...(table.beside ? [[home.dataset.beside.replace(/^./, (first) => first.toUpperCase()), (i) => slice.beside[i]]] : [])];
       keys.length = 0;
+      head.closest("table").dataset.groups = own.length;
       head.replaceChildren(...[...own, ...figures].map(([name, key, kind], at) => {
         keys.push(key);
         if (!key) return make("td", { className: kind });

@@ -18,6 +18,7 @@ from batchdp.linalg.matrix import (
     Dense,
     Matrix,
     Plain,
+    check_size,
     columns_of,
     frozen,
     plain,
@@ -170,6 +171,9 @@ class MatrixWorkload(Workload, Shown):
         structure: the same batch as products of columns' factors, where it came as one.
         ends: pairs of cells of one block between which a record can lie, as a mixture of both: the lower and the upper
             cell, −1 for none, and in how many steps one gets from one to the other.
+        cell_names: what the cells are called, if anything.
+
+    A pandas frame's labels are kept: those of its index as names, those of its columns as cell names.
     """
 
     matrix: Matrix
@@ -179,6 +183,7 @@ class MatrixWorkload(Workload, Shown):
     meetings: tuple[tuple[int, ...], ...]
     structure: Any
     ends: tuple[tuple[int, int, int], ...]
+    cell_names: tuple[str, ...] | None
 
     def __init__(
         self,
@@ -189,7 +194,12 @@ class MatrixWorkload(Workload, Shown):
         structure: Any = None,
         meetings: Iterable[Iterable[int]] | None = None,
         ends: Iterable[tuple[int, int, int]] = (),
+        cell_names: Iterable[str] | None = None,
     ) -> None:
+        if names is None:
+            names = _labels(matrix, "index")
+        if cell_names is None:
+            cell_names = _labels(matrix, "columns")
         W = _checked_matrix(matrix)
         queries = W.shape[0]
         object.__setattr__(self, "matrix", W)
@@ -199,6 +209,8 @@ class MatrixWorkload(Workload, Shown):
         object.__setattr__(self, "meetings", _checked_meetings(meetings, len(self.blocks)))
         object.__setattr__(self, "structure", structure)
         object.__setattr__(self, "ends", checked_ends(ends, self.blocks))
+        called = None if cell_names is None else _checked_names(cell_names, W.shape[1], "cell")
+        object.__setattr__(self, "cell_names", called)
         if isinstance(W, Product) and len(self.blocks) > 1:
             raise WorkloadError("workload is a product, which has one block; give blocks with a plain matrix")
 
@@ -379,6 +391,8 @@ def _array(matrix: Any) -> Dense:
         raise WorkloadError("workload is a masked array; fill its gaps, for instance with 0")
     if given.size == 0:
         raise WorkloadError(f"workload has shape {given.shape}; it needs at least one query and one cell")
+    if given.ndim == 2:
+        check_size(*given.shape)
     _check_kind(given.dtype, given)
     if given.ndim != 2:
         raise WorkloadError(
@@ -398,23 +412,35 @@ def _check_kind(dtype: np.dtype[Any], entries: Any) -> None:
             raise WorkloadError(f"workload holds the integer {largest}, which float64 cannot hold; rescale it")
 
 
-def _checked_names(names: Iterable[str] | None, queries: int) -> tuple[str, ...]:
+def _labels(matrix: Any, axis: str) -> list[str] | None:
+    """The labels of a pandas frame along an axis as texts; None for other matrices, and where it has only numbered."""
+    labels = getattr(matrix, axis, None) if hasattr(type(matrix), "iloc") else None
+    return None if labels is None or type(labels).__name__ == "RangeIndex" else [label_text(one) for one in labels]
+
+
+def label_text(label: object) -> str:
+    """A label of a frame as a text: what it says, of several levels one after the other."""
+    return ", ".join(map(str, label)) if isinstance(label, tuple) else str(label)
+
+
+def _checked_names(names: Iterable[str] | None, count: int, what: str = "query") -> tuple[str, ...]:
     if names is None:
-        return tuple(f"q{i}" for i in range(1, queries + 1))
+        return tuple(f"q{i}" for i in range(1, count + 1))
     if isinstance(names, str):
-        raise WorkloadError(f"names={names!r} is one text; give a list with one name a query")
+        raise WorkloadError(f"names={names!r} is one text; give a list with one name a {what}")
     try:
         checked = tuple(names)
     except TypeError as error:
-        raise WorkloadError(f"names={names!r} is not a list; give one name a query") from error
-    if len(checked) != queries:
-        raise WorkloadError(f"names has {len(checked)} entries for {queries} queries; give one name a query")
+        raise WorkloadError(f"names={names!r} is not a list; give one name a {what}") from error
+    if len(checked) != count:
+        many = "queries" if what == "query" else f"{what}s"
+        raise WorkloadError(f"names has {len(checked)} entries for {count} {many}; give one name a {what}")
     seen: set[str] = set()
     for name in checked:
         if not isinstance(name, str) or not name.strip():
             raise WorkloadError(f"names holds {name!r}; every name must be a text that is not blank")
         if name in seen:
-            raise WorkloadError(f"names holds {name!r} twice; every query needs its own name")
+            raise WorkloadError(f"names holds {name!r} twice; every {what} needs its own name")
         seen.add(name)
     return checked
 

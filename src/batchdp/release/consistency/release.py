@@ -75,7 +75,8 @@ class Rounding:
         return not self.unkept
 
     def __str__(self) -> str:
-        text = f"Whole numbers: no answer moved by more than {self.largest_move:.3g}"
+        most = self.largest_move
+        text = f"Whole numbers: no answer moved by more than {f'{most:,.0f}' if most >= 1000 else f'{most:.3g}'}"
         text += f", {self.moved_totals:,} by 1 or more; " if self.moved_totals else "; "
         if self.adds_up:
             return text + "everything still adds up."
