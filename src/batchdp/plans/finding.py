@@ -8,7 +8,9 @@ sides of 0, and the decades of our centuries.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -19,8 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.domain.columns import LARGEST, Column, Dates, Integers, Listed, Numbers
+from batchdp.domain.draft import MOST_STEPS, Described
 
 LineKind = Literal["whole", "number", "date"]
+Ends = tuple[Any, Any]
+"""The lowest and the highest value, each of which may be None: not known."""
 KINDS = 4
 """Kinds of values that the first batch tells apart, by `engines.derived`: whole, number, day, other."""
 FIRST_MONTH, LAST_MONTH = 12 * 1900 + 1, 12 * 2100 + 12
@@ -107,22 +112,55 @@ def find_ends(counts: NDArray[np.float64], scale: float, windows: Sequence[int])
     return low, high
 
 
-def found_line(kind: LineKind, counts: NDArray[np.float64], scale: float) -> Column | None:
-    """The column as its noisy counts show it; None where nothing can be seen."""
+def found_line(kind: LineKind, counts: NDArray[np.float64], scale: float, known: Ends = (None, None)) -> Column | None:
+    """The column as its noisy counts show it, within the ends that are known; None where nothing can be seen."""
     ends = find_ends(counts, scale, WINDOWS[kind])
     if ends is None:
         return None
     if kind == "date":
         first, after = (_first_day(FIRST_MONTH + place) for place in (ends[0], ends[1] + 1))
-        return Dates(dates=(first, after - timedelta(days=1)), bins=_years(first, after))
+        return line_between(kind, *_within((first, after - timedelta(days=1)), known))
     edges = edges_of(kind)
     low, high = edges[ends[0]], edges[ends[1] + 1]
-    bins = _round_bins(low, high)
     if kind == "whole":
-        top = max(int(low), int(high) - 1) if high < LARGEST else LARGEST
-        each = top - low < EACH
-        return Integers(integers=(int(low), top), bins=None if each else bins, outside="clip")
-    return Numbers(range=(low, high), bins=bins, step=_step(low, high), outside="clip")
+        high = max(int(low), int(high) - 1) if high < LARGEST else LARGEST
+    return line_between(kind, *_within((low, high), known))
+
+
+def _within(found: tuple[Any, Any], known: Ends) -> tuple[Any, Any]:
+    """What was found, cut off at the ends that are known; where nothing is left, as it was found."""
+    low, high = (end if own is None else own for end, own in zip(found, known, strict=True))
+    low, high = max(found[0], low), min(found[1], high)
+    return (low, high) if low < high else found
+
+
+def declared_by(column: Described) -> Column | None:
+    """The column as its schema declares it: by a list, or by both ends; None where it does not say enough."""
+    kind, ends = column.kind, (column.low, column.high)
+    with suppress(ValueError):
+        if column.values:
+            return Listed(values=column.values)
+        if kind in ("whole", "number", "date") and None not in ends and column.low < column.high:  # type: ignore[operator]
+            digits = column.step if column.step is not None and _are_multiples(ends, column.step) else None
+            return line_between(kind, *ends, digits)
+    return None
+
+
+def _are_multiples(ends: Ends, step: float) -> bool:
+    low, high = ends
+    return high - low <= MOST_STEPS * step and not any(Decimal(str(end)) % Decimal(str(step)) for end in ends)
+
+
+def line_between(kind: LineKind, low: Any, high: Any, step: float | None = None) -> Column:
+    """A column of numbers or dates with these ends, its groups, and its steps."""
+    if kind == "date":
+        return Dates(dates=(low, high), bins=_years(low, high + timedelta(days=1)))
+    if kind == "whole":
+        low, high = math.floor(low), math.ceil(high)
+        bins = None if high - low < EACH else _round_bins(low, high + 1)
+        return Integers(integers=(low, high), bins=bins, outside="clip")
+    step = _step(low, high) if step is None else step
+    return Numbers(range=(low, high), bins=_round_bins(low, high), step=step, outside="clip")
 
 
 def _round_bins(low: float, high: float) -> tuple[Any, ...]:
